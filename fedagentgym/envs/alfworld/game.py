@@ -1,0 +1,220 @@
+"""One household game as a value: what the reader and the house generator produce and the engine plays.
+
+A `Game` says which receptacles and objects there are, where each one is, what may hold what, where the agent starts
+and what must hold in the end. It is immutable, compares by content and pickles small; nothing in it changes in play.
+
+Everything is a column: entry ``i`` of `receptacles`, `receptacle_kinds` and `receptacle_places` speaks of receptacle
+``i``; sets of receptacles or objects are integers used as bit sets (bit ``i`` for entry ``i``). Columns are sorted by
+lower-cased id, because the order of ids decides the shown numbers and the order of every list the player reads.
+`build` makes a game from readable records (`Receptacle`, `Thing`) and does the sorting and the bit sets.
+
+Ids are spelled as in game files (``Apple_bar__minus_02_dot_10_bar_...``); a kind is the PDDL type without its suffix
+(``Apple`` for ``AppleType``); a goal is the S-expression of the PDDL goal as nested tuples of strings (see `goals`).
+
+A game is played by the pure functions of `engine`::
+
+    outcome = start(game)                      # Outcome(state, feedback, valid)
+    outcome = step(game, outcome.state, "go to fridge 1")
+    admissible(game, outcome.state)            # sorted tuple of commands
+    outcome.state.won                          # the goal holds now
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from fedagentgym.base.errors import DataError
+
+if TYPE_CHECKING:
+    from fedagentgym.envs.alfworld.tables import Tables
+
+Goal: TypeAlias = tuple[Any, ...]
+"""An S-expression: ``("and", ("objectType", "?o", "AppleType"), ...)``; each item is a string or a tuple again."""
+
+WORDINGS = ("move", "put")
+CATEGORIES = ("Pick", "Look", "Clean", "Heat", "Cool", "Pick2")
+NOWHERE = -1
+
+
+class Receptacle(NamedTuple):
+    """A fixed place that can hold objects: a cabinet, a table, a sink's basin."""
+
+    id: str
+    kind: str
+    place: str | None
+    openable: bool = False
+    opened: bool = False
+
+
+class Thing(NamedTuple):
+    """An object, with the receptacles it is in (usually one), the location it is at and what can be done to it.
+
+    `traits` holds names out of `TRAITS`, `condition` names out of `CONDITIONS`; `inner` lists the ids of objects that
+    lie inside this one (an object container such as a bowl), a relation that no action changes.
+    """
+
+    id: str
+    kind: str
+    inside: tuple[str, ...] = ()
+    place: str | None = None
+    traits: frozenset[str] = frozenset()
+    condition: frozenset[str] = frozenset()
+    inner: tuple[str, ...] = ()
+
+
+TRAITS = ("pickupable", "container", "cleanable", "heatable", "coolable", "toggleable", "sliceable")
+CONDITIONS = ("clean", "hot", "cool", "sliced", "toggled")
+
+
+@dataclass(frozen=True)
+class Game:
+    """A household game. Build one with `build`; the constructor trusts its arguments."""
+
+    receptacles: tuple[str, ...]
+    receptacle_kinds: tuple[str, ...]
+    receptacle_places: tuple[int, ...]
+    openable: int
+    opened: int
+    objects: tuple[str, ...]
+    object_kinds: tuple[str, ...]
+    contents: tuple[int, ...]
+    """Per receptacle, the set of the objects in it."""
+    laid: tuple[int, ...]
+    """Per location, the set of the objects at it."""
+    inner: tuple[tuple[int, int], ...]
+    """Pairs (container object, set of the objects in it)."""
+    traits: tuple[int, ...]
+    """The set of objects with each of `TRAITS`, in that order."""
+    conditions: tuple[int, ...]
+    """The set of objects that start with each of `CONDITIONS`, in that order."""
+    locations: tuple[str, ...]
+    start: int
+    holding: int
+    can_contain: Mapping[str, frozenset[str]]
+    """Receptacle kind -> object kinds that may be put there."""
+    goal: Goal
+    task: str
+    """The task sentence, without ``Your task is to:`` and without the full stop."""
+    category: str
+    wording: str = "move"
+    scene: str = ""
+
+    @cached_property
+    def tables(self) -> Tables:
+        """What the engine derives from a game, computed at first use and never pickled."""
+        from fedagentgym.envs.alfworld.tables import derive_tables
+
+        return derive_tables(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __hash__(self) -> int:
+        return hash((self.receptacles, self.objects, self.contents, self.start, self.goal, self.task, self.wording))
+
+
+def build(
+    *,
+    receptacles: Iterable[Receptacle],
+    things: Iterable[Thing],
+    start: str,
+    can_contain: Mapping[str, Iterable[str]],
+    goal: Goal,
+    task: str,
+    category: str,
+    wording: str = "move",
+    scene: str = "",
+    holding: str | None = None,
+) -> Game:
+    """A game from records; refuses doubled ids and references to what is not there."""
+    if wording not in WORDINGS:
+        raise DataError(f"unknown wording {wording!r} of an ALFWorld game; known: {', '.join(WORDINGS)}")
+    places = sorted(receptacles, key=_sort_key)
+    objects = sorted(things, key=_sort_key)
+    place_index = _index([receptacle.id for receptacle in places], "receptacle")
+    object_index = _index([thing.id for thing in objects], "object")
+    spelled = [start, *(record.place for record in (*places, *objects) if record.place is not None)]
+    locations = sorted({place.lower(): place for place in spelled}.values(), key=str.lower)
+    location_index = _index(locations, "location")
+
+    contents, laid, inner = [0] * len(places), [0] * len(locations), []
+    for number, thing in enumerate(objects):
+        for holder in thing.inside:
+            contents[_look_up(place_index, holder, "receptacle", thing.id)] |= 1 << number
+        if thing.place is not None:
+            laid[location_index[thing.place.lower()]] |= 1 << number
+        if thing.inner:
+            inner.append((number, _set_of(_look_up(object_index, one, "object", thing.id) for one in thing.inner)))
+    return Game(
+        receptacles=tuple(receptacle.id for receptacle in places),
+        receptacle_kinds=tuple(receptacle.kind for receptacle in places),
+        receptacle_places=tuple(
+            NOWHERE if receptacle.place is None else location_index[receptacle.place.lower()] for receptacle in places
+        ),
+        openable=_set_of(number for number, receptacle in enumerate(places) if receptacle.openable),
+        opened=_set_of(number for number, receptacle in enumerate(places) if receptacle.opened),
+        objects=tuple(thing.id for thing in objects),
+        object_kinds=tuple(thing.kind for thing in objects),
+        contents=tuple(contents),
+        laid=tuple(laid),
+        inner=tuple(inner),
+        traits=tuple(_set_of(n for n, thing in enumerate(objects) if trait in thing.traits) for trait in TRAITS),
+        conditions=tuple(_set_of(n for n, thing in enumerate(objects) if c in thing.condition) for c in CONDITIONS),
+        locations=tuple(locations),
+        start=location_index[start.lower()],
+        holding=NOWHERE if holding is None else _look_up(object_index, holding, "object", "the agent"),
+        can_contain=_shared_table(frozenset((kind, frozenset(kinds)) for kind, kinds in can_contain.items())),
+        goal=goal,
+        task=task,
+        category=category,
+        wording=wording,
+        scene=scene,
+    )
+
+
+@lru_cache(maxsize=64)
+def _shared_table(pairs: frozenset[tuple[str, frozenset[str]]]) -> Mapping[str, frozenset[str]]:
+    """One table for all games that agree on it; thousands of games would else hold thousands of equal tables."""
+    return dict(sorted(pairs))
+
+
+def members(bits: int) -> list[int]:
+    """The members of a bit set, smallest first.
+
+    >>> members(0b10110)
+    [1, 2, 4]
+    """
+    found = []
+    while bits:
+        lowest = bits & -bits
+        found.append(lowest.bit_length() - 1)
+        bits ^= lowest
+    return found
+
+
+def _sort_key(record: Receptacle | Thing) -> str:
+    return record.id.lower()
+
+
+def _index(ids: Sequence[str], what: str) -> dict[str, int]:
+    index = {one.lower(): number for number, one in enumerate(ids)}
+    if len(index) != len(ids):
+        doubled = next(one for number, one in enumerate(ids) if index[one.lower()] != number)
+        raise DataError(f"the {what} {doubled} of an ALFWorld game is there twice")
+    return index
+
+
+def _look_up(index: Mapping[str, int], wanted: str, what: str, owner: str) -> int:
+    if wanted.lower() not in index:
+        raise DataError(f"{owner} of an ALFWorld game names the {what} {wanted}, which is not there")
+    return index[wanted.lower()]
+
+
+def _set_of(numbers: Iterable[int]) -> int:
+    bits = 0
+    for number in numbers:
+        bits |= 1 << number
+    return bits
