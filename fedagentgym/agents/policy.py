@@ -1,0 +1,244 @@
+"""What plays and what learns: the two small protocols that everything above this room is written against.
+
+Two levels, so that nobody has to know more than they need:
+
+* ``Agent`` / ``Players`` (text level, what rollouts and evaluation drive): give it episodes, get ``Move``s. Every kind
+  of agent has it - a language model, an expert, a random walker, a person, a hosted model - and a language model's
+  moves carry the token ids, the behaviour log-probs and (when constrained) the allowed sets, so that a trainer never
+  renders, encodes or parses.
+* ``Policy`` / ``Session`` (token level, what engines implement): token ids in, token ids and log-probs out, over many
+  turns.
+
+A whole episode, driven by hand::
+
+    with agent.play(env) as players:
+        rows = players.enter(episodes, streams)                 # one row per episode; siblings share their prompt
+        moves = players.act(rows, episodes)                     # one Move per row
+        episodes = env.step_many(episodes, [m.action for m in moves])
+        players.leave(rows)                                     # a freed row is reused by the next enter
+
+Randomness: every row samples from its own stream by inverse CDF, and one ``act`` consumes exactly ``max_new_tokens``
+uniforms of that row's stream whatever is generated. What a row says therefore depends on its stream and its tokens, not
+on the other rows - up to floating point: another batch shape may change a logit in the last bits, and a uniform that
+falls within that distance of a boundary of the CDF picks the neighbouring token (rare in float32, far more frequent in
+bfloat16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+from pydantic import Field
+
+from fedagentgym.base.settings import Settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from fedagentgym.base.streams import Stream
+    from fedagentgym.envs.core import Episode, TextEnv
+
+Finish = Literal["stop", "length", "context"]
+"""Why a reply ended: a stop token, ``max_new_tokens``, or no room left in the context (then nothing was generated)."""
+
+
+class Decoding(Settings):
+    """How tokens are drawn. ``temperature`` 0 is greedy (its log-probs are 0: a point mass)."""
+
+    temperature: float = Field(1.0, ge=0.0, description="divides the logits; 0 takes the most likely token")
+    top_p: float = Field(
+        1.0, gt=0.0, le=1.0, description="smallest set of tokens with this much probability; 1 keeps all"
+    )
+    max_new_tokens: int = Field(16, ge=1, description="most tokens in one reply")
+    constrained: bool = Field(False, description="only replies that are admissible actions can be generated")
+
+
+class Completion(NamedTuple):
+    """One reply in tokens, its stop token (if any) included; ``logprobs`` belong to the distribution sampled from."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: Finish
+    allowed: tuple[tuple[int, ...], ...] = ()
+    """Constrained generation: the token ids allowed at each position (the distribution was renormalised over them)."""
+
+
+class Constraint(Protocol):
+    """Which tokens may come next. States are plain values; ``allowed`` of a live state is never empty."""
+
+    def start(self) -> Any: ...
+
+    def allowed(self, state: Any) -> tuple[int, ...]:
+        """Return the ids that may follow, sorted and distinct; the stop token is among them where a reply may end."""
+        ...
+
+    def advance(self, state: Any, token: int) -> Any: ...
+
+
+class Session(Protocol):
+    """Rows of tokens that grow turn by turn and keep their key-value cache. A context manager; rows are small ints."""
+
+    def open(self, prompts: Sequence[Sequence[int]], copies: int = 1) -> list[int]:
+        """Add ``copies`` rows per prompt (adjacent in the result); rows that share a prompt share its work."""
+        ...
+
+    def append(self, rows: Sequence[int], chunks: Sequence[Sequence[int]]) -> None:
+        """Add given tokens (an observation) to the rows. Lazy: costs nothing until the next ``generate``."""
+        ...
+
+    def generate(
+        self,
+        rows: Sequence[int],
+        streams: Sequence[Stream],
+        decoding: Decoding,
+        constraints: Sequence[Constraint | None] | None = None,
+    ) -> list[Completion]:
+        """Continue each row by one reply, which becomes part of it; draws ``max_new_tokens`` uniforms per stream."""
+        ...
+
+    def length(self, row: int) -> int:
+        """Return the number of tokens that a row holds."""
+        ...
+
+    def drop(self, rows: Sequence[int]) -> None:
+        """Free rows. Their numbers may be handed out again."""
+        ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Session: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+class Tokenizer(Protocol):
+    """The seam to a tokenizer: no special tokens are added behind anyone's back, no history is re-encoded."""
+
+    size: int
+    pad_id: int
+    stop_ids: frozenset[int]
+
+    def encode(self, text: str) -> tuple[int, ...]: ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids, tags included; pad, begin and end markers are left out."""
+        ...
+
+
+class Policy(Protocol):
+    """An engine that generates. ``version`` counts the weights that were loaded into it."""
+
+    name: str
+    tokenizer: Tokenizer
+    context_length: int
+    version: int
+
+    def session(self) -> Session:
+        """Open a session on the present weights. Weights must not change while it is open."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class TrainablePolicy(Policy, Protocol):
+    """A policy whose weights live here as a torch module and can be trained, read and replaced.
+
+    ``model(input_ids=..., attention_mask=..., position_ids=...).logits`` is the full forward pass that log-probs must
+    agree with.
+    While a session is open a LoRA model may be merged: train only with no session open.
+    """
+
+    model: torch.nn.Module
+    device: torch.device
+
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        """Return the trainable parameters by name, always in the same order."""
+        ...
+
+    def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return copies of the trainable parameters as plain arrays (bfloat16 becomes float32, which is exact)."""
+        ...
+
+    def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Replace the trainable parameters; names and shapes must be those of ``get_weights``. Raises the version."""
+        ...
+
+    def touch(self) -> None:
+        """Say that parameters were changed in place (an optimizer step). Raises the version."""
+        ...
+
+    def save(self, folder: str | Path) -> None:
+        """Write model (or adapter) and tokenizer as an ordinary Hugging Face folder."""
+        ...
+
+
+class Move(NamedTuple):
+    """One turn of one row: what was said, what the env gets, and - for token agents - the tokens of it.
+
+    The tokens of an episode are the concatenation of ``context_ids`` (given: no loss) and ``token_ids`` (said) of its
+    moves; ``fresh`` starts a new segment (every turn in the ``window`` context, only the first in ``session``).
+    ``finish == "context"``: there was no room; nothing was said, the episode ends truncated and must not be stepped.
+    """
+
+    reply: str
+    action: str
+    format: bool = True
+    context_ids: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    allowed: tuple[tuple[int, ...], ...] = ()
+    fresh: bool = True
+    finish: Finish = "stop"
+    learn: bool = True
+    """False: the action was noise put into a demonstration; play on, but do not imitate it."""
+
+
+class Players(Protocol):
+    """An agent at play in one env: rows of episodes that come and go. A context manager."""
+
+    def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
+        """Take in episodes at turn 0, each with its own random stream; put siblings of a task next to each other."""
+        ...
+
+    def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
+        """Choose one move per row, given the row's present episode."""
+        ...
+
+    def leave(self, rows: Sequence[int]) -> None:
+        """Free rows whose episodes are over."""
+        ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Players: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+class Agent(Protocol):
+    """Anything that can play. Language models are ``TokenAgent``s (``agents/agent.py``), which also have ``policy``."""
+
+    name: str
+
+    def play(self, env: TextEnv) -> Players: ...
+
+    def close(self) -> None: ...
+
+
+__all__ = [
+    "Agent",
+    "Completion",
+    "Constraint",
+    "Decoding",
+    "Finish",
+    "Move",
+    "Players",
+    "Policy",
+    "Session",
+    "Tokenizer",
+    "TrainablePolicy",
+]
