@@ -1,0 +1,220 @@
+"""The one canonical form of values: text for digests, bytes for what is sent or stored.
+
+`canonical_json` gives one text per plain value, so a digest of it identifies the value. `encode` gives one byte string per
+value that may also hold numpy arrays and bytes; it is what messages, client states and commits are made of. Layout:
+
+    magic "FAG1" | length of header, 8 bytes | header: canonical JSON | arrays, little-endian, C order, one after the other
+
+The header holds the tree of plain values with a reference in place of each array, and the dtype and shape of every array,
+so a reader knows from the header alone how many bytes must follow, before it takes memory for any of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedagentgym.base.errors import DataError
+
+MAGIC = b"FAG1"
+_PREFIX = len(MAGIC) + 8
+_REFERENCE = "$array"
+_BYTES = "$bytes"
+_ESCAPE = "$dict"
+_RESERVED = (_REFERENCE, _BYTES, _ESCAPE)
+DTYPES = frozenset(
+    ["|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"],
+)
+MAX_HEADER = 1 << 30
+
+
+def canonical_json(value: Any) -> str:
+    """The one JSON text of a plain value: sorted keys, no blanks, shortest float form, no NaN or infinity."""
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"not a plain value that has a canonical form: {error}") from None
+
+
+def digest(value: Any) -> str:
+    """The identity of a plain value: sha256 over its canonical JSON.
+
+    >>> digest({"b": 1, "a": [2]}) == digest({"a": [2], "b": 1})
+    True
+    """
+    return bytes_digest(canonical_json(value).encode("ascii"))
+
+
+def bytes_digest(data: bytes | memoryview) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def file_digest(path: str | Path) -> str:
+    """The sha256 of a file's bytes; of a folder, over its files by sorted relative path."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            files = sorted(entry for entry in path.rglob("*") if entry.is_file())
+            return digest([[entry.relative_to(path).as_posix(), file_digest(entry)] for entry in files])
+        with path.open("rb") as file:
+            return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def encode(value: Any) -> bytes:
+    """The canonical bytes of plain values, numpy arrays and bytes; tuples become lists, keys must be strings."""
+    arrays: list[np.ndarray[Any, Any]] = []
+    tree = _flatten(value, arrays)
+    header = {"tree": tree, "arrays": [[array.dtype.str, list(array.shape)] for array in arrays]}
+    head = canonical_json(header).encode("ascii")
+    return b"".join([MAGIC, len(head).to_bytes(8, "little"), head, *(array.tobytes() for array in arrays)])
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the first bytes of an encoded value promise: the tree, and dtype and shape of each array."""
+
+    tree: Any
+    arrays: tuple[tuple[str, tuple[int, ...]], ...]
+    offset: int
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in self.arrays)
+
+    @property
+    def total(self) -> int:
+        """Length of the whole encoded value in bytes."""
+        return self.offset + sum(self.sizes)
+
+
+def read_header(data: bytes | memoryview, *, limit: int | None = None) -> Header:
+    """Check and read the header; `limit` refuses a value that declares more bytes than that in all."""
+    view = memoryview(data)
+    if len(view) < _PREFIX or view[: len(MAGIC)] != MAGIC:
+        found = bytes(view[: len(MAGIC)])
+        raise DataError(f"not an encoded value of version {MAGIC.decode()}: it begins with {found!r}")
+    length = int.from_bytes(view[len(MAGIC) : _PREFIX], "little")
+    if length > min(MAX_HEADER, len(view) - _PREFIX):
+        raise DataError(f"encoded value declares a header of {length} bytes, {len(view) - _PREFIX} are there")
+    if limit is not None and length > limit:
+        raise DataError(f"encoded value declares a header of {length} bytes, at most {limit} are admitted")
+    try:
+        raw = json.loads(bytes(view[_PREFIX : _PREFIX + length]), parse_constant=_no_constant)
+        if not isinstance(raw, dict) or set(raw) != {"arrays", "tree"} or not isinstance(raw["arrays"], list):
+            raise ValueError("not a header")
+        arrays = tuple(_checked_array(entry) for entry in raw["arrays"])
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(f"encoded value has a malformed header: {error}") from None
+    header = Header(raw["tree"], arrays, _PREFIX + length)
+    if limit is not None and header.total > limit:
+        raise DataError(f"encoded value declares {header.total} bytes, at most {limit} are admitted")
+    return header
+
+
+def decode(data: bytes | memoryview, *, limit: int | None = None) -> Any:
+    """The value of `encode`; arrays are read-only views of `data`. A length that does not fit is refused first."""
+    header = read_header(data, limit=limit)
+    view = memoryview(data)
+    if len(view) != header.total:
+        raise DataError(f"encoded value declares {header.total} bytes, {len(view)} are there")
+    arrays = []
+    offset = header.offset
+    for (dtype, shape), size in zip(header.arrays, header.sizes, strict=True):
+        arrays.append(np.frombuffer(view[offset : offset + size], dtype=dtype).reshape(shape))
+        offset += size
+    used = [False] * len(arrays)
+    try:
+        value = _restore(header.tree, arrays, used)
+    except RecursionError:
+        raise DataError("encoded value is nested too deeply") from None
+    if not all(used):
+        raise DataError("encoded value holds an array that nothing refers to")
+    return value
+
+
+def arrays_in(value: Any) -> Iterator[np.ndarray[Any, Any]]:
+    """Every numpy array of a value, in canonical order."""
+    arrays: list[np.ndarray[Any, Any]] = []
+    _flatten(value, arrays)
+    yield from arrays
+
+
+def _flatten(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {_ESCAPE: repr(value)}
+    if isinstance(value, np.ndarray):
+        return {_REFERENCE: _append(value, arrays)}
+    if isinstance(value, np.generic):
+        return _flatten(value.item(), arrays)
+    if isinstance(value, bytes):
+        return {_BYTES: _append(np.frombuffer(value, dtype=np.uint8), arrays)}
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise DataError("a mapping is encoded with string keys only")
+        flat = {key: _flatten(value[key], arrays) for key in sorted(value)}
+        return {_ESCAPE: flat} if len(flat) == 1 and next(iter(flat)) in _RESERVED else flat
+    if isinstance(value, list | tuple):
+        return [_flatten(item, arrays) for item in value]
+    raise DataError(f"a value of type {type(value).__name__} has no canonical encoding")
+
+
+def _append(array: np.ndarray[Any, Any], arrays: list[np.ndarray[Any, Any]]) -> int:
+    little = np.require(array, dtype=array.dtype.newbyteorder("<"), requirements="C")
+    if little.dtype.str not in DTYPES:
+        raise DataError(f"an array of dtype {array.dtype} has no canonical encoding")
+    arrays.append(little)
+    return len(arrays) - 1
+
+
+def _restore(tree: Any, arrays: list[np.ndarray[Any, Any]], used: list[bool]) -> Any:
+    if isinstance(tree, list):
+        return [_restore(item, arrays, used) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if len(tree) == 1:
+        ((key, inner),) = tree.items()
+        if key in (_REFERENCE, _BYTES):
+            array = _take(inner, arrays, used)
+            return array if key == _REFERENCE else array.tobytes()
+        if key == _ESCAPE:
+            return _unescape(inner, arrays, used)
+    return {key: _restore(item, arrays, used) for key, item in tree.items()}
+
+
+def _unescape(inner: Any, arrays: list[np.ndarray[Any, Any]], used: list[bool]) -> Any:
+    if isinstance(inner, dict):
+        return {key: _restore(item, arrays, used) for key, item in inner.items()}
+    if inner in ("nan", "inf", "-inf"):
+        return float(inner)
+    raise DataError(f"encoded value has a malformed escape {str(inner)[:50]!r}")
+
+
+def _take(index: Any, arrays: list[np.ndarray[Any, Any]], used: list[bool]) -> np.ndarray[Any, Any]:
+    if type(index) is not int or not 0 <= index < len(arrays) or used[index]:
+        raise DataError(f"encoded value refers to an array {str(index)[:50]} that it does not hold")
+    used[index] = True
+    return arrays[index]
+
+
+def _checked_array(entry: Any) -> tuple[str, tuple[int, ...]]:
+    dtype, shape = entry
+    if dtype not in DTYPES or not isinstance(shape, list) or len(shape) > 32:
+        raise ValueError("an array of unknown dtype or shape")
+    if not all(type(size) is int and 0 <= size < 1 << 48 for size in shape):
+        raise ValueError("an array of impossible shape")
+    return dtype, tuple(shape)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not plain JSON")

@@ -1,0 +1,50 @@
+"""Every error that a user can cause: one sentence that says what was wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedAgentGymError(Exception):
+    """Root of all errors of this package; a command prints its text as one sentence and exits with code 2."""
+
+
+class UnknownNameError(FedAgentGymError):
+    """A name that no registry, pool or table knows."""
+
+
+class OptionError(FedAgentGymError):
+    """A keyword, configuration key or command-line value that cannot be used."""
+
+
+class DataError(FedAgentGymError):
+    """A file or value that is missing, malformed, or does not belong to what it is used with."""
+
+
+class MissingExtraError(FedAgentGymError, ImportError):
+    """A library that belongs to an optional extra is not installed."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like `name`, if any is close enough to be what was meant."""
+    candidates = list(known)
+    by_lower = {candidate.lower(): candidate for candidate in candidates}
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[matches[0]] if matches else None
+
+
+def listed(names: Iterable[str], limit: int = 8) -> str:
+    """Names joined for a message, cut to a readable length."""
+    names = list(names)
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown}, ... ({len(names)} in all)"
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
+    """The error for a name that is not known, with the nearest one or the list of all."""
+    names = list(known)
+    guess = nearest(str(name), names)
+    if guess is not None:
+        return UnknownNameError(f"unknown {kind} {str(name)[:200]!r}: did you mean {guess!r}?")
+    return UnknownNameError(f"unknown {kind} {str(name)[:200]!r}: known are {listed(names) or 'none'}")

@@ -1,0 +1,116 @@
+"""What a waiting person sees: a bar on a terminal, a line now and then in a log, nothing when asked to be quiet."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Literal, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+Verbosity = Literal["normal", "quiet"]
+_verbosity: Verbosity = "normal"
+_LINE_EVERY_SECONDS = 10.0
+
+
+class Progress(Protocol):
+    """A task under way, as the code that does the work sees it."""
+
+    def advance(self, n: int = 1, **fields: object) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+def set_verbosity(verbosity: Verbosity) -> None:
+    """`quiet` silences progress for the whole process; results are still printed."""
+    global _verbosity
+    _verbosity = verbosity
+
+
+def console() -> Console:
+    """Where results go: standard output as it is at this moment."""
+    return Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty())
+
+
+def error_console() -> Console:
+    """Where progress and errors go: standard error."""
+    return Console(file=sys.stderr, soft_wrap=not sys.stderr.isatty())
+
+
+@contextlib.contextmanager
+def progress(label: str, total: int | None = None) -> Iterator[Progress]:
+    """Show progress of one task while the `with` block runs."""
+    if _verbosity == "quiet":
+        yield _Silent()
+    elif sys.stderr.isatty():
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[status]}"),
+        )
+        with RichProgress(*columns, console=error_console(), transient=True) as bar:
+            yield _Bar(bar, bar.add_task(label, total=total, status=""))
+    else:
+        lines = _Lines(label, total)
+        yield lines
+        lines.close()
+
+
+def _status(fields: dict[str, object]) -> str:
+    return "  ".join(
+        f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in fields.items()
+    )
+
+
+class _Silent:
+    def advance(self, n: int = 1, **fields: object) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+
+class _Bar:
+    def __init__(self, bar: RichProgress, task: object) -> None:
+        self._bar = bar
+        self._task = bar.task_ids[-1]
+
+    def advance(self, n: int = 1, **fields: object) -> None:
+        if fields:
+            self._bar.update(self._task, advance=n, status=_status(fields))
+        else:
+            self._bar.update(self._task, advance=n)
+
+    def note(self, text: str) -> None:
+        self._bar.console.print(text, highlight=False)
+
+
+class _Lines:
+    def __init__(self, label: str, total: int | None) -> None:
+        self._label, self._total = label, total
+        self._done = 0
+        self._start = self._last = time.monotonic()
+
+    def advance(self, n: int = 1, **fields: object) -> None:
+        self._done += n
+        if time.monotonic() - self._last >= _LINE_EVERY_SECONDS:
+            self._last = time.monotonic()
+            self.note(f"{self._label}: {self._count()}  {_status(fields)}".rstrip())
+
+    def note(self, text: str) -> None:
+        error_console().print(text, highlight=False, markup=False)
+
+    def close(self) -> None:
+        seconds = time.monotonic() - self._start
+        if seconds >= 1.0:
+            self.note(f"{self._label}: {self._count()} in {seconds:.1f} s")
+
+    def _count(self) -> str:
+        return f"{self._done}/{self._total}" if self._total is not None else str(self._done)

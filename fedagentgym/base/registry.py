@@ -1,0 +1,75 @@
+"""Names that stand for code: `module:attribute`, imported when first asked for, so that listing costs nothing."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedagentgym.base.errors import OptionError, unknown
+
+
+class Registry:
+    """A table of one kind of thing (environment, partition, agent, algorithm, benchmark).
+
+    >>> shapes = Registry("shape", {"ordered": "collections:OrderedDict"})
+    >>> shapes.get("ordered").__name__
+    'OrderedDict'
+    """
+
+    def __init__(self, kind: str, entries: Mapping[str, str] | None = None) -> None:
+        self.kind = kind
+        self._entries: dict[str, Any] = dict(entries or {})
+
+    def register(self, name: str, target: Any, *, replace: bool = False) -> None:
+        """Add a name; `target` is `"module:attribute"` or the object itself."""
+        if not name or not isinstance(name, str):
+            raise OptionError(f"the name of a {self.kind} is a non-empty string, got {name!r}")
+        if name in self._entries and not replace:
+            raise OptionError(f"{self.kind} {name!r} is registered already: choose another name or pass replace=True")
+        if isinstance(target, str) and not _is_reference(target):
+            raise OptionError(f"{self.kind} {name!r}: {target!r} is not of the form 'module:attribute'")
+        self._entries[name] = target
+
+    def get(self, name: str) -> Any:
+        """The thing itself; a string target is imported now."""
+        if name not in self._entries:
+            raise unknown(self.kind, name, self._entries)
+        target = self._entries[name]
+        return resolve(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
+
+    def target(self, name: str) -> Any:
+        """What was registered, not imported."""
+        if name not in self._entries:
+            raise unknown(self.kind, name, self._entries)
+        return self._entries[name]
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def _is_reference(target: str) -> bool:
+    module, colon, attribute = target.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")])
+
+
+def resolve(reference: str, what: str = "reference") -> Any:
+    """Import `module:attribute`."""
+    if not _is_reference(reference):
+        raise OptionError(f"{what}: {reference!r} is not of the form 'module:attribute'")
+    module, _, attribute = reference.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise OptionError(f"{what}: module {module} has no attribute {attribute}")
+        found = getattr(found, part)
+    return found

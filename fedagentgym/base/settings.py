@@ -1,0 +1,88 @@
+"""The base of every typed setting: frozen, closed, and helpful when a key or value is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from fedagentgym.base.errors import OptionError, listed, nearest
+
+
+class Settings(BaseModel):
+    """A node of the configuration tree. A string where a node with a field `name` is expected is short for {name: ...}."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, data: Any) -> Any:
+        return {"name": data} if isinstance(data, str) and "name" in cls.model_fields else data
+
+    @classmethod
+    def load(cls, data: Any, where: str = "") -> Self:
+        """Validate plain data; the first fault becomes one sentence that names the key and what is allowed."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise OptionError(_explain(cls, error.errors()[0], where, data)) from None
+
+
+def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: Any) -> str:
+    path = [str(part) for part in fault["loc"]]
+    place = ".".join(([where] if where else []) + path) or "configuration"
+    if fault["type"] == "extra_forbidden":
+        node = _node(settings, path[:-1])
+        known = list(node.model_fields) if node is not None else []
+        guess = nearest(path[-1], known)
+        hint = f"did you mean {guess!r}?" if guess else f"known keys are {listed(known, 30)}"
+        return f"unknown key {place!r}: {hint}"
+    if fault["type"] == "missing":
+        return f"the key {place!r} is missing"
+    got = str(fault.get("input"))[:80]
+    message = fault["msg"]
+    return f"{place}: {message[:1].lower()}{message[1:]} (got {got!r})"
+
+
+def _node(settings: type[BaseModel], path: list[str]) -> type[BaseModel] | None:
+    """The model class that a path of keys leads to, if the annotations say so."""
+    node: type[BaseModel] | None = settings
+    for part in path:
+        field = node.model_fields.get(part) if node is not None else None
+        node = _model_in(field.annotation) if field is not None else node
+    return node
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for inner in get_args(annotation) if (found := _model_in(inner)) is not None), None)
+
+
+def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the keys of `override` laid over it, mappings merged key by key."""
+    result = dict(base)
+    for key, value in override.items():
+        below = result.get(key)
+        nested = isinstance(below, Mapping) and isinstance(value, Mapping)
+        result[key] = merged(below, value) if nested and isinstance(below, Mapping) else value
+    return result
+
+
+def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
+    """`data` with one `a.b=value` laid over it; the value is read as YAML."""
+    import yaml
+
+    path, equals, text = assignment.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise OptionError(f"cannot read {assignment!r}: write it as key.key=value")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise OptionError(f"cannot read the value of {assignment!r}: it is not YAML") from None
+    for key in reversed(keys):
+        value = {key: value}
+    return merged(data, value)

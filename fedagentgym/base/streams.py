@@ -1,0 +1,197 @@
+"""Randomness: one Philox stream for every purpose, named by a seed and a path.
+
+Whatever is hashed, shipped or published draws from a `Stream`. It reads only the raw 64-bit words of the bit generator,
+which numpy promises never to change, and builds every distribution itself: integers by rejection, continuous ones by the
+inverse of their distribution function. `exp` and `log` differ in their last bit between machines, so probabilities are
+rounded to multiples of 2**-40 before they decide anything. Streams of different paths are independent, so results depend
+neither on order nor on parallelism. Nothing here touches a global generator.
+
+For what is neither hashed nor published (mini-batch orders, sampling noise) `generator` gives a `numpy.random.Generator`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, TypeVar, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedagentgym.base.errors import OptionError
+
+T = TypeVar("T")
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+GRID = 1 << 40
+_WORDS = 1 << 64
+_BUFFER = 64
+
+
+def _key(seed: int, path: tuple[int | str, ...]) -> bytes:
+    """128 bits that name the stream; a type mark keeps the path (1,) apart from ("1",)."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise OptionError(f"a seed is an integer, got {seed!r}")
+    marked = [f"i{int(part)}" if isinstance(part, int | np.integer) else f"s{part}" for part in (seed, *path)]
+    framed = b"".join(len(raw).to_bytes(4, "little") + raw for raw in (mark.encode() for mark in marked))
+    return hashlib.sha256(framed).digest()[:16]
+
+
+def derive(seed: int, *path: int | str) -> int:
+    """A child seed of 63 bits, for something that takes an integer."""
+    return int.from_bytes(_key(seed, path)[:8], "little") >> 1
+
+
+def generator(seed: int, *path: int | str) -> np.random.Generator:
+    """A numpy generator of this path, for draws that are neither hashed nor published."""
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(_key(seed, path), "little")))
+
+
+def stream(seed: int, *path: int | str) -> Stream:
+    """The stream of this path.
+
+    >>> stream(0, "deal", 7).integers(6) == stream(0, "deal", 7).integers(6)
+    True
+    """
+    return Stream(int.from_bytes(_key(seed, path), "little"))
+
+
+def on_grid(probabilities: ArrayLike) -> Ints:
+    """Probabilities in whole units of 2**-40: what decides a draw, the same on every machine."""
+    return np.rint(np.asarray(probabilities, dtype=np.float64) * GRID).astype(np.int64)
+
+
+class Stream:
+    """A sequence of 64-bit words and the distributions built on it. Scalars when `size` is None, arrays otherwise."""
+
+    def __init__(self, key: int) -> None:
+        self._bits = np.random.Philox(key=key)
+        self._ahead: list[int] = []
+
+    def raw(self, n: int) -> NDArray[np.uint64]:
+        """The next n words."""
+        ready = min(n, len(self._ahead))
+        if not ready:
+            return self._bits.random_raw(n)
+        head = np.array([self._ahead.pop() for _ in range(ready)], dtype=np.uint64)
+        return np.concatenate([head, self._bits.random_raw(n - ready)]) if n > ready else head
+
+    def _word(self) -> int:
+        if not self._ahead:
+            self._ahead = self._bits.random_raw(_BUFFER).tolist()[::-1]
+        return self._ahead.pop()
+
+    @overload
+    def integers(self, high: int, size: None = None) -> int: ...
+    @overload
+    def integers(self, high: int, size: int) -> Ints: ...
+    def integers(self, high: int, size: int | None = None) -> int | Ints:
+        """Integers x with 0 <= x < high, each equally likely."""
+        if not 0 < high <= 1 << 63:
+            raise OptionError(f"cannot draw an integer below {high}")
+        bound = _WORDS - _WORDS % high
+        if size is None:
+            word = self._word()
+            while word >= bound:
+                word = self._word()
+            return word % high
+        words = self.raw(size)
+        if bound < _WORDS:
+            while (refused := np.flatnonzero(words >= np.uint64(bound))).size:
+                words[refused] = self.raw(refused.size)
+        return (words % np.uint64(high)).astype(np.int64)
+
+    @overload
+    def uniform(self, size: None = None) -> float: ...
+    @overload
+    def uniform(self, size: int) -> Floats: ...
+    def uniform(self, size: int | None = None) -> float | Floats:
+        """Numbers strictly between 0 and 1, on a grid of 2**-53 offset by half a step."""
+        if size is None:
+            return ((self._word() >> 11) + 0.5) * 2.0**-53
+        return ((self.raw(size) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+    @overload
+    def normal(self, mean: ArrayLike = 0.0, std: ArrayLike = 1.0, size: None = None) -> float: ...
+    @overload
+    def normal(self, mean: ArrayLike = 0.0, std: ArrayLike = 1.0, *, size: int) -> Floats: ...
+    def normal(self, mean: ArrayLike = 0.0, std: ArrayLike = 1.0, size: int | None = None) -> float | Floats:
+        from scipy.special import ndtri
+
+        drawn = np.asarray(mean) + np.asarray(std) * ndtri(self.uniform(1 if size is None else size))
+        return float(drawn[0]) if size is None else np.asarray(drawn, dtype=np.float64)
+
+    @overload
+    def beta(self, a: float, b: float, size: None = None) -> float: ...
+    @overload
+    def beta(self, a: float, b: float, size: int) -> Floats: ...
+    def beta(self, a: float, b: float, size: int | None = None) -> float | Floats:
+        from scipy.special import betaincinv
+
+        drawn = betaincinv(a, b, self.uniform(1 if size is None else size))
+        return float(drawn[0]) if size is None else np.asarray(drawn, dtype=np.float64)
+
+    def log_gamma(self, shape: ArrayLike) -> Floats:
+        """Logarithms of Gamma(shape, 1) draws, one per entry; in logarithms since small shapes underflow otherwise."""
+        a = np.atleast_1d(np.asarray(shape, dtype=np.float64))
+        first, second = self.uniform(a.size).reshape(a.shape), self.uniform(a.size).reshape(a.shape)
+        return log_gamma_quantile(a, first, second)
+
+    def dirichlet(self, alpha: ArrayLike) -> Floats:
+        """A probability vector, every entry a multiple of 2**-40."""
+        logs = self.log_gamma(alpha)
+        weights = np.exp(logs - logs.max())
+        return on_grid(weights / weights.sum()) / GRID
+
+    def multinomial(self, n: int, probabilities: ArrayLike) -> Ints:
+        """How often each of the outcomes came in n draws."""
+        outcomes = np.asarray(probabilities).size
+        return np.bincount(self.weighted(probabilities, size=n), minlength=outcomes).astype(np.int64)
+
+    @overload
+    def weighted(self, probabilities: ArrayLike, size: None = None) -> int: ...
+    @overload
+    def weighted(self, probabilities: ArrayLike, size: int) -> Ints: ...
+    def weighted(self, probabilities: ArrayLike, size: int | None = None) -> int | Ints:
+        """Indices drawn with the given probabilities (they need not sum to one)."""
+        ends = np.cumsum(on_grid(probabilities))
+        if not ends.size or ends[-1] <= 0:
+            raise OptionError("cannot draw among outcomes that all have probability zero")
+        drawn = self.integers(int(ends[-1]), size=1 if size is None else size)
+        index = np.searchsorted(ends, drawn, side="right").astype(np.int64)
+        return int(index[0]) if size is None else index
+
+    def permutation(self, n: int) -> Ints:
+        """The numbers 0..n-1 in random order: the order of n random words."""
+        return np.argsort(self.raw(n), kind="stable").astype(np.int64)
+
+    def choice(self, n: int, k: int) -> Ints:
+        """k distinct numbers below n, in random order."""
+        if not 0 <= k <= n:
+            raise OptionError(f"cannot choose {k} distinct items of {n}")
+        if 3 * k >= n:
+            return self.permutation(n)[:k]
+        kept: dict[int, None] = {}
+        while len(kept) < k:
+            kept.update(dict.fromkeys(self.integers(n, size=k - len(kept)).tolist()))
+        return np.fromiter(kept, dtype=np.int64, count=k)
+
+    def pick(self, sequence: Sequence[T]) -> T:
+        """One item of a sequence."""
+        return sequence[self.integers(len(sequence))]
+
+    def shuffled(self, sequence: Sequence[T]) -> list[T]:
+        """The items in random order."""
+        return [sequence[index] for index in self.permutation(len(sequence)).tolist()]
+
+
+def log_gamma_quantile(shape: Floats, first: Floats, second: Floats) -> Floats:
+    """The logarithm of the Gamma(shape, 1) variable that belongs to two uniform numbers.
+
+    Below shape 1 by Gamma(a) = Gamma(a + 1) * U**(1/a), in logarithms: the plain form underflows for strongly skewed draws.
+    """
+    from scipy.special import gammaincinv
+
+    small = shape < 1.0
+    logs: Any = np.log(gammaincinv(np.where(small, shape + 1.0, shape), first))
+    return np.asarray(np.where(small, logs + np.log(second) / shape, logs), dtype=np.float64)

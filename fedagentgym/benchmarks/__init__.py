@@ -1,0 +1,26 @@
+"""Floor 6: what is measured. Each benchmark is a function `run(quick)` that returns the figures it printed its name to."""
+
+from dataclasses import dataclass
+
+from fedagentgym.base.registry import Registry
+
+if __name__ != "fedagentgym.benchmarks":
+    raise ImportError("the folder `benchmarks` at the root is a link for readers: import fedagentgym.benchmarks instead")
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One figure of a benchmark: what, how much, in which unit, and the bar it is held against, if any."""
+
+    name: str
+    value: float
+    unit: str
+    bar: str = ""
+
+
+BENCHMARKS = Registry(
+    "benchmark",
+    {
+        "speed-core": "fedagentgym.benchmarks.speed_core:run",
+    },
+)

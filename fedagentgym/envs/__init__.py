@@ -1,0 +1,13 @@
+"""Floor 1: worlds with tasks in them. Knows nothing of clients or models."""
+
+from fedagentgym.base.registry import Registry
+
+if __name__ != "fedagentgym.envs":
+    raise ImportError("the folder `envs` at the root is a link for readers: import fedagentgym.envs instead")
+
+ENVIRONMENTS = Registry(
+    "environment",
+    {
+        "fedagentgym/Guess-v0": "fedagentgym.envs.guess:GuessEnv",
+    },
+)

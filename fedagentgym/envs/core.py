@@ -1,0 +1,262 @@
+"""The base of every environment: a world in which text episodes are played.
+
+A `TextEnv` is two things. To gymnasium it is one ordinary environment with text observations and actions. To whoever plays
+thousands of episodes it is a *world* whose episodes are values: `reset_many` and `step_many` take and return `Episode`s,
+each with its own task, seed and state, without gymnasium's cost per step. Both run the same two functions that the author
+of a world writes, `begin` and `advance`; `advance` never changes the state it is given, so snapshots, undo and replay are
+nothing more than keeping a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+import gymnasium
+
+from fedagentgym.base.errors import DataError, OptionError, listed, unknown
+from fedagentgym.base.streams import stream
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.spaces import TextSpace
+from fedagentgym.envs.task import Task
+
+EMPTY: Mapping[str, Any] = {}
+SUCCESS_REWARD = 10.0
+REWARD_MODES = ("score", "success10")
+
+
+class View(NamedTuple):
+    """What a world shows after a reset or a step."""
+
+    observation: str
+    admissible: tuple[str, ...] | None = None
+    reward: float = 0.0
+    score: float = 0.0
+    success: bool = False
+    done: bool = False
+    valid: bool = True
+    rewards: Mapping[str, float] = EMPTY
+    extra: Mapping[str, Any] = EMPTY
+
+
+class Episode(NamedTuple):
+    """One episode at one moment: everything needed to go on from here, anywhere."""
+
+    task: Task
+    seed: int
+    turn: int
+    state: Any
+    view: View
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+
+    @property
+    def over(self) -> bool:
+        return self.terminated or self.truncated
+
+
+class Expert(Protocol):
+    """Plays one episode through public actions. Made anew for each episode, it may remember what it saw; it looks at the
+    episode at every turn and must cope with another action than its own having been executed."""
+
+    def act(self, episode: Episode) -> str: ...
+
+
+class TextEnv(gymnasium.Env[str, str]):
+    """Base class. A world sets the class attributes and writes `load_pool`, `begin`, `advance`, `vocabulary`, `expert`."""
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 - gymnasium declares it as an instance variable
+
+    id: ClassVar[str]
+    takes: ClassVar[Literal["command", "reply"]] = "command"
+    role: ClassVar[str]
+    action_help: ClassVar[str]
+    splits: ClassVar[tuple[str, ...]] = ("train", "val", "test", "warmup")
+    evaluation_splits: ClassVar[tuple[str, ...]] = ("val", "test")
+    split_aliases: ClassVar[Mapping[str, str]] = {}
+    default_max_turns: ClassVar[int]
+    reward_names: ClassVar[tuple[str, ...]]
+
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        tasks: Sequence[str] | None = None,
+        pool: TaskPool | None = None,
+        world: Mapping[str, Any] | None = None,
+        max_turns: int | None = None,
+        reward: str = "score",
+        render_mode: str | None = None,
+    ) -> None:
+        if reward not in REWARD_MODES:
+            raise unknown("reward", reward, REWARD_MODES)
+        if max_turns is not None and max_turns < 1:
+            raise OptionError(f"max_turns is at least 1, got {max_turns}")
+        if render_mode not in (None, "ansi"):
+            raise unknown("render_mode", render_mode, ("ansi",))
+        self.world = dict(world) if world is not None else None
+        self.max_turns = max_turns if max_turns is not None else self.default_max_turns
+        self.reward_mode = reward
+        self.render_mode = render_mode
+        self.observation_space = TextSpace()
+        self.action_space = TextSpace()
+        whole = pool if pool is not None else self._load(self.canonical_split(split))
+        self.pool = whole.subset(tasks) if tasks is not None else whole
+        if not len(self.pool):
+            raise DataError(f"{self.id}: there are no tasks to play (split {split!r})")
+        self._episode: Episode | None = None
+
+    # ---- what a world writes ------------------------------------------------------------------------------------
+
+    def load_pool(self, split: str) -> TaskPool:
+        """The tasks of a canonical split, or of `all` in native order, under this world's options."""
+        raise NotImplementedError
+
+    def begin(self, task: Task, seed: int) -> tuple[Any, View]:
+        """State and view at the start of an episode."""
+        raise NotImplementedError
+
+    def advance(self, state: Any, action: str) -> tuple[Any, View]:
+        """State and view after an action. Any string is admitted, and the given state is left as it was."""
+        raise NotImplementedError
+
+    def vocabulary(self) -> Iterable[str]:
+        """The words this world says and accepts, for agents with a small vocabulary of their own."""
+        raise NotImplementedError
+
+    def expert(self) -> Expert:
+        """A scripted player for one episode."""
+        raise NotImplementedError
+
+    # ---- gymnasium ----------------------------------------------------------------------------------------------
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start an episode: of the task named in `options={"task": id}`, else of one that the seed picks."""
+        super().reset(seed=seed)
+        identifier = _task_option(options)
+        episode_seed = int(seed) if seed is not None else int(self.np_random.integers(1 << 62))
+        if identifier is None:
+            task = self.pool[stream(episode_seed, "task").integers(len(self.pool))]
+        else:
+            task = self.pool[identifier]
+        self._episode = self._begin(task, episode_seed)
+        return self._episode.view.observation, self._info(self._episode)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Play one action. Any text is admitted; what the world does not recognise is reported as `valid: False`."""
+        if not isinstance(action, str):
+            raise OptionError(f"an action is a string, got {type(action).__name__}")
+        self._episode = episode = self._advance(self.episode, action)
+        return episode.view.observation, episode.reward, episode.terminated, episode.truncated, self._info(episode)
+
+    def render(self) -> str | None:
+        return self.episode.view.observation if self.render_mode == "ansi" else None
+
+    # ---- episodes as values -------------------------------------------------------------------------------------
+
+    @property
+    def episode(self) -> Episode:
+        """The episode under way."""
+        if self._episode is None:
+            raise OptionError(f"{self.id}: call reset() before the first step")
+        return self._episode
+
+    def snapshot(self) -> Episode:
+        """The episode as it stands: a value that can be kept, pickled, and restored in another process."""
+        return self.episode
+
+    def restore(self, snapshot: Episode) -> None:
+        """Go on from a snapshot of an environment with the same options."""
+        if not isinstance(snapshot, Episode) or snapshot.task.env != self.id:
+            raise OptionError(f"{self.id}: not a snapshot of this environment")
+        self._episode = snapshot
+
+    def reset_many(self, tasks: Sequence[str | Task], seeds: Sequence[int]) -> list[Episode]:
+        """Start one episode per task and seed, independent of each other and of `reset`."""
+        if len(tasks) != len(seeds):
+            raise OptionError(f"reset_many was given {len(tasks)} tasks and {len(seeds)} seeds")
+        begin = self._begin
+        return [
+            begin(task if isinstance(task, Task) else self.pool[task], seed)
+            for task, seed in zip(tasks, seeds, strict=True)
+        ]
+
+    def step_many(self, episodes: Sequence[Episode], actions: Sequence[str]) -> list[Episode]:
+        """Play one action in each episode; the given episodes stay as they were."""
+        if len(episodes) != len(actions):
+            raise OptionError(f"step_many was given {len(episodes)} episodes and {len(actions)} actions")
+        advance = self._advance
+        return [advance(episode, action) for episode, action in zip(episodes, actions, strict=True)]
+
+    def _begin(self, task: Task, seed: int) -> Episode:
+        state, view = self.begin(task, seed)
+        return Episode(task, seed, 0, state, view if task.graded else _ungraded(view))
+
+    def _advance(self, episode: Episode, action: str) -> Episode:
+        task, seed, turn, state = episode[:4]
+        state, view = self.advance(state, action)
+        if not task.graded:
+            view = _ungraded(view)
+        turn += 1
+        reward = view.reward
+        if self.reward_mode == "success10":
+            reward = SUCCESS_REWARD if view.done and view.success else 0.0
+        return Episode(task, seed, turn, state, view, reward, view.done, turn >= self.max_turns and not view.done)
+
+    # ---- shared by all worlds -----------------------------------------------------------------------------------
+
+    @classmethod
+    def canonical_split(cls, name: str) -> str:
+        """The canonical name of a split, whose native name is admitted too."""
+        canonical = cls.split_aliases.get(name, name)
+        if canonical not in cls.splits and canonical != "all":
+            raise unknown(f"split of {cls.id}", name, [*cls.splits, "all", *cls.split_aliases])
+        return canonical
+
+    def split_sizes(self) -> dict[str, int]:
+        """How many tasks each split has under this world's options."""
+        return {split: len(self.load_pool(split)) for split in self.splits}
+
+    def _load(self, split: str) -> TaskPool:
+        pool = self.load_pool(split)
+        if len(pool):
+            return pool
+        raise DataError(f"{self.id}: the split {split!r} is empty; sizes are {self.split_sizes()}")
+
+    def _info(self, episode: Episode) -> dict[str, Any]:
+        view = episode.view
+        return {
+            **view.extra,
+            "task": episode.task.id,
+            "category": episode.task.category,
+            "turn": episode.turn,
+            "admissible": None if view.admissible is None else list(view.admissible),
+            "valid": bool(view.valid),
+            "score": float(view.score),
+            "success": bool(view.success),
+            "rewards": {name: float(view.rewards.get(name, 0.0)) for name in self.reward_names},
+        }
+
+
+def _task_option(options: dict[str, Any] | None) -> str | None:
+    if not options:
+        return None
+    if surplus := sorted(set(options) - {"task"}):
+        raise OptionError(f"unknown reset option {surplus[0]!r}: the one known is 'task'")
+    if not isinstance(options["task"], str):
+        raise OptionError(f"the reset option 'task' is a task id, got {options['task']!r}")
+    return str(options["task"])
+
+
+def _ungraded(view: View) -> View:
+    """What somebody sees who does not know the gold: accuracies and score are 0, the rest is paid as usual."""
+    rewards = {name: 0.0 if name.startswith("accuracy") else value for name, value in view.rewards.items()}
+    return view._replace(reward=0.0, score=0.0, success=False, rewards=rewards)
+
+
+def choose(kind: str, value: str, allowed: Sequence[str]) -> str:
+    """`value` if it is one of the allowed ones; for options of worlds that take a word."""
+    if value not in allowed:
+        raise OptionError(f"{kind} is one of {listed(allowed)}, got {value!r}")
+    return value

@@ -1,0 +1,208 @@
+"""An ordered pool of tasks: ids, categories, a digest that names the data, and payloads that are made when asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.errors import DataError, unknown
+from fedagentgym.envs.task import Task, task_id
+
+Labels = Sequence[str] | tuple[Sequence[str], NDArray[np.int32]]
+
+
+class TaskIds(Sequence[str]):
+    """The ids of a contiguous range of a split, made on demand: a million of them cost nothing.
+
+    >>> TaskIds("fedagentgym/Math-v0", "val", 3)[-1]
+    'math/val/00002'
+    """
+
+    def __init__(self, env: str, split: str, count: int) -> None:
+        self._env, self._split, self._count = env, split, count
+        self._prefix = task_id(env, split, 0)[:-5]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [f"{self._prefix}{position:05d}" for position in range(*index.indices(self._count))]
+        position = index + self._count if index < 0 else index
+        if not 0 <= position < self._count:
+            raise IndexError(index)
+        return f"{self._prefix}{position:05d}"
+
+    def __iter__(self) -> Iterator[str]:
+        prefix = self._prefix
+        return (f"{prefix}{position:05d}" for position in range(self._count))
+
+    def position(self, identifier: str) -> int | None:
+        """Where an id stands, without a table of all of them."""
+        number = identifier.removeprefix(self._prefix)
+        if number == identifier or not (number.isascii() and number.isdigit()):
+            return None
+        position = int(number)
+        return position if position < self._count and f"{position:05d}" == number else None
+
+
+class TaskPool:
+    """Tasks in a fixed order. Immutable; `subset` and `without_answers` give views that share the payloads.
+
+    `source` says what the tasks were made from (generator, version and options, or digests of data files): it is part of
+    the digest, so that a split made for one pool is refused for another that merely has the same ids.
+    """
+
+    def __init__(
+        self,
+        *,
+        env: str,
+        split: str,
+        ids: Sequence[str],
+        categories: Labels,
+        payload: Callable[[int], Any],
+        source: Mapping[str, Any],
+        hardness: Callable[[int], float | None] | None = None,
+        strip: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.env, self.split, self.ids, self.source = env, split, ids, dict(source)
+        self.category_names, self.category_codes = _coded(categories)
+        self._payload, self._hardness, self._strip = payload, hardness, strip
+        self._hidden: frozenset[str] = frozenset()
+        if len(self.category_codes) != len(ids):
+            raise DataError(f"a pool of {len(ids)} tasks was given {len(self.category_codes)} categories")
+
+    @classmethod
+    def from_records(
+        cls,
+        records: Iterable[Mapping[str, Any]],
+        *,
+        env: str,
+        split: str = "train",
+        strip: Callable[[Any], Any] | None = None,
+    ) -> TaskPool:
+        """A pool of given tasks: mappings with `category` and `payload`, optionally `id` and `hardness`."""
+        rows = list(records)
+        for number, row in enumerate(rows):
+            if missing := {"category", "payload"} - set(row):
+                raise DataError(f"task record {number} lacks the field {min(missing)!r}")
+        ids = [str(row.get("id") or task_id(env, split, number)) for number, row in enumerate(rows)]
+        if len(set(ids)) != len(ids):
+            raise DataError("task records hold one id twice")
+        content = hashlib.sha256(
+            repr([(row["category"], row["payload"]) for row in rows]).encode("utf-8", "surrogatepass")
+        )
+        return cls(
+            env=env,
+            split=split,
+            ids=ids,
+            categories=[str(row["category"]) for row in rows],
+            payload=lambda index: rows[index]["payload"],
+            source={"records": content.hexdigest()},
+            hardness=lambda index: rows[index].get("hardness"),
+            strip=strip,
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Task]:
+        return (self._task(index) for index in range(len(self.ids)))
+
+    def __contains__(self, identifier: object) -> bool:
+        return isinstance(identifier, str) and self._find(identifier) is not None
+
+    def __getitem__(self, key: str | int) -> Task:
+        if isinstance(key, str):
+            return self._task(self.position(key))
+        if not -len(self.ids) <= key < len(self.ids):
+            raise DataError(f"the pool {self.env} {self.split} has {len(self.ids)} tasks, there is no number {key}")
+        return self._task(key % len(self.ids))
+
+    def position(self, identifier: str) -> int:
+        """Where the task of this id stands."""
+        found = self._find(identifier)
+        if found is None:
+            examples = self.ids[:1000] if len(self.ids) > 1000 else self.ids
+            raise unknown(f"task of {self.env} ({self.split}, {len(self.ids)} tasks)", identifier, examples)
+        return found
+
+    @property
+    def categories(self) -> dict[str, int]:
+        """How many tasks each category has."""
+        counts = np.bincount(self.category_codes, minlength=len(self.category_names))
+        return {name: int(count) for name, count in zip(self.category_names, counts, strict=True) if count}
+
+    def category(self, identifier: str) -> str:
+        return self.category_names[int(self.category_codes[self.position(identifier)])]
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 over the source and the ordered ids with their categories."""
+        hasher = hashlib.sha256(canonical_json(["pool", self.env, self.source]).encode("ascii"))
+        names = self.category_names
+        for start in range(0, len(self.ids), 65536):
+            codes = self.category_codes[start : start + 65536].tolist()
+            rows = zip(self.ids[start : start + 65536], codes, strict=True)
+            hasher.update("".join(f"\n{identifier}\t{names[code]}" for identifier, code in rows).encode("utf-8"))
+        return "sha256:" + hasher.hexdigest()
+
+    def subset(self, ids: Iterable[str]) -> TaskPool:
+        """The tasks of these ids, in the order given."""
+        chosen = list(ids)
+        positions = np.fromiter((self.position(identifier) for identifier in chosen), dtype=np.int64, count=len(chosen))
+        if len(set(chosen)) != len(chosen):
+            raise DataError("a pool cannot hold one task twice: the list of ids repeats an id")
+        where, hardness = positions.tolist(), self._hardness
+        pool = TaskPool(
+            env=self.env,
+            split=self.split,
+            ids=chosen,
+            categories=(self.category_names, self.category_codes[positions]),
+            payload=lambda index: self._payload(where[index]),
+            source=self.source,
+            hardness=None if hardness is None else lambda index: hardness(where[index]),
+            strip=self._strip,
+        )
+        pool._hidden = self._hidden
+        return pool
+
+    def without_answers(self, ids: Iterable[str]) -> TaskPool:
+        """These tasks as somebody sees them who does not know their gold."""
+        pool = self.subset(ids)
+        pool._hidden = frozenset(pool.ids)
+        return pool
+
+    def _task(self, index: int) -> Task:
+        identifier, payload = self.ids[index], self._payload(index)
+        graded = identifier not in self._hidden
+        if not graded and self._strip is not None:
+            payload = self._strip(payload)
+        hardness = self._hardness(index) if self._hardness is not None else None
+        category = self.category_names[self.category_codes[index]]
+        split = self.split if self.split != "all" else identifier.split("/")[-2] if "/" in identifier else self.split
+        return Task(identifier, self.env, split, category, payload, hardness, graded)
+
+    def _find(self, identifier: str) -> int | None:
+        if isinstance(self.ids, TaskIds):
+            return self.ids.position(identifier)
+        return self._positions.get(identifier)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {identifier: index for index, identifier in enumerate(self.ids)}
+
+
+def _coded(categories: Labels) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    if isinstance(categories, tuple) and len(categories) == 2 and isinstance(categories[1], np.ndarray):
+        return tuple(categories[0]), categories[1]
+    labels = [str(label) for label in categories]
+    names = tuple(sorted(set(labels)))
+    code = {name: number for number, name in enumerate(names)}
+    return names, np.fromiter((code[label] for label in labels), dtype=np.int32, count=len(labels))

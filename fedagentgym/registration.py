@@ -1,0 +1,123 @@
+"""gymnasium's ids. Every id goes through one maker, which resolves `federation=` and `client=` before it calls the class,
+so that environments know nothing of clients."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+import gymnasium
+
+from fedagentgym.base.errors import OptionError, listed, nearest
+from fedagentgym.base.registry import Registry
+from fedagentgym.envs import ENVIRONMENTS
+
+MAKER = "fedagentgym.registration:make_env"
+
+
+def register_all() -> None:
+    """Make every environment of the registry known to gymnasium; harmless when done twice."""
+    for name in ENVIRONMENTS.names():
+        _announce(name)
+
+
+def register_env(env_id: str, target: str | type, *, replace: bool = False) -> None:
+    """Add an environment of your own: `register_env("me/Maze-v0", "my_package.maze:MazeEnv")`."""
+    if "/" not in env_id or "-v" not in env_id:
+        raise OptionError(f"an environment id has the form 'namespace/Name-v0', got {env_id!r}")
+    ENVIRONMENTS.register(env_id, target, replace=replace)
+    gymnasium.registry.pop(env_id, None)
+    _announce(env_id)
+
+
+def register_partition(name: str, target: Any, *, replace: bool = False) -> None:
+    """Add a sampler of client splits of your own."""
+    _registry("fedagentgym.partitions", "PARTITIONS").register(name, target, replace=replace)
+
+
+def register_agent(name: str, target: Any, *, replace: bool = False) -> None:
+    """Add an agent of your own."""
+    _registry("fedagentgym.agents", "AGENTS").register(name, target, replace=replace)
+
+
+def register_algorithm(name: str, target: Any, *, replace: bool = False) -> None:
+    """Add a federated algorithm of your own."""
+    _registry("fedagentgym.algorithms", "ALGORITHMS").register(name, target, replace=replace)
+
+
+def make_env(
+    env_id: str, *, federation: Any = None, client: int | None = None, **options: Any
+) -> gymnasium.Env[str, str]:
+    """What `gymnasium.make` calls. With `federation=` and `client=`: the world and tasks of one client."""
+    if (federation is None) != (client is None):
+        raise OptionError("federation= and client= belong together: give both or neither")
+    if federation is not None:
+        from fedagentgym.partitions.federation import open_client
+
+        options = {**options, **open_client(env_id, federation, client, options)}
+    cls = ENVIRONMENTS.get(env_id)
+    check_options(cls, env_id, options)
+    made: gymnasium.Env[str, str] = cls(**options)
+    return made
+
+
+def check_options(cls: type, env_id: str, options: Mapping[str, Any]) -> None:
+    """Refuse an unknown keyword or a value of the wrong type in one sentence, before anything is built."""
+    accepted = _keywords(cls)
+    for name, value in options.items():
+        if name not in accepted:
+            guess = nearest(name, accepted)
+            hint = f"did you mean {guess!r}?" if guess else f"it takes {listed(accepted, 30)}"
+            raise OptionError(f"{env_id} has no option {name!r}: {hint}")
+        _check_type(env_id, name, value, accepted[name])
+
+
+def _keywords(cls: type) -> dict[str, Any]:
+    """Keyword options of a class and of the bases to which it hands its `**options` on, with their annotations."""
+    found: dict[str, Any] = {}
+    for base in cls.__mro__:
+        if "__init__" not in vars(base):
+            continue
+        init = vars(base)["__init__"]
+        parameters = inspect.signature(init).parameters.values()
+        hints = get_type_hints(init)
+        for parameter in parameters:
+            if parameter.kind is parameter.KEYWORD_ONLY or (
+                parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.name != "self"
+            ):
+                found.setdefault(parameter.name, hints.get(parameter.name, Any))
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            break
+    return found
+
+
+def _check_type(env_id: str, name: str, value: Any, annotation: Any) -> None:
+    from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter, ValidationError
+    from pydantic.errors import PydanticUserError
+
+    try:
+        adapter = TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True, strict=True))
+    except PydanticUserError:
+        adapter = TypeAdapter(annotation)
+    except PydanticSchemaGenerationError:
+        return
+    try:
+        adapter.validate_python(value)
+    except ValidationError as error:
+        message = error.errors()[0]["msg"]
+        raise OptionError(
+            f"{env_id}, option {name!r}: {message[:1].lower()}{message[1:]} (got {str(value)[:80]!r})"
+        ) from None
+
+
+def _announce(env_id: str) -> None:
+    if env_id not in gymnasium.registry:
+        gymnasium.register(id=env_id, entry_point=MAKER, kwargs={"env_id": env_id})
+
+
+def _registry(module: str, name: str) -> Registry:
+    import importlib
+
+    registry: Registry = getattr(importlib.import_module(module), name)
+    return registry
