@@ -1,0 +1,115 @@
+"""Log-probs of given tokens under a model, with gradients: the training side's forward pass.
+
+Rows are padded on the right, so causal attention needs no mask: a token never sees what comes after it. Only the places before
+the agent's own tokens go through the output head, since most tokens of an episode are observations and the head of a large
+vocabulary is the greatest tensor of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.learning.rows import Row
+
+
+class Scores(NamedTuple):
+    """Log-prob of each own token of the rows, one after the other, and the entropy of its distribution if asked for."""
+
+    logprobs: torch.Tensor
+    entropy: torch.Tensor | None
+
+
+def score(
+    model: torch.nn.Module, rows: Sequence[Row], device: torch.device, temperature: float = 1.0, entropy: bool = False
+) -> Scores:
+    """Log-probs under the distribution that is sampled from: at this temperature, over the allowed tokens."""
+    ids = _padded([row.ids for row in rows])
+    which = np.repeat(np.arange(len(rows)), [len(row.own) for row in rows])
+    places = np.concatenate([row.own for row in rows]) if rows else np.zeros(0, dtype=np.int64)
+    with torch.autocast("cuda", dtype=torch.bfloat16, enabled=device.type == "cuda"):
+        logits = _logits_before(model, torch.from_numpy(ids).to(device), which, places)
+    logits = logits.float() / temperature
+    targets = torch.from_numpy(ids[which, places]).to(device)
+    chosen = logits.gather(1, targets[:, None])[:, 0]
+    if any(len(row.allowed_counts) for row in rows):
+        logits = _restricted(logits, rows)
+    logprobs = chosen - torch.logsumexp(logits, dim=1)
+    if not entropy:
+        return Scores(logprobs, None)
+    distribution = torch.log_softmax(logits, dim=1)
+    return Scores(logprobs, -torch.where(distribution > -1e30, distribution.exp() * distribution, 0.0).sum(1))
+
+
+def _padded(sequences: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    result = np.zeros((len(sequences), max((len(ids) for ids in sequences), default=0)), dtype=np.int64)
+    for row, ids in zip(result, sequences, strict=True):
+        row[: len(ids)] = ids
+    return result
+
+
+def _logits_before(
+    model: torch.nn.Module, ids: torch.Tensor, which: NDArray[np.int64], places: NDArray[np.int64]
+) -> torch.Tensor:
+    """Logits of the distribution that each place was drawn from."""
+    before = (torch.from_numpy(which).to(ids.device), torch.from_numpy(places - 1).to(ids.device))
+    backbone = plain_backbone(model)
+    if backbone is None:
+        full: torch.Tensor = model(input_ids=ids, use_cache=False).logits[before]
+        return full
+    decoder, head = backbone
+    hidden = decoder(input_ids=ids, use_cache=False).last_hidden_state
+    logits: torch.Tensor = head(hidden[before])
+    return logits
+
+
+def _restricted(logits: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
+    """The logits of the allowed tokens alone, padded with -inf to the widest choice; a row without a list keeps all."""
+    vocabulary = logits.shape[1]
+    counts, ids = [], []
+    for row in rows:
+        listed = bool(len(row.allowed_counts))
+        counts.append(row.allowed_counts if listed else np.full(len(row.own), vocabulary, dtype=np.int32))
+        ids.append(row.allowed_ids if listed else np.tile(np.arange(vocabulary, dtype=np.int32), len(row.own)))
+    sizes, flat = np.concatenate(counts), np.concatenate(ids)
+    filled = np.arange(int(sizes.max(initial=1)))[None, :] < sizes[:, None]
+    table = np.zeros(filled.shape, dtype=np.int64)
+    table[filled] = flat
+    index = torch.from_numpy(table).to(logits.device)
+    return logits.gather(1, index).masked_fill(~torch.from_numpy(filled).to(logits.device), -torch.inf)
+
+
+_LOGIT_TRANSFORMS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+
+
+def plain_backbone(model: torch.nn.Module) -> tuple[Callable[..., Any], Callable[..., torch.Tensor]] | None:
+    """The decoder and the output head, if the model's logits are exactly the head of the decoder's last hidden state."""
+    inner: Any = base_module(model)
+    config = getattr(inner, "config", None)
+    if any(getattr(config, name, None) not in (None, 1.0) for name in _LOGIT_TRANSFORMS):
+        return None
+    if not hasattr(inner, "get_decoder") or not hasattr(inner, "get_output_embeddings"):
+        return None
+    decoder, head = inner.get_decoder(), inner.get_output_embeddings()
+    return None if decoder is inner or head is None else (decoder, head)
+
+
+def base_module(model: torch.nn.Module) -> torch.nn.Module:
+    """The language model inside an adapter's wrapper; the adapter's layers sit inside it and stay active."""
+    unwrap = getattr(model, "get_base_model", None)
+    return unwrap() if unwrap is not None else model
+
+
+def last_block(model: torch.nn.Module) -> torch.nn.Module:
+    """The last decoder block."""
+    inner: Any = base_module(model)
+    layers = getattr(inner.get_decoder(), "layers", None) if hasattr(inner, "get_decoder") else None
+    if not layers:
+        raise DataError(f"cannot find the decoder blocks of a {type(inner).__name__}")
+    block: torch.nn.Module = layers[-1]
+    return block

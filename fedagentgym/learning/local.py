@@ -1,0 +1,254 @@
+"""One site's training loop: what a client (or the only site of a centralized run) does between two messages.
+
+A `LocalTraining` is the resident worker's side: one agent (a model in memory), one world with the site's tasks, the settings.
+What belongs to the *site* is a `SiteState`: plain arrays and numbers that can be encoded, stored, moved to another worker and
+given back. The loop that drives it is short::
+
+    local = LocalTraining(agent, env, settings, run_steps=rounds * local_steps)
+    local.start(SiteState(weights=global_weights, step=round * local_steps))
+    report = local.run(local_steps, seed=derive(run_seed, "client", client))
+    send(local.state().weights, report.metrics)
+
+and the finer calls that other methods need are the parts that `run` itself is made of::
+
+    groups = local.collect(seed)                                 # play: tasks_per_step x group_size episodes
+    report = local.update(groups)                                # learn from them
+    report = local.update(groups, advantages=given)              # ... from advantages that somebody else computed
+    report = local.update(groups, weights={"accuracy/math": 0.7, "format": 0.3}, gradients_of=("accuracy/math", "format"))
+    groups = local.rescored(groups)                              # log-probs of other people's tokens under this policy
+
+Randomness: every draw of step s comes from streams of (seed, s), s being the run-wide step of the state. The same state and seed
+give the same result wherever and whenever they meet; a caller who wants fresh draws per round or client derives the seed so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.streams import derive, stream
+from fedagentgym.learning.advantages import group_advantages, is_constant
+from fedagentgym.learning.objectives import PerTurn, learned_rewards, values
+from fedagentgym.learning.optimizer import learning_rate_factor
+from fedagentgym.learning.rollouts import Rollouts, collect
+from fedagentgym.learning.rows import loss_rows
+from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.trajectory import Group
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.envs.core import TextEnv
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteState:
+    """All that a site carries from one call to the next; `plain()` is what is encoded.
+
+    `weights` are the trainable parameters. `optimizer` (AdamW's moments) is empty for a fresh start. `anchor` holds the weights
+    that the round started from, where they differ from `weights` and a proximal or KL term still needs them. `step` counts the
+    steps of the run so far: the learning-rate schedule and the random streams follow it.
+    """
+
+    weights: Arrays
+    optimizer: Arrays = field(default_factory=dict)
+    anchor: Arrays = field(default_factory=dict)
+    step: int = 0
+
+    def plain(self) -> dict[str, Any]:
+        parts = {"weights": dict(self.weights), "optimizer": dict(self.optimizer), "anchor": dict(self.anchor)}
+        return parts | {"step": self.step}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> SiteState:
+        try:
+            step = int(plain["step"])
+            parts = [dict(plain[name]) for name in ("weights", "optimizer", "anchor")]
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"not the state of a site: {type(error).__name__} {error}") from None
+        return cls(parts[0], parts[1], parts[2], step)
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What one step did. `metrics` are floats; `gradients` holds the per-objective gradients that were asked for."""
+
+    metrics: dict[str, float]
+    groups: tuple[Group, ...] = ()
+    gradients: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalReport:
+    """What several steps did: the mean of their metrics, one dict per step, and the last step's episodes."""
+
+    metrics: dict[str, float]
+    steps: tuple[dict[str, float], ...]
+    groups: tuple[Group, ...] = ()
+
+
+SUMMED = frozenset({"update/skipped", "update/empty", "groups", "groups/constant", "episodes", "env_steps"})
+"""Metrics that are counts: a report over several steps adds them up."""
+
+AfterStep = Callable[[StepReport], "Mapping[str, float] | None"]
+"""Called after each step of `run`; a mapping that it returns becomes the objective weights of the next step (FedMOA)."""
+
+
+class LocalTraining:
+    """The loop of one site on a resident agent. Start it from a state, play, learn, read the state back.
+
+    `run_steps` is the length of the whole run, for a schedule that decays. `base` are the weights of the frozen reference of
+    `kl: {reference: base}`; by default what the agent holds now. `proximal` is FedProx's mu: mu / 2 * |weights - anchor|^2 is
+    added to the loss.
+    """
+
+    def __init__(
+        self,
+        agent: TokenAgent,
+        env: TextEnv,
+        settings: LearningSettings,
+        *,
+        run_steps: int | None = None,
+        proximal: float = 0.0,
+        base: Arrays | None = None,
+    ) -> None:
+        from fedagentgym.learning.update import PolicyUpdate
+
+        if not np.isfinite(proximal) or proximal < 0:
+            raise OptionError(f"the proximal coefficient is a number of at least 0, got {proximal}")
+        self.agent, self.env, self.settings = agent, env, settings
+        self.step = 0
+        self._run_steps = run_steps
+        self._updater = PolicyUpdate(agent.trainable(), agent.decoding, settings, proximal=proximal, base=base)
+
+    def start(self, state: SiteState) -> None:
+        """Take over a site: its weights, its optimizer if it kept one, the round's starting point, its step."""
+        self._updater.load(state.weights, state.optimizer, state.anchor)
+        self.step = state.step
+
+    def state(self, *, optimizer: bool | None = None, anchor: bool = False) -> SiteState:
+        """The site as it stands. The optimizer is included if `keep_optimizer` says so, or as told; `anchor=True` keeps the
+        round's starting point too, for a site that is half-way through its round."""
+        keep = self.settings.keep_optimizer if optimizer is None else optimizer
+        return SiteState(
+            weights=self._updater.weights(),
+            optimizer=self._updater.optimizer_state() if keep else {},
+            anchor=self._updater.anchor_weights() if anchor else {},
+            step=self.step,
+        )
+
+    def run(
+        self,
+        steps: int,
+        *,
+        seed: int,
+        weights: Mapping[str, float] | None = None,
+        gradients_of: Sequence[str] = (),
+        after_step: AfterStep | None = None,
+    ) -> LocalReport:
+        """So many steps of play and learning. `weights` replaces the configured weights of the objectives."""
+        metrics: list[dict[str, float]] = []
+        groups: tuple[Group, ...] = ()
+        for _ in range(steps):
+            rollouts = self.play(seed)
+            report = self.update(rollouts.groups, weights=weights, gradients_of=gradients_of)
+            report = StepReport(rollouts.metrics() | report.metrics, rollouts.groups, report.gradients)
+            metrics.append(report.metrics)
+            groups = report.groups
+            answer = after_step(report) if after_step is not None else None
+            weights = weights if answer is None else answer
+        return LocalReport(mean_metrics(metrics), tuple(metrics), groups)
+
+    def play(self, seed: int, *, tasks: Sequence[str] | None = None, group_size: int | None = None) -> Rollouts:
+        """The episodes of the present step: of the given tasks, or of tasks drawn with replacement from the site's pool."""
+        chosen = self.draw_tasks(seed) if tasks is None else tuple(tasks)
+        return collect(
+            self.agent,
+            self.env,
+            chosen,
+            group_size=group_size or self.settings.group_size,
+            seed=derive(seed, "play", self.step),
+            parallel=self.settings.parallel_episodes,
+        )
+
+    def collect(
+        self, seed: int, *, tasks: Sequence[str] | None = None, group_size: int | None = None
+    ) -> tuple[Group, ...]:
+        """`play` without its statistics."""
+        return self.play(seed, tasks=tasks, group_size=group_size).groups
+
+    def draw_tasks(self, seed: int) -> tuple[str, ...]:
+        """The ids of the present step's tasks."""
+        positions = stream(seed, "tasks", self.step).integers(len(self.env.pool), self.settings.tasks_per_step)
+        return tuple(self.env.pool.ids[int(position)] for position in positions)
+
+    def update(
+        self,
+        groups: Sequence[Group],
+        *,
+        advantages: Sequence[Sequence[float] | PerTurn] | None = None,
+        weights: Mapping[str, float] | None = None,
+        gradients_of: Sequence[str] = (),
+    ) -> StepReport:
+        """One policy step on these groups, whoever played them. Their segments' log-probs are taken as the behaviour policy's.
+
+        `advantages` gives one number (or one array over turns) per trajectory of each group, in place of those that the
+        rewards would give. `gradients_of` names objectives whose gradient at the last decoder block is wanted as well.
+        """
+        rewards = [self.rewards_of(group, weights) for group in groups]
+        if advantages is None:
+            chosen = [group_advantages(g, r, self.settings.advantage) for g, r in zip(groups, rewards, strict=True)]
+        else:
+            chosen = [given_advantages(group, given) for group, given in zip(groups, advantages, strict=True)]
+        gradients = {}
+        for name in gradients_of:
+            alone = [group_advantages(group, values(group, name), self.settings.advantage) for group in groups]
+            gradients[name] = self._updater.bias_gradient(loss_rows(groups, alone))
+        rate = learning_rate_factor(self.settings.schedule, self.step, self._run_steps)
+        metrics = self._updater.improve(loss_rows(groups, chosen), rate, order=self.step)
+        self.step += 1
+        constant = sum(is_constant(reward) for reward in rewards)
+        metrics |= {"groups": float(len(groups)), "groups/constant": float(constant)}
+        metrics["reward/learned"] = _mean([float(part.sum()) for reward in rewards for part in reward])
+        return StepReport(metrics, tuple(groups), gradients)
+
+    def rewards_of(self, group: Group, weights: Mapping[str, float] | None = None) -> PerTurn:
+        """The learned reward of each turn under the given or the configured objective weights."""
+        chosen = {part.name: part.weight for part in self.settings.objectives} if weights is None else weights
+        return learned_rewards(group, chosen, self.settings.format_penalty)
+
+    def rescored(self, groups: Sequence[Group]) -> tuple[Group, ...]:
+        """The same groups with the behaviour log-probs recomputed under the present policy (its ratio then starts at 1)."""
+        return self._updater.rescored(groups)
+
+
+def given_advantages(group: Group, given: Sequence[float] | PerTurn) -> PerTurn:
+    """Advantages from outside, spread over turns; non-finite ones are refused."""
+    if len(given) != len(group):
+        raise OptionError(f"a group of {len(group)} episodes was given {len(given)} advantages")
+    spread = []
+    for trajectory, value in zip(group, given, strict=True):
+        array = np.broadcast_to(np.asarray(value, dtype=np.float64), (len(trajectory.turns),))
+        if not np.isfinite(array).all():
+            raise OptionError(f"an advantage of task {trajectory.task} is not a finite number")
+        spread.append(array)
+    return tuple(spread)
+
+
+def mean_metrics(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each metric over the steps that report it; counts are summed."""
+    seen: dict[str, list[float]] = {}
+    for step in steps:
+        for name, value in step.items():
+            seen.setdefault(name, []).append(value)
+    return {name: float(sum(series)) if name in SUMMED else _mean(series) for name, series in seen.items()}
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return float(np.mean(numbers)) if numbers else 0.0

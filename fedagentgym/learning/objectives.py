@@ -1,0 +1,92 @@
+"""What an episode is rewarded for: named components of the environment, and objectives that need the whole group.
+
+The learned reward is a weighted sum of names. A name is looked up in this order:
+
+1. `reward`: what the environment's step paid; `score`: the environment's final score;
+2. a component of the environment's `info["rewards"]`;
+3. an objective of this module: `length` (shorter than its siblings), `repetition` (penalty for repeated phrases).
+
+Every value is kept per turn, so that step-level methods can use it; an episode's value is the sum over its turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.base.errors import unknown
+from fedagentgym.learning.trajectory import Group, Trajectory
+
+Values = NDArray[np.float64]
+PerTurn = tuple[Values, ...]
+"""One array per trajectory of a group, with one number per turn."""
+
+
+def length(group: Group) -> list[float]:
+    """0.5 for the shortest to -0.5 for the longest episode of the group; a wrong one never gains by being short."""
+    sizes = [trajectory.tokens for trajectory in group]
+    shortest, longest = min(sizes), max(sizes)
+    if shortest == longest:
+        return [0.0] * len(group)
+    scaled = [0.5 - (size - shortest) / (longest - shortest) for size in sizes]
+    return [value if trajectory.success else min(0.0, value) for value, trajectory in zip(scaled, group, strict=True)]
+
+
+def repetition(group: Group, size: int = 3) -> list[float]:
+    """0 when no phrase of `size` words occurs twice, down to nearly -1 when all are the same."""
+    return [_repeated_share(trajectory, size) for trajectory in group]
+
+
+def _repeated_share(trajectory: Trajectory, size: int) -> float:
+    phrases: list[tuple[str, ...]] = []
+    for turn in trajectory.turns:
+        words = turn.reply.lower().split()
+        phrases += [tuple(words[start : start + size]) for start in range(len(words) - size + 1)]
+    return len(set(phrases)) / len(phrases) - 1.0 if phrases else 0.0
+
+
+GROUP_OBJECTIVES: Mapping[str, Callable[[Group], list[float]]] = {"length": length, "repetition": repetition}
+
+
+def values(group: Group, name: str) -> PerTurn:
+    """The named objective, per trajectory and turn; a group objective is paid at the last turn."""
+    if name == "reward":
+        return tuple(np.array([turn.reward for turn in trajectory.turns], dtype=np.float64) for trajectory in group)
+    if name == "score":
+        return _at_end(group, [trajectory.score for trajectory in group])
+    components = {component for trajectory in group for turn in trajectory.turns for component in turn.rewards}
+    if name in components:
+        return tuple(
+            np.array([turn.rewards.get(name, 0.0) for turn in trajectory.turns], dtype=np.float64)
+            for trajectory in group
+        )
+    if name in GROUP_OBJECTIVES:
+        return _at_end(group, GROUP_OBJECTIVES[name](group))
+    raise unknown("objective", name, known_names(components))
+
+
+def known_names(components: Sequence[str] | set[str]) -> list[str]:
+    """Every name that an objective may have, given the environment's components."""
+    return ["reward", "score", *sorted(components), *GROUP_OBJECTIVES]
+
+
+def learned_rewards(group: Group, weights: Mapping[str, float], format_penalty: float) -> PerTurn:
+    """The scalar that is learned from: weighted objectives, less the penalty at each turn whose format is broken."""
+    total = tuple(
+        -format_penalty * np.array([not turn.format for turn in trajectory.turns], dtype=np.float64)
+        for trajectory in group
+    )
+    for name, weight in weights.items():
+        total = tuple(so_far + weight * part for so_far, part in zip(total, values(group, name), strict=True))
+    return total
+
+
+def _at_end(group: Group, finals: Sequence[float]) -> PerTurn:
+    result = []
+    for trajectory, final in zip(group, finals, strict=True):
+        array = np.zeros(len(trajectory.turns), dtype=np.float64)
+        array[-1:] = final
+        result.append(array)
+    return tuple(result)

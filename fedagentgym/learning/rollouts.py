@@ -1,0 +1,201 @@
+"""Thousands of episodes in lockstep: `collect` keeps a fixed number of rows busy until all episodes are played.
+
+Every turn asks the agent for one move per row and steps all environments at once; a row whose episode is over is given the next
+episode before the following turn. The environment's seed and the agent's random stream of an episode depend on its number alone
+(task and copy), never on the row it is played in: the same seed gives the same episodes for any number of rows, as far as the
+agent's arithmetic does (see `agents/policy.py` on what floating point can change).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.progress import Progress
+from fedagentgym.base.streams import derive, stream
+from fedagentgym.learning.trajectory import Group, Trajectory, Turn, grouped, segments_of
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.policy import Agent, Move
+    from fedagentgym.envs.core import Episode, TextEnv
+    from fedagentgym.envs.task import Task
+
+
+@dataclass(slots=True)
+class RolloutStats:
+    """Where the time went, and how much was played."""
+
+    steps: int = 0
+    tokens: int = 0
+    agent_seconds: float = 0.0
+    env_seconds: float = 0.0
+
+    @property
+    def env_share(self) -> float:
+        total = self.agent_seconds + self.env_seconds
+        return self.env_seconds / total if total else 0.0
+
+
+class Rollouts(NamedTuple):
+    """The episodes, grouped by drawn task and in the order asked for, and their statistics."""
+
+    groups: tuple[Group, ...]
+    stats: RolloutStats
+
+    @property
+    def trajectories(self) -> list[Trajectory]:
+        return [trajectory for group in self.groups for trajectory in group]
+
+    def metrics(self) -> dict[str, float]:
+        """Means over the episodes, and the rollout's speed."""
+        episodes = self.trajectories
+        turns = [turn for trajectory in episodes for turn in trajectory.turns]
+        means = {
+            "success": _mean([float(trajectory.success) for trajectory in episodes]),
+            "score": _mean([trajectory.score for trajectory in episodes]),
+            "reward": _mean([trajectory.reward for trajectory in episodes]),
+            "turns": _mean([float(len(trajectory.turns)) for trajectory in episodes]),
+            "tokens": _mean([float(trajectory.tokens) for trajectory in episodes]),
+            "invalid": _mean([float(not turn.valid) for turn in turns]),
+            "format/broken": _mean([float(not turn.format) for turn in turns]),
+            "episodes": float(len(episodes)),
+            "env_steps": float(self.stats.steps),
+        }
+        seconds = {"seconds/agent": self.stats.agent_seconds, "seconds/env": self.stats.env_seconds}
+        return means | seconds
+
+
+class _Job(NamedTuple):
+    number: int
+    task: Task
+    seed: int
+    sample: int
+
+
+@dataclass(slots=True)
+class _Playing:
+    """A row under way: what it has seen and done so far."""
+
+    job: _Job
+    episode: Episode
+    moves: list[Move] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    out_of_room: bool = False
+
+    @property
+    def over(self) -> bool:
+        return self.episode.over or self.out_of_room
+
+
+def collect(
+    agent: Agent,
+    env: TextEnv,
+    tasks: Sequence[str | Task],
+    *,
+    group_size: int = 1,
+    seed: int = 0,
+    parallel: int = 64,
+    progress: Progress | None = None,
+) -> Rollouts:
+    """Play `group_size` episodes of each task; the copies of a task share the environment's seed and differ in the agent's."""
+    if group_size < 1 or parallel < 1:
+        raise OptionError(f"group_size and parallel are at least 1, got {group_size} and {parallel}")
+    waiting = _jobs(env, tasks, group_size, seed)
+    finished: dict[int, Trajectory] = {}
+    stats = RolloutStats()
+    rows: dict[int, _Playing] = {}
+    with agent.play(env) as players:
+        while True:
+            clock = time.perf_counter()
+            fresh = [job for _, job in zip(range(parallel - len(rows)), waiting, strict=False)]
+            episodes = env.reset_many([job.task for job in fresh], [job.seed for job in fresh])
+            stats.env_seconds += time.perf_counter() - clock
+            clock = time.perf_counter()
+            if fresh:
+                streams = [stream(seed, "sample", job.number) for job in fresh]
+                entered = players.enter(episodes, streams)
+                for row, job, episode in zip(entered, fresh, episodes, strict=True):
+                    rows[row] = _Playing(job, episode)
+            if not rows:
+                break
+            order = sorted(rows)
+            moves = players.act(order, [rows[row].episode for row in order])
+            stats.agent_seconds += time.perf_counter() - clock
+            clock = time.perf_counter()
+            _advance(env, [rows[row] for row in order], moves, stats)
+            stats.env_seconds += time.perf_counter() - clock
+            over = [row for row in order if rows[row].over]
+            players.leave(over)
+            for row in over:
+                played = rows.pop(row)
+                finished[played.job.number] = _trajectory(played)
+                if progress is not None:
+                    progress.advance()
+    ordered = [finished[number] for number in range(len(finished))]
+    return Rollouts(tuple(grouped(ordered, group_size)), stats)
+
+
+def _jobs(env: TextEnv, tasks: Sequence[str | Task], group_size: int, seed: int) -> Iterator[_Job]:
+    number = 0
+    for place, task in enumerate(tasks):
+        resolved = env.pool[task] if isinstance(task, str) else task
+        episode_seed = derive(seed, "episode", place)
+        for sample in range(group_size):
+            yield _Job(number, resolved, episode_seed, sample)
+            number += 1
+
+
+def _advance(env: TextEnv, playing: Sequence[_Playing], moves: Sequence[Move], stats: RolloutStats) -> None:
+    """Step every row that said something; a row whose context is full ends here."""
+    acting = []
+    for row, move in zip(playing, moves, strict=True):
+        if move.finish == "context":
+            row.out_of_room = True
+        else:
+            acting.append((row, move))
+    episodes = env.step_many([row.episode for row, _ in acting], [move.action for _, move in acting])
+    stats.steps += len(acting)
+    for (row, move), after in zip(acting, episodes, strict=True):
+        before, row.episode = row.episode, after
+        row.moves.append(move)
+        row.turns.append(_turn(env, before, move, after))
+        stats.tokens += len(move.token_ids)
+
+
+def _turn(env: TextEnv, before: Episode, move: Move, after: Episode) -> Turn:
+    view = after.view
+    return Turn(
+        observation=before.view.observation,
+        reply=move.reply,
+        action=move.action,
+        reward=float(after.reward),
+        valid=bool(view.valid),
+        format=move.format,
+        rewards={name: float(view.rewards.get(name, 0.0)) for name in env.reward_names},
+        score=float(view.score),
+        tokens=len(move.token_ids),
+    )
+
+
+def _trajectory(played: _Playing) -> Trajectory:
+    episode, view = played.episode, played.episode.view
+    spoken = [move for move in played.moves if move.token_ids]
+    return Trajectory(
+        task=episode.task.id,
+        seed=episode.seed,
+        turns=tuple(played.turns),
+        segments=segments_of(played.moves) if spoken else (),
+        category=episode.task.category,
+        sample=played.job.sample,
+        score=float(view.score),
+        success=bool(view.success),
+        terminated=episode.terminated,
+        truncated=episode.truncated or played.out_of_room,
+    )
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers) if numbers else 0.0

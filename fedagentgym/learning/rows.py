@@ -1,0 +1,74 @@
+"""Trajectories to rows of the loss: one row per segment, with an advantage for each of the agent's own tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.learning.objectives import PerTurn
+from fedagentgym.learning.trajectory import Group, Segment, Trajectory, turn_of_token
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A sequence of token ids; `own` are the places of the agent's tokens in it, the other arrays run along them."""
+
+    ids: NDArray[np.int64]
+    own: NDArray[np.int64]
+    behaviour: NDArray[np.float32]
+    advantages: NDArray[np.float64]
+    allowed_ids: NDArray[np.int32]
+    allowed_counts: NDArray[np.int32]
+
+    @property
+    def active(self) -> bool:
+        """Whether the policy gradient of this row can differ from zero."""
+        return bool(np.any(self.advantages))
+
+
+def loss_rows(groups: Sequence[Group], advantages: Sequence[PerTurn]) -> list[Row]:
+    """The rows of all groups, in order."""
+    return [
+        row
+        for group, per_turn in zip(groups, advantages, strict=True)
+        for trajectory, turns in zip(group, per_turn, strict=True)
+        for row in trajectory_rows(trajectory, turns)
+    ]
+
+
+def trajectory_rows(trajectory: Trajectory, advantages: NDArray[np.float64]) -> Iterator[Row]:
+    """One row per segment; each token has the advantage of the turn it was said in."""
+    for segment, owner in zip(trajectory.segments, turn_of_token(trajectory), strict=True):
+        yield segment_row(segment, advantages[owner], trajectory.task)
+
+
+def segment_row(segment: Segment, advantages: NDArray[np.float64], task: str = "") -> Row:
+    """The row of one segment."""
+    places = np.flatnonzero(segment.mask)
+    own = len(segment.prompt_ids) + places
+    if len(own) and own[0] == 0:
+        raise DataError(
+            f"a segment of task {task!r} begins with a token of the agent: there is nothing to predict it from"
+        )
+    logprobs = segment.logprobs[places]
+    if not np.isfinite(logprobs).all():
+        raise DataError(f"a segment of task {task!r} holds a log-prob that is not finite")
+    ids = np.concatenate([segment.prompt_ids, segment.token_ids]).astype(np.int64)
+    return Row(ids, own, logprobs, advantages, segment.allowed_ids, segment.allowed_counts)
+
+
+def micro_batches(rows: Sequence[Row], micro_tokens: int) -> list[list[int]]:
+    """Indices of rows, alike in length, such that a padded batch holds at most `micro_tokens` (a single row may hold more)."""
+    batches: list[list[int]] = []
+    longest = 0
+    for index in sorted(range(len(rows)), key=lambda index: (len(rows[index].ids), index)):
+        longest = max(longest, len(rows[index].ids))
+        if not batches or (len(batches[-1]) + 1) * longest > micro_tokens:
+            batches.append([])
+            longest = len(rows[index].ids)
+        batches[-1].append(index)
+    return batches

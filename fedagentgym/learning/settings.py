@@ -1,0 +1,143 @@
+"""What can be said about learning and evaluating: the `learning:` and `evaluation:` parts of a configuration."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedagentgym.base.settings import Settings
+
+
+class AdvantageSettings(Settings):
+    """How the rewards of one task's episodes become advantages."""
+
+    name: Literal["grpo", "dr_grpo", "gigpo"] = Field(
+        default="grpo",
+        description="grpo: (R - mean) / (std + 1e-6); dr_grpo: R - mean; gigpo: grpo plus step-level groups",
+    )
+    std: Literal["population", "sample"] = Field(
+        default="population", description="divide by n, or by n - 1 as TRL and verl do"
+    )
+    baseline: Literal["trajectories", "turns"] = Field(
+        default="trajectories",
+        description="mean and std over episodes, or over turns (an episode of 9 turns counts 9 times)",
+    )
+    omega: float = Field(default=1.0, ge=0, description="gigpo: weight of the step-level advantage")
+    gamma: float = Field(default=0.95, ge=0, le=1, description="gigpo: discount of later rewards in a step's return")
+
+
+class LossSettings(Settings):
+    """How the losses of single tokens are averaged."""
+
+    name: Literal["token", "sequence", "constant"] = Field(
+        default="token",
+        description="token: mean over all tokens (DAPO); sequence: mean over each row, then over rows (GRPO); "
+        "constant: sum over `length` times rows (Dr. GRPO)",
+    )
+    length: int = Field(default=512, ge=1, description="constant: the length that every row is divided by")
+
+
+class KLSettings(Settings):
+    """The k3 estimate of KL(policy || reference), added to the loss. A bare number is the coefficient."""
+
+    coefficient: float = Field(default=0.0, ge=0, description="weight of the KL term; 0 switches it off")
+    reference: Literal["round", "base"] = Field(
+        default="round",
+        description="round: the policy that the site started its round from; base: the agent as first loaded",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _number(cls, data: Any) -> Any:
+        return {"coefficient": data} if isinstance(data, int | float) and not isinstance(data, bool) else data
+
+
+class ScheduleSettings(Settings):
+    """The learning rate as a function of the run-wide step."""
+
+    name: Literal["constant", "linear", "cosine"] = Field(
+        default="constant", description="shape of the decay after the warm-up"
+    )
+    warmup: int = Field(default=0, ge=0, description="steps over which the rate rises from 0")
+    steps: int | None = Field(
+        default=None, ge=1, description="step at which the decay ends; null: the length of the run"
+    )
+    floor: float = Field(default=0.0, ge=0, le=1, description="fraction of the rate that is left at the end")
+
+
+class ObjectiveSettings(Settings):
+    """One term of the learned reward."""
+
+    name: str = Field(
+        description="`reward`, `score`, a component of info['rewards'], or a group objective such as `length`"
+    )
+    weight: float = Field(default=1.0, description="its factor in the sum")
+
+
+class LearningSettings(Settings):
+    """One local policy step: how many episodes, what is rewarded, how the loss is formed and minimised."""
+
+    tasks_per_step: int = Field(default=8, ge=1, description="tasks drawn with replacement for a step")
+    group_size: int = Field(default=8, ge=1, description="episodes of each task (G)")
+    parallel_episodes: int = Field(default=64, ge=1, description="episodes played side by side")
+    learning_rate: float = Field(default=1e-6, ge=0, description="AdamW's step size")
+    weight_decay: float = Field(default=0.01, ge=0, description="AdamW's decay")
+    betas: tuple[float, float] = Field(default=(0.9, 0.999), description="AdamW's two decay rates of its moments")
+    schedule: ScheduleSettings = Field(default=ScheduleSettings(), description="learning rate over the run")
+    clip: tuple[float, float] = Field(default=(0.2, 0.2), description="the ratio is clipped to [1 - low, 1 + high]")
+    dual_clip: float | None = Field(
+        default=None, gt=1, description="bound of the loss of negative advantages; null: none"
+    )
+    kl: KLSettings = Field(default=KLSettings(), description="KL term: a coefficient, or {coefficient, reference}")
+    entropy: float = Field(default=0.0, ge=0, description="weight of an entropy bonus")
+    gradient_epochs: int = Field(default=1, ge=1, description="passes over the episodes of a step")
+    minibatches: int = Field(default=1, ge=1, description="optimizer steps per pass")
+    micro_tokens: int = Field(
+        default=16384, ge=1, description="padded tokens per forward pass; changes memory, not the value"
+    )
+    gradient_clip: float | None = Field(
+        default=1.0, gt=0, description="largest norm of the gradient; null: no clipping"
+    )
+    checkpointing: bool = Field(default=False, description="recompute activations in the backward pass to save memory")
+    advantage: AdvantageSettings = Field(default=AdvantageSettings(), description="rewards to advantages")
+    loss: LossSettings = Field(default=LossSettings(), description="averaging over tokens")
+    format_penalty: float = Field(default=0.1, ge=0, description="cost of a reply whose format is broken, at that turn")
+    objectives: tuple[ObjectiveSettings, ...] = Field(
+        default=(ObjectiveSettings(name="reward"),),
+        min_length=1,
+        description="what is rewarded: a weighted list of names",
+    )
+    keep_optimizer: bool = Field(default=False, description="carry the optimizer's moments from round to round")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        low, high = self.clip
+        if not (0 <= low < 1 and high >= 0):
+            raise ValueError(f"clip is [low, high] with 0 <= low < 1 and high >= 0, got {list(self.clip)}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas are two numbers in 0..1, got {list(self.betas)}")
+        names = [objective.name for objective in self.objectives]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"objectives names {repeated[0]!r} twice")
+        return self
+
+    @property
+    def episodes_per_step(self) -> int:
+        return self.tasks_per_step * self.group_size
+
+
+class EvaluationSettings(Settings):
+    """How a policy is judged."""
+
+    split: str = Field(
+        default="val", description="split whose tasks are played, one of the environment's evaluation splits"
+    )
+    every: int = Field(default=5, ge=1, description="rounds between evaluations of a run")
+    temperature: float = Field(default=0.4, ge=0, description="sampling temperature; 0 takes the likeliest token")
+    tasks: int | None = Field(default=None, ge=1, description="play only the first so many tasks; null: all of them")
+    repeats: int = Field(default=1, ge=1, description="episodes per task, each with a seed of its own")
+    parallel_episodes: int = Field(default=64, ge=1, description="episodes played side by side")
+    confidence: float = Field(default=0.95, gt=0, lt=1, description="level of the bootstrap intervals")
+    resamples: int = Field(default=1000, ge=1, description="bootstrap resamples")

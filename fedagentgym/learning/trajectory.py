@@ -1,0 +1,213 @@
+"""What an episode leaves behind: the turns that people read, and the token segments that the loss is computed on.
+
+One type serves both contexts. In `session` an episode has one segment; in `window` it has one per turn. The tokens that the
+agent chose itself are those whose mask is true; `Turn.tokens` says how many of them, in order, belong to each turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.base.errors import DataError
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.policy import Move
+
+_NOTHING: Mapping[str, float] = MappingProxyType({})
+
+
+NO_IDS: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+
+
+class Segment(NamedTuple):
+    """A stretch of text as the model saw it: a prompt, then tokens of which the masked ones are the agent's own.
+
+    Where generation was constrained, `allowed_counts` says for each masked token how many token ids could be chosen from, and
+    `allowed_ids` lists them one after the other: the log-probs are those of the distribution renormalised over them.
+    """
+
+    prompt_ids: NDArray[np.int32]
+    token_ids: NDArray[np.int32]
+    mask: NDArray[np.bool_]
+    logprobs: NDArray[np.float32]
+    allowed_ids: NDArray[np.int32] = NO_IDS
+    allowed_counts: NDArray[np.int32] = NO_IDS
+
+
+class Turn(NamedTuple):
+    """What the agent saw, said and did, and what it was paid for it."""
+
+    observation: str
+    reply: str
+    action: str
+    reward: float
+    valid: bool
+    format: bool
+    rewards: Mapping[str, float] = _NOTHING
+    score: float = 0.0
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One episode of one task. `seed` starts the environment, `sample` numbers the copies that share task and seed."""
+
+    task: str
+    seed: int
+    turns: tuple[Turn, ...]
+    segments: tuple[Segment, ...] = ()
+    category: str = ""
+    sample: int = 0
+    score: float = 0.0
+    success: bool = False
+    terminated: bool = False
+    truncated: bool = False
+    labels: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def reward(self) -> float:
+        return float(sum(turn.reward for turn in self.turns))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the agent generated."""
+        return sum(turn.tokens for turn in self.turns)
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        return tuple(turn.action for turn in self.turns)
+
+
+Group = tuple[Trajectory, ...]
+"""The episodes of one task that are compared with each other."""
+
+
+def to_plain(trajectory: Trajectory, *, segments: bool = True) -> dict[str, Any]:
+    """Plain values and arrays: what a message carries. Without segments it is plain JSON."""
+    plain: dict[str, Any] = {
+        "task": trajectory.task,
+        "seed": trajectory.seed,
+        "sample": trajectory.sample,
+        "category": trajectory.category,
+        "score": trajectory.score,
+        "success": trajectory.success,
+        "terminated": trajectory.terminated,
+        "truncated": trajectory.truncated,
+        "turns": [turn._asdict() | {"rewards": dict(turn.rewards)} for turn in trajectory.turns],
+    }
+    if trajectory.labels:
+        plain["labels"] = dict(trajectory.labels)
+    if segments:
+        plain["segments"] = [segment._asdict() for segment in trajectory.segments]
+    return plain
+
+
+def from_plain(plain: Mapping[str, Any]) -> Trajectory:
+    """The inverse of `to_plain`; anything else is one clear error, for messages come from other machines."""
+    try:
+        turns = tuple(_turn(turn) for turn in plain["turns"])
+        segments = tuple(_segment(segment) for segment in plain.get("segments", ()))
+        trajectory = Trajectory(
+            task=str(plain["task"]),
+            seed=int(plain["seed"]),
+            turns=turns,
+            segments=segments,
+            category=str(plain.get("category", "")),
+            sample=int(plain.get("sample", 0)),
+            score=float(plain["score"]),
+            success=bool(plain["success"]),
+            terminated=bool(plain["terminated"]),
+            truncated=bool(plain["truncated"]),
+            labels=dict(plain.get("labels", {})),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise DataError(f"not a trajectory: {type(error).__name__} {error}") from None
+    owned = sum(int(segment.mask.sum()) for segment in segments)
+    if segments and owned != trajectory.tokens:
+        raise DataError(
+            f"not a trajectory: its turns claim {trajectory.tokens} tokens, its segments hold {owned} of the agent's"
+        )
+    return trajectory
+
+
+def _turn(plain: Mapping[str, Any]) -> Turn:
+    return Turn(
+        observation=str(plain["observation"]),
+        reply=str(plain["reply"]),
+        action=str(plain["action"]),
+        reward=float(plain["reward"]),
+        valid=bool(plain["valid"]),
+        format=bool(plain["format"]),
+        rewards={str(name): float(value) for name, value in plain.get("rewards", {}).items()},
+        score=float(plain.get("score", 0.0)),
+        tokens=int(plain.get("tokens", 0)),
+    )
+
+
+def _segment(plain: Mapping[str, Any]) -> Segment:
+    segment = Segment(
+        prompt_ids=np.asarray(plain["prompt_ids"], dtype=np.int32),
+        token_ids=np.asarray(plain["token_ids"], dtype=np.int32),
+        mask=np.asarray(plain["mask"], dtype=np.bool_),
+        logprobs=np.asarray(plain["logprobs"], dtype=np.float32),
+        allowed_ids=np.asarray(plain.get("allowed_ids", NO_IDS), dtype=np.int32),
+        allowed_counts=np.asarray(plain.get("allowed_counts", NO_IDS), dtype=np.int32),
+    )
+    if any(array.ndim != 1 for array in segment):
+        raise ValueError("the arrays of a segment have one dimension")
+    if not len(segment.token_ids) == len(segment.mask) == len(segment.logprobs):
+        raise ValueError("token_ids, mask and logprobs of a segment are equally long")
+    counts = segment.allowed_counts
+    if len(counts) and (
+        len(counts) != segment.mask.sum() or (counts < 1).any() or counts.sum() != len(segment.allowed_ids)
+    ):
+        raise ValueError("allowed_counts has one positive number per masked token, and they add up to allowed_ids")
+    return segment
+
+
+def segments_of(moves: Sequence[Move]) -> tuple[Segment, ...]:
+    """The segments of one episode's moves: a fresh move starts a new one, its context is the prompt."""
+    starts = [index for index, move in enumerate(moves) if move.fresh or index == 0]
+    return tuple(_joined(moves[start:end]) for start, end in zip(starts, [*starts[1:], len(moves)], strict=True))
+
+
+def _joined(moves: Sequence[Move]) -> Segment:
+    ids: list[int] = []
+    mask: list[bool] = []
+    logprobs: list[float] = []
+    for index, move in enumerate(moves):
+        given = () if index == 0 else move.context_ids
+        ids += [*given, *move.token_ids]
+        mask += [False] * len(given) + [True] * len(move.token_ids)
+        logprobs += [0.0] * len(given) + list(move.logprobs)
+    segment = Segment(
+        np.array(moves[0].context_ids, dtype=np.int32),
+        np.array(ids, dtype=np.int32),
+        np.array(mask, dtype=np.bool_),
+        np.array(logprobs, dtype=np.float32),
+    )
+    allowed = [choices for move in moves for choices in move.allowed]
+    if not allowed:
+        return segment
+    return segment._replace(
+        allowed_ids=np.array([token for choices in allowed for token in choices], dtype=np.int32),
+        allowed_counts=np.array([len(choices) for choices in allowed], dtype=np.int32),
+    )
+
+
+def turn_of_token(trajectory: Trajectory) -> list[NDArray[np.int64]]:
+    """For each segment, the turn that each of its masked tokens belongs to."""
+    owner = np.repeat(np.arange(len(trajectory.turns)), [turn.tokens for turn in trajectory.turns])
+    counts = [int(segment.mask.sum()) for segment in trajectory.segments]
+    return list(np.split(owner, np.cumsum(counts)[:-1])) if counts else []
+
+
+def grouped(trajectories: Sequence[Trajectory], group_size: int) -> list[Group]:
+    """Consecutive runs of `group_size` trajectories."""
+    return [tuple(trajectories[start : start + group_size]) for start in range(0, len(trajectories), group_size)]
