@@ -28,13 +28,17 @@ _WORDS = 1 << 64
 _BUFFER = 64
 
 
-def _key(seed: int, path: tuple[int | str, ...]) -> bytes:
-    """128 bits that name the stream; a type mark keeps the path (1,) apart from ("1",)."""
+def path_bytes(seed: int, path: tuple[int | str, ...]) -> bytes:
+    """What is hashed to the key of a stream; a type mark keeps the path (1,) apart from ("1",)."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise OptionError(f"a seed is an integer, got {seed!r}")
     marked = [f"i{int(part)}" if isinstance(part, int | np.integer) else f"s{part}" for part in (seed, *path)]
-    framed = b"".join(len(raw).to_bytes(4, "little") + raw for raw in (mark.encode() for mark in marked))
-    return hashlib.sha256(framed).digest()[:16]
+    return b"".join(len(raw).to_bytes(4, "little") + raw for raw in (mark.encode() for mark in marked))
+
+
+def _key(seed: int, path: tuple[int | str, ...]) -> bytes:
+    """128 bits that name the stream."""
+    return hashlib.sha256(path_bytes(seed, path)).digest()[:16]
 
 
 def derive(seed: int, *path: int | str) -> int:

@@ -11,3 +11,6 @@ ENVIRONMENTS = Registry(
         "fedagentgym/Guess-v0": "fedagentgym.envs.guess:GuessEnv",
     },
 )
+
+DATA_IMPORTERS = Registry("data set to import", {})
+DATA_FETCHERS = Registry("data set to fetch", {})

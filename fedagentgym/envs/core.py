@@ -23,6 +23,7 @@ from fedagentgym.envs.task import Task
 EMPTY: Mapping[str, Any] = {}
 SUCCESS_REWARD = 10.0
 REWARD_MODES = ("score", "success10")
+_new = tuple.__new__  # a named tuple's own constructor costs three times as much, and lockstep play makes one per step
 
 
 class View(NamedTuple):
@@ -98,6 +99,7 @@ class TextEnv(gymnasium.Env[str, str]):
         self.world = dict(world) if world is not None else None
         self.max_turns = max_turns if max_turns is not None else self.default_max_turns
         self.reward_mode = reward
+        self._pays_score = reward == "score"
         self.render_mode = render_mode
         self.observation_space = TextSpace()
         self.action_space = TextSpace()
@@ -194,15 +196,14 @@ class TextEnv(gymnasium.Env[str, str]):
         return Episode(task, seed, 0, state, view if task.graded else _ungraded(view))
 
     def _advance(self, episode: Episode, action: str) -> Episode:
-        task, seed, turn, state = episode[:4]
+        task, seed, turn, state, *_ = episode
         state, view = self.advance(state, action)
         if not task.graded:
             view = _ungraded(view)
+        done = view.done
         turn += 1
-        reward = view.reward
-        if self.reward_mode == "success10":
-            reward = SUCCESS_REWARD if view.done and view.success else 0.0
-        return Episode(task, seed, turn, state, view, reward, view.done, turn >= self.max_turns and not view.done)
+        reward = view.reward if self._pays_score else SUCCESS_REWARD * (done and view.success)
+        return _new(Episode, (task, seed, turn, state, view, reward, done, turn >= self.max_turns and not done))
 
     # ---- shared by all worlds -----------------------------------------------------------------------------------
 

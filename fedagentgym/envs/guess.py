@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +16,8 @@ from fedagentgym.envs.task import Task
 RANGES = {"small": 10, "medium": 30, "large": 100}
 SIZES = {"train": 600, "val": 60, "test": 60, "warmup": 120}
 GENERATOR_VERSION = 1
-_GUESS = re.compile(r"guess ([1-9][0-9]{0,2})")
 _COMMANDS = {high: tuple(f"guess {number}" for number in range(1, high + 1)) for high in RANGES.values()}
+_NUMBERS = {command: number for number, command in enumerate(_COMMANDS[max(_COMMANDS)], start=1)}
 
 
 class Hidden(NamedTuple):
@@ -33,7 +33,6 @@ class State(NamedTuple):
     hidden: Hidden
     low: int
     high: int
-    tries: int
 
 
 class GuessEnv(TextEnv):
@@ -84,21 +83,19 @@ class GuessEnv(TextEnv):
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
         hidden = Hidden(*task.payload)
         opening = f"I think of a number between 1 and {hidden.high}. Which one is it?"
-        return State(hidden, 1, hidden.high, 0), View(opening, _COMMANDS[hidden.high])
+        return State(hidden, 1, hidden.high), View(opening, _COMMANDS[hidden.high])
 
     def advance(self, state: State, action: str) -> tuple[State, View]:
-        hidden, low, high, tries = state
-        commands = _COMMANDS[hidden.high]
-        matched = _GUESS.fullmatch(action.strip())
-        if not matched or int(matched[1]) > hidden.high:
-            return State(hidden, low, high, tries + 1), View("That is not a guess.", commands, valid=False)
-        guess = int(matched[1])
-        if guess == hidden.number:
-            won = View(f"Yes, it is {guess}!", commands, 1.0, 1.0, True, True, True, {"accuracy/guess": 1.0})
-            return State(hidden, guess, guess, tries + 1), won
+        hidden, low, high = state
+        guess = _NUMBERS.get(action.strip(), 0)
+        if not 0 < guess <= hidden.high:
+            return state, _answer("That is not a guess.", hidden.high, valid=False)
         if guess < hidden.number:
-            return State(hidden, max(low, guess + 1), high, tries + 1), View(f"It is higher than {guess}.", commands)
-        return State(hidden, low, min(high, guess - 1), tries + 1), View(f"It is lower than {guess}.", commands)
+            return State(hidden, max(low, guess + 1), high), _higher(guess, hidden.high)
+        if guess > hidden.number:
+            return State(hidden, low, min(high, guess - 1)), _lower(guess, hidden.high)
+        won = View(f"Yes, it is {guess}!", _COMMANDS[hidden.high], 1.0, 1.0, True, True, True, {"accuracy/guess": 1.0})
+        return State(hidden, guess, guess), won
 
     def vocabulary(self) -> Iterable[str]:
         said = "I think of a number between and . Which one is it ? That not guess Yes , ! It higher than lower"
@@ -106,6 +103,21 @@ class GuessEnv(TextEnv):
 
     def expert(self) -> Halving:
         return Halving()
+
+
+@cache
+def _answer(text: str, high: int, valid: bool = True) -> View:
+    return View(text, _COMMANDS[high], valid=valid)
+
+
+@cache
+def _higher(guess: int, high: int) -> View:
+    return _answer(f"It is higher than {guess}.", high)
+
+
+@cache
+def _lower(guess: int, high: int) -> View:
+    return _answer(f"It is lower than {guess}.", high)
 
 
 class Halving:

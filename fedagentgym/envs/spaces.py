@@ -65,8 +65,8 @@ class TextSpace(gymnasium.Space[str]):
         return "TextSpace()"
 
 
-@batch_differing_spaces.register(TextSpace)  # type: ignore[misc]
-def _batch_differing(spaces: Any) -> Tuple[Any]:
+@batch_differing_spaces.register(TextSpace)
+def _batch_differing(spaces: Any) -> Tuple[Any]:  # type: ignore[misc]
     return Tuple(list(spaces))
 
 

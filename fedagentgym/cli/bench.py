@@ -1,0 +1,37 @@
+"""`fedagentgym bench`: measure, and print what was measured."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from fedagentgym.base.progress import console
+from fedagentgym.benchmarks import BENCHMARKS
+
+
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(help="Which benchmarks; without names they are listed.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller version that ends soon.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Run benchmarks by name and print their figures."""
+    if not names:
+        for name in BENCHMARKS.names():
+            console().print(name)
+        return
+    runs = [(name, BENCHMARKS.get(name)) for name in names]
+    for name, benchmark in runs:
+        figures = benchmark(quick)
+        if as_json:
+            typer.echo(json.dumps({"benchmark": name, "measurements": [asdict(figure) for figure in figures]}))
+            continue
+        table = Table(title=name, title_justify="left", box=None, pad_edge=False)
+        for column in ("what", "value", "unit", "bar"):
+            table.add_column(column, justify="right" if column == "value" else "left")
+        for figure in figures:
+            table.add_row(figure.name, f"{figure.value:,.4g}", figure.unit, figure.bar)
+        console().print(table)

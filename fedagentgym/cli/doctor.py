@@ -1,0 +1,84 @@
+"""`fedagentgym doctor`: what this machine has, and what to install for what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from fedagentgym.base.files import cache_folder, data_folder
+from fedagentgym.base.progress import console
+from fedagentgym.version import __version__
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "train": ("torch", "transformers", "peft", "safetensors"),
+    "alfworld": ("alfworld", "textworld"),
+    "flower": ("flwr", "ray"),
+    "vllm": ("vllm",),
+    "endpoint": ("httpx",),
+    "plots": ("matplotlib",),
+    "data": ("datasets", "pyarrow"),
+}
+CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "typer", "math-verify")
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False) -> None:
+    """Report versions, extras, data, GPU and disk, and what to install for what is missing."""
+    report = examine()
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
+        return
+    screen = console()
+    screen.print(f"fedagentgym {report['version']}, Python {report['python']}, {report['cores']} cores")
+    screen.print("  " + ", ".join(f"{name} {version}" for name, version in report["packages"].items()), highlight=False)
+    for extra, state in report["extras"].items():
+        missing = ", ".join(state["missing"])
+        hint = f"missing {missing}: pip install 'fedagentgym[{extra}]'" if missing else "installed"
+        screen.print(f"  [{'yellow' if missing else 'green'}]\\[{extra}][/] {escape(hint)}", highlight=False)
+    screen.print(f"  GPU: {report['gpu'] or 'none found'}", highlight=False)
+    screen.print(f"  data in {report['data_folder']}: {', '.join(report['data']) or 'none imported'}", highlight=False)
+    screen.print(f"  free disk: {report['free_disk_gb']:.0f} GB", highlight=False)
+
+
+def examine() -> dict[str, Any]:
+    """The report as plain data. Nothing heavy is imported: modules are only looked for."""
+    folder = data_folder()
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "packages": {name: metadata.version(name) for name in CORE},
+        "extras": {
+            extra: {"missing": [module for module in modules if find_spec(module) is None]}
+            for extra, modules in EXTRAS.items()
+        },
+        "gpu": _gpu(),
+        "data_folder": str(folder),
+        "data": sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else [],
+        "free_disk_gb": shutil.disk_usage(_existing(cache_folder())).free / 1e9,
+    }
+
+
+def _gpu() -> str | None:
+    if shutil.which("nvidia-smi") is None:
+        return None
+    command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return "; ".join(answer.stdout.split("\n")).strip("; ") or None
+
+
+def _existing(path: Any) -> Any:
+    while not path.exists():
+        path = path.parent
+    return path

@@ -1,0 +1,5 @@
+"""Conformance checks for what you write yourself: each raises `AssertionError` with one sentence, or returns."""
+
+from fedagentgym.testing.environments import check_env, golden_episode, played
+
+__all__ = ["check_env", "golden_episode", "played"]

@@ -1,0 +1,211 @@
+"""What every environment of this package promises, as checks that run on ours and on yours.
+
+    from fedagentgym.testing import check_env
+    check_env("me/Maze-v0")
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import warnings
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from fedagentgym.base.encoding import digest
+from fedagentgym.base.streams import stream
+from fedagentgym.envs.core import Episode, TextEnv
+
+GOLDEN_STEPS = 20
+INFO_TYPES: dict[str, type | tuple[type, ...]] = {
+    "task": str,
+    "category": str,
+    "turn": int,
+    "admissible": (list, type(None)),
+    "valid": bool,
+    "score": float,
+    "success": bool,
+    "rewards": dict,
+}
+HOSTILE_ACTIONS = (
+    "",
+    " ",
+    "\x00",
+    "\n\r\t\x1b[2J",
+    "\ud800",
+    "click[" * 200,
+    "[[[]]]" * 50,
+    "a" * 100_000,
+    "search[\u202e\u0660½①❶⁵]",
+    "<action></action>" * 20,
+    "'; DROP TABLE tasks; --",
+    "%s %d {0} {}",
+    "9" * 5_000,
+)
+
+
+def check_env(env: str | gymnasium.Env[Any, Any], **options: Any) -> None:
+    """Check one environment, given by id (with its options) or as an instance."""
+    made = gymnasium.make(env, **options) if isinstance(env, str) else env
+    world = made.unwrapped
+    assert isinstance(world, TextEnv), f"{type(world).__name__} is not derived from fedagentgym.envs.core.TextEnv"
+    _check_description(world)
+    _check_gymnasium(world)
+    _check_global_generators(world)
+    _check_determinism(world)
+    _check_snapshots(world)
+    _check_purity(world)
+    _check_hostile_actions(world)
+    _check_lockstep(world)
+    _check_ungraded(world)
+    made.close()
+
+
+def golden_episode(env: TextEnv) -> str:
+    """A digest of twenty steps from the first task under seed 0: changes when anything that an agent sees changes."""
+    return digest([(action, *_seen(episode)) for action, episode in played(env, GOLDEN_STEPS)])
+
+
+def played(env: TextEnv, steps: int, *, seed: int = 0, first: int = 0) -> list[tuple[str, Episode]]:
+    """Actions and episodes of `steps` steps: mostly the expert's, some random, some nonsense; a new task when one is over."""
+    draw = stream(seed, "conformance", env.id)
+    number, expert = first, env.expert()
+    (episode,) = env.reset_many([env.pool[number % len(env.pool)].id], [seed])
+    history: list[tuple[str, Episode]] = [("", episode)]
+    for _ in range(steps):
+        if episode.over:
+            number, expert = number + 1, env.expert()
+            (episode,) = env.reset_many([env.pool[number % len(env.pool)].id], [seed])
+            history.append(("", episode))
+        action = expert.act(episode)
+        dice = draw.integers(10)
+        if dice == 0:
+            action = "no such action"
+        elif dice < 4 and episode.view.admissible:
+            action = draw.pick(episode.view.admissible).replace("<query>", "red small")
+        (episode,) = env.step_many([episode], [action])
+        history.append((action, episode))
+    return history
+
+
+def _seen(episode: Episode) -> list[Any]:
+    view = episode.view
+    admissible = None if view.admissible is None else list(view.admissible)
+    rewards = {name: repr(float(value)) for name, value in view.rewards.items()}
+    fixed = [episode.task.id, episode.task.category, episode.turn, episode.terminated, episode.truncated]
+    return [*fixed, view.observation, admissible, repr(float(episode.reward)), repr(float(view.score)), view.valid, rewards]
+
+
+def _check_description(env: TextEnv) -> None:
+    assert env.takes in ("command", "reply"), f"takes is 'command' or 'reply', got {env.takes!r}"
+    for name in ("id", "role", "action_help"):
+        assert isinstance(getattr(env, name, None), str), f"the class attribute {name} is missing"
+    assert type(env).__doc__, "the class docstring is the environment's page: it is missing"
+    assert env.reward_names, "reward_names lists the reward components: it is empty"
+    words = list(env.vocabulary())
+    assert words, "vocabulary() is empty"
+    assert all(isinstance(word, str) for word in words), "vocabulary() gives something that is not a string"
+    for split in env.evaluation_splits:
+        assert split in env.splits, f"the evaluation split {split!r} is not among {env.splits}"
+
+
+def _check_gymnasium(env: TextEnv) -> None:
+    from gymnasium.utils.env_checker import check_env as gymnasium_check
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gymnasium_check(env, skip_render_check=True)
+    messages = [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)]
+    assert not messages, f"gymnasium's check_env warns: {messages[0]}"
+
+
+def _check_info(info: dict[str, Any], env: TextEnv) -> None:
+    for key, kind in INFO_TYPES.items():
+        assert key in info, f"info lacks the key {key!r}"
+        assert isinstance(info[key], kind), f"info[{key!r}] is a {type(info[key]).__name__}"
+    assert 0.0 <= info["score"] <= 1.0, f"the score {info['score']} is outside 0..1"
+    assert tuple(info["rewards"]) == env.reward_names, "info['rewards'] has other keys than reward_names"
+    assert all(isinstance(value, float) for value in info["rewards"].values()), "a reward component is not a float"
+    assert all(isinstance(entry, str) for entry in info["admissible"] or []), "an admissible entry is not a string"
+
+
+def _check_global_generators(env: TextEnv) -> None:
+    before = (random.getstate(), repr(np.random.get_state()))
+    env.reset(seed=123)
+    env.step("anything")
+    played(env, 5)
+    assert before == (random.getstate(), repr(np.random.get_state())), "the process's global generators were touched"
+
+
+def _check_determinism(env: TextEnv) -> None:
+    actions = [action for action, episode in played(env, 12) if episode.turn]
+    texts = []
+    for _ in range(2):
+        observation, info = env.reset(seed=5, options={"task": env.pool[0].id})
+        _check_info(info, env)
+        steps: list[Any] = [(observation, repr(info))]
+        for action in actions:
+            observation, reward, terminated, truncated, info = env.step(action)
+            _check_info(info, env)
+            assert isinstance(reward, float), f"a reward is a float, got {type(reward).__name__}"
+            steps.append((observation, reward, terminated, truncated, repr(info)))
+        texts.append(repr(steps))
+    assert texts[0] == texts[1], "the same task, seed and actions gave two different episodes"
+    first, second = env.reset(seed=9), env.reset(seed=9)
+    assert repr(first) == repr(second), "reset(seed=9) twice gave two different episodes"
+
+
+def _check_snapshots(env: TextEnv) -> None:
+    history = played(env, 12)
+    actions = [action for action, episode in history if episode.turn]
+    env.reset(seed=0, options={"task": env.pool[0].id})
+    for position, action in enumerate(actions):
+        frozen = pickle.dumps(env.snapshot())
+        expected = [env.step(later) for later in actions[position : position + 3]]
+        env.restore(pickle.loads(frozen))
+        again = [env.step(later) for later in actions[position : position + 3]]
+        assert repr(expected) == repr(again), f"after a restored snapshot the episode went another way (step {position})"
+        env.restore(pickle.loads(frozen))
+        env.step(action)
+
+
+def _check_purity(env: TextEnv) -> None:
+    for _, episode in played(env, 12):
+        before = pickle.dumps(episode.state)
+        env.advance(episode.state, env.expert().act(episode))
+        assert pickle.dumps(episode.state) == before, "advance changed the state that it was given"
+
+
+def _check_hostile_actions(env: TextEnv) -> None:
+    for action in HOSTILE_ACTIONS:
+        env.reset(seed=0, options={"task": env.pool[0].id})
+        observation, *_, info = env.step(action)
+        assert isinstance(observation, str), f"the observation after {action[:20]!r} is not a string"
+        _check_info(info, env)
+
+
+def _check_lockstep(env: TextEnv) -> None:
+    ids = [env.pool[number % len(env.pool)].id for number in range(4)]
+    together = env.reset_many(ids, [0, 1, 2, 3])
+    alone = [env.reset_many([identifier], [seed])[0] for seed, identifier in enumerate(ids)]
+    assert repr(together) == repr(alone), "reset_many depends on its companions"
+    actions = [env.expert().act(episode) for episode in together]
+    stepped = env.step_many(together, actions)
+    single = [env.step_many([episode], [action])[0] for episode, action in zip(alone, actions, strict=True)]
+    assert [_seen(episode) for episode in stepped] == [_seen(episode) for episode in single], "step_many depends on its companions"
+
+
+def _check_ungraded(env: TextEnv) -> None:
+    hidden = env.pool.without_answers([env.pool[0].id])
+    (episode,) = env.reset_many([hidden[0]], [0])
+    expert = env.expert()
+    (graded,) = env.reset_many([env.pool[0]], [0])
+    while not graded.over:
+        action = expert.act(graded)
+        (graded,) = env.step_many([graded], [action])
+        (episode,) = env.step_many([episode], [action])
+        assert episode.view.score == 0.0 and not episode.view.success, "a task without its answer was graded"
+        paid = [name for name, value in episode.view.rewards.items() if name.startswith("accuracy") and value]
+        assert not paid, f"a task without its answer paid {paid[0]}"
