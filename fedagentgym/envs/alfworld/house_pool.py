@@ -1,0 +1,149 @@
+"""Pools of generated houses: how many tasks each split has, their mixture, and the worlds they can be played in.
+
+The default size `full` has ALFWorld's own numbers: 3,553 training, 140 seen and 134 unseen validation games with its mixture
+of task types in each. `small` has the same numbers. `tiny` has 3,000 / 200 / 200, every task type equally often. Each size
+has 2,000 warm-up games beside these, for demonstrations. Games are generated when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.base.errors import OptionError, unknown
+from fedagentgym.base.streams import stream
+from fedagentgym.envs.alfworld.figures import figures
+from fedagentgym.envs.alfworld.game import CATEGORIES, WORDINGS, Game
+from fedagentgym.envs.alfworld.houses import GENERATOR_VERSION, HouseKey, house
+from fedagentgym.envs.alfworld.layouts import SIZES, TINY_OBJECTS, TINY_RECEPTACLES
+from fedagentgym.envs.pool import TaskIds, TaskPool
+
+SPLITS = ("train", "val", "test", "warmup")
+TURNS = {"tiny": 20, "small": 50, "full": 50}
+WARMUP = 2000
+ALFWORLD_MIXTURE: Mapping[str, tuple[int, ...]] = {
+    "train": (790, 308, 650, 459, 533, 813),
+    "val": (35, 13, 27, 16, 25, 24),
+    "test": (24, 18, 31, 23, 21, 17),
+}
+"""Games per split in the order of `CATEGORIES`, as in ALFWorld's data."""
+TINY_SIZES = {"train": 3000, "val": 200, "test": 200, "warmup": WARMUP}
+
+
+def house_pool(
+    split: str,
+    *,
+    env: str,
+    size: str = "full",
+    seed: int = 0,
+    wording: str = "move",
+    world: Mapping[str, Any] | None = None,
+) -> TaskPool:
+    """The generated tasks of a split, or of all splits one after the other.
+
+    A world changes the rooms that tasks are played in, never which tasks there are: ids, categories and digest stay.
+    """
+    check_options(size, seed, wording)
+    owner = world_owner(world)
+    names = SPLITS if split == "all" else (split,)
+    mixtures = [mixture(size, name) for name in names]
+    codes = np.concatenate([_order(seed, size, name) for name in names])
+    ends = np.cumsum([sum(counts) for counts in mixtures])
+
+    def key(index: int) -> HouseKey:
+        part = int(np.searchsorted(ends, index, side="right"))
+        number = index - (int(ends[part - 1]) if part else 0)
+        return HouseKey(seed, size, names[part], number, CATEGORIES[codes[index]], owner, wording)
+
+    return TaskPool(
+        env=env,
+        split=split,
+        ids=_ids(env, names, [sum(counts) for counts in mixtures]),
+        categories=(CATEGORIES, codes),
+        payload=_payload(key),
+        source={"generator": "houses", "version": GENERATOR_VERSION, "size": size, "seed": seed, "wording": wording},
+    )
+
+
+def _ids(env: str, names: Sequence[str], counts: Sequence[int]) -> Sequence[str]:
+    if len(names) == 1:
+        return TaskIds(env, names[0], counts[0])
+    return [identifier for name, count in zip(names, counts, strict=True) for identifier in TaskIds(env, name, count)]
+
+
+def _payload(key: Callable[[int], HouseKey]) -> Callable[[int], Game]:
+    return lambda index: _recent_house(key(index))
+
+
+@lru_cache(maxsize=512)
+def _recent_house(key: HouseKey) -> Game:
+    return house(key)
+
+
+def mixture(size: str, split: str) -> tuple[int, ...]:
+    """How many games of each category a split has."""
+    if size == "tiny":
+        return _spread(TINY_SIZES[split], (1,) * len(CATEGORIES))
+    return _spread(WARMUP, ALFWORLD_MIXTURE["train"]) if split == "warmup" else ALFWORLD_MIXTURE[split]
+
+
+def _spread(total: int, weights: Sequence[int]) -> tuple[int, ...]:
+    """`total` in these proportions, rounded by largest remainder."""
+    shares = [total * weight // sum(weights) for weight in weights]
+    remainders = [total * weight % sum(weights) for weight in weights]
+    for number in sorted(range(len(weights)), key=lambda n: (-remainders[n], n))[: total - sum(shares)]:
+        shares[number] += 1
+    return tuple(shares)
+
+
+@lru_cache(maxsize=64)
+def _order(seed: int, size: str, split: str) -> NDArray[np.int32]:
+    """The category of each task of a split: the mixture in random order."""
+    codes = np.repeat(np.arange(len(CATEGORIES), dtype=np.int32), mixture(size, split))
+    shuffled = codes[stream(seed, "alfworld", "mixture", size, split).permutation(len(codes))]
+    shuffled.setflags(write=False)
+    return shuffled
+
+
+def check_options(size: str, seed: int, wording: str) -> None:
+    """Refuse options of generated houses that make no sense, with the allowed ones."""
+    if size not in SIZES:
+        raise unknown("size of ALFWorld's houses", str(size), SIZES)
+    if wording not in WORDINGS:
+        raise unknown("wording of ALFWorld's games", str(wording), WORDINGS)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise OptionError(f"the seed of ALFWorld's houses is a whole number from 0 on, got {seed!r}")
+
+
+def world_owner(world: Mapping[str, Any] | None) -> str:
+    """Whose private rooms a world is: the empty string for the common world.
+
+    `{"kind": "scene_split", "client": 7, "seed": 0}` gives client 7 its own three rooms of each kind, which no other
+    client and no split has.
+    """
+    if world is None:
+        return ""
+    if world.get("kind") != "scene_split":
+        raise unknown("kind of ALFWorld world", str(world.get("kind")), ("scene_split",))
+    if surplus := sorted(set(world) - {"kind", "client", "seed"}):
+        raise unknown("key of the world scene_split", surplus[0], ("kind", "client", "seed"))
+    for name in ("client", "seed"):
+        value = world.get(name, 0 if name == "seed" else None)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise OptionError(f"the world scene_split needs {name!r}, a whole number from 0 on, got {value!r}")
+    return f"{world.get('seed', 0)}.{world['client']}"
+
+
+def house_words(size: str) -> frozenset[str]:
+    """The kinds of receptacles and objects, in lower case, that houses of a size can name."""
+    if size == "tiny":
+        kinds = {kind for table in (TINY_RECEPTACLES, TINY_OBJECTS) for room in table.values() for kind in room}
+    else:
+        known = figures()
+        kinds = {kind for scene in known.scenes.values() for kind in scene.receptacles}
+        kinds |= {kind for room in known.objects.values() for kind in room}
+    return frozenset(kind.lower() for kind in kinds | set(figures().lamps))

@@ -1,0 +1,305 @@
+"""Room layouts: which receptacles a room has, where they stand, which of them open, and what kinds of things are about.
+
+A layout is a pure function of its key. Layout number 14 of the seed 0 has the receptacles of ALFRED's scene 14; where
+they stand, which of them open and which share a standing point is drawn. Sizes take from these receptacles: `full` all of
+them, `small` one or two of a kind, `tiny` four to eight; in the latter two no unseen room has the receptacles of a seen one.
+A key with an owner names a private layout, as clients hold them whose rooms
+nobody else has: it is modelled on one of the training scenes, with numbers of receptacles drawn anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from fedagentgym.base.streams import Stream, stream
+from fedagentgym.envs.alfworld.figures import Scene, Weighted, figures
+from fedagentgym.envs.alfworld.game import Receptacle
+
+SIZES = ("tiny", "small", "full")
+BASINS = {"SinkBasin": "Sink", "BathtubBasin": "Bathtub"}
+LAMP_HOSTS = {
+    "DeskLamp": ("Desk", "SideTable", "Dresser", "Shelf", "DiningTable", "CoffeeTable"),
+    "FloorLamp": ("SideTable", "CoffeeTable", "DiningTable", "Dresser", "Shelf", "Desk", "TVStand", "Sofa", "ArmChair"),
+}
+APPLIANCES = {"kitchen": ("CounterTop", "Fridge", "Microwave", "SinkBasin"), "bathroom": ("SinkBasin",)}
+TINY_RECEPTACLES: Mapping[str, frozenset[str]] = {
+    "kitchen": frozenset(
+        (
+            "CounterTop",
+            "Fridge",
+            "Microwave",
+            "SinkBasin",
+            "Cabinet",
+            "Drawer",
+            "DiningTable",
+            "GarbageCan",
+            "CoffeeMachine",
+            "Shelf",
+            "SideTable",
+        )
+    ),
+    "living_room": frozenset(
+        ("Sofa", "ArmChair", "CoffeeTable", "SideTable", "DiningTable", "Dresser", "Shelf", "Drawer", "GarbageCan")
+    ),
+    "bedroom": frozenset(("Bed", "Desk", "Dresser", "Shelf", "SideTable", "Drawer", "GarbageCan", "ArmChair")),
+    "bathroom": frozenset(
+        ("Toilet", "SinkBasin", "CounterTop", "Cabinet", "Drawer", "BathtubBasin", "GarbageCan", "Shelf")
+    ),
+}
+TINY_OBJECTS: Mapping[str, frozenset[str]] = {
+    "kitchen": frozenset(("Apple", "Cup", "Egg", "Lettuce", "Mug", "Plate", "Potato", "Tomato")),
+    "living_room": frozenset(("Box", "CreditCard", "KeyChain", "Newspaper", "RemoteControl", "Statue", "Laptop")),
+    "bedroom": frozenset(("AlarmClock", "Book", "CD", "CellPhone", "KeyChain", "Laptop", "Pen", "Pencil")),
+    "bathroom": frozenset(("Candle", "Cloth", "HandTowel", "SoapBar", "SoapBottle", "SprayBottle", "ToiletPaper")),
+}
+
+
+class LayoutKey(NamedTuple):
+    """Names a layout: by ALFRED's scene number, or by its owner, a room and a number of the owner's own."""
+
+    seed: int
+    size: str
+    scene: int
+    owner: str = ""
+
+
+class Point(NamedTuple):
+    """A place in centimetres."""
+
+    x: int
+    y: int
+    z: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A furnished room without its movable objects."""
+
+    key: LayoutKey
+    room: str
+    receptacles: tuple[Receptacle, ...]
+    points: tuple[Point, ...]
+    lamps: Mapping[str, int]
+    """Lamp kind -> the receptacle (by number) that it stands on."""
+    kinds: frozenset[str]
+    """Kinds of objects that belong to the room."""
+    start: str
+    floor: tuple[str, ...]
+    """Standing points with no receptacle, beside what lies on the floor."""
+
+    @property
+    def name(self) -> str:
+        return f"FloorPlan{self.key.scene}" + (f"-{self.key.owner}" if self.key.owner else "")
+
+    def numbers_of(self, kind: str) -> list[int]:
+        return [number for number, receptacle in enumerate(self.receptacles) if receptacle.kind == kind]
+
+    def receptacle_kinds(self) -> frozenset[str]:
+        return frozenset(receptacle.kind for receptacle in self.receptacles)
+
+
+def room_of(scene: int) -> str:
+    """The kind of room by scene number: 1-30, 201-230, 301-330, 401-430."""
+    return {0: "kitchen", 2: "living_room", 3: "bedroom", 4: "bathroom"}[scene // 100]
+
+
+def unseen_scenes(size: str) -> tuple[int, ...]:
+    """Scenes of the split `test`, never used elsewhere: ALFRED's four; twelve in the smaller sizes, whose rooms vary less."""
+    known = figures()
+    return known.unseen if size == "full" else tuple(sorted(known.unseen + known.spare))
+
+
+def seen_scenes(size: str) -> tuple[int, ...]:
+    """Scenes of the other splits: the 108 that ALFRED's training tasks use."""
+    known = figures()
+    return tuple(number for number in known.scenes if number not in (*known.unseen, *known.spare))
+
+
+@lru_cache(maxsize=4096)
+def layout(key: LayoutKey) -> Layout:
+    """The layout of a key."""
+    draws = stream(key.seed, "alfworld", "layout", key.size, key.scene, key.owner)
+    room = room_of(key.scene)
+    scene = figures().scenes[key.scene]
+    drawn = _furnish(key, room, _receptacle_counts(scene, key, draws), draws)
+    if key.size != "full" and not key.owner and key.scene in unseen_scenes(key.size):
+        while _appearance(drawn) in _seen_appearances(key):
+            drawn = _furnish(key, room, _receptacle_counts(scene, key, draws), draws)
+    return drawn
+
+
+@lru_cache(maxsize=64)
+def _seen_appearances(key: LayoutKey) -> frozenset[tuple[tuple[str, bool], ...]]:
+    return frozenset(
+        _appearance(layout(LayoutKey(key.seed, key.size, scene)))
+        for scene in seen_scenes(key.size)
+        if room_of(scene) == room_of(key.scene)
+    )
+
+
+def _appearance(room: Layout) -> tuple[tuple[str, bool], ...]:
+    """What a player can tell a room by: its receptacles and which of them open."""
+    return tuple(sorted((receptacle.kind, receptacle.openable) for receptacle in room.receptacles))
+
+
+def _receptacle_counts(scene: Scene, key: LayoutKey, draws: Stream) -> dict[str, int]:
+    counts = dict(scene.receptacles)
+    if key.owner:
+        counts = {kind: _count_elsewhere(scene.room, kind, draws) for kind in counts}
+    if key.size == "small":
+        return {kind: min(count, 1 + draws.integers(2)) for kind, count in counts.items()}
+    return _tiny_counts(scene.room, counts, draws) if key.size == "tiny" else counts
+
+
+@lru_cache(maxsize=512)
+def _counts_elsewhere(room: str, kind: str) -> tuple[int, ...]:
+    rows = (scene.receptacles for scene in figures().scenes_of(room))
+    return tuple(kinds[kind] for kinds in rows if kind in kinds)
+
+
+def _count_elsewhere(room: str, kind: str, draws: Stream) -> int:
+    """How many of a kind some room that has the kind holds."""
+    return draws.pick(_counts_elsewhere(room, kind))
+
+
+def _tiny_counts(room: str, counts: Mapping[str, int], draws: Stream) -> dict[str, int]:
+    kept = {kind: 1 for kind in APPLIANCES.get(room, ()) if kind in counts}
+    others = [kind for kind in sorted(TINY_RECEPTACLES[room]) if kind in counts and kind not in kept]
+    wanted = (6 if room == "kitchen" else 5) + draws.integers(3)
+    for kind in draws.shuffled(others):
+        if sum(kept.values()) >= wanted:
+            break
+        twice = counts[kind] > 1 and sum(kept.values()) + 2 <= wanted and draws.integers(3) == 0
+        kept[kind] = 2 if twice else 1
+    return kept
+
+
+def _furnish(key: LayoutKey, room: str, counts: Mapping[str, int], draws: Stream) -> Layout:
+    """Receptacles with ids, standing points and doors; a lamp or two; points on the floor and a start between them."""
+    kinds = [kind for kind, count in sorted(counts.items()) for _ in range(count)]
+    spots = _standing_points(room, draws)
+    places = _share(room, kinds, [next(spots) for _ in kinds], draws)
+    opens = _openable(key.size, kinds, draws)
+    points = _points(room, kinds, draws)
+    receptacles = tuple(
+        Receptacle(spell(kind, point, draws), kind, place, openable)
+        for kind, point, place, openable in zip(kinds, points, places, opens, strict=True)
+    )
+    present = _kinds_about(key.seed, room, key.scene)
+    return Layout(
+        key=key,
+        room=room,
+        receptacles=receptacles,
+        points=tuple(points),
+        lamps=_lamps(key, room, kinds, draws),
+        kinds=present & TINY_OBJECTS[room] if key.size == "tiny" else present,
+        start=next(spots),
+        floor=tuple(next(spots) for _ in range(4)),
+    )
+
+
+def _standing_points(room: str, draws: Stream) -> Iterator[str]:
+    """Different standing points, spelled as game files do: `loc_bar_x_bar_z_bar_rotation_bar_horizon`."""
+    extent, used = figures().extent[room], set()
+    while True:
+        x = extent.loc_x[0] + draws.integers(extent.loc_x[1] - extent.loc_x[0] + 1)
+        z = extent.loc_z[0] + draws.integers(extent.loc_z[1] - extent.loc_z[0] + 1)
+        spot = (x, z, draws.integers(4), figures().horizons.draw(draws))
+        if spot not in used:
+            used.add(spot)
+            yield "loc_bar_" + "_bar_".join(f"_minus_{-part}" if part < 0 else str(part) for part in spot)
+
+
+def _share(room: str, kinds: list[str], places: list[str], draws: Stream) -> list[str]:
+    """Let some pairs share a standing point, in the share and among the kinds that the counts tell."""
+    alone = list(range(len(kinds)))
+    wanted = figures().shared[room] * len(kinds)
+    pairs = wanted // 2000 + (draws.integers(2000) < wanted % 2000)
+    for _ in range(pairs):
+        options: dict[tuple[int, int], int] = {}
+        for (first, second), weight in figures().shared_pairs.items():
+            ones, others = ([n for n in alone if kinds[n] == kind] for kind in (first, second))
+            options |= {(a, b): weight for a in ones for b in others if (a < b if first == second else a != b)}
+        choice = Weighted(options.items())
+        if not choice:
+            break
+        one, other = choice.draw(draws)
+        places[other] = places[one]
+        alone = [number for number in alone if number not in (one, other)]
+    return places
+
+
+def _openable(size: str, kinds: list[str], draws: Stream) -> list[bool]:
+    """Which receptacles have a door; in tiny rooms at most two beside fridge and microwave."""
+    opens, doors = [], 0
+    for kind in kinds:
+        able, of = figures().openable.get(kind, (0, 1))
+        door = draws.integers(of) < able
+        if size == "tiny" and kind not in ("Fridge", "Microwave"):
+            door = door and doors < 2
+            doors += door
+        opens.append(door)
+    return opens
+
+
+def _points(room: str, kinds: list[str], draws: Stream) -> list[Point]:
+    """A place for each receptacle; two of one kind never stand at the same place."""
+    extent, used, points = figures().extent[room], set(), []
+    for kind in kinds:
+        while True:
+            point = Point(between(extent.x, draws), _height(kind, draws), between(extent.z, draws))
+            if (kind, point) not in used:
+                break
+        used.add((kind, point))
+        points.append(point)
+    return points
+
+
+def between(ends: tuple[int, int], draws: Stream) -> int:
+    return ends[0] + draws.integers(ends[1] - ends[0] + 1)
+
+
+def _height(kind: str, draws: Stream) -> int:
+    """A height below the median in half of the cases."""
+    low, middle, high = figures().heights.get(kind, (80, 90, 110))
+    return between((low, middle) if draws.integers(2) else (middle, high), draws)
+
+
+def spell(kind: str, point: Point, draws: Stream) -> str:
+    """An id as game files spell it: metres with sign and two decimals; a zero sometimes without its sign."""
+    axes = "_bar_".join(_metres(axis, draws) for axis in point)
+    return f"{BASINS[kind]}_bar_{axes}_bar_{kind}" if kind in BASINS else f"{kind}_bar_{axes}"
+
+
+def _metres(centimetres: int, draws: Stream) -> str:
+    digits = f"{abs(centimetres) // 100:02d}_dot_{abs(centimetres) % 100:02d}"
+    if centimetres == 0:
+        return digits if draws.integers(6) == 0 else f"_plus_{digits}"
+    return f"{'_plus_' if centimetres > 0 else '_minus_'}{digits}"
+
+
+def _lamps(key: LayoutKey, room: str, kinds: list[str], draws: Stream) -> dict[str, int]:
+    """The room's lamps, each on something that stands there; tiny rooms that could have a lamp have exactly one."""
+    scenes, found = figures().lamps, {}
+    for lamp in sorted(scenes):
+        order = stream(key.seed, "alfworld", "lamps", room, lamp).permutation(30).tolist()
+        hosts = [number for host in LAMP_HOSTS[lamp] for number, kind in enumerate(kinds) if kind == host]
+        has = order.index(key.scene % 100 - 1) < scenes[lamp].get(room, 0)
+        if key.size == "tiny":
+            has = lamp == {"living_room": "FloorLamp", "bedroom": "DeskLamp"}.get(room)
+        if has and hosts:
+            found[lamp] = draws.pick(hosts)
+    return found
+
+
+@lru_cache(maxsize=512)
+def _kinds_about(seed: int, room: str, scene: int) -> frozenset[str]:
+    """The kinds of objects a scene has: each kind is in exactly as many of the 30 scenes as it is in ALFRED's."""
+    return frozenset(
+        kind
+        for kind, facts in figures().objects[room].items()
+        if stream(seed, "alfworld", "kinds", room, kind).permutation(30).tolist().index(scene % 100 - 1) < facts.scenes
+    )
