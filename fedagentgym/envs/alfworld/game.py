@@ -136,7 +136,8 @@ def build(
     objects = sorted(things, key=_sort_key)
     place_index = _index([receptacle.id for receptacle in places], "receptacle")
     object_index = _index([thing.id for thing in objects], "object")
-    spelled = [start, *(record.place for record in (*places, *objects) if record.place is not None)]
+    named = [start, *(one.place for one in places), *(one.place for one in objects)]
+    spelled = [place for place in named if place is not None]
     locations = sorted({place.lower(): place for place in spelled}.values(), key=str.lower)
     location_index = _index(locations, "location")
 

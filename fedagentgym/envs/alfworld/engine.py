@@ -1,0 +1,366 @@
+"""The native engine: pure functions over a small state that answer as the real engine does, byte for byte.
+
+The rules are those of ALFWorld's domain, the words those of its grammar. Some of it surprises, and all of it is as the
+real engine plays: heating needs no open microwave and no empty one; only the object in hand can be examined; an object
+container shows what lies in it and never how hot it is; an object in two receptacles leaves only the one it is taken
+from; `use` always turns on; a win is undone by undoing the goal.
+
+>>> outcome = start(game)                                   # doctest: +SKIP
+>>> outcome = step(game, outcome.state, "go to fridge 1")   # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from fedagentgym.envs.alfworld import wording
+from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, members
+from fedagentgym.envs.alfworld.grounding import evaluate
+from fedagentgym.envs.alfworld.tables import Tables, names_in
+
+NOTHING_HAPPENS = "Nothing happens."
+
+
+class State(NamedTuple):
+    """Everything that changes in play. Sets of objects or receptacles are bit sets, numbered as in the game."""
+
+    place: int
+    held: int
+    opened: int
+    contents: tuple[int, ...]
+    """Per receptacle, the objects in it."""
+    laid: tuple[int, ...]
+    """Per location, the objects at it."""
+    taken: tuple[int, ...]
+    """Per receptacle, the objects that were taken out of it and not put back."""
+    clean: int
+    hot: int
+    cool: int
+    sliced: int
+    toggled: int
+    won: bool
+
+
+class Outcome(NamedTuple):
+    """The state after a command, what the player reads, and whether the command was one of the admissible ones."""
+
+    state: State
+    feedback: str
+    valid: bool = True
+
+
+def start(game: Game) -> Outcome:
+    """The first state, and the text that introduces room and task."""
+    state = State(
+        place=game.start,
+        held=game.holding,
+        opened=game.opened,
+        contents=game.contents,
+        laid=game.laid,
+        taken=(0,) * len(game.receptacles),
+        clean=game.conditions[0],
+        hot=game.conditions[1],
+        cool=game.conditions[2],
+        sliced=game.conditions[3],
+        toggled=game.conditions[4],
+        won=False,
+    )
+    state = state._replace(won=evaluate(game.tables.goal, state))
+    return Outcome(state, wording.intro(_room(game, state), game.task))
+
+
+def step(game: Game, state: State, command: str) -> Outcome:
+    """What a command does; any text is a command, and most do nothing."""
+    command = command.strip()
+    verb, _, rest = command.partition(" ")
+    if verb == game.wording:
+        act: _Act | None = _put
+    else:
+        act = _ACTS.get(verb)
+    outcome = act(game, state, rest) if act is not None else None
+    if outcome is None and game.wording == "move" and command == "help":
+        outcome = Outcome(state, wording.HELP)
+    return outcome if outcome is not None else Outcome(state, NOTHING_HAPPENS, False)
+
+
+def admissible(game: Game, state: State) -> tuple[str, ...]:
+    """Every command that does something now, sorted."""
+    tables = game.tables
+    here, held = tables.at[state.place], state.held
+    names, things = tables.receptacle_names, tables.object_names
+    commands = [command for command, place in tables.go_to if place != state.place]
+    commands += ("inventory", "look")
+    if game.wording == "move":
+        commands.append("help")
+    usable = 0
+    for number in members(here):
+        bit, name = 1 << number, names[number]
+        commands.append(f"examine {name}")
+        closed = game.openable & bit and not state.opened & bit
+        if game.openable & bit:
+            commands.append(f"open {name}" if closed else f"close {name}")
+        usable |= state.contents[number]
+        if closed:
+            continue
+        if held < 0:
+            takeable = state.contents[number] & game.traits[_PICKUPABLE]
+            commands += [f"take {things[thing]} from {name}" for thing in members(takeable)]
+        elif tables.accepts[number] >> held & 1:
+            commands.append(wording.put_command(game.wording, things[held], name))
+    usable &= game.traits[_TOGGLEABLE]
+    if usable:
+        commands += [f"use {name}" for name in names_in(things, usable)]
+    if held >= 0:
+        commands.append(f"examine {things[held]}")
+        commands += _with_tool(game, tables, state, here)
+    commands.sort()
+    return tuple(commands)
+
+
+def _with_tool(game: Game, tables: Tables, state: State, here: int) -> list[str]:
+    """The commands that treat the object in hand, or slice with it."""
+    held, names = state.held, tables.receptacle_names
+    name = tables.object_names[held]
+    commands = []
+    for verb, trait, tools in (
+        ("clean", _CLEANABLE, tables.basins),
+        ("heat", _HEATABLE, tables.microwaves),
+        ("cool", _COOLABLE, tables.fridges),
+    ):
+        if here & tools and game.traits[trait] >> held & 1:
+            commands += [f"{verb} {name} with {tool}" for tool in names_in(names, here & tools)]
+    if tables.knives >> held & 1:
+        whole = state.laid[state.place] & game.traits[_SLICEABLE]
+        commands += [f"slice {one} with {name}" for one in names_in(tables.object_names, whole)]
+    return commands
+
+
+_PICKUPABLE, _CONTAINER, _CLEANABLE, _HEATABLE, _COOLABLE, _TOGGLEABLE, _SLICEABLE = range(len(TRAITS))
+_Act = Callable[[Game, State, str], Outcome | None]
+
+
+def _look(game: Game, state: State, rest: str) -> Outcome | None:
+    if rest:
+        return None
+    return Outcome(state, _facing(game, state) or wording.middle_of_room([]))
+
+
+def _room(game: Game, state: State) -> str:
+    """What the player reads first: the receptacles in front, or all of the room's."""
+    tables = game.tables
+    placed = [name for name, place in zip(tables.receptacle_names, game.receptacle_places, strict=True) if place >= 0]
+    return _facing(game, state) or wording.middle_of_room(placed)
+
+
+def _facing(game: Game, state: State) -> str | None:
+    tables = game.tables
+    here = members(tables.at[state.place])
+    if not here:
+        return None
+    beside = [
+        tables.object_names[thing]
+        for thing in members(state.laid[state.place])
+        for number in here
+        if state.taken[number] >> thing & 1
+    ]
+    return wording.facing([tables.receptacle_names[number] for number in here], beside)
+
+
+def _inventory(game: Game, state: State, rest: str) -> Outcome | None:
+    if rest:
+        return None
+    held = state.held
+    return Outcome(state, wording.inventory(None if held < 0 else game.tables.object_names[held]))
+
+
+def _go(game: Game, state: State, rest: str) -> Outcome | None:
+    tables = game.tables
+    number = tables.receptacle_index.get(rest[3:], NOWHERE) if rest.startswith("to ") else NOWHERE
+    place = game.receptacle_places[number] if number >= 0 else NOWHERE
+    if place < 0 or place == state.place:
+        return None
+    state = _settled(tables, state._replace(place=place), "place")
+    arrival = tables.receptacle_names[number] if game.wording == "move" else tables.location_names[place]
+    return Outcome(state, f"You arrive at {arrival}. {_seen(game, state, number)}")
+
+
+def _seen(game: Game, state: State, number: int) -> str:
+    """What the player reads about a receptacle."""
+    tables, bit = game.tables, 1 << number
+    openable, opened = bool(game.openable & bit), bool(state.opened & bit)
+    shown = names_in(tables.object_names, state.contents[number]) if opened or not openable else []
+    return wording.receptacle(tables.receptacle_names[number], shown, openable, opened)
+
+
+def _open(game: Game, state: State, rest: str) -> Outcome | None:
+    number = _receptacle_here(game, state, rest)
+    if number < 0 or not game.openable >> number & 1 or state.opened >> number & 1:
+        return None
+    state = _settled(game.tables, state._replace(opened=state.opened | 1 << number), "opened")
+    return Outcome(state, f"You open the {rest}. {_seen(game, state, number)}")
+
+
+def _close(game: Game, state: State, rest: str) -> Outcome | None:
+    number = _receptacle_here(game, state, rest)
+    if number < 0 or not game.openable >> number & 1 or not state.opened >> number & 1:
+        return None
+    state = _settled(game.tables, state._replace(opened=state.opened & ~(1 << number)), "opened")
+    return Outcome(state, f"You close the {rest}.")
+
+
+def _take(game: Game, state: State, rest: str) -> Outcome | None:
+    name, _, holder = rest.partition(" from ")
+    thing, number = game.tables.object_index.get(name, NOWHERE), _receptacle_here(game, state, holder)
+    if thing < 0 or number < 0 or state.held >= 0 or not _accessible(game, state, number):
+        return None
+    bit = 1 << thing
+    if not state.contents[number] & game.traits[_PICKUPABLE] & bit:
+        return None
+    state = state._replace(
+        held=thing,
+        contents=_with(state.contents, number, state.contents[number] & ~bit),
+        laid=_with(state.laid, state.place, state.laid[state.place] & ~bit),
+        taken=_with(state.taken, number, state.taken[number] | bit),
+    )
+    return Outcome(
+        _settled(game.tables, state, "held", "holding", "in", "laid"), f"You pick up the {name} from the {holder}."
+    )
+
+
+def _put(game: Game, state: State, rest: str) -> Outcome | None:
+    name, _, holder = rest.partition(wording.PUT_PREPOSITION[game.wording])
+    thing, number = game.tables.object_index.get(name, NOWHERE), _receptacle_here(game, state, holder)
+    if thing < 0 or thing != state.held or number < 0 or not _accessible(game, state, number):
+        return None
+    if not game.tables.accepts[number] >> thing & 1:
+        return None
+    bit = 1 << thing
+    state = state._replace(
+        held=NOWHERE,
+        contents=_with(state.contents, number, state.contents[number] | bit),
+        laid=_with(state.laid, state.place, state.laid[state.place] | bit),
+        taken=_with(state.taken, number, state.taken[number] & ~bit),
+    )
+    state = _settled(game.tables, state, "held", "holding", "in", "laid")
+    return Outcome(state, wording.put_feedback(game.wording, name, holder))
+
+
+def _examine(game: Game, state: State, rest: str) -> Outcome | None:
+    number = _receptacle_here(game, state, rest)
+    if number >= 0:
+        return Outcome(state, _seen(game, state, number))
+    thing = game.tables.object_index.get(rest, NOWHERE)
+    if thing < 0 or thing != state.held:
+        return None
+    bit, names = 1 << thing, game.tables.object_names
+    if game.traits[_CONTAINER] & bit:
+        return Outcome(state, wording.container(rest, names_in(names, dict(game.inner).get(thing, 0))))
+    return Outcome(
+        state,
+        wording.object_state(
+            rest,
+            hot=bool(state.hot & bit),
+            cool=bool(state.cool & bit),
+            clean=bool(state.clean & bit),
+            sliced=bool(state.sliced & bit),
+            sliceable=bool(game.traits[_SLICEABLE] & bit),
+            lit=bool(game.traits[_TOGGLEABLE] & state.toggled & bit),
+        ),
+    )
+
+
+def _clean(game: Game, state: State, rest: str) -> Outcome | None:
+    treated = _treated(game, state, rest, _CLEANABLE, game.tables.basins)
+    if treated is None:
+        return None
+    state = _settled(game.tables, state._replace(clean=state.clean | 1 << state.held), "clean")
+    return Outcome(state, "You clean the {} using the {}.".format(*treated))
+
+
+def _heat(game: Game, state: State, rest: str) -> Outcome | None:
+    treated = _treated(game, state, rest, _HEATABLE, game.tables.microwaves)
+    if treated is None:
+        return None
+    bit = 1 << state.held
+    state = _settled(game.tables, state._replace(hot=state.hot | bit, cool=state.cool & ~bit), "hot", "cool")
+    return Outcome(state, "You heat the {} using the {}.".format(*treated))
+
+
+def _cool(game: Game, state: State, rest: str) -> Outcome | None:
+    treated = _treated(game, state, rest, _COOLABLE, game.tables.fridges)
+    if treated is None:
+        return None
+    bit = 1 << state.held
+    state = _settled(game.tables, state._replace(cool=state.cool | bit, hot=state.hot & ~bit), "hot", "cool")
+    return Outcome(state, "You cool the {} using the {}.".format(*treated))
+
+
+def _treated(game: Game, state: State, rest: str, trait: int, tools: int) -> tuple[str, str] | None:
+    """The names of the object in hand and of the tool here, if the one can be treated with the other."""
+    name, _, tool = rest.partition(" with ")
+    thing, number = game.tables.object_index.get(name, NOWHERE), _receptacle_here(game, state, tool)
+    if thing < 0 or thing != state.held or number < 0:
+        return None
+    return (name, tool) if game.traits[trait] >> thing & 1 and tools >> number & 1 else None
+
+
+def _use(game: Game, state: State, rest: str) -> Outcome | None:
+    tables = game.tables
+    thing = tables.object_index.get(rest, NOWHERE)
+    if thing < 0 or not game.traits[_TOGGLEABLE] >> thing & 1:
+        return None
+    if not any(state.contents[number] >> thing & 1 for number in members(tables.at[state.place])):
+        return None
+    state = _settled(tables, state._replace(toggled=state.toggled | 1 << thing), "toggled")
+    return Outcome(state, f"You turn on the {rest}.")
+
+
+def _slice(game: Game, state: State, rest: str) -> Outcome | None:
+    tables = game.tables
+    name, _, tool = rest.partition(" with ")
+    thing, knife = tables.object_index.get(name, NOWHERE), tables.object_index.get(tool, NOWHERE)
+    if thing < 0 or knife < 0 or knife != state.held or not tables.knives >> knife & 1:
+        return None
+    if not state.laid[state.place] & game.traits[_SLICEABLE] & 1 << thing:
+        return None
+    state = _settled(tables, state._replace(sliced=state.sliced | 1 << thing), "sliced")
+    return Outcome(state, f"You sliced the {name} with the {tool}.")
+
+
+def _receptacle_here(game: Game, state: State, name: str) -> int:
+    """The number of a receptacle in reach, or NOWHERE."""
+    number = game.tables.receptacle_index.get(name, NOWHERE)
+    return number if number >= 0 and game.receptacle_places[number] == state.place else NOWHERE
+
+
+def _accessible(game: Game, state: State, number: int) -> bool:
+    return bool((state.opened | ~game.openable) >> number & 1)
+
+
+def _with(column: tuple[int, ...], position: int, value: int) -> tuple[int, ...]:
+    return (*column[:position], value, *column[position + 1 :])
+
+
+def _settled(tables: Tables, state: State, *changed: str) -> State:
+    """The state with its verdict, which only a change of something that the goal speaks of can alter."""
+    if tables.goal_facts.isdisjoint(changed):
+        return state
+    won = evaluate(tables.goal, state)
+    return state if won == state.won else state._replace(won=won)
+
+
+_ACTS: Mapping[str, _Act] = {
+    "look": _look,
+    "inventory": _inventory,
+    "go": _go,
+    "open": _open,
+    "close": _close,
+    "take": _take,
+    "examine": _examine,
+    "clean": _clean,
+    "heat": _heat,
+    "cool": _cool,
+    "use": _use,
+    "slice": _slice,
+}

@@ -1,0 +1,354 @@
+"""From a goal that speaks of types to one that speaks of this game's receptacles and objects.
+
+Quantifiers become "and" and "or" over the entities of a game, facts that never change become true or false and
+disappear. What is left is a small tree over facts that change, which the engine evaluates after an action that touched
+one of them. `can_hold` asks of the same tree whether the goal is within reach at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.envs.alfworld.game import CONDITIONS, NOWHERE, TRAITS, Game, Goal
+
+if TYPE_CHECKING:
+    from fedagentgym.envs.alfworld.engine import State
+
+
+class Fact(NamedTuple):
+    """A fact that actions change: ``in`` (receptacle, object), ``laid`` (location, object), ``held`` (object),
+    ``place`` (location), ``opened`` (receptacle), ``holding`` anything, or one of `CONDITIONS` (object)."""
+
+    kind: str
+    where: int
+    what: int
+
+
+class Branch(NamedTuple):
+    """``and``, ``or`` or ``not`` over parts."""
+
+    kind: str
+    parts: tuple[Any, ...]
+
+
+Node: TypeAlias = bool | Fact | Branch
+
+
+class Entity(NamedTuple):
+    """Something a variable can stand for; types and the agent are entities too."""
+
+    type: str
+    number: int
+    name: str = ""
+
+
+TRAIT_PREDICATES = {
+    **{trait: trait for trait in TRAITS if trait != "container"},
+    "isreceptacleobject": "container",
+}
+CONDITION_PREDICATES = {
+    "isclean": "clean",
+    "ishot": "hot",
+    "iscool": "cool",
+    "issliced": "sliced",
+    "istoggled": "toggled",
+}
+TYPES = ("agent", "location", "receptacle", "object", "rtype", "otype")
+
+
+def ground(game: Game, relaxed: bool = False) -> Node:
+    """The goal of a game over its own receptacles and objects; `relaxed` takes every "not" for fulfilled."""
+    return _Grounder(game, relaxed).formula(game.goal, {})
+
+
+def evaluate(node: Node, state: State) -> bool:
+    """Whether a grounded goal holds in a state."""
+    if isinstance(node, bool):
+        return node
+    if isinstance(node, Fact):
+        return _TRUTH[node.kind](state, node.where, node.what)
+    kind, parts = node
+    if kind == "and":
+        return all(evaluate(part, state) for part in parts)
+    if kind == "or":
+        return any(evaluate(part, state) for part in parts)
+    return not evaluate(parts[0], state)
+
+
+def speaks_of(node: Node) -> frozenset[str]:
+    """The kinds of fact a grounded goal depends on."""
+    if isinstance(node, bool):
+        return frozenset()
+    if isinstance(node, Fact):
+        return frozenset((node.kind,))
+    return frozenset().union(*(speaks_of(part) for part in node.parts))
+
+
+def can_hold(node: Node, reachable: Callable[[Fact], bool]) -> bool:
+    """Whether a relaxed goal can come true when each fact alone can."""
+    if isinstance(node, bool):
+        return node
+    if isinstance(node, Fact):
+        return reachable(node)
+    join = all if node.kind == "and" else any
+    return join(can_hold(part, reachable) for part in node.parts)
+
+
+def conjoin(parts: list[Node]) -> Node:
+    return _join("and", parts, neutral=True)
+
+
+def disjoin(parts: list[Node]) -> Node:
+    return _join("or", parts, neutral=False)
+
+
+def _join(kind: str, parts: list[Node], neutral: bool) -> Node:
+    kept: list[Node] = []
+    for part in parts:
+        if isinstance(part, bool):
+            if part is not neutral:
+                return part
+        elif isinstance(part, Branch) and part.kind == kind:
+            kept.extend(part.parts)
+        else:
+            kept.append(part)
+    if not kept:
+        return neutral
+    return kept[0] if len(kept) == 1 else Branch(kind, tuple(kept))
+
+
+_TRUTH: Mapping[str, Callable[[Any, int, int], bool]] = {
+    "in": lambda state, where, what: bool(state.contents[where] >> what & 1),
+    "laid": lambda state, where, what: bool(state.laid[where] >> what & 1),
+    "held": lambda state, where, what: state.held == what,
+    "holding": lambda state, where, what: state.held != NOWHERE,
+    "place": lambda state, where, what: state.place == where,
+    "opened": lambda state, where, what: bool(state.opened >> where & 1),
+    "clean": lambda state, where, what: bool(state.clean >> what & 1),
+    "hot": lambda state, where, what: bool(state.hot >> what & 1),
+    "cool": lambda state, where, what: bool(state.cool >> what & 1),
+    "sliced": lambda state, where, what: bool(state.sliced >> what & 1),
+    "toggled": lambda state, where, what: bool(state.toggled >> what & 1),
+}
+
+
+class _Grounder:
+    """Walks a goal with the variables bound so far."""
+
+    def __init__(self, game: Game, relaxed: bool) -> None:
+        self.game, self.relaxed = game, relaxed
+        self.entities = {
+            "agent": [Entity("agent", 0)],
+            "location": [Entity("location", number) for number in range(len(game.locations))],
+            "receptacle": [Entity("receptacle", number) for number in range(len(game.receptacles))],
+            "object": [Entity("object", number) for number in range(len(game.objects))],
+        }
+        named = zip(("location", "receptacle", "object"), (game.locations, game.receptacles, game.objects), strict=True)
+        self.constants = {
+            identifier.lower(): Entity(type_name, number)
+            for type_name, column in named
+            for number, identifier in enumerate(column)
+        }
+        self.inner = dict(game.inner)
+
+    def formula(self, goal: Goal, bound: Mapping[str, Entity]) -> Node:
+        if not goal:
+            return True
+        head = goal[0].lower() if isinstance(goal[0], str) else ""
+        if head == "and":
+            return conjoin([self.formula(part, bound) for part in goal[1:]])
+        if head == "or":
+            return disjoin([self.formula(part, bound) for part in goal[1:]])
+        if head == "not":
+            return self.negated(goal[1], bound)
+        if head == "imply":
+            return disjoin([self.negated(goal[1], bound), self.formula(goal[2], bound)])
+        if head in ("exists", "forall"):
+            variables = list(typed_variables(goal[1]))
+            return self.quantified(head, variables, goal[2], dict(bound))
+        return self.atom(head, [self.term(word, bound) for word in goal[1:]])
+
+    def negated(self, goal: Goal, bound: Mapping[str, Entity]) -> Node:
+        node = self.formula(goal, bound)
+        return self.relaxed or _negate(node)
+
+    def quantified(self, head: str, variables: list[tuple[str, str]], body: Goal, bound: dict[str, Entity]) -> Node:
+        if not variables:
+            return self.formula(body, bound)
+        (name, type_name), rest = variables[0], variables[1:]
+        candidates = self.of_type(type_name)
+        if head == "exists":
+            demands = list(_demands(body, name))
+            candidates = [one for one in candidates if all(self.static(fact, one) is not False for fact in demands)]
+        parts = [self.quantified(head, rest, body, {**bound, name: candidate}) for candidate in candidates]
+        return disjoin(parts) if head == "exists" else conjoin(parts)
+
+    def of_type(self, type_name: str) -> list[Entity]:
+        """The entities of a type; ``object`` is also the root of all types, so it names every one of them."""
+        if type_name == "object":
+            return [entity for column in self.entities.values() for entity in column]
+        if type_name not in self.entities:
+            raise DataError(
+                f"the goal has a variable of the type {type_name!r}, which no goal of this domain ranges over"
+            )
+        return self.entities[type_name]
+
+    def term(self, word: Any, bound: Mapping[str, Entity]) -> Entity:
+        if not isinstance(word, str):
+            raise DataError(f"the goal has {word!r} where a name is expected")
+        name = word.lower()
+        if name.startswith("?"):
+            if name not in bound:
+                raise DataError(f"the goal uses the variable {word}, which no quantifier binds")
+            return bound[name]
+        if name in self.constants:
+            return self.constants[name]
+        return Entity("type", 0, name)
+
+    def static(self, fact: tuple[str, str], one: Entity) -> bool | None:
+        """The truth of a fact about one entity that never changes."""
+        predicate, argument = fact
+        node = self.atom(predicate, [one] if not argument else [one, Entity("type", 0, argument)])
+        return node if isinstance(node, bool) else None
+
+    def atom(self, predicate: str, terms: list[Entity]) -> Node:
+        if predicate not in _ATOMS:
+            raise DataError(f"the goal asks for ({predicate} ...), which the engine does not follow")
+        arity, truth = _ATOMS[predicate]
+        if len(terms) != arity:
+            raise DataError(f"the goal gives ({predicate} ...) {len(terms)} arguments instead of {arity}")
+        return truth(self, predicate, *terms)
+
+
+def typed_variables(words: Goal) -> Iterator[tuple[str, str]]:
+    """The (variable, type) pairs of a quantifier's list ``(?r - receptacle ?a ?b - object)``.
+
+    >>> list(typed_variables(("?r", "-", "receptacle", "?a", "?b", "-", "object")))
+    [('?r', 'receptacle'), ('?a', 'object'), ('?b', 'object')]
+    """
+    waiting: list[str] = []
+    position = 0
+    while position < len(words):
+        word = words[position].lower()
+        if word == "-" and position + 1 < len(words):
+            type_name = words[position + 1].lower()
+            yield from ((name, type_name) for name in waiting)
+            waiting = []
+            position += 1
+        else:
+            waiting.append(word)
+        position += 1
+    yield from ((name, "object") for name in waiting)
+
+
+def _demands(body: Goal, variable: str) -> Iterator[tuple[str, str]]:
+    """Facts about one variable that a conjunction cannot do without: they narrow what the variable can stand for."""
+    head = body[0].lower() if body and isinstance(body[0], str) else ""
+    if head == "and":
+        for part in body[1:]:
+            yield from _demands(part, variable)
+    elif head == "exists" and variable not in {name for name, _ in typed_variables(body[1])}:
+        yield from _demands(body[2], variable)
+    elif head in ("objecttype", "receptacletype") and len(body) == 3 and body[1].lower() == variable:
+        if not body[2].startswith("?"):
+            yield head, body[2].lower()
+    elif head in TRAIT_PREDICATES and len(body) == 2 and body[1].lower() == variable:
+        yield head, ""
+
+
+def _negate(node: Node) -> Node:
+    if isinstance(node, bool):
+        return not node
+    if isinstance(node, Branch) and node.kind == "not":
+        part: Node = node.parts[0]
+        return part
+    return Branch("not", (node,))
+
+
+def _equal(grounder: _Grounder, predicate: str, one: Entity, other: Entity) -> Node:
+    return one == other
+
+
+def _type_of(grounder: _Grounder, predicate: str, one: Entity, type_entity: Entity) -> Node:
+    wanted = "object" if predicate == "objecttype" else "receptacle"
+    if one.type != wanted:
+        return False
+    kinds = grounder.game.object_kinds if wanted == "object" else grounder.game.receptacle_kinds
+    return f"{kinds[one.number]}type".lower() == type_entity.name
+
+
+def _trait(grounder: _Grounder, predicate: str, one: Entity) -> Node:
+    position = TRAITS.index(TRAIT_PREDICATES[predicate])
+    return one.type == "object" and bool(grounder.game.traits[position] >> one.number & 1)
+
+
+def _condition(grounder: _Grounder, predicate: str, one: Entity) -> Node:
+    return Fact(CONDITION_PREDICATES[predicate], NOWHERE, one.number) if one.type == "object" else False
+
+
+def _openable(grounder: _Grounder, predicate: str, one: Entity) -> Node:
+    return one.type == "receptacle" and bool(grounder.game.openable >> one.number & 1)
+
+
+def _opened(grounder: _Grounder, predicate: str, one: Entity) -> Node:
+    return Fact("opened", one.number, NOWHERE) if one.type == "receptacle" else False
+
+
+def _in_receptacle(grounder: _Grounder, predicate: str, one: Entity, holder: Entity) -> Node:
+    fits = one.type == "object" and holder.type == "receptacle"
+    return Fact("in", holder.number, one.number) if fits else False
+
+
+def _in_object(grounder: _Grounder, predicate: str, one: Entity, holder: Entity) -> Node:
+    fits = one.type == "object" and holder.type == "object"
+    return fits and bool(grounder.inner.get(holder.number, 0) >> one.number & 1)
+
+
+def _object_at(grounder: _Grounder, predicate: str, one: Entity, place: Entity) -> Node:
+    fits = one.type == "object" and place.type == "location"
+    return Fact("laid", place.number, one.number) if fits else False
+
+
+def _receptacle_at(grounder: _Grounder, predicate: str, one: Entity, place: Entity) -> Node:
+    fits = one.type == "receptacle" and place.type == "location"
+    return fits and grounder.game.receptacle_places[one.number] == place.number
+
+
+def _agent_at(grounder: _Grounder, predicate: str, agent: Entity, place: Entity) -> Node:
+    return Fact("place", place.number, NOWHERE) if agent.type == "agent" and place.type == "location" else False
+
+
+def _holds(grounder: _Grounder, predicate: str, agent: Entity, one: Entity) -> Node:
+    return Fact("held", NOWHERE, one.number) if agent.type == "agent" and one.type == "object" else False
+
+
+def _holds_any(grounder: _Grounder, predicate: str, agent: Entity) -> Node:
+    return Fact("holding", NOWHERE, NOWHERE) if agent.type == "agent" else False
+
+
+def _can_contain(grounder: _Grounder, predicate: str, holder: Entity, held: Entity) -> Node:
+    table = grounder.game.can_contain
+    pairs = {(f"{kind}type".lower(), f"{one}type".lower()) for kind, kinds in table.items() for one in kinds}
+    return (holder.name, held.name) in pairs
+
+
+_ATOMS: Mapping[str, tuple[int, Callable[..., Node]]] = {
+    "=": (2, _equal),
+    "objecttype": (2, _type_of),
+    "receptacletype": (2, _type_of),
+    **dict.fromkeys(TRAIT_PREDICATES, (1, _trait)),
+    **dict.fromkeys(CONDITION_PREDICATES, (1, _condition)),
+    "openable": (1, _openable),
+    "opened": (1, _opened),
+    "inreceptacle": (2, _in_receptacle),
+    "inreceptacleobject": (2, _in_object),
+    "objectatlocation": (2, _object_at),
+    "receptacleatlocation": (2, _receptacle_at),
+    "atlocation": (2, _agent_at),
+    "holds": (2, _holds),
+    "holdsany": (1, _holds_any),
+    "cancontain": (2, _can_contain),
+}
+assert set(CONDITION_PREDICATES.values()) == set(CONDITIONS)

@@ -1,0 +1,360 @@
+"""Real game files in, `Game` values out.
+
+`read_game` takes a ``game.tw-pddl`` file; `read_problem` takes the text of its PDDL problem. The reader knows the
+predicates and types of ALFWorld's domain and refuses what does not belong to it, with the line where it stands. What a
+problem says of things that no action and no sentence of the game ever asks for (distances, visited places) is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.base.errors import DataError, nearest
+from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build
+from fedagentgym.envs.alfworld.goals import category_of
+from fedagentgym.envs.alfworld.grammar import recognise
+from fedagentgym.envs.alfworld.grounding import TYPES
+from fedagentgym.envs.alfworld.pddl import Form, Source, plain
+from fedagentgym.envs.alfworld.reach import within_reach
+
+GAME_FILE = "game.tw-pddl"
+TRAJECTORY_FILE = "traj_data.json"
+MAX_FILE_BYTES = 32 << 20
+
+OBJECT_TRAITS = {
+    "pickupable": "pickupable",
+    "isreceptacleobject": "container",
+    "cleanable": "cleanable",
+    "heatable": "heatable",
+    "coolable": "coolable",
+    "toggleable": "toggleable",
+    "sliceable": "sliceable",
+}
+OBJECT_CONDITIONS = {"isclean": "clean", "ishot": "hot", "iscool": "cool", "issliced": "sliced", "istoggled": "toggled"}
+SIGNATURES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys((*OBJECT_TRAITS, *OBJECT_CONDITIONS), ("object",)),
+    "atlocation": ("agent", "location"),
+    "receptacleatlocation": ("receptacle", "location"),
+    "objectatlocation": ("object", "location"),
+    "openable": ("receptacle",),
+    "opened": ("receptacle",),
+    "inreceptacle": ("object", "receptacle"),
+    "inreceptacleobject": ("object", "object"),
+    "receptacletype": ("receptacle", "rtype"),
+    "objecttype": ("object", "otype"),
+    "cancontain": ("rtype", "otype"),
+    "holds": ("agent", "object"),
+    "holdsany": ("agent",),
+}
+NEVER_ASKED_FOR = frozenset(
+    (
+        "checked",
+        "examined",
+        "full",
+        "wasinreceptacle",
+        "isreceptacleobjectfull",
+        "moveable",
+        "holdsanyreceptacleobject",
+        "ison",
+    )
+)
+
+
+def read_game(path: Path) -> Game:
+    """The game in a ``game.tw-pddl`` file; its folder must hold a readable ``traj_data.json`` as well."""
+    require_trajectory(path.parent)
+    return parse_game(read_json_object(path), str(path), scene=scene_of(path))
+
+
+def parse_game(data: Mapping[str, Any], where: str, scene: str = "") -> Game:
+    """The game in the parsed content of a game file."""
+    for field in ("pddl_domain", "grammar", "pddl_problem"):
+        if not isinstance(data.get(field), str):
+            raise DataError(f"{where}: the field {field!r} of an ALFWorld game is missing or not a text")
+    if data.get("solvable", True) is not True:
+        raise DataError(
+            f"{where}: the game is marked as unsolvable; remove it, or import the data with `fedagentgym data add alfworld`"
+        )
+    wording, task = recognise(data["pddl_domain"], data["grammar"], where)
+    return read_problem(data["pddl_problem"], task=task, wording=wording, where=where, scene=scene)
+
+
+def read_problem(text: str, *, task: str, wording: str = "move", where: str = "the game", scene: str = "") -> Game:
+    """The game in the text of a PDDL problem; its goal must be within reach."""
+    game = _Problem(Source(text, where)).game(task, wording, scene)
+    try:
+        reachable = within_reach(game)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+    if not reachable:
+        raise DataError(f"{where}: the game is unsolvable: no sequence of actions makes its goal true")
+    return game
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """A JSON file that holds an object, or one clear error."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise DataError(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB, which no ALFWorld file is")
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}, line {error.lineno}: not valid JSON ({error.msg}); the file may be cut off") from None
+    except (UnicodeDecodeError, RecursionError, ValueError):
+        raise DataError(f"{path}: not valid JSON text") from None
+    if not isinstance(data, dict):
+        raise DataError(f"{path}: expected a JSON object, found {type(data).__name__}")
+    return data
+
+
+def require_trajectory(folder: Path) -> None:
+    """Refuse a game folder without a readable `traj_data.json`, whose content is of no concern."""
+    if not (folder / TRAJECTORY_FILE).is_file():
+        raise DataError(f"{folder}: there is a {GAME_FILE} without the {TRAJECTORY_FILE} that belongs beside it")
+    read_json_object(folder / TRAJECTORY_FILE)
+
+
+def scene_of(path: Path) -> str:
+    """The floor plan that the name of a game's folder ends in.
+
+    >>> scene_of(Path("pick_heat_then_place_in_recep-Potato-None-SinkBasin-14/trial_T2019/game.tw-pddl"))
+    'FloorPlan14'
+    """
+    for part in reversed(path.parts[:-1]):
+        if found := re.fullmatch(r"[a-z_]+(?:-\w+){3}-(\d+)", part):
+            return f"FloorPlan{found[1]}"
+    return ""
+
+
+class _Problem:
+    """Collects what a problem says, fact by fact."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.types: dict[str, str] = {}
+        self.spelling: dict[str, str] = {}
+        self.kinds: dict[str, str] = {}
+        self.places: dict[str, str] = {}
+        self.inside: dict[str, list[str]] = {}
+        self.inner: dict[str, list[str]] = {}
+        self.marks: dict[str, set[str]] = {}
+        self.can_contain: dict[str, set[str]] = {}
+        self.agent_place: str | None = None
+        self.held: list[str] = []
+        self.hands_full = False
+
+    def game(self, task: str, wording: str, scene: str) -> Game:
+        sections = self.sections(self.source.read())
+        self.objects(sections["objects"])
+        for fact in sections["init"].items[1:]:
+            self.fact(fact, sections["init"])
+        goal = self.goal(sections["goal"])
+        if self.agent_place is None:
+            raise self.source.error("no (atLocation ...) says where the agent starts", sections["init"].position)
+        if bool(self.held) != self.hands_full or len(self.held) > 1:
+            raise self.source.error(
+                "the agent holds one object, with holds and holdsAny, or none", sections["init"].position
+            )
+        return build(
+            receptacles=[self.receptacle(name) for name in self.named("receptacle")],
+            things=[self.thing(name) for name in self.named("object")],
+            start=self.spelling[self.agent_place],
+            can_contain=self.can_contain,
+            goal=goal,
+            task=task,
+            category=category_of(goal),
+            wording=wording,
+            scene=scene,
+            holding=self.held[0] if self.held else None,
+        )
+
+    def sections(self, problem: Form) -> dict[str, Form]:
+        if not problem.items or str(problem.items[0]).lower() != "define":
+            raise self.source.error("a PDDL problem begins with (define ...)", problem.position)
+        sections: dict[str, Form] = {}
+        for part in problem.items[1:]:
+            if not isinstance(part, Form) or not part.items or not isinstance(part.items[0], str):
+                raise self.source.error("expected a section such as (:init ...)", problem.position)
+            name = part.items[0].lower().removeprefix(":")
+            if name in sections:
+                raise self.source.error(f"there are two sections ({part.items[0]} ...)", part.position)
+            sections[name] = part
+        for name in ("objects", "init", "goal"):
+            if name not in sections:
+                raise self.source.error(f"the section (:{name} ...) is missing", problem.position)
+        return sections
+
+    def objects(self, section: Form) -> None:
+        waiting: list[str] = []
+        words = iter(section.items[1:])
+        for word in words:
+            if isinstance(word, Form):
+                raise self.source.error("a form stands among the names of (:objects ...)", word.position)
+            if word != "-":
+                waiting.append(word)
+                continue
+            type_name = next(words, "")
+            if not isinstance(type_name, str) or type_name.lower() not in TYPES:
+                raise self.source.error(
+                    f"unknown type {_show(type_name)} in (:objects ...); known: {', '.join(TYPES)}",
+                    self.place_of(section, type_name),
+                )
+            self.declare(waiting, type_name.lower(), section)
+            waiting = []
+        self.declare(waiting, "object", section)
+
+    def declare(self, names: list[str], type_name: str, section: Form) -> None:
+        for name in names:
+            if name.lower() in self.types:
+                raise self.source.error(
+                    f"{name} is declared twice in (:objects ...)", self.place_of(section, name, last=True)
+                )
+            self.types[name.lower()] = type_name
+            self.spelling[name.lower()] = name
+
+    def place_of(self, section: Form, word: Any, last: bool = False) -> int:
+        """Where a word of a flat section stands."""
+        positions = [section.position + 1 + number for number, item in enumerate(section.items) if item == word]
+        return (positions[-1] if last else positions[0]) if positions else section.position
+
+    def fact(self, fact: Any, section: Form) -> None:
+        if not isinstance(fact, Form) or not fact.items or not isinstance(fact.items[0], str):
+            raise self.source.error(
+                f"expected a fact and found {_show(fact)}",
+                fact.position if isinstance(fact, Form) else section.position,
+            )
+        predicate = fact.items[0].lower()
+        if predicate in ("=", "not"):
+            return
+        arguments = tuple(item.lower() if isinstance(item, str) else "" for item in fact.items[1:])
+        signature = SIGNATURES.get(predicate)
+        if signature is None and predicate not in NEVER_ASKED_FOR:
+            raise self.unknown_predicate(fact)
+        for argument in arguments:
+            if argument not in self.types:
+                raise self.source.error(
+                    f"({fact.items[0]} ...) names {argument or 'a form'}, which (:objects ...) does not declare",
+                    fact.position,
+                )
+            self.marks.setdefault(argument, set())
+        types = tuple(self.types[argument] for argument in arguments)
+        if signature is None or (predicate == "isreceptacleobject" and "receptacle" in types):
+            return
+        if types != signature:
+            raise self.source.error(
+                f"({fact.items[0]} ...) takes ({' '.join(signature)}), not ({' '.join(types)})",
+                fact.position,
+            )
+        note = _NOTES.get(predicate)
+        if note is None:
+            self.marks[arguments[0]].add(predicate)
+        else:
+            note(self, fact, *arguments)
+
+    def unknown_predicate(self, fact: Form) -> DataError:
+        guess = nearest(fact.items[0], SIGNATURES)
+        hint = f"; did you mean {guess}?" if guess else ""
+        return self.source.error(f"unknown predicate {fact.items[0][:60]!r}{hint}", fact.position)
+
+    def once(self, column: dict[str, str], name: str, value: str, fact: Form) -> None:
+        if column.setdefault(name, value) != value:
+            raise self.source.error(
+                f"({fact.items[0]} {self.spelling[name]} ...) says two different things", fact.position
+            )
+
+    def goal(self, section: Form) -> tuple[Any, ...]:
+        if len(section.items) != 2 or not isinstance(section.items[1], Form):
+            raise self.source.error("(:goal ...) holds one formula", section.position)
+        return plain(section.items[1])
+
+    def named(self, type_name: str) -> list[str]:
+        """What the facts speak of: a thing that is only declared is no part of the game."""
+        return [name for name in self.marks if self.types[name] == type_name]
+
+    def kind(self, name: str) -> str:
+        kind = self.kinds.get(name)
+        return "" if kind is None else self.spelling[kind][: -len("Type")]
+
+    def receptacle(self, name: str) -> Receptacle:
+        marks, place = self.marks[name], self.places.get(name)
+        where = None if place is None else self.spelling[place]
+        return Receptacle(self.spelling[name], self.kind(name), where, "openable" in marks, "opened" in marks)
+
+    def thing(self, name: str) -> Thing:
+        marks, place = self.marks[name], self.places.get(name)
+        return Thing(
+            id=self.spelling[name],
+            kind=self.kind(name),
+            inside=tuple(self.inside.get(name, ())),
+            place=None if place is None else self.spelling[place],
+            traits=frozenset(trait for predicate, trait in OBJECT_TRAITS.items() if predicate in marks),
+            condition=frozenset(state for predicate, state in OBJECT_CONDITIONS.items() if predicate in marks),
+            inner=tuple(self.inner.get(name, ())),
+        )
+
+
+def _note_kind(problem: _Problem, fact: Form, name: str, kind: str) -> None:
+    _typed(problem, fact, kind)
+    problem.once(problem.kinds, name, kind, fact)
+
+
+def _note_place(problem: _Problem, fact: Form, name: str, place: str) -> None:
+    problem.once(problem.places, name, place, fact)
+
+
+def _note_inside(problem: _Problem, fact: Form, name: str, holder: str) -> None:
+    problem.inside.setdefault(name, []).append(holder)
+
+
+def _note_inner(problem: _Problem, fact: Form, name: str, holder: str) -> None:
+    problem.inner.setdefault(holder, []).append(name)
+
+
+def _note_can_contain(problem: _Problem, fact: Form, holder: str, held: str) -> None:
+    kinds = [problem.spelling[_typed(problem, fact, kind)][: -len("Type")] for kind in (holder, held)]
+    problem.can_contain.setdefault(kinds[0], set()).add(kinds[1])
+
+
+def _note_agent(problem: _Problem, fact: Form, agent: str, place: str) -> None:
+    if problem.agent_place not in (None, place):
+        raise problem.source.error("the agent starts at two locations", fact.position)
+    problem.agent_place = place
+
+
+def _note_held(problem: _Problem, fact: Form, agent: str, name: str) -> None:
+    problem.held.append(name)
+
+
+def _note_hands(problem: _Problem, fact: Form, agent: str) -> None:
+    problem.hands_full = True
+
+
+def _typed(problem: _Problem, fact: Form, kind: str) -> str:
+    if not kind.endswith("type") or kind == "type":
+        raise problem.source.error(
+            f"the type {problem.spelling[kind]} does not end in 'Type' as all of this domain do", fact.position
+        )
+    return kind
+
+
+_NOTES: Mapping[str, Callable[..., None]] = {
+    "receptacletype": _note_kind,
+    "objecttype": _note_kind,
+    "receptacleatlocation": _note_place,
+    "objectatlocation": _note_place,
+    "inreceptacle": _note_inside,
+    "inreceptacleobject": _note_inner,
+    "cancontain": _note_can_contain,
+    "atlocation": _note_agent,
+    "holds": _note_held,
+    "holdsany": _note_hands,
+}
+
+
+def _show(item: Any) -> str:
+    return "a form" if isinstance(item, Form) else repr(str(item)[:60])

@@ -1,0 +1,110 @@
+"""What the engine derives from a game once: shown names, who stands where, what may go where, the grounded goal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fedagentgym.envs.alfworld.game import NOWHERE, Game, members
+from fedagentgym.envs.alfworld.grounding import Node, ground, speaks_of
+
+
+class Tables(NamedTuple):
+    receptacle_names: tuple[str, ...]
+    object_names: tuple[str, ...]
+    location_names: tuple[str, ...]
+    receptacle_index: dict[str, int]
+    object_index: dict[str, int]
+    at: tuple[int, ...]
+    """Per location, the set of the receptacles there."""
+    accepts: tuple[int, ...]
+    """Per receptacle, the set of the objects that may be put there."""
+    go_to: tuple[tuple[str, int], ...]
+    """Every ``go to`` command with the location it leads to, sorted."""
+    basins: int
+    microwaves: int
+    fridges: int
+    knives: int
+    goal: Node
+    goal_facts: frozenset[str]
+    """The kinds of fact the goal depends on: only an action that changes one of them can win or lose."""
+
+
+def derive_tables(game: Game) -> Tables:
+    receptacle_names, object_names, location_names = shown_names(game)
+    at = [0] * len(game.locations)
+    for number, place in enumerate(game.receptacle_places):
+        if place != NOWHERE:
+            at[place] |= 1 << number
+    go_to = ((f"go to {receptacle_names[n]}", place) for n, place in enumerate(game.receptacle_places) if place >= 0)
+    goal = ground(game)
+    return Tables(
+        receptacle_names=receptacle_names,
+        object_names=object_names,
+        location_names=location_names,
+        receptacle_index={name: number for number, name in enumerate(receptacle_names)},
+        object_index={name: number for number, name in enumerate(object_names)},
+        at=tuple(at),
+        accepts=_accepts(game),
+        go_to=tuple(sorted(go_to)),
+        basins=_of_kind(game.receptacle_kinds, "sinkbasin"),
+        microwaves=_of_kind(game.receptacle_kinds, "microwave"),
+        fridges=_of_kind(game.receptacle_kinds, "fridge"),
+        knives=_of_kind(game.object_kinds, "knife", "butterknife"),
+        goal=goal,
+        goal_facts=speaks_of(goal),
+    )
+
+
+def shown_names(game: Game) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """The names the player reads, of receptacles, objects and locations.
+
+    The real engine sorts the ids of everything and counts each type downwards: the last id of a type is its number 1.
+    An id without coordinates is its own name, followed by a blank.
+    """
+    ids = sorted(one.lower() for one in (*game.receptacles, *game.objects, *game.locations))
+    left = Counter(type_name for one in ids if (type_name := _type_name(one)) is not None)
+    names = {}
+    for one in ids:
+        type_name = _type_name(one)
+        if type_name is None:
+            names[one] = f"{_readable(one)} "
+        else:
+            names[one] = f"{type_name} {left[type_name]}"
+            left[type_name] -= 1
+    columns = (game.receptacles, game.objects, game.locations)
+    receptacles, objects, locations = (tuple(names[one.lower()] for one in column) for column in columns)
+    return receptacles, objects, locations
+
+
+def _type_name(identifier: str) -> str | None:
+    name, bar, _ = _readable(identifier).partition("|")
+    if not bar:
+        return None
+    return f"{name}basin" if "basin" in identifier else name
+
+
+def _readable(identifier: str) -> str:
+    for coded, sign in (("_bar_", "|"), ("_minus_", "-"), ("_plus_", "+"), ("_dot_", "."), ("_comma_", ",")):
+        identifier = identifier.replace(coded, sign)
+    return identifier
+
+
+def _accepts(game: Game) -> tuple[int, ...]:
+    of_kind: dict[str, int] = {}
+    for number, kind in enumerate(game.object_kinds):
+        of_kind[kind] = of_kind.get(kind, 0) | 1 << number
+    sets = {
+        kind: sum(of_kind.get(one, 0) for one in game.can_contain.get(kind, ())) for kind in set(game.receptacle_kinds)
+    }
+    return tuple(sets[kind] for kind in game.receptacle_kinds)
+
+
+def _of_kind(kinds: Sequence[str], *wanted: str) -> int:
+    return sum(1 << number for number, kind in enumerate(kinds) if kind.lower() in wanted)
+
+
+def names_in(names: Sequence[str], bits: int) -> list[str]:
+    """The names of a set's members, in order."""
+    return [names[number] for number in members(bits)]

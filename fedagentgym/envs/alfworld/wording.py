@@ -1,0 +1,100 @@
+"""What the game says: the sentences of ALFWorld's grammar, in both of its wordings.
+
+The `put` wording of earlier releases differs from today's `move` in three things: the command and the answer of putting
+something down, the place that is named on arrival, and the `help` command, which only `move` games have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+PUT_PREPOSITION = {"move": " to ", "put": " in/on "}
+
+HELP = """Available commands:
+  look:                             look around your current location
+  inventory:                        check your current inventory
+  go to (receptacle):               move to a receptacle
+  open (receptacle):                open a receptacle
+  close (receptacle):               close a receptacle
+  take (object) from (receptacle):  take an object from a receptacle
+  move (object) to (receptacle):  place an object in or on a receptacle
+  examine (something):              examine a receptacle or an object
+  use (object):                     use an object
+  heat (object) with (receptacle):  heat an object using a receptacle
+  clean (object) with (receptacle): clean an object using a receptacle
+  cool (object) with (receptacle):  cool an object using a receptacle
+  slice (object) with (object):     slice an object using a sharp object
+"""
+
+
+def intro(room: str, task: str) -> str:
+    return f"-= Welcome to TextWorld, ALFRED! =-\n\n{room}\n\nYour task is to: {task}."
+
+
+def listed(items: Sequence[str]) -> str:
+    """A list as the game writes it, a comma before the "and" even between two.
+
+    >>> listed(["a mug 1", "a pan 1"])
+    'a mug 1, and a pan 1'
+    """
+    if len(items) < 2:
+        return items[0] if items else "nothing"
+    return f"{', '.join(items[:-1])}, and {items[-1]}"
+
+
+def things(names: Sequence[str]) -> str:
+    """A list of names, each with its article, which is always "a"."""
+    return listed([f"a {name}" for name in names])
+
+
+def middle_of_room(receptacles: Sequence[str]) -> str:
+    return f"You are in the middle of a room. Looking quickly around you, you see {things(receptacles)}."
+
+
+def facing(receptacles: Sequence[str], beside: Sequence[str]) -> str:
+    return f"You are facing the {listed(receptacles)}. Next to it, you see {things(beside)}."
+
+
+def inventory(held: str | None) -> str:
+    return "You are not carrying anything." if held is None else f"You are carrying: a {held}."
+
+
+def receptacle(name: str, contents: Sequence[str], openable: bool, opened: bool) -> str:
+    if not openable:
+        return f"On the {name}, you see {things(contents)}."
+    if opened:
+        return f"The {name} is open. In it, you see {things(contents)}."
+    return f"The {name} is closed."
+
+
+def container(name: str, contents: Sequence[str]) -> str:
+    return f"This is a normal {name}. In it, you see {things(contents)}."
+
+
+def object_state(name: str, *, hot: bool, cool: bool, clean: bool, sliced: bool, sliceable: bool, lit: bool) -> str:
+    """An object in hand: temperature and cleanness first, then whether it is lit, then whether it is cut."""
+    if sliced and (hot or cool or clean):
+        return f"This is a {_adjectives(hot, cool, clean)} sliced {name}."
+    if hot or clean:
+        return f"This is a {_adjectives(hot, cool, clean)} {name}."
+    if cool:
+        return f"This is a cold {name}."
+    if lit:
+        return f"This {name} is on."
+    if sliced and sliceable:
+        return f"This is a sliced {name}."
+    return f"There's nothing special about {name}."
+
+
+def _adjectives(hot: bool, cool: bool, clean: bool) -> str:
+    temperature = "hot" if hot else "cool" if cool else ""
+    return " and ".join(word for word in (temperature, "clean" if clean else "") if word)
+
+
+def put_command(wording: str, name: str, holder: str) -> str:
+    return f"{wording} {name}{PUT_PREPOSITION[wording]}{holder}"
+
+
+def put_feedback(wording: str, name: str, holder: str) -> str:
+    preposition = "to" if wording == "move" else "in/on"
+    return f"You {wording} the {name} {preposition} the {holder}."
