@@ -1,0 +1,95 @@
+"""The seam to Hugging Face tokenizers: text to ids and back, nothing added, nothing cleaned up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fedagentgym.base.errors import DataError
+
+_REMEMBERED = 20_000
+_HERE, _REPLY = "(the content)", "(the reply)"
+
+
+class TokenizerSeam:
+    """``policy.Tokenizer`` on a Hugging Face tokenizer. Encodings are remembered: siblings see the same observations."""
+
+    def __init__(self, tokenizer: Any, stop_ids: Iterable[int] = ()) -> None:
+        self.hf = tokenizer
+        self.size = len(tokenizer)
+        own_stop = tokenizer.eos_token_id
+        self.stop_ids = frozenset(stop_ids) | (frozenset() if own_stop is None else {own_stop})
+        self.pad_id: int = (
+            tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self.stop_ids, default=0)
+        )
+        self._fast = getattr(tokenizer, "backend_tokenizer", None)
+        self._known: dict[str, tuple[int, ...]] = {}
+        self._frames: dict[int, tuple[str, str]] = {}
+
+    @property
+    def has_chat_template(self) -> bool:
+        return bool(getattr(self.hf, "chat_template", None))
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        known = self._known.get(text)
+        if known is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            known = self._known[text] = self._encode(text)
+        return known
+
+    def _encode(self, text: str, markers: bool = False) -> tuple[int, ...]:
+        """Encode; unless ``markers``, a special token's name inside the text is text (an observation cannot end a turn)."""
+        whole = text.encode("utf-8", "replace").decode("utf-8")
+        if self._fast is None:
+            return tuple(self.hf.encode(whole, add_special_tokens=False, split_special_tokens=not markers))
+        self._fast.encode_special_tokens = not markers
+        try:
+            return tuple(self._fast.encode(whole, add_special_tokens=False).ids)
+        finally:
+            self._fast.encode_special_tokens = False
+
+    def decode(self, ids: Sequence[int]) -> str:
+        if self._fast is not None:
+            return str(self._fast.decode(list(ids), skip_special_tokens=True))
+        return str(self.hf.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def encode_chat(self, content: str) -> tuple[int, ...]:
+        """Return the ids of a dialogue that opens with the user's ``content``, up to where the reply begins."""
+        before, after = self._around([_user(_HERE)])
+        return self._framed(before, content, after)
+
+    def encode_next(self, content: str, *, stopped: bool) -> tuple[int, ...]:
+        """Return the ids between one reply and the next: the end of the turn (if the reply lacks it) and the user's answer."""
+        before, after = self._around([_user("."), {"role": "assistant", "content": _REPLY}, _user(_HERE)])
+        before = before.rpartition(_REPLY)[2]
+        if stopped:
+            before = self._without_stop(before)
+        return self._framed(before, content, after)
+
+    def _around(self, messages: list[dict[str, str]]) -> tuple[str, str]:
+        """Render messages in the chat template and return what stands before and after the mark."""
+        known = self._frames.get(len(messages))
+        if known is None:
+            text = str(self.hf.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+            before, mark, after = text.rpartition(_HERE)
+            if not mark:
+                raise DataError("the chat template of this tokenizer drops the user's message: set chat: false")
+            known = self._frames[len(messages)] = (before, after)
+        return known
+
+    def _without_stop(self, text: str) -> str:
+        for token in self.hf.convert_ids_to_tokens(sorted(self.stop_ids)):
+            if text.startswith(token):
+                return text[len(token) :]
+        return text
+
+    def _framed(self, before: str, content: str, after: str) -> tuple[int, ...]:
+        content = content.strip()
+        if any(token in content for token in self.hf.all_special_tokens):
+            return self._encode(before, True) + self._encode(content) + self._encode(after, True)
+        return self._encode(before + content + after, True)
+
+
+def _user(content: str) -> dict[str, str]:
+    return {"role": "user", "content": content}

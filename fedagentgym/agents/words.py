@@ -1,0 +1,94 @@
+"""The tokenizer of tiny models: a word is one token wherever it stands, and nothing is unknown.
+
+Small models learn to copy words from the observation into an action only if a word keeps its token. Byte-pair vocabularies
+break that (``" red"`` and ``"red"`` differ), and splitting on white space loses the text. Here:
+
+* a run of letters and digits is a *word*; the single space between two words is implied and costs nothing;
+* punctuation and line ends carry the spaces beside them (``", "`` is one token, ``" + "`` another);
+* a word that the vocabulary lacks, every number and every foreign sign is spelt: single digits, single characters, bytes.
+
+So ``decode(encode(text)) == text`` for every text but those with the two private-use characters used as marks. It is an
+ordinary `tokenizers` pipeline (byte-pair model without merges), so it saves and loads as any Hugging Face tokenizer. Ids depend
+on the set of words only: fixed tokens first, then the words in sorted order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+START, SPACE = "\ue001", "\ue000"
+PAD, END = "<|pad|>", "<|end|>"
+TAG_NAMES = ("think", "action", "answer", "search", "information", "code", "result", "tool", "tool_result", "box")
+CLOSERS = ("</action>", "</answer>", "</search>", "</tool>")
+"""Tags that end a reply: nothing sensible follows them before the world has answered."""
+
+_CHARACTERS = [*map(chr, range(33, 127)), "\n"]
+_ALPHANUMERIC = [c for c in _CHARACTERS if c.isalnum()]
+_PUNCTUATION = [c for c in _CHARACTERS if not c.isalnum()]
+_WORD = re.compile(r"[^\W_]+")
+
+
+def tags() -> tuple[str, ...]:
+    return tuple(tag for name in TAG_NAMES for tag in (f"<{name}>", f"</{name}>"))
+
+
+def word_list(texts: Iterable[str]) -> list[str]:
+    """Return the words of texts, sorted; numbers of two or more digits are left out, for they are spelt."""
+    found = {word for text in texts for word in _WORD.findall(text)}
+    return sorted(word for word in found if not (word.isdigit() or word.isdecimal()) and len(word) > 1)
+
+
+def fixed_tokens() -> list[str]:
+    tokens = [PAD, END, *tags(), *(f"<0x{byte:02X}>" for byte in range(256)), START, SPACE, START + SPACE]
+    for character in _ALPHANUMERIC:
+        tokens += [START + character, character]
+    for sign in _PUNCTUATION:
+        tokens += [START + sign, sign, START + sign + SPACE, START + SPACE + sign, START + SPACE + sign + SPACE]
+    return tokens
+
+
+def build_tokenizer(texts: Iterable[str], context_length: int = 1024) -> PreTrainedTokenizerFast:
+    """Make the tokenizer that has every word of the given texts (an environment's ``vocabulary()``) as one token."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    tokens = fixed_tokens() + [START + word for word in word_list(texts)]
+    model = models.BPE(
+        vocab={token: index for index, token in enumerate(tokens)},
+        merges=[(START, character) for character in _ALPHANUMERIC],
+        ignore_merges=True,
+        byte_fallback=True,
+    )
+    tokenizer = Tokenizer(model)
+    between_words = rf"(?<=[\p{{L}}\p{{N}}]){SPACE}(?=[\p{{L}}\p{{N}}])"
+    units = rf"[\p{{L}}\p{{N}}]+|{SPACE}?[^\p{{L}}\p{{N}}{SPACE}]{SPACE}?|{SPACE}"
+    tokenizer.normalizer = normalizers.Replace(" ", SPACE)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(between_words), "removed"),
+            pre_tokenizers.Split(Regex(units), "isolated"),
+            pre_tokenizers.Metaspace(START, "always", split=False),
+        ]
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Replace(Regex(rf"(?<=[\p{{L}}\p{{N}}]){START}(?=[\p{{L}}\p{{N}}])"), " "),
+            decoders.Replace(START, ""),
+            decoders.Replace(SPACE, " "),
+        ]
+    )
+    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in tags()])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=END,
+        model_max_length=context_length,
+        clean_up_tokenization_spaces=False,
+    )
