@@ -1,0 +1,288 @@
+"""A scripted player that knows nothing but what the game shows it: it explores, finds, fetches, treats and places.
+
+Each turn it reads the observation and the admissible commands, brings its notes up to date, and decides anew what to do.
+Because nothing is planned further ahead than one command, it does not matter who played the last one: after a foreign
+action (an object taken, a door closed, a target moved) it goes on from what it sees.
+
+It searches where the objects of a kind usually are: each place it has not looked into is rated by the share of such objects
+that ALFRED's scenes have there, divided by the commands that a look costs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from fedagentgym.envs.alfworld.figures import figures
+from fedagentgym.envs.alfworld.game import Game
+from fedagentgym.envs.alfworld.layouts import LAMP_HOSTS
+from fedagentgym.envs.alfworld.plans import APPLIANCE, Target, target_of
+from fedagentgym.envs.core import Episode
+
+_LOOKED = re.compile(r"(?:On the ([a-z]+ \d+)|The ([a-z]+ \d+) is open\. In it), you see ([^.]*)\.")
+_TAKEN = re.compile(r"You pick up the [a-z]+ \d+ from the ([a-z]+ \d+)\.")
+_PLACED = re.compile(r"You (?:move|put) the ([a-z]+ \d+) (?:to|in/on) the ([a-z]+ \d+)\.")
+_TREATED = re.compile(r"You (clean|heat|cool) the ([a-z]+ \d+) using the ")
+_NAME = re.compile(r"[a-z]+ \d+")
+_UNDOES = {"heat": "cool", "cool": "heat", "clean": ""}
+_DOORS = frozenset(("cabinet", "drawer", "fridge", "microwave", "safe"))
+_IDLE = "look"
+
+
+def kind_of(name: str) -> str:
+    """The kind of a shown name: `mug` of `mug 2`."""
+    return name.rpartition(" ")[0]
+
+
+@lru_cache(maxsize=1)
+def receptacle_kinds() -> frozenset[str]:
+    """All kinds of receptacles, in lower case; no object has such a kind."""
+    return frozenset(kind.lower() for scene in figures().scenes.values() for kind in scene.receptacles)
+
+
+class Turn:
+    """The admissible commands of one turn, sorted by what they tell."""
+
+    def __init__(self, admissible: Sequence[str]) -> None:
+        self.commands = frozenset(admissible)
+        self.elsewhere = [command[6:] for command in admissible if command.startswith("go to ")]
+        examined = [command[8:] for command in admissible if command.startswith("examine ")]
+        self.here = [name for name in examined if kind_of(name) in receptacle_kinds()]
+        self.held = next((name for name in examined if kind_of(name) not in receptacle_kinds()), None)
+        self.closed_here = [name for name in self.here if f"open {name}" in self.commands]
+        self.lamps = [command[4:] for command in admissible if command.startswith("use ")]
+        self.offered: dict[str, set[str]] = {}
+        """Place -> what can be taken from it now."""
+        self.puts: dict[str, str] = {}
+        """Place -> the command that puts the object in hand there."""
+        for command in admissible:
+            if command.startswith("take "):
+                thing, _, place = command[5:].partition(" from ")
+                self.offered.setdefault(place, set()).add(thing)
+            elif command.startswith(("move ", "put ")):
+                self.puts[re.split(" to | in/on ", command, maxsplit=1)[1]] = command
+
+
+class Notes:
+    """What the player has seen so far."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, None] = {}
+        self.contents: dict[str, set[str]] = {}
+        """Place -> what lay there when last seen; a place that was never looked into is missing."""
+        self.closed: set[str] = set()
+        self.lamps: dict[str, str] = {}
+        self.treated: dict[str, set[str]] = {}
+        self.source: str | None = None
+        """Where the object in hand was taken from."""
+
+    def update(self, observation: str, turn: Turn) -> None:
+        self.places.update(dict.fromkeys([*turn.elsewhere, *turn.here]))
+        self._read(observation)
+        for name in turn.here:
+            if name in turn.closed_here:
+                self.closed.add(name)
+                continue
+            self.closed.discard(name)
+            if turn.held is None:
+                self.contents[name] = set(turn.offered.get(name, ()))
+        for inside in self.contents.values():
+            inside.discard(turn.held or "")
+        for lamp in turn.lamps:
+            self.lamps[lamp] = turn.here[0]
+
+    def _read(self, observation: str) -> None:
+        for surface, box, listed in _LOOKED.findall(observation):
+            place, found = surface or box, set(_NAME.findall(listed))
+            self.contents[place] = found
+            self.lamps.update(dict.fromkeys((name for name in found if kind_of(name).endswith("lamp")), place))
+        for place in _TAKEN.findall(observation):
+            self.source = place
+        for thing, place in _PLACED.findall(observation):
+            self.contents.setdefault(place, set()).add(thing)
+        for verb, thing in _TREATED.findall(observation):
+            done = self.treated.setdefault(thing, set())
+            done.discard(_UNDOES[verb])
+            done.add(verb)
+
+    def places_of(self, kind: str) -> list[str]:
+        return [name for name in self.places if kind_of(name) == kind]
+
+    def where(self, kind: str) -> list[tuple[str, str]]:
+        """Known objects of a kind, each with its place."""
+        return [
+            (thing, place)
+            for place, inside in self.contents.items()
+            for thing in sorted(inside)
+            if kind_of(thing) == kind
+        ]
+
+    def unseen(self) -> list[str]:
+        return [name for name in self.places if name not in self.contents]
+
+
+class AlfworldExpert:
+    """Plays one episode; make a new one for each."""
+
+    def __init__(self) -> None:
+        self._notes = Notes()
+        self._target: Target | None = None
+        self._turn = Turn(())
+
+    def act(self, episode: Episode) -> str:
+        """The next command. `look` where the goal is of a form it does not know."""
+        if self._target is None:
+            self._target = _target(episode.task.payload)
+        self._turn = Turn(episode.view.admissible or ())
+        self._notes.update(episode.view.observation, self._turn)
+        if self._target is None:
+            return _IDLE
+        if self._turn.held is None:
+            return self._fetch(self._target)
+        if kind_of(self._turn.held) == self._target.thing:
+            return self._use(self._target, self._turn.held)
+        return self._put_away()
+
+    # ---- the four things there are to do ------------------------------------------------------------------------
+
+    def _fetch(self, target: Target) -> str:
+        """Take a target whose place is known, the handiest first; else look for one."""
+        delivered = self._goal_place(target) if target.category == "Pick2" else None
+        known = [(thing, place) for thing, place in self._notes.where(target.thing) if place != delivered]
+        if not known:
+            wanted = [target.thing]
+            if target.category == "Look" and not self._lamp(target):
+                wanted.append(target.place)
+            return self._explore(wanted)
+        thing, place = min(known, key=lambda pair: self._distance(pair[1]))
+        command = f"take {thing} from {place}"
+        return command if command in self._turn.commands else self._approach(place)
+
+    def _use(self, target: Target, held: str) -> str:
+        """Do with the target in hand what the goal asks for."""
+        if target.category == "Look":
+            lamp = self._lamp(target)
+            if lamp is None:
+                return self._explore([target.place])
+            command = f"use {lamp}"
+            return command if command in self._turn.commands else self._approach(self._notes.lamps[lamp])
+        verb = target.category.lower()
+        if target.category in APPLIANCE and verb not in self._notes.treated.get(held, ()):
+            return self._treat(verb, held, APPLIANCE[target.category].lower())
+        place = self._goal_place(target)
+        if place is None:
+            return self._explore([target.place])
+        return self._turn.puts.get(place) or self._approach(place)
+
+    def _treat(self, verb: str, held: str, appliance: str) -> str:
+        tools = self._notes.places_of(appliance)
+        for tool in tools:
+            if f"{verb} {held} with {tool}" in self._turn.commands:
+                return f"{verb} {held} with {tool}"
+        elsewhere = [tool for tool in tools if tool not in self._turn.here]
+        return f"go to {elsewhere[0]}" if elsewhere else _IDLE
+
+    def _put_away(self) -> str:
+        """Get rid of an object that nobody asked for: here, else where it came from, else wherever it goes."""
+        if self._turn.puts:
+            return min(self._turn.puts.values())
+        source = self._notes.source
+        if source is not None and (source not in self._turn.here or source in self._turn.closed_here):
+            return self._approach(source)
+        if self._turn.closed_here:
+            return f"open {self._turn.closed_here[0]}"
+        return self._wander()
+
+    # ---- places -------------------------------------------------------------------------------------------------
+
+    def _approach(self, place: str) -> str:
+        """One step nearer to a place and what is in it."""
+        if place not in self._turn.here:
+            return f"go to {place}"
+        return f"open {place}" if place in self._turn.closed_here else f"examine {place}"
+
+    def _distance(self, place: str) -> int:
+        return (place not in self._turn.here) * 2 + (place in self._notes.closed)
+
+    def _lamp(self, target: Target) -> str | None:
+        lamps = [lamp for lamp in self._notes.lamps if kind_of(lamp) == target.place]
+        return min(lamps, key=lambda lamp: self._distance(self._notes.lamps[lamp]), default=None)
+
+    def _goal_place(self, target: Target) -> str | None:
+        """Where to put targets: where one is already, else the handiest place of the kind."""
+        notes = self._notes
+        inside = {place: 0 for place in notes.places_of(target.place)}
+        for _, place in notes.where(target.thing):
+            if place in inside:
+                inside[place] += target.category == "Pick2"
+        doubt = {place: place not in notes.contents and target.place in _DOORS for place in inside}
+        return min(inside, key=lambda place: (-inside[place], self._distance(place) + doubt[place]), default=None)
+
+    def _explore(self, wanted: Iterable[str]) -> str:
+        """Look where it is most likely, for its cost, to find one of the wanted kinds."""
+        unseen = self._notes.unseen()
+        if not unseen:
+            self._notes.contents.clear()
+            return self._wander()
+        chances = _chances(tuple(sorted(self._notes.places)), tuple(wanted), self._target)
+        return self._approach(max(unseen, key=lambda place: chances[place] / self._cost_of_a_look(place)))
+
+    def _cost_of_a_look(self, place: str) -> int:
+        if place in self._turn.here:
+            return 1
+        return 2 if place in self._notes.closed or kind_of(place) in _DOORS else 1
+
+    def _wander(self) -> str:
+        """Go on to the next place in line, when nothing better is known."""
+        order = sorted(self._notes.places)
+        if not self._turn.elsewhere:
+            return _IDLE
+        after = [name for name in order if name in self._turn.elsewhere and name > max(self._turn.here, default="")]
+        return f"go to {(after or sorted(self._turn.elsewhere))[0]}"
+
+
+def _target(payload: object) -> Target | None:
+    target = target_of(payload) if isinstance(payload, Game) else None
+    return target and Target(target.category, target.thing.lower(), target.place.lower())
+
+
+@lru_cache(maxsize=4096)
+def _chances(places: tuple[str, ...], wanted: tuple[str, ...], target: Target | None) -> dict[str, float]:
+    """How likely one of the wanted kinds lies in each of a room's places."""
+    kinds = [kind_of(place) for place in places]
+    chances = dict.fromkeys(places, 0.0)
+    for want in wanted:
+        shares = _shares(_room(kinds), want)
+        for place, kind in zip(places, kinds, strict=True):
+            here = 0.0 if want == getattr(target, "thing", "") and kind in _refused(target) else shares.get(kind, 0.0)
+            chances[place] += here / kinds.count(kind) + 1e-4
+    return chances
+
+
+def _refused(target: Target | None) -> tuple[str, ...]:
+    """Where a target never lies at the start: at its destination, or in what is to treat it."""
+    if target is None:
+        return ()
+    if target.category in ("Pick", "Pick2"):
+        return (target.place,)
+    return (APPLIANCE.get(target.category, "").lower(),)
+
+
+def _room(kinds: Iterable[str]) -> str:
+    signs = {"fridge": "kitchen", "toilet": "bathroom", "bed": "bedroom"}
+    return next((signs[kind] for kind in kinds if kind in signs), "living_room")
+
+
+@lru_cache(maxsize=1024)
+def _shares(room: str, wanted: str) -> dict[str, float]:
+    """The share of each kind of receptacle among the places of a kind of object."""
+    for lamp, hosts in LAMP_HOSTS.items():
+        if lamp.lower() == wanted:
+            return {host.lower(): 1 / len(hosts) for host in hosts}
+    for table in (figures().objects[room], *figures().objects.values()):
+        for kind, facts in table.items():
+            if kind.lower() == wanted and facts.places:
+                total = sum(facts.places.values())
+                return {place.lower(): weight / total for place, weight in facts.places.items()}
+    return {kind.lower(): 0.1 for kind, held in figures().may_hold.items() if wanted in {one.lower() for one in held}}
