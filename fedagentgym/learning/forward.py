@@ -105,6 +105,17 @@ def base_module(model: torch.nn.Module) -> torch.nn.Module:
     return unwrap() if unwrap is not None else model
 
 
+def set_checkpointing(model: Any, on: bool) -> None:
+    """Recompute activations in the backward pass, or no longer. (transformers renamed the method within version 5.)"""
+    renamed = hasattr(model, "activation_checkpointing_enable")
+    prefix = "activation" if renamed else "gradient"
+    if on:
+        enable = getattr(model, f"{prefix}_checkpointing_enable")
+        enable(**{f"{prefix}_checkpointing_kwargs": {"use_reentrant": False}})
+    else:
+        getattr(model, f"{prefix}_checkpointing_disable")()
+
+
 def last_block(model: torch.nn.Module) -> torch.nn.Module:
     """The last decoder block."""
     inner: Any = base_module(model)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -174,7 +175,7 @@ class PolicyUpdate:
         rows = list(trajectory_rows(trajectory, np.zeros(len(trajectory.turns))))
         scores = [tensor.cpu().numpy() for tensor in self._scores(rows)]
         segments = tuple(_with_logprobs(s, new) for s, new in zip(trajectory.segments, scores, strict=True))
-        return _replaced(trajectory, segments)
+        return replace(trajectory, segments=segments)
 
     def bias_gradient(self, rows: Sequence[Row]) -> NDArray[np.float64]:
         """The gradient of the clipped policy loss with respect to a virtual bias on the last decoder block's output.
@@ -246,12 +247,12 @@ class PolicyUpdate:
             torch.manual_seed(seed % (1 << 63))
             model.train()
             if self.settings.checkpointing:
-                model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+                forward.set_checkpointing(model, True)
             try:
                 yield
             finally:
                 if self.settings.checkpointing:
-                    model.gradient_checkpointing_disable()
+                    forward.set_checkpointing(model, False)
                 model.eval()
 
     def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
@@ -330,9 +331,3 @@ def _with_logprobs(segment: Segment, own: NDArray[np.float32]) -> Segment:
     logprobs = segment.logprobs.copy()
     logprobs[segment.mask] = own
     return segment._replace(logprobs=logprobs)
-
-
-def _replaced(trajectory: Trajectory, segments: tuple[Segment, ...]) -> Trajectory:
-    from dataclasses import replace
-
-    return replace(trajectory, segments=segments)
