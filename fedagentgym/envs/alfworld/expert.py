@@ -212,7 +212,7 @@ class AlfworldExpert:
     def _goal_place(self, target: Target) -> str | None:
         """Where to put targets: where one is already, else the handiest place of the kind."""
         notes = self._notes
-        inside = {place: 0 for place in notes.places_of(target.place)}
+        inside = dict.fromkeys(notes.places_of(target.place), 0)
         for _, place in notes.where(target.thing):
             if place in inside:
                 inside[place] += target.category == "Pick2"
