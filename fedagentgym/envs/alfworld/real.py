@@ -1,0 +1,122 @@
+"""The real engine behind the functions of the native one: `start`, `step`, `admissible` over values.
+
+A state is the game and the commands so far; the engine itself runs in a process of its own (`real_server`), which is
+started when first needed and again when it has died. So snapshots, undo and pickling work as with the native engine, at
+the price of playing an abandoned line again from its start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedagentgym.base.encoding import digest
+from fedagentgym.base.errors import DataError, MissingExtraError
+
+SERVER = "fedagentgym.envs.alfworld.real_server"
+
+
+class RealAnswer(NamedTuple):
+    """What the real engine says: text, admissible commands, whether the goal holds, and a plan if one was asked for."""
+
+    feedback: str
+    admissible: tuple[str, ...]
+    won: bool
+    plan: tuple[str, ...] | None = None
+
+
+class RealEngine:
+    """A connection to the real engine, opened at the first question."""
+
+    def __init__(self) -> None:
+        require_real_engine()
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+
+    def play(self, content: Mapping[str, Any], commands: Sequence[str], plan: bool = False) -> RealAnswer:
+        """What the engine says after these commands in a game, given as the content of its file."""
+        request = {"key": digest(dict(content)), "commands": list(commands), "plan": plan}
+        with self._lock:
+            answer = self._asked(request)
+            if "missing" in answer:
+                answer = self._asked({**request, "game": dict(content)})
+        if "error" in answer:
+            raise DataError(f"the real engine cannot play this game ({answer['error']}); its goal may be out of reach")
+        told = tuple(answer["plan"]) if plan else None
+        return RealAnswer(answer["feedback"], tuple(answer["admissible"]), answer["won"], told)
+
+    def close(self) -> None:
+        """End the engine's process; the next question starts another."""
+        if self._process is not None:
+            _end(self._process)
+            self._process = None
+
+    def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._exchange(request)
+        except (OSError, ValueError):
+            self.close()
+            return {"missing": True} if "game" not in request else self._asked_again(request)
+
+    def _asked_again(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._exchange(request)
+        except (OSError, ValueError):
+            self.close()
+            raise DataError("the process of the real ALFWorld engine died twice over this game") from None
+
+    def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._process is None or self._process.poll() is not None:
+            self._process = _launch()
+            weakref.finalize(self, _end, self._process)
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        answer: dict[str, Any] = json.loads(process.stdout.readline())
+        return answer
+
+
+def require_real_engine() -> None:
+    """Refuse to go on without the extra, before a process is started for nothing."""
+    if any(importlib.util.find_spec(package) is None for package in ("alfworld", "textworld")):
+        raise MissingExtraError(
+            "the real ALFWorld engine is not installed: it comes with the extra [alfworld], "
+            "pip install 'fedagentgym[alfworld]'; engine='native' plays the same games without it"
+        )
+
+
+def _launch() -> subprocess.Popen[str]:
+    # The package makes its data folder when it is imported: it gets one that nobody misses.
+    environment = {
+        **os.environ,
+        "ALFWORLD_DATA": tempfile.gettempdir(),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        encoding="utf-8",
+        env=environment,
+    )
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    process.wait()

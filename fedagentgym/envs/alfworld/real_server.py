@@ -1,0 +1,119 @@
+"""The process in which the real engine lives: `python -m fedagentgym.envs.alfworld.real_server`.
+
+The real engine is no good neighbour: while it loads it overwrites `sys.argv` and swaps the standard output, and each of
+its environments maps a library of 34 MB that is never given back. So it gets a process of its own, which answers one JSON
+line per JSON line. A request names a game and the commands since its start; the answer is what the engine says to the last
+of them. A few games are kept going, so that the usual request costs one step; any other is played from the start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, TextIO
+
+GAMES_KEPT = 4
+
+
+class Slot:
+    """One live environment of the real engine, and what was played in it."""
+
+    def __init__(self) -> None:
+        import textworld
+        from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
+        from textworld.envs.pddl.pddl import PddlEnv
+
+        self.core = PddlEnv(textworld.EnvInfos(won=True, admissible_commands=True))
+        self.env = AlfredDemangler(self.core)
+        self.key = ""
+        self.commands: list[str] = []
+        self.answer: dict[str, Any] = {}
+
+    def load(self, key: str, game: dict[str, Any]) -> None:
+        self.key = ""
+        self.env.load(game)
+        self.restart()
+        self.key = key
+
+    def restart(self) -> None:
+        self.commands = []
+        self.answer = self.said(self.env.reset())
+
+    def play(self, command: str) -> None:
+        state, _, done = self.env.step(command)
+        self.commands.append(command)
+        self.answer = {**self.said(state), "done": bool(done)}
+
+    def said(self, state: Any) -> dict[str, Any]:
+        won = bool(state["won"])
+        return {
+            "feedback": state["feedback"],
+            "admissible": list(state["admissible_commands"]),
+            "won": won,
+            "done": False,
+        }
+
+    def plan(self) -> list[str]:
+        return list(self.core._pddl_state.replan(self.core._entity_infos))
+
+
+class Server:
+    """The games under way."""
+
+    def __init__(self) -> None:
+        self.slots: list[Slot] = []
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the engine says after these commands; `missing` asks for the content of a game it does not hold."""
+        key, commands, game = request["key"], request["commands"], request.get("game")
+        if game is None and all(slot.key != key for slot in self.slots):
+            return {"missing": True}
+        slot = self.slot(key, commands, game)
+        for command in commands[len(slot.commands) :]:
+            slot.play(command)
+        return {**slot.answer, "plan": slot.plan()} if request.get("plan") else slot.answer
+
+    def slot(self, key: str, commands: list[str], game: dict[str, Any] | None) -> Slot:
+        """A slot that has played a beginning of these commands; the one used last stands last."""
+        same = [slot for slot in self.slots if slot.key == key]
+        fitting = [slot for slot in same if slot.commands == commands[: len(slot.commands)]]
+        if fitting:
+            slot = max(fitting, key=lambda one: len(one.commands))
+        elif game is not None and len(self.slots) < GAMES_KEPT:
+            slot = Slot()
+            self.slots.append(slot)
+            slot.load(key, game)
+        elif same:
+            slot = same[0]
+            slot.restart()
+        else:
+            slot = self.slots[0]
+            slot.load(key, game or {})
+        self.slots.remove(slot)
+        self.slots.append(slot)
+        return slot
+
+
+def serve(requests: TextIO, answers: TextIO) -> None:
+    """Answer until the requests end."""
+    server = Server()
+    for line in requests:
+        try:
+            answer = server.answer(json.loads(line))
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def main() -> None:
+    """Serve standard input; what the engine itself prints goes nowhere."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    serve(sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    main()
