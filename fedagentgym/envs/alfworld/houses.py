@@ -160,19 +160,24 @@ def _game(key: HouseKey, errand: Errand, room: Layout, draws: Stream) -> Game:
     items += [_Item(lamp, number) for lamp, number in sorted(room.lamps.items())]
     things = list(_things(items, room, draws))
     present = {thing.kind for thing in things}
-    receptacle_kinds = room.receptacle_kinds()
     wording = draws.integers(len(WORDINGS_OF_TYPE[errand.category]))
     return build(
         receptacles=room.receptacles,
         things=things,
         start=room.start,
-        can_contain={kind: figures().may_hold.get(kind, frozenset()) & present for kind in sorted(receptacle_kinds)},
+        can_contain=_can_contain(room, present),
         goal=goal_of(errand.category, errand.thing, errand.place, errand.place),
         task=sentence(errand.category, errand.thing, errand.place, wording),
         category=errand.category,
         wording=key.wording,
         scene=room.name,
     )
+
+
+def _can_contain(room: Layout, present: set[str]) -> dict[str, frozenset[str]]:
+    """What may be put where, of the kinds that there are in the room."""
+    table = {kind: figures().may_hold.get(kind, frozenset()) & present for kind in room.receptacle_kinds()}
+    return {kind: held for kind, held in table.items() if held}
 
 
 def _starts(room: Layout, errand: Errand) -> list[int]:

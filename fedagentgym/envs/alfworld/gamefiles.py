@@ -1,0 +1,174 @@
+"""Games as files that the real engine loads: `game.tw-pddl` and `traj_data.json`, in folders named as ALFWorld names them.
+
+The problem is written in full (every fact that the domain asks for); domain and grammar come from the installed `alfworld`
+package. A file read back gives the same `Game`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import write_atomic
+from fedagentgym.envs.alfworld.figures import figures
+from fedagentgym.envs.alfworld.game import CONDITIONS, NOWHERE, TRAITS, Game, members
+from fedagentgym.envs.alfworld.goals import render_goal
+from fedagentgym.envs.alfworld.grammar import domain_and_grammar
+from fedagentgym.envs.alfworld.plans import plan_commands, target_of
+from fedagentgym.envs.task import Task
+
+TASK_TYPES = {
+    "Pick": "pick_and_place_simple",
+    "Look": "look_at_obj_in_light",
+    "Clean": "pick_clean_then_place_in_recep",
+    "Heat": "pick_heat_then_place_in_recep",
+    "Cool": "pick_cool_then_place_in_recep",
+    "Pick2": "pick_two_obj_and_place",
+}
+SPLIT_FOLDERS = {"train": "train", "val": "valid_seen", "test": "valid_unseen", "warmup": "warmup"}
+GAME_FILE, TRAJECTORY_FILE = "game.tw-pddl", "traj_data.json"
+_TRAIT_WORDS = {trait: "isReceptacleObject" if trait == "container" else trait for trait in TRAITS}
+_CONDITION_WORDS = dict(zip(CONDITIONS, ("isClean", "isHot", "isCool", "isSliced", "isToggled"), strict=True))
+_NAMED_BY_THE_DOMAIN = (("Knife", "ButterKnife"), ("SinkBasin", "Microwave", "Fridge"))
+
+
+def write_pool(tasks: Iterable[Task], folder: Path) -> list[Path]:
+    """Write the games of some tasks below a folder, each under its split; the paths of the game files, in order."""
+    return [
+        write_game(task.payload, Path(folder) / SPLIT_FOLDERS.get(task.split, "train"), trial=_trial(task.id))
+        for task in tasks
+    ]
+
+
+def write_game(game: Game, folder: Path, *, trial: str) -> Path:
+    """Write one game below a folder, as `<type>-<object>-None-<destination>-<scene>/<trial>/game.tw-pddl`."""
+    content, trajectory = game_content(game), trajectory_content(game, trial)
+    place = Path(folder) / folder_name(game) / trial
+    write_atomic(place / TRAJECTORY_FILE, json.dumps(trajectory, indent=1))
+    write_atomic(place / GAME_FILE, json.dumps(content))
+    return place / GAME_FILE
+
+
+def game_content(game: Game) -> dict[str, Any]:
+    """What a game file holds: domain, grammar with the task sentence, problem, and a walkthrough."""
+    domain, grammar = domain_and_grammar(game.wording, game.task)
+    walkthrough = plan_commands(game)
+    return {
+        "pddl_domain": domain,
+        "grammar": grammar,
+        "pddl_problem": problem_text(game),
+        "solvable": True,
+        **({} if walkthrough is None else {"walkthrough": list(walkthrough)}),
+    }
+
+
+def folder_name(game: Game) -> str:
+    """The name of a game's folder: task type, object, movable receptacle (none), destination or lamp, scene.
+
+    Private rooms, which have no scene number, go by the number of the scene they are modelled on.
+    """
+    target = target_of(game)
+    if target is None:
+        raise DataError("a game whose goal is not of one of the six plain forms has no folder name")
+    scene = game.scene.removeprefix("FloorPlan").partition("-")[0]
+    return f"{TASK_TYPES[game.category]}-{target.thing}-None-{target.place}-{scene or 0}"
+
+
+def trajectory_content(game: Game, trial: str) -> dict[str, Any]:
+    """The parts of `traj_data.json` that the real package reads."""
+    target = target_of(game)
+    if target is None:
+        raise DataError("a game whose goal is not of one of the six plain forms has no parameters to write")
+    lamp = game.category == "Look"
+    return {
+        "task_id": trial,
+        "task_type": TASK_TYPES[game.category],
+        "pddl_params": {
+            "mrecep_target": "",
+            "object_sliced": False,
+            "object_target": target.thing,
+            "parent_target": "" if lamp else target.place,
+            "toggle_target": target.place if lamp else "",
+        },
+        "scene": {"floor_plan": game.scene},
+        "plan": {"high_pddl": [], "low_actions": []},
+        "images": [],
+        "turk_annotations": {"anns": [{"task_desc": game.task, "high_descs": []}]},
+    }
+
+
+def _trial(task_id: str) -> str:
+    """A folder name in the style of the real ones, different for each task.
+
+    >>> _trial("alfworld/val/00042")
+    'trial_T20000101_000000_000042'
+    """
+    return f"trial_T20000101_000000_{int(task_id.rpartition('/')[2]):06d}"
+
+
+# ---- the PDDL problem -----------------------------------------------------------------------------------------------
+
+
+def problem_text(game: Game) -> str:
+    """The PDDL problem of a game."""
+    declared = "".join(f"\n        {name} - {kind}" for name, kind in _declarations(game))
+    facts = "".join(f"\n        ({fact})" for fact in _facts(game))
+    goal = render_goal(game.goal)
+    return (
+        f"\n(define (problem house)\n(:domain alfred)\n(:objects{declared}\n        )\n\n(:init{facts}\n        )\n\n"
+        f"        (:goal\n            {goal}\n        )\n    )\n"
+    )
+
+
+def _declarations(game: Game) -> Iterator[tuple[str, str]]:
+    yield "agent1", "agent"
+    known_objects, known_receptacles = _known_kinds()
+    for kind in sorted({*known_objects, *game.object_kinds, *_NAMED_BY_THE_DOMAIN[0]}):
+        yield f"{kind}Type", "otype"
+    for kind in sorted({*known_receptacles, *game.receptacle_kinds, *game.can_contain, *_NAMED_BY_THE_DOMAIN[1]}):
+        yield f"{kind}Type", "rtype"
+    for names, kind in ((game.objects, "object"), (game.receptacles, "receptacle"), (game.locations, "location")):
+        for name in names:
+            yield name, kind
+
+
+@lru_cache(maxsize=1)
+def _known_kinds() -> tuple[frozenset[str], frozenset[str]]:
+    """All kinds of objects and of receptacles that real problems declare, whether they are in the room or not."""
+    known = figures()
+    held = frozenset(kind for kinds in known.may_hold.values() for kind in kinds)
+    objects = frozenset(kind for room in known.objects.values() for kind in room) | held | set(known.lamps)
+    return objects, frozenset(known.may_hold)
+
+
+def _facts(game: Game) -> Iterator[str]:
+    receptacles, objects, locations = game.receptacles, game.objects, game.locations
+    yield from (
+        f"receptacleType {one} {kind}Type" for one, kind in zip(receptacles, game.receptacle_kinds, strict=True)
+    )
+    yield from (f"objectType {one} {kind}Type" for one, kind in zip(objects, game.object_kinds, strict=True))
+    for kind, kinds in game.can_contain.items():
+        yield from (f"canContain {kind}Type {held}Type" for held in sorted(kinds))
+    for trait, having in zip(TRAITS, game.traits, strict=True):
+        yield from (f"{_TRAIT_WORDS[trait]} {objects[number]}" for number in members(having))
+    for condition, having in zip(CONDITIONS, game.conditions, strict=True):
+        yield from (f"{_CONDITION_WORDS[condition]} {objects[number]}" for number in members(having))
+    yield from (f"openable {receptacles[number]}" for number in members(game.openable))
+    yield from (f"opened {receptacles[number]}" for number in members(game.opened))
+    yield f"atLocation agent1 {locations[game.start]}"
+    if game.holding != NOWHERE:
+        yield f"holds agent1 {objects[game.holding]}"
+        yield "holdsAny agent1"
+    for outer, held in game.inner:
+        yield from (f"inReceptacleObject {objects[number]} {objects[outer]}" for number in members(held))
+    for place, held in zip(receptacles, game.contents, strict=True):
+        yield from (f"inReceptacle {objects[number]} {place}" for number in members(held))
+    for place, where in zip(receptacles, game.receptacle_places, strict=True):
+        if where != NOWHERE:
+            yield f"receptacleAtLocation {place} {locations[where]}"
+    for location, laid in zip(locations, game.laid, strict=True):
+        yield from (f"objectAtLocation {objects[number]} {location}" for number in members(laid))
