@@ -177,6 +177,7 @@ def _turn(env: TextEnv, before: Episode, move: Move, after: Episode) -> Turn:
         rewards={name: float(view.rewards.get(name, 0.0)) for name in env.reward_names},
         score=float(view.score),
         tokens=len(move.token_ids),
+        learn=move.learn,
     )
 
 

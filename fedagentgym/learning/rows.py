@@ -62,13 +62,19 @@ def segment_row(segment: Segment, advantages: NDArray[np.float64], task: str = "
 
 
 def micro_batches(rows: Sequence[Row], micro_tokens: int) -> list[list[int]]:
-    """Indices of rows, alike in length, such that a padded batch holds at most `micro_tokens` (a single row may hold more)."""
+    """Indices of rows that go through the model together."""
+    return packed([len(row.ids) for row in rows], micro_tokens)
+
+
+def packed(lengths: Sequence[int], micro_tokens: int) -> list[list[int]]:
+    """Indices of sequences, alike in length, such that a padded batch holds at most `micro_tokens` (a lone one may hold more).
+
+    >>> packed([5, 2, 3, 9], 8)
+    [[1, 2], [0], [3]]
+    """
     batches: list[list[int]] = []
-    longest = 0
-    for index in sorted(range(len(rows)), key=lambda index: (len(rows[index].ids), index)):
-        longest = max(longest, len(rows[index].ids))
-        if not batches or (len(batches[-1]) + 1) * longest > micro_tokens:
+    for index in sorted(range(len(lengths)), key=lambda index: (lengths[index], index)):
+        if not batches or (len(batches[-1]) + 1) * lengths[index] > micro_tokens:
             batches.append([])
-            longest = len(rows[index].ids)
         batches[-1].append(index)
     return batches

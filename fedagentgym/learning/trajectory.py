@@ -52,6 +52,8 @@ class Turn(NamedTuple):
     rewards: Mapping[str, float] = _NOTHING
     score: float = 0.0
     tokens: int = 0
+    learn: bool = True
+    """False: noise put into a demonstration, which is played but not to be imitated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ def _turn(plain: Mapping[str, Any]) -> Turn:
         rewards={str(name): float(value) for name, value in plain.get("rewards", {}).items()},
         score=float(plain.get("score", 0.0)),
         tokens=int(plain.get("tokens", 0)),
+        learn=bool(plain.get("learn", True)),
     )
 
 

@@ -1,0 +1,164 @@
+"""Judging a policy: play a fixed set of tasks, write every episode down, and say how sure the numbers are.
+
+Intervals are percentile bootstraps over tasks, and within each task over its repeats: they answer "how different could this
+number be for other tasks of the same kind and other draws of the agent". Two policies that are compared on the same tasks share
+the tasks' part of that uncertainty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.progress import progress
+from fedagentgym.base.streams import stream
+from fedagentgym.learning.export import read_json_lines, write_json_lines
+from fedagentgym.learning.rollouts import RolloutStats, collect
+from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.learning.trajectory import Group, Trajectory
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.policy import Agent
+    from fedagentgym.envs.core import TextEnv
+
+
+class Estimate(NamedTuple):
+    """A mean and its bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What an evaluation found: overall and per category, with the episodes themselves."""
+
+    overall: Mapping[str, Estimate]
+    categories: Mapping[str, Mapping[str, Estimate]]
+    tasks: int
+    groups: tuple[Group, ...]
+    stats: RolloutStats
+
+    def plain(self) -> dict[str, Any]:
+        """Plain values for a result file."""
+        return {
+            "tasks": self.tasks,
+            "episodes": sum(len(group) for group in self.groups),
+            "overall": {name: estimate._asdict() for name, estimate in self.overall.items()},
+            "categories": {
+                category: {name: estimate._asdict() for name, estimate in estimates.items()}
+                for category, estimates in self.categories.items()
+            },
+        }
+
+
+def evaluate(
+    agent: Agent,
+    env: TextEnv,
+    settings: EvaluationSettings | None = None,
+    *,
+    seed: int = 0,
+    file: str | Path | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> Evaluation:
+    """Play the tasks of `env`'s pool (the first `settings.tasks` of them) and summarise. The agent decodes as it is set up;
+    `file` gets every episode as a JSON line that `replay` can check, each with the fields of `about`."""
+    chosen = settings or EvaluationSettings()
+    ids = list(env.pool.ids[: chosen.tasks] if chosen.tasks is not None else env.pool.ids)
+    with progress("evaluating", total=len(ids) * chosen.repeats) as bar:
+        rollouts = collect(
+            agent, env, ids, group_size=chosen.repeats, seed=seed, parallel=chosen.parallel_episodes, progress=bar
+        )
+    if file is not None:
+        write_json_lines(file, rollouts.trajectories, {"env": env.id, "agent": agent.name, **(about or {})})
+    return summarise(rollouts.groups, chosen, seed, rollouts.stats)
+
+
+def summarise(
+    groups: Sequence[Group], settings: EvaluationSettings, seed: int = 0, stats: RolloutStats | None = None
+) -> Evaluation:
+    """Means and intervals over groups, each of which holds the repeats of one task."""
+    if not groups:
+        raise OptionError("there are no episodes to evaluate")
+    by_category: dict[str, list[Group]] = {}
+    for group in groups:
+        by_category.setdefault(group[0].category, []).append(group)
+    categories = {
+        category: _estimates(members, settings, seed, category) for category, members in sorted(by_category.items())
+    }
+    return Evaluation(
+        overall=_estimates(groups, settings, seed, "overall"),
+        categories=categories,
+        tasks=len(groups),
+        groups=tuple(groups),
+        stats=stats or RolloutStats(),
+    )
+
+
+def measures(trajectory: Trajectory) -> dict[str, float]:
+    """The numbers of one episode that an evaluation reports."""
+    turns = max(len(trajectory.turns), 1)
+    return {
+        "success": float(trajectory.success),
+        "score": trajectory.score,
+        "turns": float(len(trajectory.turns)),
+        "invalid": sum(not turn.valid for turn in trajectory.turns) / turns,
+        "format_broken": sum(not turn.format for turn in trajectory.turns) / turns,
+        "tokens": float(trajectory.tokens),
+    }
+
+
+def _estimates(groups: Sequence[Group], settings: EvaluationSettings, seed: int, what: str) -> dict[str, Estimate]:
+    rows = [[measures(trajectory) for trajectory in group] for group in groups]
+    names = list(rows[0][0])
+    values = np.array([[[episode[name] for name in names] for episode in row] for row in rows], dtype=np.float64)
+    means = values.mean(axis=(0, 1))
+    low, high = bootstrap(values, settings, seed, what)
+    return {name: Estimate(float(m), float(a), float(b)) for name, m, a, b in zip(names, means, low, high, strict=True)}
+
+
+def bootstrap(
+    values: NDArray[np.float64], settings: EvaluationSettings, seed: int, what: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Percentile interval of the mean of `values[task, repeat, measure]`: tasks are redrawn, then repeats within each."""
+    tasks, repeats, _ = values.shape
+    draws = stream(seed, "bootstrap", what)
+    means = np.empty((settings.resamples, values.shape[2]))
+    for resample in range(settings.resamples):
+        chosen = np.asarray(draws.integers(tasks, tasks))
+        if repeats == 1:
+            means[resample] = values[chosen, 0].mean(axis=0)
+        else:
+            again = np.asarray(draws.integers(repeats, tasks * repeats)).reshape(tasks, repeats)
+            means[resample] = values[chosen[:, None], again].mean(axis=(0, 1))
+    tail = (1 - settings.confidence) / 2
+    low, high = np.quantile(means, [tail, 1 - tail], axis=0)
+    return low, high
+
+
+def replay(file: str | Path, env: TextEnv) -> list[str]:
+    """Play a file's actions again; every difference in rewards, validity or outcome is one sentence. Empty: all as written."""
+    differences = []
+    for trajectory, _ in read_json_lines(file):
+        (episode,) = env.reset_many([trajectory.task], [trajectory.seed])
+        where = f"{trajectory.task} copy {trajectory.sample}"
+        for number, turn in enumerate(trajectory.turns, start=1):
+            if episode.over:
+                differences.append(f"{where}: the episode is over before turn {number}")
+                break
+            (episode,) = env.step_many([episode], [turn.action])
+            found = (float(episode.reward), bool(episode.view.valid), float(episode.view.score))
+            if found != (turn.reward, turn.valid, turn.score):
+                differences.append(
+                    f"{where}, turn {number}: written {(turn.reward, turn.valid, turn.score)}, found {found}"
+                )
+        if (episode.terminated, bool(episode.view.success)) != (trajectory.terminated, trajectory.success):
+            differences.append(f"{where}: the outcome is another one")
+    return differences

@@ -1,0 +1,133 @@
+"""Learning by imitation: the warm start of small agents, and the supervised baselines.
+
+An example is a whole segment. The agent's own tokens have weight 1, those of observations a small one: an agent that predicts
+what the world will say finds its words sooner. Turns that a demonstration marks as noise are context only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedagentgym.agents.policy import TrainablePolicy
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.progress import Progress
+from fedagentgym.base.settings import Settings
+from fedagentgym.base.streams import generator
+from fedagentgym.learning.optimizer import learning_rate_factor, make_adamw
+from fedagentgym.learning.rows import packed
+from fedagentgym.learning.settings import LearningSettings, ScheduleSettings
+from fedagentgym.learning.trajectory import Trajectory, turn_of_token
+
+
+class SupervisedSettings(Settings):
+    """How demonstrations are imitated."""
+
+    steps: int = Field(default=400, ge=1, description="optimizer steps")
+    batch_size: int = Field(default=16, ge=1, description="segments per step")
+    learning_rate: float = Field(default=2e-3, ge=0, description="AdamW's step size")
+    weight_decay: float = Field(default=0.01, ge=0, description="AdamW's decay")
+    gradient_clip: float | None = Field(
+        default=1.0, gt=0, description="largest norm of the gradient; null: no clipping"
+    )
+    schedule: ScheduleSettings = Field(default=ScheduleSettings(), description="learning rate over the steps")
+    observation_weight: float = Field(default=0.1, ge=0, description="weight of a token that the world said")
+    micro_tokens: int = Field(default=16384, ge=1, description="padded tokens per forward pass")
+
+
+class Example(NamedTuple):
+    """Token ids, and the weight of predicting each of them (the first has none)."""
+
+    ids: NDArray[np.int64]
+    weights: NDArray[np.float32]
+
+
+def examples(trajectories: Iterable[Trajectory], observation_weight: float = 0.1) -> list[Example]:
+    """One example per segment that has something to imitate."""
+    return [example for trajectory in trajectories for example in _examples(trajectory, observation_weight)]
+
+
+def _examples(trajectory: Trajectory, observation_weight: float) -> Iterator[Example]:
+    wanted = np.array([turn.learn for turn in trajectory.turns], dtype=np.bool_)
+    for segment, owner in zip(trajectory.segments, turn_of_token(trajectory), strict=True):
+        ids = np.concatenate([segment.prompt_ids, segment.token_ids]).astype(np.int64)
+        weights = np.full(len(ids), observation_weight, dtype=np.float32)
+        weights[len(segment.prompt_ids) + np.flatnonzero(segment.mask)] = wanted[owner]
+        weights[:1] = 0.0
+        if weights.any():
+            yield Example(ids, weights)
+
+
+class SupervisedTraining:
+    """Weighted cross-entropy on a resident model, in batches drawn without replacement, pass after pass."""
+
+    def __init__(self, policy: TrainablePolicy, settings: SupervisedSettings) -> None:
+        self.policy, self.settings = policy, settings
+        adam = LearningSettings(learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
+        self._optimizer = make_adamw(policy.parameters(), adam)
+        self.step = 0
+
+    def run(self, data: Sequence[Example], seed: int, progress: Progress | None = None) -> list[float]:
+        """All steps; returns the loss of each."""
+        if not data:
+            raise DataError("there are no demonstrations to learn from")
+        losses = []
+        batches = _batches(len(data), self.settings.batch_size, generator(seed, "batches"))
+        for _, batch in zip(range(self.settings.steps), batches, strict=False):
+            losses.append(self.improve([data[index] for index in batch]))
+            if progress is not None:
+                progress.advance(loss=losses[-1])
+        return losses
+
+    def improve(self, batch: Sequence[Example]) -> float:
+        """One step; a loss that is not finite changes nothing and is returned as it is."""
+        settings, model = self.settings, self.policy.model
+        rate = settings.learning_rate * learning_rate_factor(settings.schedule, self.step, settings.steps)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        total = float(sum(example.weights.sum() for example in batch))
+        self._optimizer.zero_grad(set_to_none=True)
+        loss_value = 0.0
+        for part in packed([len(example.ids) for example in batch], settings.micro_tokens):
+            loss = _cross_entropy(model, [batch[index] for index in part], self.policy.device) / total
+            loss.backward()  # type: ignore[no-untyped-call]
+            loss_value += float(loss.detach())
+        parameters = list(self.policy.parameters().values())
+        norm = float(torch.nn.utils.clip_grad_norm_(parameters, settings.gradient_clip or float("inf")))
+        if np.isfinite(loss_value) and np.isfinite(norm):
+            self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self.policy.touch()
+        self.step += 1
+        return loss_value
+
+
+def _cross_entropy(model: torch.nn.Module, batch: Sequence[Example], device: torch.device) -> torch.Tensor:
+    """Sum over tokens of weight times surprisal."""
+    width = max(len(example.ids) for example in batch)
+    ids, weights = np.zeros((len(batch), width), dtype=np.int64), np.zeros((len(batch), width), dtype=np.float32)
+    for row, example in enumerate(batch):
+        ids[row, : len(example.ids)] = example.ids
+        weights[row, : len(example.ids)] = example.weights
+    given, factor = torch.from_numpy(ids).to(device), torch.from_numpy(weights[:, 1:]).to(device)
+    with torch.autocast("cuda", dtype=torch.bfloat16, enabled=device.type == "cuda"):
+        logits = model(input_ids=given, use_cache=False).logits
+    surprisal = torch.nn.functional.cross_entropy(
+        logits[:, :-1].float().flatten(0, 1), given[:, 1:].flatten(), reduction="none"
+    )
+    return (surprisal * factor.flatten()).sum()
+
+
+def _batches(count: int, size: int, random: np.random.Generator) -> Iterator[list[int]]:
+    """Endless batches: each pass is a new order, and a batch may end one pass and begin the next."""
+    queue: list[int] = []
+    while True:
+        while len(queue) < size:
+            queue += random.permutation(count).tolist()
+        yield queue[:size]
+        queue = queue[size:]

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.learning.evaluation import bootstrap, evaluate, replay, summarise
+from fedagentgym.learning.export import conversation, read_json_lines, readable, write_conversations, write_json_lines
+from fedagentgym.learning.settings import EvaluationSettings
+
+from .test_rollouts import Guesser
+
+
+@pytest.fixture(scope="module")
+def env() -> GuessEnv:
+    return GuessEnv(split="val")
+
+
+def test_an_evaluation_counts_every_task_and_category(env: GuessEnv) -> None:
+    result = evaluate(Guesser(), env, EvaluationSettings(repeats=2, resamples=200), seed=4)
+    episodes = [trajectory for group in result.groups for trajectory in group]
+    assert result.tasks == len(env.pool) and len(episodes) == 2 * len(env.pool)
+    success = result.overall["success"]
+    assert success.mean == np.mean([t.success for t in episodes])
+    assert success.low < success.mean < success.high
+    sizes = env.pool.categories
+    weighted = sum(result.categories[name]["success"].mean * sizes[name] for name in sizes) / len(env.pool)
+    assert weighted == pytest.approx(success.mean)
+    assert json.loads(json.dumps(result.plain()))["overall"]["success"]["mean"] == success.mean
+
+
+def test_what_was_written_can_be_played_again(env: GuessEnv, tmp_path: Path) -> None:
+    file = tmp_path / "0000.jsonl"
+    result = evaluate(Guesser(), env, EvaluationSettings(tasks=7), file=file, about={"policy": "sha256:0"})
+    assert replay(file, env) == []
+    records = list(read_json_lines(file))
+    assert len(records) == 7 and records[0][1] == {
+        "agent": "guesser",
+        "env": "fedagentgym/Guess-v0",
+        "policy": "sha256:0",
+    }
+    assert [readable(t) for t, _ in records] == [readable(group[0]) for group in result.groups]
+
+
+def test_a_changed_record_is_found_by_replay(env: GuessEnv, tmp_path: Path) -> None:
+    file = tmp_path / "0000.jsonl"
+    evaluate(Guesser(), env, EvaluationSettings(tasks=1), file=file)
+    record = json.loads(file.read_text())
+    record["turns"][-1]["reward"] += 1
+    file.write_text(json.dumps(record))
+    assert any("turn" in difference for difference in replay(file, env))
+    record["success"] = not record["success"]
+    file.write_text(json.dumps(record))
+    assert any("outcome" in difference for difference in replay(file, env))
+    file.write_text("\n[1]\n")
+    with pytest.raises(DataError, match="line 2: an episode is a JSON object"):
+        replay(file, env)
+
+
+def test_an_evaluation_of_nothing_is_an_error() -> None:
+    with pytest.raises(OptionError, match="no episodes"):
+        summarise([], EvaluationSettings())
+
+
+def test_the_interval_of_a_mean_has_the_width_of_its_standard_error() -> None:
+    """400 tasks, one draw each: 95 % intervals are close to plus or minus 1.96 standard errors."""
+    values = (np.arange(400) < 100).astype(np.float64)[:, None, None]
+    low, high = bootstrap(values, EvaluationSettings(resamples=2000), 0, "x")
+    error = np.sqrt(0.25 * 0.75 / 400)
+    assert (high[0] - low[0]) / (2 * 1.96 * error) == pytest.approx(1.0, abs=0.08)
+
+
+def test_repeats_of_one_task_do_not_count_as_tasks() -> None:
+    """Each task is always solved or never: repeating it tells nothing new, and the interval does not shrink."""
+    once = (np.arange(40) % 2).astype(np.float64)[:, None, None]
+    often = np.repeat(once, 10, axis=1)
+    settings = EvaluationSettings(resamples=2000)
+    widths = [float((high - low)[0]) for low, high in (bootstrap(v, settings, 0, "x") for v in (once, often))]
+    assert widths[1] == pytest.approx(widths[0], rel=0.1)
+
+
+def test_export_as_text_and_conversations(env: GuessEnv, tmp_path: Path) -> None:
+    result = evaluate(Guesser(), env, EvaluationSettings(tasks=12))
+    episodes = [group[0] for group in result.groups]
+    text = readable(episodes[0])
+    assert text.count("    > ") == len(episodes[0].turns) and episodes[0].task in text
+    messages = conversation(episodes[0])["messages"]
+    assert [m["role"] for m in messages] == ["user", "assistant"] * len(episodes[0].turns)
+    assert messages[1]["content"] == episodes[0].turns[0].reply
+    solved = sum(t.success for t in episodes)
+    assert write_conversations(tmp_path / "sft.jsonl", episodes) == solved
+    assert write_conversations(tmp_path / "all.jsonl", episodes, solved_only=False) == 12
+    write_json_lines(tmp_path / "e.jsonl", [])
+    assert list(read_json_lines(tmp_path / "e.jsonl")) == []

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.learning.supervised import SupervisedSettings, SupervisedTraining, examples
+from fedagentgym.learning.trajectory import Trajectory
+
+from .conftest import ToyPolicy
+
+Groups = list[tuple[Trajectory, ...]]
+
+
+def test_own_tokens_weigh_one_observations_little_and_noise_nothing(make_groups: Callable[..., Groups]) -> None:
+    trajectory = next(t for group in make_groups(4) for t in group if len(t.turns) == 3)
+    noisy = replace(
+        trajectory, turns=(trajectory.turns[0], trajectory.turns[1]._replace(learn=False), trajectory.turns[2])
+    )
+    (example,) = examples([noisy], observation_weight=0.25)
+    segment = trajectory.segments[0]
+    expected = np.full(len(segment.prompt_ids) + len(segment.token_ids), 0.25, dtype=np.float32)
+    own = len(segment.prompt_ids) + np.flatnonzero(segment.mask)
+    first, second = trajectory.turns[0].tokens, trajectory.turns[1].tokens
+    expected[own] = 1.0
+    expected[own[first : first + second]] = 0.0
+    expected[0] = 0.0
+    assert example.weights.tolist() == expected.tolist()
+
+
+def test_a_segment_with_nothing_to_imitate_is_left_out(make_groups: Callable[..., Groups]) -> None:
+    trajectory = make_groups()[0][0]
+    silent = replace(trajectory, turns=tuple(turn._replace(learn=False) for turn in trajectory.turns))
+    assert examples([silent], observation_weight=0.0) == []
+
+
+def test_the_step_is_weighted_cross_entropy_however_it_is_cut(make_groups: Callable[..., Groups]) -> None:
+    data = examples([t for group in make_groups() for t in group])
+    policy = ToyPolicy()
+    total, weight = 0.0, 0.0
+    for example in data:
+        logits = policy.model(input_ids=torch.tensor(example.ids)[None]).logits[0]
+        surprisal = -torch.log_softmax(logits, -1)[torch.arange(len(example.ids) - 1), torch.tensor(example.ids[1:])]
+        total += float((surprisal.detach() * torch.tensor(example.weights[1:])).sum())
+        weight += float(example.weights.sum())
+    losses = [
+        SupervisedTraining(ToyPolicy(), SupervisedSettings(micro_tokens=bound)).improve(data)
+        for bound in (1, 50, 10_000)
+    ]
+    assert losses == pytest.approx([total / weight] * 3, rel=1e-5)
+
+
+def test_imitation_learns_and_is_repeatable(make_groups: Callable[..., Groups]) -> None:
+    data = examples([t for group in make_groups() for t in group])
+    settings = SupervisedSettings(steps=40, batch_size=4, learning_rate=1e-2)
+    runs = [SupervisedTraining(ToyPolicy(), settings).run(data, seed=1) for _ in range(2)]
+    assert runs[0] == runs[1] and runs[0][-1] < 0.5 * runs[0][0]
+    assert SupervisedTraining(ToyPolicy(), settings).run(data, seed=2) != runs[0]
+
+
+def test_no_demonstrations_is_an_error() -> None:
+    with pytest.raises(DataError, match="no demonstrations"):
+        SupervisedTraining(ToyPolicy(), SupervisedSettings()).run([], seed=0)
