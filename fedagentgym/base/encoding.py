@@ -72,10 +72,13 @@ def file_digest(path: str | Path) -> str:
 def encode(value: Any) -> bytes:
     """The canonical bytes of plain values, numpy arrays and bytes; tuples become lists, keys must be strings."""
     arrays: list[np.ndarray[Any, Any]] = []
-    tree = _flatten(value, arrays)
+    try:
+        tree = _flatten(value, arrays)
+    except RecursionError:
+        raise DataError("a value nested this deeply has no canonical encoding") from None
     header = {"tree": tree, "arrays": [[array.dtype.str, list(array.shape)] for array in arrays]}
     head = canonical_json(header).encode("ascii")
-    return b"".join([MAGIC, len(head).to_bytes(8, "little"), head, *(array.tobytes() for array in arrays)])
+    return b"".join([MAGIC, len(head).to_bytes(8, "little"), head, *(array.data for array in arrays)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +215,8 @@ def _checked_array(entry: Any) -> tuple[str, tuple[int, ...]]:
     if dtype not in DTYPES or not isinstance(shape, list) or len(shape) > 32:
         raise ValueError("an array of unknown dtype or shape")
     if not all(type(size) is int and 0 <= size < 1 << 48 for size in shape):
+        raise ValueError("an array of impossible shape")
+    if math.prod(max(size, 1) for size in shape) >= 1 << 48:
         raise ValueError("an array of impossible shape")
     return dtype, tuple(shape)
 

@@ -1,0 +1,89 @@
+"""What a federated algorithm is to the federation: a global state, and one function that takes it through a round.
+
+The server loop knows nothing else of it. Everything that must survive a crash is in the global state (the server's optimizer,
+moments, counters: a `Message`, stored by the round's commit) or in the clients' states; an `Algorithm` object itself holds only
+what follows from its settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedagentgym.base.streams import Stream, derive, generator, stream
+from fedagentgym.federation.clients import Clients
+from fedagentgym.federation.message import Message
+from fedagentgym.federation.operation import Operation
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round as the server side sees it. Round 0 is the preparation; training rounds count from 1 to `total`.
+
+    `participants` are the clients drawn for this round (`federation.clients_per_round` of them); `clients.ids` are all.
+    """
+
+    number: int
+    total: int
+    seed: int
+    participants: tuple[int, ...]
+    clients: Clients
+
+    def derive(self, *purpose: int | str) -> int:
+        """A child seed for the server, this round and purpose."""
+        return derive(self.seed, "server", self.number, *purpose)
+
+    def stream(self, *purpose: int | str) -> Stream:
+        return stream(self.seed, "server", self.number, *purpose)
+
+    def generator(self, *purpose: int | str) -> np.random.Generator:
+        return generator(self.seed, "server", self.number, *purpose)
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """The state after a round, and what is told about it.
+
+    `metrics` are the round's numbers, `clients` the numbers of single clients, `episodes` sampled training episodes as plain
+    values.
+    """
+
+    state: Message
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    clients: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    episodes: Sequence[Mapping[str, Any]] = ()
+
+
+class Algorithm(Protocol):
+    """Server side and client operations of one method. `Application` is its client half, built in every worker."""
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        """What its clients can be asked to do."""
+
+    def initial(self) -> Message:
+        """The global state before anything has happened."""
+
+    def prepare(self, state: Message, round: Round) -> RoundResult:
+        """What happens once before round 1, committed and counted apart. Most algorithms return the state as it is."""
+
+    def round(self, state: Message, round: Round) -> RoundResult:
+        """One round: call clients, combine their answers."""
+
+    def policy(self, state: Message) -> Mapping[str, np.ndarray[Any, Any]]:
+        """The trainable parameters of the policy that is evaluated and exported."""
+
+
+def draw_participants(seed: int, round_number: int, ids: Sequence[int], count: int | None) -> tuple[int, ...]:
+    """Distinct clients, uniformly without replacement, in the order of their numbers; all of them when `count` is None.
+
+    >>> draw_participants(0, 1, range(4), None)
+    (0, 1, 2, 3)
+    """
+    if count is None or count >= len(ids):
+        return tuple(sorted(ids))
+    chosen = stream(seed, "participants", round_number).choice(len(ids), count)
+    return tuple(sorted(ids[int(position)] for position in chosen))

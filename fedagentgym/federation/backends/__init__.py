@@ -1,0 +1,14 @@
+"""Where clients run, by name. A backend is made from a recipe of the application and the place of the client states."""
+
+from __future__ import annotations
+
+from fedagentgym.base.registry import Registry
+
+BACKENDS = Registry(
+    "backend",
+    {
+        "in-process": "fedagentgym.federation.backends.in_process:open_backend",
+        "flower-simulation": "fedagentgym.federation.backends.flower_simulation:open_backend",
+        "flower": "fedagentgym.federation.backends.flower_deployment:open_backend",
+    },
+)

@@ -1,0 +1,199 @@
+"""The default backend: clients one after the other in this process, or in a pool of worker processes.
+
+Both encode and decode every message and state, so bytes and dtypes are those of a real federation, and both give the same
+bits. The pool keeps one request per worker in flight, so that a worker's death or delay concerns one client; a worker that
+dies is replaced and its request is sent once more from the stored state.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from pathlib import Path
+
+from fedagentgym.base.logs import logger
+from fedagentgym.federation.backends.process import WorkerDied, WorkerProcess
+from fedagentgym.federation.clients import Backend
+from fedagentgym.federation.exchange import Reply, Request, StateName, late, perform
+from fedagentgym.federation.operation import Application, Recipe
+from fedagentgym.federation.states import StateStore
+
+log = logger(__name__)
+TRIES = 2
+
+
+def open_backend(
+    recipe: Recipe,
+    *,
+    folder: Path | None = None,
+    workers: int = 0,
+    application: Application | None = None,
+    device_per_worker: Sequence[str] = (),
+) -> Backend:
+    """`workers` 0 runs the clients in this process; `application` may then be one that is built already."""
+    store = StateStore(folder)
+    if workers <= 0:
+        return Sequential(application if application is not None else recipe.build(), store)
+    return Pool(recipe, store, workers, device_per_worker)
+
+
+class Sequential:
+    """One client after the other, here. A call cannot be interrupted: a late answer is thrown away when it comes."""
+
+    def __init__(self, application: Application, store: StateStore) -> None:
+        self._application = application
+        self._store = store
+
+    def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
+        return [self._run(request, deadline) for request in requests]
+
+    def _run(self, request: Request, deadline: float | None) -> Reply:
+        data = self._store.get(request.client, request.base)
+        reply = late(perform(self._application, request, data), deadline)
+        if reply.state is not None:
+            self._store.put(request.client, request.name, reply.state)
+        return reply
+
+    def commit(self, heads: Mapping[int, StateName]) -> None:
+        self._store.commit(heads)
+
+    def forget(self, heads: Mapping[int, StateName]) -> None:
+        self._store.forget(heads)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class _Flight:
+    """A request that a worker is busy with."""
+
+    index: int
+    request: Request
+    tries: int
+    started: float
+
+
+@dataclass
+class _Batch:
+    """One call under way: what is waiting, what is in flight, what is answered."""
+
+    waiting: list[tuple[int, Request, int]]
+    replies: list[Reply | None]
+    flights: dict[int, _Flight] = field(default_factory=dict)
+
+
+class Pool:
+    """Worker processes that keep the application (tasks, models) warm and may be lost at any time."""
+
+    def __init__(self, recipe: Recipe, store: StateStore, workers: int, devices: Sequence[str] = ()) -> None:
+        self._recipe = recipe
+        self._store = store
+        self._devices = list(devices)
+        self._workers: list[WorkerProcess | None] = [None] * workers
+        self._last_worker: dict[int, int] = {}
+
+    def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
+        batch = _Batch([(i, request, 1) for i, request in enumerate(requests)], [None] * len(requests))
+        try:
+            for slot in range(min(len(self._workers), len(requests))):
+                self._start(slot)
+            while batch.waiting or batch.flights:
+                self._send(batch)
+                self._receive(batch, deadline)
+        except BaseException:
+            self.close()
+            raise
+        return [reply for reply in batch.replies if reply is not None]
+
+    def _send(self, batch: _Batch) -> None:
+        """Give every idle worker a request, its own client's if one is waiting."""
+        for slot in range(len(self._workers)):
+            if slot in batch.flights or not batch.waiting:
+                continue
+            mine = next((k for k, (_, r, _) in enumerate(batch.waiting) if self._last_worker.get(r.client) == slot), 0)
+            index, request, tries = batch.waiting.pop(mine)
+            batch.flights[slot] = _Flight(index, request, tries, time.monotonic())
+            try:
+                worker = self._start(slot)
+                worker.wait_until_ready()
+                batch.flights[slot].started = time.monotonic()
+                worker.send(request, self._store.get(request.client, request.base))
+                self._last_worker[request.client] = slot
+            except WorkerDied as death:
+                self._died(batch, slot, str(death))
+
+    def _receive(self, batch: _Batch, deadline: float | None) -> None:
+        """Take what has come; stop workers whose client is late."""
+        busy = {worker.connection: slot for slot in batch.flights if (worker := self._workers[slot]) is not None}
+        patience = None
+        if deadline is not None and batch.flights:
+            patience = max(0.0, min(f.started for f in batch.flights.values()) + deadline - time.monotonic())
+        for ready in wait(list(busy), patience):
+            slot = busy[ready]  # type: ignore[index]
+            worker = self._workers[slot]
+            try:
+                reply = worker.receive(batch.flights[slot].request) if worker is not None else None
+            except WorkerDied as death:
+                self._died(batch, slot, str(death))
+                continue
+            if reply is not None:
+                if reply.status == "refused":
+                    self._discard(slot)
+                self._finish(batch, slot, late(reply, deadline))
+        if deadline is not None:
+            self._stop_late(batch, deadline)
+
+    def _stop_late(self, batch: _Batch, deadline: float) -> None:
+        for slot, flight in list(batch.flights.items()):
+            seconds = time.monotonic() - flight.started
+            if seconds > deadline:
+                self._discard(slot)
+                error = f"no answer within {deadline:g} s: its worker was stopped"
+                self._finish(batch, slot, Reply(flight.request.client, "timeout", error=error, seconds=seconds))
+
+    def _died(self, batch: _Batch, slot: int, how: str) -> None:
+        self._discard(slot)
+        flight = batch.flights.pop(slot)
+        if flight.tries < TRIES:
+            log.warning("a worker died (%s) while it served client %d: trying once more", how, flight.request.client)
+            batch.waiting.insert(0, (flight.index, flight.request, flight.tries + 1))
+            return
+        seconds = time.monotonic() - flight.started
+        error = f"its worker died {flight.tries} times ({how})"
+        batch.replies[flight.index] = Reply(flight.request.client, "dead", error=error, seconds=seconds)
+
+    def _finish(self, batch: _Batch, slot: int, reply: Reply) -> None:
+        flight = batch.flights.pop(slot)
+        if reply.state is not None:
+            self._store.put(flight.request.client, flight.request.name, reply.state)
+        batch.replies[flight.index] = reply
+
+    def _start(self, slot: int) -> WorkerProcess:
+        """The worker of this slot; a new one needs seconds until it is ready, and several get ready at the same time."""
+        worker = self._workers[slot]
+        if worker is None:
+            device = self._devices[slot % len(self._devices)] if self._devices else None
+            worker = self._workers[slot] = WorkerProcess(self._recipe, device)
+        return worker
+
+    def _discard(self, slot: int) -> None:
+        worker = self._workers[slot]
+        self._workers[slot] = None
+        self._last_worker = {client: at for client, at in self._last_worker.items() if at != slot}
+        if worker is not None:
+            worker.kill()
+
+    def commit(self, heads: Mapping[int, StateName]) -> None:
+        self._store.commit(heads)
+
+    def forget(self, heads: Mapping[int, StateName]) -> None:
+        self._store.forget(heads)
+
+    def close(self) -> None:
+        for slot, worker in enumerate(self._workers):
+            if worker is not None:
+                worker.kill()
+            self._workers[slot] = None

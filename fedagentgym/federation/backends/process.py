@@ -1,0 +1,112 @@
+"""A worker process and the pipe to it.
+
+The pipe carries frames of bytes, never pickles: first the recipe, answered when the application is built; then for each
+request a header, the state if there is one, and the message, answered by a header, the message and the new state. The
+reader of a frame states the greatest length that it takes, so an oversized answer is refused unread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from multiprocessing.connection import Connection
+
+from fedagentgym.base.encoding import decode, encode
+from fedagentgym.base.errors import FedAgentGymError
+from fedagentgym.federation.exchange import Reply, Request
+from fedagentgym.federation.operation import Recipe
+
+Pipe = Connection
+HEADER_LIMIT = 1 << 20
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
+
+
+class WorkerDied(Exception):
+    """The worker's process ended or its pipe broke."""
+
+
+class WorkerError(FedAgentGymError):
+    """The worker could not build the application."""
+
+
+class WorkerProcess:
+    """One child process with one compute thread, ready when it has built the application."""
+
+    def __init__(self, recipe: Recipe, device: str | None = None) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [
+                sys.executable,
+                "-m",
+                "fedagentgym.federation.backends.worker",
+                str(theirs.fileno()),
+                str(os.getpid()),
+            ]
+            self._process = subprocess.Popen(
+                command, pass_fds=(theirs.fileno(),), env={**os.environ, **ONE_THREAD}, stdin=subprocess.DEVNULL
+            )
+        self.connection: Pipe = Connection(ours.detach())
+        self._ready = False
+        self._put(encode({**recipe.plain(), "device": device, "path": sys.path}))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_until_ready(self) -> None:
+        if self._ready:
+            return
+        hello = decode(self._get(HEADER_LIMIT), limit=HEADER_LIMIT)
+        if "error" in hello:
+            self.kill()
+            raise WorkerError(f"a worker could not start: {hello['error']}")
+        self._ready = True
+
+    def send(self, request: Request, state: bytes | None) -> None:
+        self._put(encode({**request.header(), "has_state": state is not None}))
+        if state is not None:
+            self._put(state)
+        self._put(request.message)
+
+    def receive(self, request: Request) -> Reply:
+        """The reply that is there; one that is longer than the request admits is refused."""
+        header = decode(self._get(HEADER_LIMIT), limit=HEADER_LIMIT)
+        sizes = {"answer": request.reply_limit, "state": request.state_limit}
+        for part, limit in sizes.items():
+            if (size := header[part]) is not None and size > limit:
+                error = f"its {part} has {size} bytes, at most {limit} are admitted by the declaration"
+                return Reply(request.client, "refused", error=error, seconds=header["seconds"])
+        message = self._get(request.reply_limit)
+        state = self._get(request.state_limit) if header["state"] is not None else None
+        return Reply(
+            request.client, header["status"], message, state, header["error"], header["detail"], header["seconds"]
+        )
+
+    def kill(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.close()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def _put(self, data: bytes) -> None:
+        try:
+            self.connection.send_bytes(data)
+        except OSError as error:
+            raise WorkerDied(self._how(error)) from None
+
+    def _get(self, limit: int) -> bytes:
+        try:
+            return self.connection.recv_bytes(limit)
+        except (EOFError, OSError) as error:
+            raise WorkerDied(self._how(error)) from None
+
+    def _how(self, error: BaseException) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(timeout=1.0)
+            return f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+        return f"its pipe broke: {type(error).__name__}"

@@ -1,0 +1,69 @@
+"""The program of a worker process: builds the application once, then serves requests until its pipe closes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+
+from fedagentgym.base.encoding import decode, encode
+from fedagentgym.base.logs import log_to_stderr
+from fedagentgym.federation.backends.process import HEADER_LIMIT, Pipe
+from fedagentgym.federation.exchange import Reply, Request, perform
+from fedagentgym.federation.operation import Application, Recipe
+
+
+def main(descriptor: int, parent: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    log_to_stderr()
+    pipe: Pipe = Connection(descriptor)
+    try:
+        application = _build(pipe)
+        if application is not None:
+            _serve(pipe, application)
+    except (EOFError, OSError):
+        return
+
+
+def _leave_with(parent: int) -> None:
+    """A worker whose parent was killed ends, also in the middle of a computation."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(0)
+
+
+def _build(pipe: Pipe) -> Application | None:
+    plain = decode(pipe.recv_bytes())
+    sys.path[:] = plain["path"]
+    try:
+        application = Recipe.load(plain).build(plain["device"])
+    except Exception as error:
+        pipe.send_bytes(encode({"error": f"{type(error).__name__}: {error}"[:2000]}))
+        return None
+    pipe.send_bytes(encode({"ready": True}))
+    return application
+
+
+def _serve(pipe: Pipe, application: Application) -> None:
+    while True:
+        header = decode(pipe.recv_bytes(HEADER_LIMIT))
+        data = pipe.recv_bytes() if header["has_state"] else None
+        request = Request.load(header, pipe.recv_bytes())
+        _send(pipe, perform(application, request, data))
+
+
+def _send(pipe: Pipe, reply: Reply) -> None:
+    sizes = {"answer": len(reply.message), "state": None if reply.state is None else len(reply.state)}
+    told = {"status": reply.status, "error": reply.error, "detail": reply.detail, "seconds": reply.seconds}
+    pipe.send_bytes(encode({**told, **sizes}))
+    pipe.send_bytes(reply.message)
+    if reply.state is not None:
+        pipe.send_bytes(reply.state)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,163 @@
+"""The seam: what an algorithm's server side sees of its clients, one `Clients` per round.
+
+`call` sends one message to each of some clients and returns, for each, its answer or a `Failure`. What the algorithm never
+sees: where the clients run, how often a call was tried, and where their states are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.federation.exchange import Reply, Request, StateName
+from fedagentgym.federation.failures import Failure, QuorumError
+from fedagentgym.federation.message import Message
+from fedagentgym.federation.meter import Meter
+from fedagentgym.federation.operation import Operation
+
+
+class Backend(Protocol):
+    """Where clients run. The only thing that differs between one process, a pool, Flower's simulation and a deployment."""
+
+    def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
+        """Exactly one reply per request, in request order; a request that cannot be served becomes a reply too."""
+
+    def commit(self, heads: Mapping[int, StateName]) -> None:
+        """Make these states durable: a round that refers to them is about to be committed."""
+
+    def forget(self, heads: Mapping[int, StateName]) -> None:
+        """The round that refers to these states is committed: older ones may go."""
+
+    def close(self) -> None:
+        """Release workers and connections."""
+
+
+def same(client: int) -> int:
+    return client
+
+
+class Clients:
+    """The clients of one round.
+
+    `ids` are all clients of the federation. `stream_of` says which stream number a client draws from: its own, except in
+    tests that force two clients to draw alike.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        operations: Mapping[str, Operation],
+        ids: Sequence[int],
+        *,
+        round: int,
+        seed: int,
+        heads: Mapping[int, StateName],
+        quorum: float | int | None = None,
+        deadline: float | None = None,
+        stream_of: Callable[[int], int] = same,
+    ) -> None:
+        self.ids = list(ids)
+        self.meter = Meter()
+        self.failures: list[dict[str, object]] = []
+        self.heads = dict(heads)
+        self.seconds: dict[int, float] = {}
+        self._backend = backend
+        self._operations = operations
+        self._round, self._seed = round, seed
+        self._quorum, self._deadline = quorum, deadline
+        self._stream_of = stream_of
+        self._calls = 0
+        self._failed: dict[int, Failure] = {}
+        self._last = ("", 0, 0)
+
+    def call(
+        self,
+        operation: str,
+        messages: Mapping[int, Message],
+        *,
+        quorum: float | int | None = None,
+        deadline: float | None = None,
+    ) -> dict[int, Message | Failure]:
+        """Ask the given clients, in the order of their numbers; answers come in that order too.
+
+        `quorum` is how many of them must answer (a share below or equal to 1.0, or a whole number), `deadline` the seconds
+        that each may take; both default to the run's settings. Raises `QuorumError` when too few answer.
+        """
+        declared = self._declared(operation, messages)
+        name = StateName(self._round, self._calls)
+        self._calls += 1
+        order = sorted(messages)
+        for message in {id(message): message for message in messages.values()}.values():
+            declared.request.check(message, len(message.encoded))
+        requests = [self._request(client, name, operation, messages[client]) for client in order]
+        for client in order:
+            self.meter.record("down", messages[client])
+        replies = self._backend.run(requests, self._deadline if deadline is None else deadline)
+        if [reply.client for reply in replies] != order:
+            raise DataError(
+                f"the backend answered for clients {[r.client for r in replies][:20]}, asked were {order[:20]}"
+            )
+        answers = {reply.client: self._accept(reply, name, declared) for reply in replies}
+        failed = {client: answer for client, answer in answers.items() if isinstance(answer, Failure)}
+        self.failures.extend(failure.record(self._round, name.call, operation) for failure in failed.values())
+        self._failed = failed
+        self._last = (operation, len(order), required(self._quorum if quorum is None else quorum, len(order)))
+        self._hold_quorum()
+        return answers
+
+    def refuse(self, failures: Sequence[Failure]) -> None:
+        """Record answers of the last call that the algorithm will not use; the quorum must hold without them."""
+        operation, _, _ = self._last
+        self.failures.extend(failure.record(self._round, self._calls - 1, operation) for failure in failures)
+        self._failed = {**self._failed, **{failure.client: failure for failure in failures}}
+        self._hold_quorum()
+
+    def _hold_quorum(self) -> None:
+        operation, asked, needed = self._last
+        if asked - len(self._failed) < needed:
+            raise QuorumError(operation, self._round, self._failed, asked, needed)
+
+    def _declared(self, operation: str, messages: Mapping[int, Message]) -> Operation:
+        if operation not in self._operations:
+            raise DataError(f"the clients know no operation {operation!r}: known are {', '.join(self._operations)}")
+        if strangers := sorted(set(messages) - set(self.ids)):
+            raise DataError(f"{operation!r} was asked of clients {strangers[:10]} that are not in this federation")
+        return self._operations[operation]
+
+    def _request(self, client: int, name: StateName, operation: str, message: Message) -> Request:
+        base = self.heads.get(client)
+        declared = self._operations[operation]
+        limits = declared.reply.limit, declared.state.limit
+        return Request(client, name, operation, message.encoded, base, self._seed, self._stream_of(client), *limits)
+
+    def _accept(self, reply: Reply, name: StateName, operation: Operation) -> Message | Failure:
+        """Take an answer only when it is what the operation declares; a refused one leaves the old state in force too."""
+        self.seconds[reply.client] = self.seconds.get(reply.client, 0.0) + reply.seconds
+        if reply.status != "ok":
+            return Failure(reply.client, reply.status, reply.error, reply.detail)
+        try:
+            answer = Message.decode(reply.message, operation.reply)
+        except DataError as error:
+            return Failure(reply.client, "refused", str(error))
+        self.meter.record("up", answer)
+        if reply.state is not None:
+            self.heads[reply.client] = name
+        return answer
+
+
+def answered(answers: Mapping[int, Message | Failure]) -> dict[int, Message]:
+    """The clients that answered, in the order of their numbers."""
+    return {client: answer for client, answer in sorted(answers.items()) if isinstance(answer, Message)}
+
+
+def required(quorum: float | int | None, asked: int) -> int:
+    """How many answers a quorum means: None is one, a fraction is a share of those asked, an integer is a number."""
+    if quorum is None:
+        return min(1, asked)
+    if isinstance(quorum, bool) or quorum < 0 or (isinstance(quorum, float) and quorum > 1.0):
+        raise OptionError(f"a quorum is a share between 0 and 1 or a whole number of clients, got {quorum!r}")
+    if isinstance(quorum, int):
+        return min(quorum, asked)
+    return math.ceil(quorum * asked - 1e-9)

@@ -1,0 +1,35 @@
+"""Faults are ordinary: what a failed client leaves behind, and when too many of them stop a round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from fedagentgym.base.errors import FedAgentGymError
+
+Reason = Literal["error", "timeout", "dead", "refused"]
+
+
+class Failure(NamedTuple):
+    """In place of a reply: the client raised, was late, died, or answered something that must not be used."""
+
+    client: int
+    reason: Reason
+    message: str
+    detail: str = ""
+
+    def record(self, round_: int, call: int, operation: str) -> dict[str, object]:
+        """The line that a run keeps of it."""
+        return {"round": round_, "call": call, "operation": operation, **self._asdict()}
+
+
+class QuorumError(FedAgentGymError):
+    """Too few clients answered for the round to go on; the last committed round is intact."""
+
+    def __init__(self, operation: str, round_: int, failures: Mapping[int, Failure], asked: int, needed: int) -> None:
+        self.failures = dict(failures)
+        named = "; ".join(f"client {f.client} {f.reason}: {f.message}" for f in list(failures.values())[:3])
+        super().__init__(
+            f"round {round_}: {asked - len(failures)} of {asked} clients answered {operation!r}, the quorum is {needed}"
+            f" ({named}); the last committed round is intact, resume when the clients are well"
+        )

@@ -1,0 +1,219 @@
+"""What travels between server and clients: arrays and plain values by kind, one canonical encoding, declared beforehand.
+
+A `Message` has one section per kind, because bytes are counted by kind: `weights`, `text`, `scores`, `control`. A fifth
+section, `report`, holds what is meant for people (metrics, a sampled episode): it takes no part in the algorithm, is counted
+apart and stays out of the headline. A client's state and the server's global state are values of the same form.
+
+Every operation declares a `Form` for what it accepts and answers. Bytes that declare more than twice that are refused
+before memory is taken; a decoded message whose arrays differ from the form is refused before anybody computes with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.base.encoding import bytes_digest, decode, encode
+from fedagentgym.base.errors import DataError
+
+Array = NDArray[Any]
+KINDS = ("weights", "text", "scores", "control")
+FORMAT = "fedagentgym/message"
+VERSION = 1
+REPORT_BYTES = 1 << 20
+_BLOCK = 1 << 16
+_FRAMING = 512
+_FRAMING_PER_ARRAY = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """Arrays and plain values, by kind.
+
+    What stands directly in a section and is an array is declared by its name; arrays inside plain values (the token ids of a
+    trajectory) are ragged things that count against the declared size of text.
+    """
+
+    weights: Mapping[str, Any] = field(default_factory=dict)
+    text: Mapping[str, Any] = field(default_factory=dict)
+    scores: Mapping[str, Any] = field(default_factory=dict)
+    control: Mapping[str, Any] = field(default_factory=dict)
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """The canonical bytes. Computed once: a broadcast is encoded once for all its receivers."""
+        value: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+        value.update((kind, getattr(self, kind)) for kind in KINDS if getattr(self, kind))
+        if self.report:
+            value["report"] = self.encoded_report
+        return encode(value)
+
+    @cached_property
+    def encoded_report(self) -> bytes:
+        return encode(self.report) if self.report else b""
+
+    @property
+    def digest(self) -> str:
+        return bytes_digest(self.encoded)
+
+    @property
+    def empty(self) -> bool:
+        return not any(getattr(self, kind) for kind in (*KINDS, "report"))
+
+    def arrays(self) -> dict[str, Array]:
+        """Every array by `kind/name`."""
+        return {
+            f"{kind}/{name}": value
+            for kind in KINDS
+            for name, value in getattr(self, kind).items()
+            if isinstance(value, np.ndarray)
+        }
+
+    def payload(self) -> dict[str, int]:
+        """Array bytes and text bytes by kind: what the closed forms of the papers count."""
+        return {kind: sum(content_bytes(value) for value in getattr(self, kind).values()) for kind in KINDS}
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview, form: Form | None = None) -> Message:
+        """Read a message; arrays are read-only views of `data`. Refuses what `form` does not admit."""
+        value = decode(data, limit=form.limit if form is not None else None)
+        if not isinstance(value, dict) or value.get("format") != FORMAT:
+            raise DataError("these bytes are an encoded value but not a message")
+        if value.get("version") != VERSION:
+            raise DataError(f"message of version {value.get('version')!r}: this program reads version {VERSION}")
+        unknown = set(value) - {"format", "version", "report", *KINDS}
+        if unknown or not all(isinstance(value.get(kind, {}), dict) for kind in KINDS):
+            raise DataError(f"message with malformed sections {sorted(unknown) or sorted(value)}")
+        report = decode(value["report"]) if "report" in value else {}
+        if not isinstance(report, dict):
+            raise DataError("message whose report is not a mapping")
+        message = cls(**{kind: value.get(kind, {}) for kind in KINDS}, report=report)
+        if form is not None:
+            form.check(message, len(data))
+        return message
+
+
+def content_bytes(value: Any) -> int:
+    """Bytes of the arrays and of the text inside a value; numbers and structure are framing."""
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(content_bytes(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return sum(content_bytes(item) for item in value)
+    return 0
+
+
+def finite(array: Array) -> bool:
+    """Whether an array is free of NaN and infinity; in blocks, since a large mask costs more than the test."""
+    if array.dtype.kind != "f":
+        return True
+    flat = array.reshape(-1)
+    return all(bool(np.isfinite(flat[start : start + _BLOCK]).all()) for start in range(0, flat.size, _BLOCK))
+
+
+class AtMost(NamedTuple):
+    """A dimension of any size up to this one."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayForm:
+    """What one array of a message must look like."""
+
+    dtype: str
+    shape: tuple[int | AtMost, ...]
+    finite: bool = True
+    optional: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """The greatest number of bytes that the array may have."""
+        sizes = (size.size if isinstance(size, AtMost) else size for size in self.shape)
+        return int(np.dtype(self.dtype).itemsize * math.prod(sizes))
+
+    def check(self, name: str, array: Array) -> None:
+        if array.dtype != np.dtype(self.dtype):
+            raise DataError(f"array {name!r} has dtype {array.dtype}, declared is {self.dtype}")
+        fits = len(array.shape) == len(self.shape) and all(
+            size <= form.size if isinstance(form, AtMost) else size == form
+            for size, form in zip(array.shape, self.shape, strict=True)
+        )
+        if not fits:
+            declared = ", ".join(f"<={size.size}" if isinstance(size, AtMost) else str(size) for size in self.shape)
+            raise DataError(f"array {name!r} has shape {array.shape}, declared is ({declared})")
+        if self.finite and not finite(array):
+            raise DataError(f"array {name!r} holds numbers that are not finite")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a message of one operation may hold: its arrays by `kind/name`, and how many bytes of anything else.
+
+    >>> Form({"weights/w": ArrayForm("float32", (2, 3))}, text=100).payload
+    124
+    """
+
+    arrays: Mapping[str, ArrayForm] = field(default_factory=dict)
+    text: int = 0
+    report: int = REPORT_BYTES
+
+    def __post_init__(self) -> None:
+        for name in self.arrays:
+            if name.partition("/")[0] not in KINDS or "/" not in name:
+                raise DataError(f"a form names its arrays kind/name with a kind of {', '.join(KINDS)}, not {name!r}")
+
+    @classmethod
+    def like(cls, message: Message, *, text: int = 0, report: int = REPORT_BYTES) -> Form:
+        """The form that admits exactly the arrays of this message."""
+        arrays = {name: ArrayForm(array.dtype.name, array.shape) for name, array in message.arrays().items()}
+        return cls(arrays, text, report)
+
+    @cached_property
+    def payload(self) -> int:
+        return sum(form.nbytes for form in self.arrays.values()) + self.text
+
+    @cached_property
+    def limit(self) -> int:
+        """The greatest number of encoded bytes that is looked at: twice what is declared."""
+        framing = _FRAMING + sum(_FRAMING_PER_ARRAY + len(name) for name in self.arrays)
+        return 2 * (self.payload + framing) + self.report
+
+    def check(self, message: Message, encoded_size: int) -> None:
+        """Raise `DataError` unless the message has the declared arrays and no more text than declared."""
+        found = message.arrays()
+        for name, array in found.items():
+            if name not in self.arrays:
+                raise DataError(f"message holds an array {name!r} that was not declared")
+            self.arrays[name].check(name, array)
+        for name, form in self.arrays.items():
+            if name not in found and not form.optional:
+                raise DataError(f"message lacks the declared array {name!r}")
+        if encoded_size > self.limit:
+            raise DataError(f"message of {encoded_size} bytes: at most {self.limit} are admitted by its declaration")
+        if (plain := sum(_plain_bytes(getattr(message, kind)) for kind in KINDS)) > 2 * self.text + _FRAMING:
+            raise DataError(f"message with {plain} bytes of plain values: {self.text} were declared")
+
+
+def _plain_bytes(section: Mapping[str, Any]) -> int:
+    return sum(len(name) + _flat_bytes(value) for name, value in section.items() if not isinstance(value, np.ndarray))
+
+
+def _flat_bytes(value: Any) -> int:
+    if isinstance(value, Mapping):
+        return sum(len(name) + _flat_bytes(item) for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return sum(_flat_bytes(item) for item in value)
+    return content_bytes(value) or 8

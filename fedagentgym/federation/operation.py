@@ -1,0 +1,126 @@
+"""What a client can be asked to do, and what it has at hand when it does it.
+
+An operation is a function of (state, message, context): it keeps nothing between calls, so it can be repeated, moved to
+another worker, or run again after a crash with the same result. An `Application` is the set of operations of one run
+together with what they need; a worker process builds it from a `Recipe` of plain values.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.registry import resolve
+from fedagentgym.base.streams import Stream, derive, generator, stream
+from fedagentgym.federation.message import Form, Message
+
+EMPTY = Message()
+
+
+@dataclass(frozen=True)
+class ClientContext:
+    """The client as an operation sees it. All of it can be rebuilt at any time.
+
+    `resources` is what the application gives this client: its tasks, world and agent. Randomness is named by a purpose, and
+    follows from (run seed, round, client, purpose) alone: an operation that runs several times in a round names the step.
+    """
+
+    id: int
+    round: int
+    seed: int
+    stream_id: int
+    resources: Any = None
+
+    def derive(self, *purpose: int | str) -> int:
+        """A child seed for this client, round and purpose."""
+        return derive(self.seed, "client", self.round, self.stream_id, *purpose)
+
+    def stream(self, *purpose: int | str) -> Stream:
+        return stream(self.seed, "client", self.round, self.stream_id, *purpose)
+
+    def generator(self, *purpose: int | str) -> np.random.Generator:
+        return generator(self.seed, "client", self.round, self.stream_id, *purpose)
+
+
+Run = Callable[[Message, Message, ClientContext], tuple[Message, Message]]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One thing that clients do: the function, and the forms of what it takes, answers and remembers."""
+
+    run: Run
+    request: Form
+    reply: Form
+    state: Form = field(default_factory=Form)
+
+
+class Application(Protocol):
+    """The client side of a run."""
+
+    @property
+    def operations(self) -> Mapping[str, Operation]: ...
+
+    def resources(self, client: int) -> Any:
+        """What client number `client` has at hand; may be kept warm, may be rebuilt."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a worker builds the application: `module:function` called with plain keyword arguments.
+
+    `plugins` are modules or files of the user that register environments, agents or algorithms when imported.
+    """
+
+    target: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
+
+    def build(self, device: str | None = None) -> Application:
+        """The application; a worker that has a device of its own says so with `device`."""
+        load_plugins(self.plugins)
+        own = {} if device is None else {"device": device}
+        application: Application = resolve(self.target, "application")(**{**self.arguments, **own})
+        return application
+
+    def plain(self) -> dict[str, Any]:
+        return {"target": self.target, "arguments": dict(self.arguments), "plugins": list(self.plugins)}
+
+    @classmethod
+    def load(cls, plain: Mapping[str, Any]) -> Recipe:
+        return cls(plain["target"], plain["arguments"], tuple(plain["plugins"]))
+
+
+def load_plugins(plugins: tuple[str, ...] | list[str]) -> None:
+    """Import the user's modules; an entry that ends in `.py` is a file."""
+    for plugin in plugins:
+        try:
+            _load_file(Path(plugin)) if plugin.endswith(".py") else importlib.import_module(plugin)
+        except ImportError as error:
+            raise DataError(f"cannot load the plugin {plugin!r}: {error}") from error
+
+
+def _load_file(path: Path) -> None:
+    name = f"fedagentgym_plugin_{path.stem}"
+    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path.resolve()):
+        return
+    if not path.is_file():
+        raise DataError(f"cannot load the plugin {str(path)!r}: there is no such file")
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise DataError(f"cannot load the plugin {str(path)!r}: it is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise

@@ -1,0 +1,46 @@
+"""The `federation:` and `output:` parts of a configuration."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.settings import Settings
+
+
+class FederationSettings(Settings):
+    """Where the clients run, how many take part, and how many must answer."""
+
+    backend: str = Field("in-process", description="in-process, flower-simulation or flower")
+    rounds: int = Field(20, ge=0, description="communication rounds; 0 only evaluates the agent as it is")
+    clients_per_round: int | None = Field(None, ge=1, description="clients drawn per round; all by default")
+    workers: int = Field(0, ge=0, description="worker processes; 0 runs the clients in this process")
+    device_per_worker: tuple[str, ...] = Field((), description="devices that the workers take in turn, cuda:0, cuda:1")
+    quorum: float | int | None = Field(
+        0.5, description="share (0.5) or number (3) of the asked clients that must answer"
+    )
+    deadline: float | None = Field(None, gt=0, description="seconds that one client may take for one call")
+    options: dict[str, Any] = Field(default_factory=dict, description="what only this backend knows")
+
+    @field_validator("quorum")
+    @classmethod
+    def _possible(cls, quorum: float | int | None) -> float | int | None:
+        from fedagentgym.federation.clients import required
+
+        try:
+            required(quorum, 1)
+        except OptionError as error:
+            raise ValueError(str(error)) from None
+        return quorum
+
+
+class OutputSettings(Settings):
+    """What a run leaves behind."""
+
+    folder: str = Field("runs/run", description="the run's folder")
+    keep_rounds: int = Field(3, ge=1, description="newest commits that are kept, beside the best one")
+    sampled_episodes: int = Field(2, ge=0, description="training episodes that each client shows per round")
+    tensorboard: bool = Field(False, description="write TensorBoard files too (needs tensorboard)")
+    report: Literal["html", "none"] = Field("html", description="write report.html at the end")

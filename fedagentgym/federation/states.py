@@ -1,0 +1,123 @@
+"""Client states, kept where they can outlive every worker.
+
+One store per place that keeps clients: the server's machine for the in-process backend, each client's own machine in a
+deployment. A state is put under (round, call) and never changed. `commit` writes the states that a round's commit refers to
+and forgets those that no commit needs any more: what the previous commit refers to stays until the next one is safe.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedagentgym.base.encoding import bytes_digest
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import read_bytes, write_atomic
+from fedagentgym.federation.exchange import StateName
+
+Heads = Mapping[int, StateName]
+_FILE = re.compile(r"(\d{4,})-(\d{3,})\.(?:state|answer)")
+
+
+class StateStore:
+    """States by client and name. With a folder they survive the process; without one they live in memory.
+
+    `write_through` writes every state at once (a client machine, which must know its answers after a restart); otherwise
+    states stay in memory until their round is committed.
+    """
+
+    def __init__(self, folder: Path | None = None, *, write_through: bool = False) -> None:
+        if write_through and folder is None:
+            raise DataError("a store that writes through needs a folder")
+        self._folder = folder
+        self._write_through = write_through
+        self._memory: dict[tuple[int, StateName], bytes] = {}
+        self._previous: dict[int, StateName] = {}
+        self._stored = _scan(folder) if folder is not None else set()
+
+    def get(self, client: int, name: StateName | None) -> bytes | None:
+        """The bytes of a state; None for a client that has none yet."""
+        if name is None:
+            return None
+        found = self._memory.get((client, name))
+        if found is None:
+            if self._folder is None:
+                raise DataError(f"client {client} has no state {name}")
+            found = _unsealed(self._path(client, name, "state"))
+        return found
+
+    def put(self, client: int, name: StateName, state: bytes) -> None:
+        if self._write_through:
+            self._write(client, name, state)
+        else:
+            self._memory[client, name] = state
+
+    def put_answer(self, client: int, name: StateName, request: str, answer: bytes) -> None:
+        """Keep the whole answer to a request, so that the same request gets the same answer without being run again."""
+        write_atomic(self._path(client, name, "answer"), _sealed(request.encode("ascii") + b"\n" + answer))
+        self._stored.add((client, name))
+
+    def answer(self, client: int, name: StateName, request: str) -> bytes | None:
+        """The stored answer to this very request, known by its digest."""
+        if self._folder is None or not self._path(client, name, "answer").is_file():
+            return None
+        asked, _, answer = _unsealed(self._path(client, name, "answer")).partition(b"\n")
+        return answer if asked == request.encode("ascii") else None
+
+    def commit(self, heads: Heads) -> None:
+        """Write the states that a round is about to refer to."""
+        for client, name in heads.items():
+            if self._folder is not None and (client, name) in self._memory:
+                self._write(client, name, self._memory[client, name])
+
+    def forget(self, heads: Heads) -> None:
+        """After the commit of `heads`: drop what neither it nor the commit before refers to."""
+        kept = set(heads.items()) | set(self._previous.items())
+        self._previous = dict(heads)
+        if self._folder is None:
+            self._memory = {key: state for key, state in self._memory.items() if key in kept}
+        else:
+            self._memory.clear()
+            self._remove({key for key in self._stored if key not in kept})
+
+    def forget_before(self, client: int, base: StateName | None) -> None:
+        """A client's own machine: once a later call starts from `base`, nothing older is asked for again."""
+        if base is not None:
+            self._remove({key for key in self._stored if key[0] == client and key[1] < base})
+
+    def _write(self, client: int, name: StateName, state: bytes) -> None:
+        write_atomic(self._path(client, name, "state"), _sealed(state))
+        self._stored.add((client, name))
+
+    def _remove(self, keys: set[tuple[int, StateName]]) -> None:
+        for client, name in keys:
+            for suffix in ("state", "answer"):
+                self._path(client, name, suffix).unlink(missing_ok=True)
+        self._stored -= keys
+
+    def _path(self, client: int, name: StateName, suffix: str) -> Path:
+        if self._folder is None:
+            raise DataError("this store has no folder")
+        return self._folder / f"{client:06d}" / f"{name}.{suffix}"
+
+
+def _sealed(data: bytes) -> bytes:
+    return bytes_digest(data).encode("ascii") + b"\n" + data
+
+
+def _unsealed(path: Path) -> bytes:
+    seal, _, data = read_bytes(path).partition(b"\n")
+    if seal != bytes_digest(data).encode("ascii"):
+        raise DataError(f"{path}: the stored state is damaged, its digest does not match")
+    return data
+
+
+def _scan(folder: Path) -> set[tuple[int, StateName]]:
+    """The (client, name) pairs that have a file."""
+    found = set()
+    for client in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if client.name.isdigit() and client.is_dir():
+            matches = (_FILE.fullmatch(entry.name) for entry in client.iterdir())
+            found |= {(int(client.name), StateName(int(m[1]), int(m[2]))) for m in matches if m is not None}
+    return found

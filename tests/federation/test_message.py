@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from fedagentgym.base.encoding import MAGIC, canonical_json, encode
+from fedagentgym.base.errors import DataError
+from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
+from fedagentgym.federation.meter import Meter, added, headline_bytes, payload_bytes
+
+VECTOR = Form({"weights/w": ArrayForm("float32", (4,))}, text=64, report=0)
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+arrays = hnp.arrays(
+    st.sampled_from([np.dtype("float32"), np.dtype("int32"), np.dtype("bool"), np.dtype("float64")]),
+    hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+    elements={"allow_nan": False},
+)
+sections = st.dictionaries(st.text(min_size=1, max_size=6), arrays | plain, max_size=4)
+
+
+def vector(**control: object) -> Message:
+    return Message(weights={"w": np.arange(4, dtype=np.float32)}, control=control)
+
+
+@settings(deadline=None, max_examples=60)
+@given(sections, sections, sections)
+def test_a_message_comes_back_as_it_was_and_has_one_encoding(weights: dict, text: dict, report: dict) -> None:
+    message = Message(weights=weights, text=text, report=report)
+    back = Message.decode(message.encoded)
+    assert back.encoded == message.encoded
+    assert back.digest == message.digest
+    assert back.payload() == message.payload()
+    for name, array in message.arrays().items():
+        assert back.arrays()[name].dtype == array.dtype
+        assert np.array_equal(back.arrays()[name], array)
+
+
+def test_the_order_of_names_does_not_change_the_bytes() -> None:
+    first = Message(weights={"a": np.zeros(2), "b": np.ones(2)}, control={"x": 1, "y": 2})
+    second = Message(weights={"b": np.ones(2), "a": np.zeros(2)}, control={"y": 2, "x": 1})
+    assert first.encoded == second.encoded
+
+
+def test_payload_counts_array_and_text_bytes_by_kind_and_nothing_else() -> None:
+    message = Message(
+        weights={"w": np.zeros((3, 5), np.float32)},
+        text={"question": "ärger", "tokens": [np.zeros(7, np.int32)]},
+        scores={"s": np.zeros(4, np.float32)},
+        control={"step": 12, "name": "abc"},
+        report={"loss": 0.25},
+    )
+    assert message.payload() == {"weights": 60, "text": 6 + 28, "scores": 16, "control": 3}
+    meter = Meter()
+    meter.record("up", message)
+    meter.record("down", message, times=3)
+    counts = meter.counts()
+    assert payload_bytes(counts, "up") == 60 + 34 + 16 + 3
+    assert counts["down"]["weights"] == 180
+    assert counts["up"]["report"] == len(encode(message.report))
+    total = headline_bytes(counts, "up") + counts["up"]["report"]
+    assert total == len(message.encoded)
+    assert added(counts, counts)["down"]["messages"] == 6
+
+
+def test_a_message_that_is_as_declared_passes() -> None:
+    message = vector(step=1)
+    assert np.array_equal(Message.decode(message.encoded, VECTOR).weights["w"], np.arange(4, dtype=np.float32))
+    ragged = Form({"text/ids": ArrayForm("int32", (AtMost(10), 2))})
+    for rows in (0, 10):
+        sent = Message(text={"ids": np.zeros((rows, 2), np.int32)})
+        assert Message.decode(sent.encoded, ragged).text["ids"].shape == (rows, 2)
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (Message(weights={"w": np.zeros(4, np.float64)}), "dtype float64, declared is float32"),
+        (Message(weights={"w": np.zeros(3, np.float32)}), r"shape \(3,\), declared is \(4\)"),
+        (Message(weights={"w": np.zeros((4, 1), np.float32)}), "shape"),
+        (Message(weights={"w": np.array([0, np.nan, 0, 0], np.float32)}), "not finite"),
+        (Message(weights={"w": np.array([0, np.inf, 0, 0], np.float32)}), "not finite"),
+        (Message(weights={"v": np.zeros(4, np.float32)}), "'weights/v' that was not declared"),
+        (Message(), "lacks the declared array 'weights/w'"),
+        (Message(scores={"w": np.zeros(4, np.float32)}), "was not declared"),
+        (vector(note="x" * 700), "bytes of plain values: 64 were declared"),
+    ],
+)
+def test_what_was_not_declared_is_refused(message: Message, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        Message.decode(message.encoded, VECTOR)
+
+
+def test_too_many_bytes_are_refused_before_memory_is_taken() -> None:
+    big = Message(weights={"w": np.zeros(1 << 20, np.float32)}).encoded
+    header = {"tree": {"format": "x"}, "arrays": [["<f4", [1 << 40]]]}
+    head = canonical_json(header).encode()
+    forged = MAGIC + len(head).to_bytes(8, "little") + head + b"\0" * 64
+    tracemalloc.start()
+    for data in (big, forged):
+        with pytest.raises(DataError, match=r"declares \d+ bytes, at most \d+ are admitted"):
+            Message.decode(data, VECTOR)
+    assert tracemalloc.get_traced_memory()[1] < 200_000
+    tracemalloc.stop()
+
+
+def test_a_forged_length_a_truncated_array_and_an_unknown_version_are_refused() -> None:
+    good = vector().encoded
+    with pytest.raises(DataError, match="declares"):
+        Message.decode(good[:-1], VECTOR)
+    with pytest.raises(DataError, match="declares"):
+        Message.decode(good + b"\0", VECTOR)
+    with pytest.raises(DataError, match="declares a header"):
+        Message.decode(MAGIC + (1 << 50).to_bytes(8, "little") + good[12:], VECTOR)
+    with pytest.raises(DataError, match="version"):
+        Message.decode(b"FAG9" + good[4:], VECTOR)
+    with pytest.raises(DataError, match="message of version 2"):
+        Message.decode(encode({"format": "fedagentgym/message", "version": 2}))
+    with pytest.raises(DataError, match="not a message"):
+        Message.decode(encode({"weights": {}}))
+    with pytest.raises(DataError, match="malformed sections"):
+        Message.decode(encode({"format": "fedagentgym/message", "version": 1, "extra": 1}))
+    with pytest.raises(DataError):
+        Message.decode(b"")
+
+
+def test_every_single_flipped_byte_is_either_refused_or_leaves_a_well_formed_message() -> None:
+    good = vector(step=3).encoded
+    for position in range(len(good)):
+        broken = bytearray(good)
+        broken[position] ^= 0x41
+        try:
+            message = Message.decode(bytes(broken), VECTOR)
+        except DataError:
+            continue
+        assert set(message.arrays()) == {"weights/w"}
+
+
+def test_a_form_names_its_kinds() -> None:
+    with pytest.raises(DataError, match="kind/name"):
+        Form({"w": ArrayForm("float32", (1,))})
+    form = Form.like(vector(step=1), text=10)
+    form.check(vector(step=2), 100)

@@ -1,0 +1,128 @@
+"""A numpy-only algorithm to test the federation with: weights drift by the client's own noise, its state counts its calls.
+
+Loaded by tests and by worker processes as a plugin file, so that a worker finds the same code.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedagentgym.federation.aggregation import Contribution, Mean
+from fedagentgym.federation.algorithm import Round, RoundResult
+from fedagentgym.federation.checks import UpdateChecks
+from fedagentgym.federation.clients import answered
+from fedagentgym.federation.message import ArrayForm, Form, Message
+from fedagentgym.federation.operation import ClientContext, Operation
+
+MODULE = "fedagentgym_plugin_toy"
+FILE = str(Path(__file__).resolve())
+
+
+class Toy:
+    """`calls` operations per round. `faults` names what goes wrong: {round: {client: kind}}, by string keys."""
+
+    def __init__(
+        self,
+        size: int = 8,
+        calls: int = 1,
+        stateful: bool = True,
+        noise: float = 0.1,
+        faults: Mapping[str, Mapping[str, str]] | None = None,
+        folder: str = "",
+        pause: float = 0.0,
+        device: str = "",
+    ) -> None:
+        self.size, self.calls, self.stateful, self.noise = size, calls, stateful, noise
+        self.faults, self.folder, self.pause, self.device = faults or {}, folder, pause, device
+        vector = ArrayForm("float32", (size,))
+        self.operations = {
+            "drift": Operation(
+                self.drift,
+                request=Form({"weights/w": vector}, text=64),
+                reply=Form({"weights/w": vector}, text=64),
+                state=Form({"weights/sum": vector}, text=64) if stateful else Form(),
+            )
+        }
+
+    def resources(self, client: int) -> int:
+        return 10 + client
+
+    def drift(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
+        step = int(message.control["step"])
+        weights = np.array(message.weights["w"])
+        weights += self.noise * client.stream("drift", step).normal(size=self.size).astype(np.float32)
+        if self.pause:
+            time.sleep(self.pause)
+        fault = self.faults.get(str(client.round), {}).get(str(client.id), "")
+        sent = self.disturb(fault, weights, client)
+        answer = Message(weights={"w": sent}, control={"examples": client.resources}, report={"pid": os.getpid()})
+        if not self.stateful:
+            return state, answer
+        count = int(state.control.get("count", 0)) + 1
+        total = np.asarray(state.weights.get("sum", np.zeros(self.size, np.float32))) + weights
+        return Message(weights={"sum": total}, control={"count": count}), answer
+
+    def disturb(self, fault: str, weights: np.ndarray, client: ClientContext) -> np.ndarray:
+        match fault:
+            case "raise":
+                raise RuntimeError("this client is broken")
+            case "hang":
+                time.sleep(60.0)
+            case "late":
+                time.sleep(0.3)
+            case "die":
+                os._exit(3)
+            case "die once":
+                marker = Path(self.folder) / f"died-{client.round}-{client.id}"
+                if not marker.exists():
+                    marker.touch()
+                    os._exit(3)
+            case "nan":
+                return np.full_like(weights, np.nan)
+            case "shape":
+                return np.zeros(self.size + 1, dtype=np.float32)
+            case "huge":
+                return np.zeros(self.size * 100_000, dtype=np.float32)
+            case "far":
+                return weights + np.float32(100.0 * self.noise * np.sqrt(self.size))
+        return weights
+
+    def initial(self) -> Message:
+        return Message(weights={"w": np.zeros(self.size, dtype=np.float32)})
+
+    def prepare(self, state: Message, round: Round) -> RoundResult:
+        return RoundResult(state)
+
+    def round(self, state: Message, round: Round) -> RoundResult:
+        weights = {"w": state.weights["w"]}
+        asked: list[int] = list(round.participants)
+        norms: dict[int, float] = {}
+        for step in range(self.calls):
+            message = Message(weights=weights, control={"step": step})
+            answers = answered(round.clients.call("drift", dict.fromkeys(asked, message)))
+            given = [Contribution(k, dict(a.weights), a.control["examples"]) for k, a in answers.items()]
+            good, refused, norms = UpdateChecks().apply(weights, given)
+            round.clients.refuse(refused)
+            weights = Mean().apply(weights, good, {}).parameters
+        metrics = {"norm": float(np.mean(list(norms.values())))}
+        return RoundResult(Message(weights=weights), metrics, {k: {"norm": n} for k, n in norms.items()})
+
+    def policy(self, state: Message) -> Mapping[str, Any]:
+        return state.weights
+
+
+def build(**arguments: Any) -> Toy:
+    return Toy(**arguments)
+
+
+def failing(**arguments: Any) -> Toy:
+    raise ValueError("nothing here works")
+
+
+__all__ = ["Toy", "build"]
