@@ -56,7 +56,7 @@ class Toy:
     def drift(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
         step = int(message.control["step"])
         weights = np.array(message.weights["w"])
-        weights += self.noise * client.stream("drift", step).normal(size=self.size).astype(np.float32)
+        weights += np.float32(0.1) + self.noise * client.stream("drift", step).normal(size=self.size).astype(np.float32)
         if self.pause:
             time.sleep(self.pause)
         fault = self.faults.get(str(client.round), {}).get(str(client.id), "")

@@ -1,0 +1,83 @@
+"""kill -9 at random instants: whatever was lost, the run ends at the same parameters."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedagentgym.federation.commits import Commit, Rounds
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from fedagentgym.federation.operation import Recipe, load_plugins
+load_plugins((sys.argv[1],))
+import fedagentgym_plugin_toy as toy
+from fedagentgym.federation.backends.in_process import open_backend
+from fedagentgym.federation.server import Evaluated, Plan, run_rounds
+from fedagentgym.federation.settings import FederationSettings
+folder, workers = Path(sys.argv[2]), int(sys.argv[3])
+arguments = {"pause": 0.01, "calls": 2, "size": 20000}
+recipe = Recipe("fedagentgym_plugin_toy:build", arguments, (sys.argv[1],))
+backend = open_backend(recipe, workers=workers, folder=folder / "states")
+settings = FederationSettings(rounds=12, clients_per_round=3)
+look = lambda number, state: Evaluated({"success": float(state.weights["w"][0])}, [{"n": number}])
+run_rounds(toy.build(**arguments), backend, Plan(folder, range(6), 0, settings, evaluate=look))
+backend.close()
+"""
+
+
+def crash_and_resume(folder: Path, workers: int, kills: int, seed: int) -> int:
+    """Start the run, kill it after a random while, go on; returns how many kills hit it alive."""
+    chance = random.Random(seed)
+    hit = 0
+    toy_file = str(Path(__file__).with_name("toy.py"))
+    command = [sys.executable, "-c", PROGRAM, toy_file, str(folder), str(workers)]
+    while hit < kills:
+        process = subprocess.Popen(command)
+        begun = folder / ".lock"
+        while process.poll() is None and not begun.exists():
+            time.sleep(0.01)
+        try:
+            process.wait(timeout=chance.uniform(0.05, 0.9))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            hit += 1
+        if process.wait() == 0:
+            break
+    assert subprocess.run(command, check=False, timeout=120).returncode == 0
+    return hit
+
+
+def check(run_toy: Callable[..., Commit], tmp_path: Path, workers: int, kills: int, seed: int) -> None:
+    options = {"rounds": 12, "clients": 6, "per_round": 3, "calls": 2, "size": 20000}
+    calm = run_toy(tmp_path / "calm", **options)
+    hit = crash_and_resume(tmp_path / "killed", workers, kills, seed)
+    final = Rounds(tmp_path / "killed" / "rounds").latest()
+    assert final is not None
+    assert final.round == 12
+    assert final.state.digest == calm.state.digest
+    assert final.heads == calm.heads
+    records = [json.loads(line) for line in (tmp_path / "killed" / "metrics.jsonl").read_text().splitlines()]
+    assert [record["round"] for record in records] == list(range(13))
+    assert all("evaluation" in record for record in records)
+    assert hit >= min(kills, 2)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_three_kills(run_toy: Callable[..., Commit], tmp_path: Path, workers: int) -> None:
+    check(run_toy, tmp_path, workers, kills=3, seed=workers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_thirty_kills(run_toy: Callable[..., Commit], tmp_path: Path, seed: int) -> None:
+    check(run_toy, tmp_path, workers=seed % 3, kills=3, seed=100 + seed)

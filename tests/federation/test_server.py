@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.federation.algorithm import draw_participants
+from fedagentgym.federation.commits import Commit, Rounds
+from fedagentgym.federation.failures import QuorumError
+from fedagentgym.federation.message import Message
+from fedagentgym.federation.server import Evaluated, best_rounds, read_journal
+
+Run = Callable[..., Commit]
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_leaves_one_line_and_one_commit_per_round(run_toy: Run, tmp_path: Path) -> None:
+    commit = run_toy(tmp_path, rounds=5, per_round=2, clients=6, plan={"keep_rounds": 2})
+    records = lines(tmp_path)
+    assert [record["round"] for record in records] == list(range(6))
+    assert all(len(record["participants"]) == 2 for record in records[1:])
+    assert records[-1]["digest"] == commit.state.digest
+    assert records[-1]["bytes"]["down"]["weights"] == 2 * 32
+    assert records[-1]["bytes_total"]["up"]["weights"] == 5 * 2 * 32
+    assert Rounds(tmp_path / "rounds").numbers() == [4, 5]
+    assert set(commit.heads) == {client for record in records for client in record["participants"]}
+
+
+def test_going_on_gives_the_same_as_never_having_stopped(run_toy: Run, tmp_path: Path) -> None:
+    whole = run_toy(tmp_path / "whole", rounds=5)
+    for rounds in (0, 2, 3, 5):
+        stepwise = run_toy(tmp_path / "steps", rounds=rounds)
+    assert stepwise.state.digest == whole.state.digest
+    assert stepwise.heads == whole.heads
+    assert [r["digest"] for r in lines(tmp_path / "steps")] == [r["digest"] for r in lines(tmp_path / "whole")]
+    assert run_toy(tmp_path / "whole", rounds=5).state.digest == whole.state.digest
+
+
+def test_what_is_missing_after_a_commit_is_written_again(run_toy: Run, tmp_path: Path) -> None:
+    run_toy(tmp_path, rounds=3, plan={"evaluate": evaluate})
+    journal = tmp_path / "metrics.jsonl"
+    text = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(text[:-1]) + text[-1][:40])
+    (tmp_path / "evaluation" / "0003.jsonl").unlink()
+    run_toy(tmp_path, rounds=3, plan={"evaluate": evaluate})
+    assert [record["round"] for record in lines(tmp_path)] == [0, 1, 2, 3]
+    assert lines(tmp_path)[-1]["evaluation"]["success"] == 0.25
+    assert (tmp_path / "evaluation" / "0003.jsonl").is_file()
+
+
+def evaluate(number: int, state: Message) -> Evaluated:
+    return Evaluated(
+        {"success": 0.9 if number == 1 else 0.25}, [{"task": "t", "norm": float(state.weights["w"].sum())}]
+    )
+
+
+def test_the_best_commit_is_kept_beside_the_newest(run_toy: Run, tmp_path: Path) -> None:
+    run_toy(tmp_path, rounds=6, plan={"evaluate": evaluate, "keep_rounds": 2})
+    assert Rounds(tmp_path / "rounds").numbers() == [1, 5, 6]
+    assert best_rounds(lines(tmp_path)) == {1}
+    assert best_rounds([]) == set()
+    run_toy(tmp_path / "seldom", rounds=5, plan={"evaluate": evaluate, "evaluate_every": 2})
+    found = sorted(path.name for path in (tmp_path / "seldom" / "evaluation").iterdir())
+    assert found == ["0000.jsonl", "0002.jsonl", "0004.jsonl", "0005.jsonl"]
+
+
+def test_a_round_without_quorum_stops_the_run_and_loses_nothing(run_toy: Run, tmp_path: Path) -> None:
+    faults = {"2": {"0": "raise", "1": "raise", "2": "nan"}}
+    with pytest.raises(QuorumError, match="round 2: 1 of 4"):
+        run_toy(tmp_path, faults=faults)
+    assert [record["round"] for record in lines(tmp_path)] == [0, 1]
+    well = run_toy(tmp_path)
+    assert well.state.digest == run_toy(tmp_path / "calm").state.digest
+
+
+def test_a_full_disk_leaves_the_round_before(run_toy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_toy(tmp_path, rounds=2)
+    before = {path: path.read_bytes() for path in (tmp_path / "rounds").rglob("*") if path.is_file()}
+    real = os.fsync
+
+    def full(handle: int) -> None:
+        if "rounds" in str(Path(f"/proc/self/fd/{handle}").readlink()):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataError, match=r"round 3 could not be committed .*No space left.*the round before is intact"):
+        run_toy(tmp_path, rounds=3)
+    assert {path: path.read_bytes() for path in (tmp_path / "rounds").rglob("*") if path.is_file()} == before
+    monkeypatch.undo()
+    assert run_toy(tmp_path, rounds=3).state.digest == run_toy(tmp_path / "calm", rounds=3).state.digest
+
+
+def test_a_damaged_commit_is_noticed(run_toy: Run, tmp_path: Path) -> None:
+    run_toy(tmp_path, rounds=2)
+    file = tmp_path / "rounds" / "0002" / "global.bin"
+    good = file.read_bytes()
+    file.write_bytes(good[:-4] + b"\0\0\0\1")
+    with pytest.raises(DataError, match="damaged"):
+        run_toy(tmp_path, rounds=3)
+    file.write_bytes(good)
+    header = tmp_path / "rounds" / "0002" / "round.json"
+    header.write_text("{}")
+    with pytest.raises(DataError, match="malformed"):
+        run_toy(tmp_path, rounds=3)
+
+
+def test_a_global_state_with_a_nan_is_never_committed(toy: ModuleType, run_toy: Run, tmp_path: Path) -> None:
+    class Poisoned(toy.Toy):  # type: ignore[name-defined,misc]
+        def round(self, state: Message, round: Any) -> Any:
+            result = super().round(state, round)
+            if round.number == 2:
+                result.state.weights["w"][0] = np.nan
+            return result
+
+    original, toy.build = toy.build, Poisoned
+    try:
+        with pytest.raises(DataError, match="round 2 would make 'weights/w'"):
+            run_toy(tmp_path)
+    finally:
+        toy.build = original
+    assert Rounds(tmp_path / "rounds").numbers() == [0, 1]
+
+
+def test_two_processes_cannot_share_a_run(run_toy: Run, tmp_path: Path) -> None:
+    from fedagentgym.federation.server import locked
+
+    with locked(tmp_path), pytest.raises(DataError, match="under way in another process"):
+        run_toy(tmp_path)
+    with pytest.raises(OptionError, match="at least one client"):
+        run_toy(tmp_path, clients=0)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot use the run folder"):
+        run_toy(tmp_path / "file")
+
+
+def test_participants_are_distinct_uniform_and_a_function_of_seed_and_round() -> None:
+    counts = np.zeros(10)
+    for number in range(600):
+        drawn = draw_participants(3, number, range(10), 2)
+        assert len(set(drawn)) == 2
+        assert list(drawn) == sorted(drawn)
+        assert drawn == draw_participants(3, number, range(10), 2)
+        counts[list(drawn)] += 1
+    assert abs(counts - 120).max() < 5 * np.sqrt(600 * 0.2 * 0.8)
+    assert draw_participants(3, 1, range(3), 5) == (0, 1, 2)
+
+
+def test_a_torn_journal_is_read_up_to_the_tear(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    assert list(read_journal(file)) == []
+    file.write_bytes(b'{"round":0}\n{"round":1}\n{"rou')
+    assert [record["round"] for record in read_journal(file)] == [0, 1]
+    file.write_bytes(b'{"round":0}\n\xff\xfe\n{"round":2}\n')
+    assert [record["round"] for record in read_journal(file)] == [0]
+
+
+def test_the_idle_cost_of_a_thousand_clients_is_small(run_toy: Run, tmp_path: Path) -> None:
+    import tracemalloc
+
+    tracemalloc.start()
+    run_toy(tmp_path, rounds=2, clients=1000, per_round=5, size=50_000)
+    current, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert current < 20_000_000
+    assert peak < 60_000_000
