@@ -122,7 +122,7 @@ class Notes:
         return [name for name in self.places if name not in self.contents]
 
 
-class AlfworldExpert:
+class HouseholdExpert:
     """Plays one episode; make a new one for each."""
 
     def __init__(self) -> None:
