@@ -52,7 +52,7 @@ def make_env(
     """What `gymnasium.make` calls. With `federation=` and `client=`: the world and tasks of one client."""
     if (federation is None) != (client is None):
         raise OptionError("federation= and client= belong together: give both or neither")
-    if federation is not None:
+    if federation is not None and client is not None:
         from fedagentgym.partitions.federation import open_client
 
         options = {**options, **open_client(env_id, federation, client, options)}

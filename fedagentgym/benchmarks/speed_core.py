@@ -42,4 +42,3 @@ def run(quick: bool = False) -> list[Measurement]:
         Measurement("step through step_many", fast * 1e6, "us per environment"),
         Measurement("ratio", slow / fast, "times", "at least 10"),
     ]
-

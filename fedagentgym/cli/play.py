@@ -38,7 +38,9 @@ class Game:
 
     def run(self) -> None:
         _complete_with(self.world)
-        self.screen.print(f"[bold]{escape(self.world.episode.task.id)}[/]  {escape(self.world.action_help)}\n[dim]{HELP}[/]")
+        self.screen.print(
+            f"[bold]{escape(self.world.episode.task.id)}[/]  {escape(self.world.action_help)}\n[dim]{HELP}[/]"
+        )
         self._show(self.world.episode)
         while True:
             try:

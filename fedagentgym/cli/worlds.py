@@ -14,7 +14,9 @@ from fedagentgym.envs.core import TextEnv
 EnvId = Annotated[str, typer.Argument(help="Environment id, for example fedagentgym/WebShop-v0 (or only WebShop).")]
 EnvSet = Annotated[
     list[str] | None,
-    typer.Option("--env-set", help="World option as key=value, for example size=tiny; may be repeated.", metavar="KEY=VALUE"),
+    typer.Option(
+        "--env-set", help="World option as key=value, for example size=tiny; may be repeated.", metavar="KEY=VALUE"
+    ),
 ]
 
 

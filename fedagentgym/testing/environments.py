@@ -1,7 +1,7 @@
 """What every environment of this package promises, as checks that run on ours and on yours.
 
-    from fedagentgym.testing import check_env
-    check_env("me/Maze-v0")
+from fedagentgym.testing import check_env
+check_env("me/Maze-v0")
 """
 
 from __future__ import annotations
@@ -95,7 +95,15 @@ def _seen(episode: Episode) -> list[Any]:
     admissible = None if view.admissible is None else list(view.admissible)
     rewards = {name: repr(float(value)) for name, value in view.rewards.items()}
     fixed = [episode.task.id, episode.task.category, episode.turn, episode.terminated, episode.truncated]
-    return [*fixed, view.observation, admissible, repr(float(episode.reward)), repr(float(view.score)), view.valid, rewards]
+    return [
+        *fixed,
+        view.observation,
+        admissible,
+        repr(float(episode.reward)),
+        repr(float(view.score)),
+        view.valid,
+        rewards,
+    ]
 
 
 def _check_description(env: TextEnv) -> None:
@@ -166,7 +174,9 @@ def _check_snapshots(env: TextEnv) -> None:
         expected = [env.step(later) for later in actions[position : position + 3]]
         env.restore(pickle.loads(frozen))
         again = [env.step(later) for later in actions[position : position + 3]]
-        assert repr(expected) == repr(again), f"after a restored snapshot the episode went another way (step {position})"
+        assert repr(expected) == repr(again), (
+            f"after a restored snapshot the episode went another way (step {position})"
+        )
         env.restore(pickle.loads(frozen))
         env.step(action)
 
@@ -194,7 +204,9 @@ def _check_lockstep(env: TextEnv) -> None:
     actions = [env.expert().act(episode) for episode in together]
     stepped = env.step_many(together, actions)
     single = [env.step_many([episode], [action])[0] for episode, action in zip(alone, actions, strict=True)]
-    assert [_seen(episode) for episode in stepped] == [_seen(episode) for episode in single], "step_many depends on its companions"
+    assert [_seen(episode) for episode in stepped] == [_seen(episode) for episode in single], (
+        "step_many depends on its companions"
+    )
 
 
 def _check_ungraded(env: TextEnv) -> None:

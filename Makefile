@@ -1,0 +1,51 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# Everything they install or cache stays inside this folder (.venv, .cache).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export FEDAGENTGYM_CACHE ?= $(CURDIR)/.cache
+export HF_HUB_DISABLE_TELEMETRY := 1
+export FLWR_TELEMETRY_ENABLED := 0
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+REPORT := demo-report
+
+.PHONY: demo test test-all lint bench wheel clean
+
+demo: $(VENV)/.train
+	$(BIN)/python -m fedagentgym.demo --report $(REPORT)
+
+test: $(VENV)/.dev
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+test-all: $(VENV)/.dev
+	$(BIN)/pytest -m "not gpu"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	$(BIN)/fedagentgym bench $$($(BIN)/fedagentgym bench | grep '^speed-')
+
+wheel: $(VENV)/.dev
+	PYTHON=$(PYTHON) BIN=$(BIN) tests/wheel.sh
+
+clean:
+	rm -rf $(VENV) .cache build dist $(REPORT) runs *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/.train: pyproject.toml constraints.txt
+	@sh tests/tools-present.sh $(PYTHON) train
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt torch==2.13.0
+	$(BIN)/pip install -q -c constraints.txt -e '.[train]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt
+	@sh tests/tools-present.sh $(PYTHON) dev
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt torch==2.13.0
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	touch $@ $(VENV)/.train

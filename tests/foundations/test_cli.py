@@ -1,0 +1,119 @@
+"""The commands as a person meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedagentgym.cli.main import COMMANDS, main
+from fedagentgym.version import __version__
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert __version__ in capsys.readouterr().out
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    assert "Usage" in capsys.readouterr().out
+
+
+def test_envs_lists_worlds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs", "guess", "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry["id"] == "fedagentgym/Guess-v0" and entry["splits"] == {
+        "train": 600,
+        "val": 60,
+        "test": 60,
+        "warmup": 120,
+    }
+    assert main(["envs", "fedagentgym/Guess-v0"]) == 0
+    assert "train 600" in capsys.readouterr().out
+
+
+def test_doctor_reports(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["version"] == __version__ and set(report["extras"]) >= {"train", "alfworld", "flower", "vllm"}
+    assert main(["doctor"]) == 0
+    assert "free disk" in capsys.readouterr().out
+
+
+def test_bench_prints_what_it_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench"]) == 0
+    assert "speed-core" in capsys.readouterr().out
+    assert main(["bench", "speed-core", "--quick", "--json"]) == 0
+    figures = {figure["name"]: figure["value"] for figure in json.loads(capsys.readouterr().out)["measurements"]}
+    assert figures["ratio"] > 1
+
+
+def play(*arguments: str, typed: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fedagentgym.cli", "play", *arguments]
+    return subprocess.run(command, input=typed, capture_output=True, text=True, check=False)
+
+
+def test_play_has_undo_history_and_an_end() -> None:
+    done = play(
+        "guess",
+        "--task",
+        "guess/train/00003",
+        typed=":actions\nguess 1\n:undo\n:undo\n:history\n:what\nnonsense\n:quit\n",
+    )
+    assert done.returncode == 0 and not done.stderr
+    assert (
+        "Nothing to undo" in done.stdout
+        and "not recognised" in done.stdout
+        and ":undo takes a step back" in done.stdout
+    )
+
+
+def test_play_ends_with_a_verdict() -> None:
+    typed = "\n".join(f"guess {number}" for number in range(1, 11))
+    done = play("guess", "--env-set", "max_turns=99", "--task", "guess/train/00003", typed=typed)
+    assert done.returncode == 0
+
+
+WRONG = {
+    "unknown command": ["paly"],
+    "unknown environment": ["play", "WebShup"],
+    "unknown task": ["play", "guess", "--task", "guess/train/99999"],
+    "unknown split": ["play", "guess", "--split", "trian"],
+    "wrong option type": ["envs", "guess", "--env-set", "seed=abc"],
+    "unknown world option": ["envs", "guess", "--env-set", "sead=1"],
+    "malformed option": ["envs", "guess", "--env-set", "seed"],
+    "not YAML": ["envs", "guess", "--env-set", "seed=[1"],
+    "unknown benchmark": ["bench", "speed-cor"],
+    "unknown data": ["data", "add", "webshup", "--from", "."],
+    "missing option": ["data", "add", "webshop"],
+    "unknown flag": ["envs", "--jsn"],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_users_mistake_is_one_sentence_and_exit_code_2(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(WRONG[name]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1 and "Traceback" not in captured.err
+    assert captured.err.startswith("fedagentgym: ")
+
+
+def test_the_console_script_exits_with_code_2(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fedagentgym.cli", "play", "nowhere"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+    assert done.returncode == 2 and "unknown environment" in done.stderr and os.listdir(tmp_path) == []

@@ -1,0 +1,46 @@
+"""What the pages show works: every python block of README and docs is run, and every doctest of the library."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import fedagentgym
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if path.exists()]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = ModuleType(f"page_{page.stem}")  # a real module, so that classes defined on a page can be pickled
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for number, block in enumerate(BLOCK.findall(page.read_text()), start=1):
+        exec(compile(block, f"{page.name}, block {number}", "exec"), vars(module))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target and not target.startswith("mailto:"):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}, which does not exist"
+
+
+def light_modules() -> list[str]:
+    packages = ("base", "envs", "partitions")
+    names = [module.name for module in pkgutil.walk_packages(fedagentgym.__path__, "fedagentgym.")]
+    return [name for name in names if name.split(".")[1] in packages]
+
+
+@pytest.mark.parametrize("name", light_modules())
+def test_doctests(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(name)).failed == 0

@@ -1,0 +1,93 @@
+"""Registries, errors and settings: what is wrong is named, and the nearest right thing beside it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from pydantic import Field
+
+from fedagentgym.base.errors import MissingExtraError, OptionError, UnknownNameError, unknown
+from fedagentgym.base.extras import require
+from fedagentgym.base.registry import Registry, resolve
+from fedagentgym.base.settings import Settings, assign, merged
+
+
+class Inner(Settings):
+    name: str = "x"
+    rate: float = Field(1.0, gt=0)
+
+
+class Outer(Settings):
+    inner: Inner = Inner()
+    mode: Literal["fast", "slow"] = "fast"
+    count: int = 1
+
+
+def test_a_registry_imports_when_asked() -> None:
+    registry = Registry("thing", {"there": "json:dumps", "broken": "no_such_module_at_all:x"})
+    registry.register("object", 5)
+    assert registry.get("there")([1]) == "[1]" and registry.get("object") == 5
+    assert registry.names() == ("there", "broken", "object") and "there" in registry and len(registry) == 3
+    with pytest.raises(ModuleNotFoundError):
+        registry.get("broken")
+    with pytest.raises(UnknownNameError, match="did you mean 'there'"):
+        registry.get("theer")
+    with pytest.raises(OptionError, match="already"):
+        registry.register("there", "json:loads")
+    registry.register("there", "json:loads", replace=True)
+    for name, target in (("", 1), ("bad", "not a reference"), ("bad", "a b:c")):
+        with pytest.raises(OptionError):
+            registry.register(name, target)
+
+
+def test_references_are_checked() -> None:
+    with pytest.raises(OptionError, match="no attribute"):
+        resolve("json:nothing")
+    with pytest.raises(OptionError, match="form"):
+        resolve("json")
+
+
+def test_unknown_names_list_what_is_known() -> None:
+    assert str(unknown("fruit", "aple", ["apple", "pear"])) == "unknown fruit 'aple': did you mean 'apple'?"
+    assert "apple, pear" in str(unknown("fruit", "zzzzz", ["apple", "pear"]))
+    assert "(12 in all)" in str(unknown("fruit", "-", [f"fruit{number}" for number in range(12)]))
+
+
+def test_a_missing_extra_names_what_to_install() -> None:
+    with pytest.raises(MissingExtraError, match=r"fedagentgym\[flower\]"):
+        require("no_such_module_at_all", "flower")
+    assert require("json", "flower").dumps(1) == "1"
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ({"conut": 1}, "unknown key 'run.conut': did you mean 'count'?"),
+        ({"inner": {"rat": 1}}, "unknown key 'run.inner.rat': did you mean 'rate'?"),
+        ({"zzz": 1}, "known keys are inner, mode, count"),
+        ({"mode": "fas"}, "run.mode: input should be 'fast' or 'slow' (got 'fas')"),
+        ({"inner": {"rate": 0}}, "run.inner.rate: input should be greater than 0"),
+        ({"count": "many"}, "run.count"),
+        (5, "run"),
+    ],
+)
+def test_wrong_settings_are_one_sentence(data: object, sentence: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        Outer.load(data, "run")
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_string_is_short_for_a_name() -> None:
+    assert Outer.load({"inner": "y"}).inner == Inner(name="y")
+
+
+def test_assignments_are_laid_over() -> None:
+    data = {"inner": {"name": "a", "rate": 2}}
+    assert assign(data, "inner.rate=0.5") == {"inner": {"name": "a", "rate": 0.5}}
+    assert assign({}, "a.b=[1, 2]") == {"a": {"b": [1, 2]}}
+    assert merged({"a": 1}, {"a": {"b": 1}}) == {"a": {"b": 1}}
+    assert data == {"inner": {"name": "a", "rate": 2}}
+    for wrong in ("a", "=1", "a..b=1", "a=[1"):
+        with pytest.raises(OptionError):
+            assign({}, wrong)

@@ -1,0 +1,73 @@
+"""Every entry of every registry can be loaded, has a page, a test and, if it is a world, a golden episode."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+from fedagentgym.base.registry import Registry
+from fedagentgym.cli.worlds import open_world
+from fedagentgym.envs import DATA_FETCHERS, DATA_IMPORTERS, ENVIRONMENTS
+from fedagentgym.testing import check_env, golden_episode
+
+REGISTRIES = {
+    "fedagentgym.envs": ("ENVIRONMENTS", "DATA_IMPORTERS", "DATA_FETCHERS"),
+    "fedagentgym.partitions": ("PARTITIONS",),
+    "fedagentgym.agents": ("AGENTS",),
+    "fedagentgym.algorithms": ("ALGORITHMS",),
+    "fedagentgym.benchmarks": ("BENCHMARKS",),
+}
+OURS = [env_id for env_id in ENVIRONMENTS.names() if env_id.startswith("fedagentgym/")]
+
+
+def entries() -> list[tuple[Registry, str]]:
+    found = []
+    for module, names in REGISTRIES.items():
+        registries = [getattr(importlib.import_module(module), name) for name in names]
+        found += [
+            (registry, name) for registry in registries for name in registry.names() if not name.startswith("mine/")
+        ]
+    return found
+
+
+def texts(folder: Path, pattern: str) -> str:
+    return "\n".join(path.read_text() for path in sorted(folder.rglob(pattern)))
+
+
+@pytest.fixture(scope="module")
+def pages(root: Path) -> str:
+    return texts(root / "docs", "*.md")
+
+
+@pytest.fixture(scope="module")
+def tests(root: Path) -> str:
+    return texts(root / "tests", "*.py")
+
+
+@pytest.mark.parametrize(
+    ("registry", "name"), entries(), ids=lambda value: value if isinstance(value, str) else value.kind
+)
+def test_every_entry_loads_has_a_page_and_a_test(registry: Registry, name: str, pages: str, tests: str) -> None:
+    assert registry.get(name) is not None
+    assert name in pages, f"no page in docs/ mentions the {registry.kind} {name}"
+    if registry.kind != "benchmark":
+        assert f'"{name}"' in tests, f"no test names the {registry.kind} {name}"
+
+
+@pytest.mark.parametrize("env_id", OURS)
+def test_every_environment_conforms(env_id: str) -> None:
+    check_env(env_id)
+
+
+@pytest.mark.parametrize("env_id", OURS)
+def test_every_environment_plays_its_golden_episode(env_id: str, root: Path) -> None:
+    """After a wanted change: raise the generator's version, then write what this test prints into the file."""
+    golden = json.loads((root / "tests" / "golden" / "episodes.json").read_text())
+    assert golden_episode(open_world(env_id, {})) == golden.get(env_id)
+
+
+def test_importers_and_fetchers_are_known() -> None:
+    assert set(DATA_IMPORTERS.names()) | set(DATA_FETCHERS.names()) <= {"webshop", "alfworld"}

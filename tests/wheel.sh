@@ -1,0 +1,28 @@
+#!/bin/sh
+# Builds wheel and sdist, installs each into an environment of its own, and runs the installed command away from the checkout.
+set -eu
+root=$(pwd)
+box=$(mktemp -d)
+trap 'rm -rf "$box"' EXIT
+"$BIN/python" -m build -q --outdir "$box/dist" .
+for package in "$box"/dist/*.whl "$box"/dist/*.tar.gz; do
+    rm -rf "$box/venv"
+    "$PYTHON" -m venv "$box/venv"
+    "$box/venv/bin/pip" install -q -c constraints.txt "$package"
+    (cd "$box" && "$box/venv/bin/fedagentgym" envs > "$box/envs.txt")
+    grep -q "fedagentgym/Guess-v0" "$box/envs.txt"
+    (cd "$box" && "$box/venv/bin/python" - "$root" <<'PYTHON'
+import pathlib
+import sys
+
+import gymnasium
+
+import fedagentgym
+
+assert not pathlib.Path(fedagentgym.__file__).is_relative_to(sys.argv[1]), "the checkout was imported, not the package"
+for name in fedagentgym.registration.ENVIRONMENTS.names():
+    gymnasium.make(name).reset(seed=0)
+PYTHON
+    )
+    echo "installed and run: $(basename "$package")"
+done
