@@ -8,9 +8,10 @@ if __name__ != "fedagentgym.envs":
 ENVIRONMENTS = Registry(
     "environment",
     {
+        "fedagentgym/ALFWorld-v0": "fedagentgym.envs.alfworld.env:ALFWorldEnv",
         "fedagentgym/Guess-v0": "fedagentgym.envs.guess:GuessEnv",
     },
 )
 
-DATA_IMPORTERS = Registry("data set to import", {})
-DATA_FETCHERS = Registry("data set to fetch", {})
+DATA_IMPORTERS = Registry("data set to import", {"alfworld": "fedagentgym.envs.alfworld.importer:add"})
+DATA_FETCHERS = Registry("data set to fetch", {"alfworld": "fedagentgym.envs.alfworld.importer:fetch"})

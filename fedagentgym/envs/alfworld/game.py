@@ -22,7 +22,7 @@ A game is played by the pure functions of `engine`::
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -101,6 +101,8 @@ class Game:
     category: str
     wording: str = "move"
     scene: str = ""
+    origin: str = field(default="", compare=False)
+    """The file that the game was read from, if it was read from one."""
 
     @cached_property
     def tables(self) -> Tables:
@@ -110,7 +112,7 @@ class Game:
         return derive_tables(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {column.name: getattr(self, column.name) for column in fields(self)}
 
     def __hash__(self) -> int:
         return hash((self.receptacles, self.objects, self.contents, self.start, self.goal, self.task, self.wording))
@@ -127,6 +129,7 @@ def build(
     category: str,
     wording: str = "move",
     scene: str = "",
+    origin: str = "",
     holding: str | None = None,
 ) -> Game:
     """A game from records; refuses doubled ids and references to what is not there."""
@@ -173,6 +176,7 @@ def build(
         category=category,
         wording=wording,
         scene=scene,
+        origin=origin,
     )
 
 

@@ -67,10 +67,10 @@ NEVER_ASKED_FOR = frozenset(
 def read_game(path: Path) -> Game:
     """The game in a ``game.tw-pddl`` file; its folder must hold a readable ``traj_data.json`` as well."""
     require_trajectory(path.parent)
-    return parse_game(read_json_object(path), str(path), scene=scene_of(path))
+    return parse_game(read_json_object(path), str(path), scene=scene_of(path), origin=str(path))
 
 
-def parse_game(data: Mapping[str, Any], where: str, scene: str = "") -> Game:
+def parse_game(data: Mapping[str, Any], where: str, *, scene: str = "", origin: str = "") -> Game:
     """The game in the parsed content of a game file."""
     for field in ("pddl_domain", "grammar", "pddl_problem"):
         if not isinstance(data.get(field), str):
@@ -80,12 +80,14 @@ def parse_game(data: Mapping[str, Any], where: str, scene: str = "") -> Game:
             f"{where}: the game is marked as unsolvable; remove it, or import the data with `fedagentgym data add alfworld`"
         )
     wording, task = recognise(data["pddl_domain"], data["grammar"], where)
-    return read_problem(data["pddl_problem"], task=task, wording=wording, where=where, scene=scene)
+    return read_problem(data["pddl_problem"], task=task, wording=wording, where=where, scene=scene, origin=origin)
 
 
-def read_problem(text: str, *, task: str, wording: str = "move", where: str = "the game", scene: str = "") -> Game:
+def read_problem(
+    text: str, *, task: str, wording: str = "move", where: str = "the game", scene: str = "", origin: str = ""
+) -> Game:
     """The game in the text of a PDDL problem; its goal must be within reach."""
-    game = _Problem(Source(text, where)).game(task, wording, scene)
+    game = _Problem(Source(text, where)).game(task=task, wording=wording, scene=scene, origin=origin)
     try:
         reachable = within_reach(game)
     except DataError as error:
@@ -148,7 +150,8 @@ class _Problem:
         self.held: list[str] = []
         self.hands_full = False
 
-    def game(self, task: str, wording: str, scene: str) -> Game:
+    def game(self, **said: str) -> Game:
+        """The whole problem as a game; `said` is what stands beside it in the file."""
         sections = self.sections(self.source.read())
         self.objects(sections["objects"])
         for fact in sections["init"].items[1:]:
@@ -166,11 +169,9 @@ class _Problem:
             start=self.spelling[self.agent_place],
             can_contain=self.can_contain,
             goal=goal,
-            task=task,
             category=category_of(goal),
-            wording=wording,
-            scene=scene,
             holding=self.held[0] if self.held else None,
+            **said,
         )
 
     def sections(self, problem: Form) -> dict[str, Form]:

@@ -6,6 +6,7 @@ something down, the place that is named on arrival, and the `help` command, whic
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 PUT_PREPOSITION = {"move": " to ", "put": " in/on "}
@@ -98,3 +99,40 @@ def put_command(wording: str, name: str, holder: str) -> str:
 def put_feedback(wording: str, name: str, holder: str) -> str:
     preposition = "to" if wording == "move" else "in/on"
     return f"You {wording} the {name} {preposition} the {holder}."
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The words and signs of a text.
+
+    >>> sorted(words_of("You see a mug 1."))
+    ['.', '1', 'You', 'a', 'mug', 'see']
+    """
+    return frozenset(re.findall(r"[^\W\d_]+(?:'[a-z]+)?|\d+|[^\w\s]", text))
+
+
+def words_said() -> frozenset[str]:
+    """Every word of the game's own sentences and commands, in both wordings, and the numbers of things."""
+    states: tuple[dict[str, bool], ...] = (
+        {"hot": True, "clean": True, "sliced": True},
+        {"cool": True, "sliced": True},
+        {"cool": True},
+        {"lit": True},
+        {},
+    )
+    unmarked = dict.fromkeys(("hot", "cool", "clean", "sliced", "sliceable", "lit"), False)
+    said = [
+        intro(middle_of_room([]), ""),
+        facing([], []),
+        inventory(None),
+        inventory(""),
+        *(receptacle("", [], openable, opened) for openable, opened in ((False, False), (True, True), (True, False))),
+        container("", []),
+        *(object_state("", **{**unmarked, **state}) for state in states),
+        *(put_command(wording, "", "") + put_feedback(wording, "", "") for wording in PUT_PREPOSITION),
+        HELP,
+        listed(["", ""]),
+        "Nothing happens. You arrive at loc . You open the . You close the . You pick up the from the . You turn on the .",
+        "You clean heat cool the using the . You sliced the with the .",
+        *map(str, range(100)),
+    ]
+    return frozenset().union(*map(words_of, said))

@@ -1,0 +1,159 @@
+"""`fedagentgym/ALFWorld-v0`: household tasks as text, in the native engine or the real one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.envs.alfworld.engine import State, admissible, start, step
+from fedagentgym.envs.alfworld.expert import HouseholdExpert
+from fedagentgym.envs.alfworld.folders import folder_index, folder_pool, games_folder
+from fedagentgym.envs.alfworld.game import Game
+from fedagentgym.envs.alfworld.gamefiles import game_content
+from fedagentgym.envs.alfworld.house_pool import check_options, house_pool, house_words
+from fedagentgym.envs.alfworld.reader import read_json_object
+from fedagentgym.envs.alfworld.real import RealEngine
+from fedagentgym.envs.alfworld.sentences import WORDINGS_OF_TYPE
+from fedagentgym.envs.alfworld.wording import words_of, words_said
+from fedagentgym.envs.core import Expert, TextEnv, View, choose
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.task import Task
+
+ENGINES = ("native", "textworld")
+_WON, _NOT_WON = {"accuracy/alfworld": 1.0}, {"accuracy/alfworld": 0.0}
+_EXTRA: Mapping[str, Mapping[str, Any]] = {wording: {"wording": wording} for wording in ("move", "put")}
+
+
+class Playing(NamedTuple):
+    """An episode's state in the native engine."""
+
+    game: Game
+    state: State
+
+
+class Replaying(NamedTuple):
+    """An episode's state in the real engine: the game, what was played, and what can be played now."""
+
+    game: Game
+    commands: tuple[str, ...]
+    admissible: tuple[str, ...]
+
+
+class ALFWorldEnv(TextEnv):
+    """Find, fetch, clean, heat, cool and place things in a house that shows itself only as text.
+
+    **Tasks.** Put an object somewhere (`Pick`), two of a kind (`Pick2`), cleaned (`Clean`), heated (`Heat`) or cooled
+    (`Cool`), or look at one under a lamp (`Look`). By default houses are generated after ALFRED's counts, in the sizes
+    `tiny`, `small` and `full`, with ALFWorld's own numbers of games; `games=FOLDER` plays every `game.tw-pddl` below a
+    folder, `games="installed"` the real data set once it was imported.
+    **Actions.** The commands listed in `info["admissible"]`, such as `go to fridge 1` or `heat egg 2 with microwave 1`;
+    anything else answers `Nothing happens.` and costs a turn.
+    **Observations.** ALFWorld's texts. `info["wording"]` tells which of its two wordings a game speaks: `move X to Y`
+    (today's) or `put X in/on Y` (of earlier releases); scores under the two are not comparable.
+    **Reward.** 1 when the goal holds after a command, else 0. An episode has at most 50 turns.
+    **Options.** `engine` (`native`, or `textworld` for the real one, extra `[alfworld]`), `games`, `size`, `seed`,
+    `wording` (of generated houses), `plan` (with the real engine: `info["expert_plan"]`, the planner's way from here).
+    **Versions.** v0: ALFWorld 0.4.2's rules.
+    """
+
+    id = "fedagentgym/ALFWorld-v0"
+    role = "You are an agent in a household and have to fulfil a task by giving one text command per turn."
+    action_help = (
+        "go to PLACE, open PLACE, close PLACE, take THING from PLACE, move THING to PLACE (put THING in/on PLACE in games "
+        "that offer it), clean THING with PLACE, heat THING with PLACE, cool THING with PLACE, use THING, slice THING with "
+        "KNIFE, examine PLACE or THING, inventory, look, help."
+    )
+    split_aliases: ClassVar[Mapping[str, str]] = {"valid_seen": "val", "valid_unseen": "test"}
+    default_max_turns = 50
+    reward_names = ("accuracy/alfworld",)
+
+    def __init__(
+        self,
+        *,
+        engine: str = "native",
+        games: str | os.PathLike[str] | None = None,
+        size: str = "full",
+        seed: int = 0,
+        wording: str = "move",
+        plan: bool = False,
+        **options: Any,
+    ) -> None:
+        check_options(size, seed, wording)
+        self.engine = choose("engine", engine, ENGINES)
+        if plan and engine != "textworld":
+            raise OptionError("plan=True asks the real engine's planner for a plan: it needs engine='textworld'")
+        if games is not None and options.get("world") is not None:
+            raise OptionError("a world changes generated houses; it cannot be combined with games=FOLDER")
+        self.size, self.seed, self.wording, self.plan = size, seed, wording, plan
+        self.folder = None if games is None else games_folder(games)
+        self._real = RealEngine() if engine == "textworld" else None
+        super().__init__(**options)
+
+    def load_pool(self, split: str) -> TaskPool:
+        """Generated houses, or the games of the folder; see `house_pool` and `folders`."""
+        if self.folder is not None:
+            return folder_pool(self.folder, split, env=self.id)
+        return house_pool(split, env=self.id, size=self.size, seed=self.seed, wording=self.wording, world=self.world)
+
+    def begin(self, task: Task, seed: int) -> tuple[Any, View]:
+        game: Game = task.payload
+        if self._real is not None:
+            return self._replayed(game, (), True)
+        outcome = start(game)
+        return Playing(game, outcome.state), _view(game, outcome.state, outcome.feedback, True, False)
+
+    def advance(self, state: Any, action: str) -> tuple[Any, View]:
+        if isinstance(state, Replaying):
+            return self._replayed(state.game, (*state.commands, action), action.strip() in state.admissible)
+        game, before = state
+        after, feedback, valid = step(game, before, action)
+        return Playing(game, after), _view(game, after, feedback, valid, True)
+
+    def vocabulary(self) -> Iterable[str]:
+        if self.folder is not None:
+            return words_said() | set(folder_index(self.folder).words)
+        sentences = (text for texts in WORDINGS_OF_TYPE.values() for text in texts)
+        tasks = words_of(" ".join(sentences).replace("{thing}", "").replace("{place}", ""))
+        return words_said() | tasks | house_words(self.size)
+
+    def expert(self) -> Expert:
+        return HouseholdExpert()
+
+    def close(self) -> None:
+        """End the real engine's process, if one runs."""
+        if self._real is not None:
+            self._real.close()
+        super().close()
+
+    def _replayed(self, game: Game, commands: tuple[str, ...], valid: bool) -> tuple[Replaying, View]:
+        """What the real engine shows after these commands."""
+        assert self._real is not None
+        answer = self._real.play(real_content(game), commands, self.plan)
+        extra = _EXTRA[game.wording]
+        if answer.plan is not None:
+            extra = {**extra, "expert_plan": list(answer.plan)}
+        view = _shown(answer.feedback, answer.admissible, answer.won, valid, bool(commands), extra)
+        return Replaying(game, commands, answer.admissible), view
+
+
+@lru_cache(maxsize=16)
+def real_content(game: Game) -> Mapping[str, Any]:
+    """The file content that the real engine loads for a game: of the file it came from, or written for it."""
+    return read_json_object(Path(game.origin)) if game.origin else game_content(game)
+
+
+def _view(game: Game, state: State, feedback: str, valid: bool, played: bool) -> View:
+    return _shown(feedback, admissible(game, state), state.won, valid, played, _EXTRA[game.wording])
+
+
+def _shown(
+    feedback: str, commands: tuple[str, ...], won: bool, valid: bool, played: bool, extra: Mapping[str, Any]
+) -> View:
+    """A view; the goal pays from the first command on, also in the odd game in which it holds at the start."""
+    if won and played:
+        return View(feedback, commands, 1.0, 1.0, True, True, valid, _WON, extra)
+    return View(feedback, commands, 0.0, 0.0, False, False, valid, _NOT_WON, extra)
