@@ -47,7 +47,7 @@ class ModuleForward:
         self.model = model
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        self.slots = Slots([(heads, width)] * config.num_hidden_layers, next(model.parameters()).dtype, device)
+        self.slots = Slots(config.num_hidden_layers, heads, width, next(model.parameters()).dtype, device)
         self.cache = _module_cache(self.slots)
 
     @torch.no_grad()
@@ -90,8 +90,7 @@ def _module_cache(slots: Slots) -> Any:
         window: Window
 
         def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-            found = slots.write(layer, self.window, keys.transpose(1, 2), values.transpose(1, 2))
-            return found[0].transpose(1, 2), found[1].transpose(1, 2)
+            return slots.write(layer, self.window, keys, values)
 
         def get_seq_length(self, layer_idx: int = 0) -> int:
             return self.window.columns
@@ -116,7 +115,7 @@ class QwenForward:
             self.layers = [_packed(layer) for layer in body.layers]
             self.frequencies = body.rotary_emb.inv_freq.to(device)
         dtype = self.embedding.dtype
-        self.slots = Slots([(self.groups, self.width)] * len(self.layers), dtype, device)
+        self.slots = Slots(len(self.layers), self.groups, self.width, dtype, device)
         self.cos, self.sin = self._angles(512)
 
     @staticmethod
@@ -141,22 +140,18 @@ class QwenForward:
         rows, length = ids.shape
         if window.columns > len(self.cos):
             self.cos, self.sin = self._angles(2 * window.columns)
-        cos, sin = self.cos[window.positions].unsqueeze(2), self.sin[window.positions].unsqueeze(2)
+        cos, sin = self.cos[window.positions].unsqueeze(1), self.sin[window.positions].unsqueeze(1)
         mask = visible(window)
         hidden = F.embedding(ids, self.embedding)
         both = self.heads + self.groups
         for index, (norm, mix, bias, out, norm_two, gate_up, down) in enumerate(self.layers):
             mixed = F.linear(F.rms_norm(hidden, self.shape, norm, self.epsilon), mix, bias)
-            mixed = mixed.view(rows, length, both + self.groups, self.width)
-            turned = _rotate(mixed[:, :, :both], cos, sin)
-            queries, keys = turned[:, :, : self.heads], turned[:, :, self.heads :]
-            keys, values = self.slots.write(index, window, keys, mixed[:, :, both:])
+            mixed = mixed.view(rows, length, both + self.groups, self.width).transpose(1, 2)
+            turned = _rotate(mixed[:, :both], cos, sin)
+            queries = turned[:, : self.heads]
+            keys, values = self.slots.write(index, window, turned[:, self.heads :], mixed[:, both:])
             seen = F.scaled_dot_product_attention(
-                queries.transpose(1, 2),
-                keys.transpose(1, 2),
-                values.transpose(1, 2),
-                attn_mask=mask,
-                enable_gqa=self.groups != self.heads,
+                queries, keys, values, attn_mask=mask, enable_gqa=self.groups != self.heads
             )
             hidden = hidden + F.linear(seen.transpose(1, 2).reshape(rows, length, -1), out)
             gate, up = F.linear(F.rms_norm(hidden, self.shape, norm_two, self.epsilon), gate_up).chunk(2, dim=-1)

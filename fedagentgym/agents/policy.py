@@ -48,12 +48,12 @@ Finish = Literal["stop", "length", "context"]
 class Decoding(Settings):
     """How tokens are drawn. ``temperature`` 0 is greedy (its log-probs are 0: a point mass)."""
 
-    temperature: float = Field(1.0, ge=0.0, description="divides the logits; 0 takes the most likely token")
+    temperature: float = Field(default=1.0, ge=0.0, description="divides the logits; 0 takes the most likely token")
     top_p: float = Field(
-        1.0, gt=0.0, le=1.0, description="smallest set of tokens with this much probability; 1 keeps all"
+        default=1.0, gt=0.0, le=1.0, description="smallest set of tokens with this much probability; 1 keeps all"
     )
-    max_new_tokens: int = Field(16, ge=1, description="most tokens in one reply")
-    constrained: bool = Field(False, description="only replies that are admissible actions can be generated")
+    max_new_tokens: int = Field(default=16, ge=1, description="most tokens in one reply")
+    constrained: bool = Field(default=False, description="only replies that are admissible actions can be generated")
 
 
 class Completion(NamedTuple):
@@ -132,9 +132,11 @@ class Policy(Protocol):
     """An engine that generates. ``version`` counts the weights that were loaded into it."""
 
     name: str
-    tokenizer: Tokenizer
     context_length: int
     version: int
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
 
     def session(self) -> Session:
         """Open a session on the present weights. Weights must not change while it is open."""

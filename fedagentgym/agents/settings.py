@@ -13,37 +13,42 @@ from fedagentgym.base.settings import Settings
 class AdapterSettings(Settings):
     """A LoRA adapter on a frozen base model (the `peft` library's); the update is ``alpha / rank * B @ A``."""
 
-    rank: int = Field(8, ge=1, description="inner dimension of the update")
-    alpha: float = Field(16.0, gt=0.0, description="scale of the update, divided by the rank")
-    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout on the adapter's input while training")
+    rank: int = Field(default=8, ge=1, description="inner dimension of the update")
+    alpha: float = Field(default=16.0, gt=0.0, description="scale of the update, divided by the rank")
+    dropout: float = Field(default=0.0, ge=0.0, lt=1.0, description="dropout on the adapter's input while training")
     targets: tuple[str, ...] | Literal["all-linear"] = Field(
-        "all-linear", description="names of the adapted linear layers, or all of them but the output head"
+        default="all-linear", description="names of the adapted linear layers, or all of them but the output head"
     )
 
 
 class AgentSettings(Settings):
     """Which agent plays, and how it is prompted. ``None`` leaves a choice to the agent's own preset."""
 
-    name: str = Field("tiny", description="a registered agent: tiny, transformers, vllm, endpoint, expert, random, ...")
-    model: str | None = Field(None, description="folder or hub id of a language model")
+    name: str = Field(
+        default="tiny", description="a registered agent: tiny, transformers, vllm, endpoint, expert, random, ..."
+    )
+    model: str | None = Field(default=None, description="folder or hub id of a language model")
     context: Literal["session", "window"] | None = Field(
-        None, description="one growing dialogue per episode, or a fresh prompt with the last turns at every step"
+        default=None,
+        description="one growing dialogue per episode, or a fresh prompt with the last turns at every step",
     )
-    history: int = Field(2, ge=0, description="window: how many past turns a prompt shows")
+    history: int = Field(default=2, ge=0, description="window: how many past turns a prompt shows")
     template: Literal["standard", "compact"] | None = Field(
-        None, description="prompt with instructions and the list of actions, or bare observations (tiny models)"
+        default=None, description="prompt with instructions and the list of actions, or bare observations (tiny models)"
     )
-    chat: bool | None = Field(None, description="wrap prompts in the tokenizer's chat template; None: if it has one")
-    think: bool | None = Field(None, description="ask for <think>...</think> before the action, and require it")
+    chat: bool | None = Field(
+        default=None, description="wrap prompts in the tokenizer's chat template; None: if it has one"
+    )
+    think: bool | None = Field(default=None, description="ask for <think>...</think> before the action, and require it")
     parser: Literal["strict", "published"] | None = Field(
-        None, description="how an action is cut out of a reply and when its format counts as broken"
+        default=None, description="how an action is cut out of a reply and when its format counts as broken"
     )
-    decoding: Decoding | None = Field(None, description="how tokens are drawn")
-    adapter: AdapterSettings | None = Field(None, description="train a LoRA adapter instead of all weights")
-    device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto takes the GPU if there is one")
-    dtype: Literal["float32", "bfloat16"] | None = Field(None, description="type of the stored weights")
-    context_length: int | None = Field(None, ge=16, description="use at most this many tokens of context")
+    decoding: Decoding | None = Field(default=None, description="how tokens are drawn")
+    adapter: AdapterSettings | None = Field(default=None, description="train a LoRA adapter instead of all weights")
+    device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N; auto takes the GPU if there is one")
+    dtype: Literal["float32", "bfloat16"] | None = Field(default=None, description="type of the stored weights")
+    context_length: int | None = Field(default=None, ge=16, description="use at most this many tokens of context")
     forward: Literal["auto", "own", "hf"] = Field(
-        "auto", description="rollouts by our own Qwen2 forward (small models on CPU) or by the model's modules"
+        default="auto", description="rollouts by our own Qwen2 forward (small models on CPU) or by the model's modules"
     )
     options: dict[str, Any] = Field(default_factory=dict, description="what only this kind of agent knows")

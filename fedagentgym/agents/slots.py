@@ -27,10 +27,10 @@ class Window(NamedTuple):
 
 
 class Slots:
-    """Keys and values of all layers, each [slots, columns, heads, width]."""
+    """Keys and values of all layers, each [slots, heads, columns, width]: attention reads whole runs of memory."""
 
-    def __init__(self, layers: Sequence[tuple[int, int]], dtype: torch.dtype, device: torch.device) -> None:
-        self.shapes = list(layers)
+    def __init__(self, layers: int, heads: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.layers, self.heads, self.width = layers, heads, width
         self.dtype, self.device = dtype, device
         self.count = self.columns = 0
         self.keys: list[Tensor] = []
@@ -40,11 +40,12 @@ class Slots:
     def _allocate(self, count: int, columns: int) -> None:
         old = list(zip(self.keys, self.values, strict=True))
         self.keys, self.values = [], []
-        for layer, (heads, width) in enumerate(self.shapes):
+        for layer in range(self.layers):
             for index, store in enumerate((self.keys, self.values)):
-                fresh = torch.zeros((count, columns, heads, width), dtype=self.dtype, device=self.device)
+                shape = (count, self.heads, columns, self.width)
+                fresh = torch.zeros(shape, dtype=self.dtype, device=self.device)
                 if old:
-                    fresh[: self.count, : self.columns] = old[layer][index]
+                    fresh[: self.count, :, : self.columns] = old[layer][index]
                 store.append(fresh)
         self.count, self.columns = count, columns
 
@@ -66,17 +67,17 @@ class Slots:
         positions = torch.from_numpy(first).to(self.device).unsqueeze(1)
         if length > 1:
             positions = positions + torch.arange(length, device=self.device)
-        cells = (base.unsqueeze(1) * self.columns + positions).flatten()
-        return Window(rows, index, positions, cells, int(first.max()) + length)
+        lines = base.unsqueeze(1) * self.heads + torch.arange(self.heads, device=self.device)
+        cells = lines.unsqueeze(-1) * self.columns + positions.unsqueeze(1)
+        return Window(rows, index, positions, cells.flatten(), int(first.max()) + length)
 
     def write(self, layer: int, window: Window, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Store keys and values [rows, length, heads, width]; return all that the rows hold, [rows, columns, ...]."""
+        """Store keys and values [rows, heads, length, width]; return all that the rows hold, [rows, heads, columns, width]."""
         found = []
         for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
-            flat = store.view(-1, store.shape[2] * store.shape[3])
-            flat.index_copy_(0, window.cells, new.reshape(len(window.cells), -1))
+            store.view(-1, self.width).index_copy_(0, window.cells, new.reshape(-1, self.width))
             rows = store[: window.rows] if window.slots is None else store.index_select(0, window.slots)
-            found.append(rows[:, : window.columns])
+            found.append(rows[:, :, : window.columns])
         return found[0], found[1]
 
     def permute(self, targets: Sequence[int], sources: Sequence[int]) -> None:
@@ -89,4 +90,4 @@ class Slots:
         """Copy the first ``length`` columns of one slot to others."""
         to = torch.tensor(targets, device=self.device)
         for store in (*self.keys, *self.values):
-            store[to, :length] = store[source, :length]
+            store[to, :, :length] = store[source, :, :length]

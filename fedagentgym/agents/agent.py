@@ -1,0 +1,158 @@
+"""A language model at play: policy, template, parser and decoding behind the text-level protocol.
+
+Rows of episodes go in, moves come out, with the tokens that a trainer needs. The history is a list of token ids and never text
+that is encoded again: re-encoding would change ids, and the recorded log-probs would belong to a text that nobody said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from fedagentgym.agents.constraints import ActionTrie, TrieMaker
+from fedagentgym.agents.parsing import Parsed, parse
+from fedagentgym.agents.policy import Completion, Decoding, Move, Policy
+from fedagentgym.agents.prompts import Template
+from fedagentgym.agents.rendering import Context, Renderer, Seat
+from fedagentgym.agents.tokens import TokenizerSeam
+from fedagentgym.base.errors import OptionError
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.demonstrate import Demonstrators
+    from fedagentgym.base.streams import Stream
+    from fedagentgym.envs.core import Episode, TextEnv
+
+
+@dataclass(frozen=True)
+class TokenAgent:
+    """A policy and everything that stands between it and an environment."""
+
+    name: str
+    policy: Policy
+    template: Template = field(default_factory=Template)
+    decoding: Decoding = field(default_factory=Decoding)
+    context: Literal["session", "window"] = "session"
+    history: int = 2
+    parser: Literal["strict", "published"] = "strict"
+    chat: bool = False
+
+    def __post_init__(self) -> None:
+        if self.decoding.constrained and self.template.think:
+            raise OptionError("constrained generation leaves no room for thoughts: set think: false")
+        if self.chat and not self.tokenizer.has_chat_template:
+            raise OptionError(f"{self.name}: the tokenizer has no chat template: set chat: false")
+
+    @property
+    def tokenizer(self) -> TokenizerSeam:
+        tokenizer = self.policy.tokenizer
+        assert isinstance(tokenizer, TokenizerSeam)
+        return tokenizer
+
+    def play(self, env: TextEnv) -> TokenPlayers:
+        """Sit down in an environment, on the policy's present weights."""
+        return TokenPlayers(self, env)
+
+    def demonstrate(self, env: TextEnv, noise: float = 0.0) -> Demonstrators:
+        """Return players that say what the environment's expert does, in this agent's prompts and tokens.
+
+        With ``noise``, that share of the actions is a random admissible one (``Move.learn`` is False), so that a model also
+        sees how the expert recovers.
+        """
+        from fedagentgym.agents.demonstrate import Demonstrators
+
+        return Demonstrators(self, env, noise)
+
+    def parse(self, env: TextEnv, reply: str) -> Parsed:
+        """Cut the action out of a reply; an environment that takes replies gets them whole."""
+        if env.takes == "reply":
+            return Parsed(reply, True)
+        return parse(reply, self.parser, self.template.think, env.id)
+
+    def close(self) -> None:
+        self.policy.close()
+
+
+class TokenPlayers:
+    """``policy.Players`` of a language model: one session, one row per episode."""
+
+    def __init__(self, agent: TokenAgent, env: TextEnv) -> None:
+        self.agent, self.env = agent, env
+        self._renderer = Renderer(agent, env)
+        self._session = agent.policy.session()
+        self._seats: dict[int, Seat] = {}
+        self._opened: dict[int, int] = {}
+        self._next = 0
+        constrained = agent.decoding.constrained and env.takes == "command"
+        self._tries = TrieMaker(agent.tokenizer, agent.decoding.max_new_tokens) if constrained else None
+
+    def __enter__(self) -> TokenPlayers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._session.close()
+
+    def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
+        first = self._next + 1
+        for episode, stream in zip(episodes, streams, strict=True):
+            self._next += 1
+            self._seats[self._next] = self._renderer.seat(episode, stream)
+        return list(range(first, self._next + 1))
+
+    def leave(self, rows: Sequence[int]) -> None:
+        for row in rows:
+            del self._seats[row]
+        self._session.drop([self._opened.pop(row) for row in rows if row in self._opened])
+
+    def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
+        seats = [self._seats[row] for row in rows]
+        contexts = [self._renderer.context(seat, episode) for seat, episode in zip(seats, episodes, strict=True)]
+        moves = [Move("", "", fresh=False, finish="context")] * len(rows)
+        speaking = [index for index, context in enumerate(contexts) if context is not None]
+        self._give([(rows[index], context) for index, context in enumerate(contexts) if context is not None])
+        tries = self._tries
+        answers = self._session.generate(
+            [self._opened[rows[index]] for index in speaking],
+            [seats[index].stream for index in speaking],
+            self.agent.decoding,
+            None if tries is None else [self._constraint(tries, seats[index], episodes[index]) for index in speaking],
+        )
+        for index, answer in zip(speaking, answers, strict=True):
+            context = contexts[index]
+            assert context is not None
+            moves[index] = self._move(context, answer)
+            self._renderer.note(seats[index], episodes[index], context, moves[index])
+        return moves
+
+    def _give(self, given: Sequence[tuple[int, Context]]) -> None:
+        """Hand every row its new tokens; rows that start over are opened together, so that they share prompts."""
+        fresh = [(row, context.ids) for row, context in given if context.fresh]
+        self._session.drop([self._opened.pop(row) for row, _ in fresh if row in self._opened])
+        self._opened.update(zip([row for row, _ in fresh], self._session.open([ids for _, ids in fresh]), strict=True))
+        grown = [(self._opened[row], context.ids) for row, context in given if not context.fresh]
+        self._session.append([row for row, _ in grown], [ids for _, ids in grown])
+
+    def _constraint(self, tries: TrieMaker, seat: Seat, episode: Episode) -> ActionTrie | None:
+        admissible = episode.view.admissible
+        if not admissible:
+            return None
+        replies = tuple(self.agent.template.reply(self.env, action) for action in admissible)
+        return tries.trie(replies, seat.start)
+
+    def _move(self, context: Context, answer: Completion) -> Move:
+        reply = self.agent.tokenizer.decode(answer.token_ids)
+        parsed = self.agent.parse(self.env, reply)
+        return Move(
+            reply,
+            parsed.action,
+            parsed.format,
+            context.ids,
+            answer.token_ids,
+            answer.logprobs,
+            answer.allowed,
+            context.fresh,
+            answer.finish,
+        )

@@ -1,0 +1,63 @@
+"""From a reply to an action: what is executed, and whether the form was kept.
+
+The form is judged here and only the format penalty uses it; whether the world recognised an action is the world's to say.
+
+* ``strict``: the whole reply is ``<think>...</think><action>...</action>`` (the thought only if it is asked for), each tag once
+  and no others inside. Without a complete action pair the action is empty.
+* ``published``: the convention of the published agent code. The reply is lower-cased; the text between the first opening and the
+  first closing tag is the action; without both, its last characters are (20 in WebShop, 30 elsewhere) and the form is broken; so
+  it is when a think tag is missing (as written) or a Chinese character occurs. Broken replies are executed all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+_OPEN, _CLOSE = "<action>", "</action>"
+_PAIR = re.compile(r"<action>(.*?)</action>", re.DOTALL)
+_PLAIN = re.compile(r"\s*<action>(.*?)</action>\s*", re.DOTALL)
+_THOUGHTFUL = re.compile(r"\s*<think>(.*?)</think>\s*<action>(.*?)</action>\s*", re.DOTALL)
+_TAG = re.compile(r"</?(?:think|action)>")
+_CHINESE = re.compile(r"[\u4e00-\u9fff]")
+
+
+class Parsed(NamedTuple):
+    action: str
+    format: bool
+
+
+def parse_strict(reply: str, think: bool) -> Parsed:
+    """
+    >>> parse_strict("<action> go to fridge 1 </action>", think=False)
+    Parsed(action='go to fridge 1', format=True)
+    >>> parse_strict("go to fridge 1", think=False)
+    Parsed(action='', format=False)
+    """
+    whole = (_THOUGHTFUL if think else _PLAIN).fullmatch(reply)
+    if whole is not None and not any(_TAG.search(part) for part in whole.groups()) and whole.groups()[-1].strip():
+        return Parsed(whole.groups()[-1].strip(), True)
+    pair = _PAIR.search(reply)
+    return Parsed(pair.group(1).strip() if pair else "", False)
+
+
+def parse_published(reply: str, think: bool, tail: int = 30) -> Parsed:
+    """
+    >>> parse_published("<think>cold</think><action>Open Fridge 1</action>", think=True)
+    Parsed(action='open fridge 1', format=True)
+    >>> parse_published("I would open the fridge 1", think=True, tail=13)
+    Parsed(action=' the fridge 1', format=False)
+    """
+    lowered = reply.lower()
+    start, end = lowered.find(_OPEN), lowered.find(_CLOSE)
+    if start < 0 or end < 0:
+        return Parsed(lowered[-tail:], False)
+    thought = not think or ("<think>" in reply and "</think>" in reply)
+    return Parsed(lowered[start + len(_OPEN) : end].strip(), thought and not _CHINESE.search(reply))
+
+
+def parse(reply: str, parser: Literal["strict", "published"], think: bool, env_id: str) -> Parsed:
+    """Apply the named convention."""
+    if parser == "strict":
+        return parse_strict(reply, think)
+    return parse_published(reply, think, tail=20 if "webshop" in env_id.lower() else 30)

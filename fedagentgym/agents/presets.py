@@ -1,0 +1,137 @@
+"""The language models by name: the tiny one, any transformers model, and the four of the agent papers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedagentgym.agents.agent import TokenAgent
+from fedagentgym.agents.policy import Decoding, Policy
+from fedagentgym.agents.prompts import Template
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.base.encoding import digest
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.files import cache_folder
+from fedagentgym.base.settings import merged
+from fedagentgym.envs.task import short_name
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.tokens import TokenizerSeam
+    from fedagentgym.agents.torch_policy import TorchPolicy
+    from fedagentgym.envs.core import TextEnv
+
+_PAPER = {
+    "context": "window",
+    "history": 2,
+    "template": "standard",
+    "think": True,
+    "parser": "published",
+    "dtype": "bfloat16",
+    "decoding": {"temperature": 1.0, "max_new_tokens": 512},
+}
+_TINY = {
+    "context": "session",
+    "template": "compact",
+    "think": False,
+    "parser": "strict",
+    "chat": False,
+    "dtype": "float32",
+    "decoding": {"temperature": 1.0, "max_new_tokens": 16},
+}
+_GENERAL = {**_PAPER, "context": "session", "parser": "strict", "dtype": "float32"}
+
+
+def _filled(settings: AgentSettings, defaults: dict[str, object]) -> AgentSettings:
+    """Lay what the user said over a preset; a decoding key that was not given keeps the preset's value."""
+    given = settings.model_dump(exclude_unset=True, exclude_none=True)
+    return AgentSettings.load(merged(defaults, given), "agent")
+
+
+def token_agent(settings: AgentSettings, policy: Policy, tokenizer: TokenizerSeam) -> TokenAgent:
+    """Put prompt, parser and decoding around a policy. Every choice of ``settings`` must be made by now."""
+    template = Template(settings.template or "standard", bool(settings.think))
+    chat = tokenizer.has_chat_template if settings.chat is None else settings.chat
+    return TokenAgent(
+        settings.name,
+        policy,
+        template,
+        settings.decoding or Decoding(),
+        settings.context or "session",
+        settings.history,
+        settings.parser or "strict",
+        chat,
+    )
+
+
+def _load(settings: AgentSettings, source: str | Path, seed: int) -> TokenAgent:
+    from fedagentgym.agents.torch_policy import TorchPolicy
+
+    policy: TorchPolicy = TorchPolicy.load(
+        source,
+        dtype=settings.dtype or "float32",
+        device=settings.device,
+        name=settings.name,
+        context_length=settings.context_length,
+        adapter=settings.adapter,
+        seed=seed,
+        forward=settings.forward,
+    )
+    return token_agent(settings, policy, policy.tokenizer)
+
+
+def _refuse_options(settings: AgentSettings) -> None:
+    if settings.options:
+        raise OptionError(f"agent {settings.name!r} takes no options, got {sorted(settings.options)[0]!r}")
+
+
+def transformers(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    """Load any causal language model from a folder or the hub."""
+    _refuse_options(settings)
+    chosen = _filled(settings, _GENERAL)
+    if chosen.model is None:
+        raise OptionError("agent 'transformers' needs a model: a folder or a hub id")
+    return _load(chosen, chosen.model, seed)
+
+
+def tiny_folder(env: TextEnv) -> Path:
+    """Return where ``fedagentgym pretrain tiny`` leaves the model of an environment: by its id and its vocabulary."""
+    words = digest(sorted(set(env.vocabulary()))).removeprefix("sha256:")
+    return cache_folder("tiny", f"{short_name(env.id)}-{words[:12]}")
+
+
+def tiny(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    """Load the tiny model that was warm-started on this environment (or the folder given as ``model``)."""
+    _refuse_options(settings)
+    chosen = _filled(settings, _TINY)
+    if chosen.model is not None:
+        return _load(chosen, chosen.model, seed)
+    if env is None:
+        raise OptionError("agent 'tiny' belongs to an environment: give it one, or a model folder")
+    folder = tiny_folder(env)
+    if not folder.is_dir():
+        raise DataError(
+            f"there is no tiny model for {env.id} yet: make it with `fedagentgym pretrain tiny --env {env.id}`"
+        )
+    return _load(chosen, folder, seed)
+
+
+def _paper(settings: AgentSettings, model: str, seed: int) -> TokenAgent:
+    _refuse_options(settings)
+    chosen = _filled(settings, {**_PAPER, "model": model})
+    return _load(chosen, chosen.model or model, seed)
+
+
+def qwen_1_5b(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    return _paper(settings, "Qwen/Qwen2.5-1.5B-Instruct", seed)
+
+
+def qwen_3b(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    return _paper(settings, "Qwen/Qwen2.5-3B-Instruct", seed)
+
+
+def qwen_7b(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    return _paper(settings, "Qwen/Qwen2.5-7B-Instruct", seed)
+
+
+def llama_3b(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    return _paper(settings, "meta-llama/Llama-3.2-3B-Instruct", seed)

@@ -1,0 +1,85 @@
+"""What a language model is shown: one generic template per style, filled from what each environment says of itself.
+
+``standard`` explains the role, the actions and the reply's form, and lists the admissible actions; ``compact`` shows bare
+observations, for models that learnt an environment's habits and have neither room nor use for instructions. Both come in the
+two contexts: ``first`` and ``following`` make one growing dialogue, ``window`` renders a turn anew with the last turns in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from fedagentgym.envs.core import TextEnv, View
+
+
+class PastTurn(NamedTuple):
+    observation: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A style of prompt. ``think`` asks for reasoning before the action (environments that take commands)."""
+
+    name: Literal["standard", "compact"] = "standard"
+    think: bool = True
+
+    def first(self, world: TextEnv, view: View) -> str:
+        """Return the opening of a dialogue."""
+        if self.name == "compact":
+            return f"{view.observation}\n"
+        parts = [_introduction(world), f"What you see:\n{view.observation}", *self._closing(world, view)]
+        return "\n\n".join(parts)
+
+    def following(self, world: TextEnv, view: View) -> str:
+        """Return what the world answers, as the next message of the dialogue."""
+        if self.name == "compact":
+            return f"\n{view.observation}\n"
+        return "\n\n".join([f"What you see now:\n{view.observation}", *self._choices(world, view)])
+
+    def window(self, world: TextEnv, start: str, past: Sequence[PastTurn], turn: int, view: View) -> str:
+        """Return a whole prompt for turn ``turn`` that shows the start, the given past turns and the present."""
+        if turn == 0:
+            return self.first(world, view)
+        begun = turn - len(past)
+        if self.name == "compact":
+            lines = [start, "..."] if begun else []
+            lines += [line for old in past for line in (old.observation, self.reply(world, old.action))]
+            return "\n".join([*lines, f"{view.observation}\n"])
+        parts = [_introduction(world)]
+        if begun:
+            parts.append(f"What you saw at the start:\n{start}")
+        told = f"You have taken {turn} {'step' if turn == 1 else 'steps'} so far."
+        parts.append(f"{told} The last of them:" if past else told)
+        for index, old in enumerate(past, start=begun + 1):
+            parts.append(f"Step {index}\nYou saw: {old.observation}\nYou did: {old.action}")
+        return "\n\n".join([*parts, f"What you see now:\n{view.observation}", *self._closing(world, view)])
+
+    def reply(self, world: TextEnv, action: str) -> str:
+        """Return a well-formed reply that takes an action; what demonstrations say."""
+        if world.takes == "reply":
+            return action
+        thought = f"<think>I will try this: {action}</think>" if self.think else ""
+        return f"{thought}<action>{action}</action>"
+
+    def _closing(self, world: TextEnv, view: View) -> list[str]:
+        if world.takes == "reply":
+            return []
+        how = (
+            "Think first, between <think> and </think>. Then give exactly one action between <action> and </action>."
+            if self.think
+            else "Answer with exactly one action between <action> and </action>, and nothing else."
+        )
+        return [*self._choices(world, view), how]
+
+    def _choices(self, world: TextEnv, view: View) -> list[str]:
+        if view.admissible is None or world.takes == "reply":
+            return []
+        return ["The actions you can take now:\n" + "\n".join(f"- {action}" for action in view.admissible)]
+
+
+def _introduction(world: TextEnv) -> str:
+    return f"{world.role}\n\n{world.action_help}"
