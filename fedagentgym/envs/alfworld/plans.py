@@ -139,7 +139,7 @@ def _bring_plans(game: Game, target: Target) -> Iterator[list[Move]]:
         if not treatable >> thing & 1:
             continue
         done = bool(treated >> thing & 1)
-        if done and source in goals:
+        if done and game.receptacle_kinds[source].lower() == target.place.lower():
             yield []
         for goal in goals:
             for tool in [-1] if done else tools:

@@ -1,0 +1,147 @@
+"""The pools of generated houses: sizes, mixtures, ids, worlds, and content that must not change unnoticed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fedagentgym.base.encoding import digest
+from fedagentgym.base.errors import FedAgentGymError
+from fedagentgym.envs.alfworld import engine
+from fedagentgym.envs.alfworld.game import CATEGORIES
+from fedagentgym.envs.alfworld.gamefiles import problem_text
+from fedagentgym.envs.alfworld.house_pool import SPLITS, house_pool, house_words, mixture, world_owner
+from fedagentgym.envs.alfworld.layouts import SIZES
+from fedagentgym.envs.alfworld.wording import words_said
+from fedagentgym.envs.pool import TaskPool
+
+ENV = "fedagentgym/ALFWorld-v0"
+Pools = Callable[..., TaskPool]
+
+GOLDEN = {
+    "tiny": "sha256:db32513021d20f2a0b931bf98177904167369849c06dda73660b55dfc874b424",
+    "small": "sha256:613f0d35be889b3e69bdc5cabae98fcde38811e244ed5b58323fae37b86b1c91",
+    "full": "sha256:af09868951a8dfe056821980a1d447f59279fc9ce6d1f5c2c06c88079ea598c1",
+}
+"""sha256 over the problems of the first four games of each split. A generator whose output changes gets a new version."""
+
+
+@pytest.mark.parametrize("size", ["full", "small"])
+def test_the_default_pool_has_alfworlds_sizes_and_mixture(pool: Pools, size: str) -> None:
+    assert {split: len(pool(size, split)) for split in SPLITS} == {
+        "train": 3553,
+        "val": 140,
+        "test": 134,
+        "warmup": 2000,
+    }
+    mixtures = {split: tuple(pool(size, split).categories[name] for name in CATEGORIES) for split in SPLITS}
+    assert mixtures["train"] == (790, 308, 650, 459, 533, 813)
+    assert mixtures["val"] == (35, 13, 27, 16, 25, 24)
+    assert mixtures["test"] == (24, 18, 31, 23, 21, 17)
+
+
+def test_the_tiny_pool_has_every_category_equally_often(pool: Pools) -> None:
+    assert {split: len(pool("tiny", split)) for split in SPLITS} == {
+        "train": 3000,
+        "val": 200,
+        "test": 200,
+        "warmup": 2000,
+    }
+    for split in SPLITS:
+        counts = pool("tiny", split).categories.values()
+        assert len(counts) == 6 and max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_holds_the_splits_in_native_order(pool: Pools, size: str) -> None:
+    everything = house_pool("all", env=ENV, size=size)
+    ids = [identifier for split in SPLITS for identifier in pool(size, split).ids]
+    assert list(everything.ids) == ids
+    assert ids[0] == "alfworld/train/00000"
+    for split in SPLITS:
+        last = pool(size, split)[-1]
+        assert everything[last.id].payload == last.payload
+        assert everything[last.id].category == last.category == last.payload.category
+        assert everything[last.id].split == split
+
+
+def test_no_game_is_in_two_splits_or_twice_in_one(pool: Pools) -> None:
+    seen = Counter()
+    for split in SPLITS:
+        for index in range(0, len(pool("tiny", split)), 4):
+            game = pool("tiny", split)[index].payload
+            seen[game.receptacles, game.objects, game.contents, game.task] += 1
+    assert max(seen.values()) == 1
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_generated_content_does_not_change_unnoticed(pool: Pools, size: str) -> None:
+    problems = [problem_text(pool(size, split)[index].payload) for split in SPLITS for index in range(4)]
+    assert digest(problems) == GOLDEN[size]
+
+
+def test_digests_name_size_seed_and_wording_but_not_the_world() -> None:
+    options: list[dict[str, Any]] = [{}, {"size": "tiny"}, {"seed": 1}, {"wording": "put"}]
+    digests = [house_pool("val", env=ENV, **chosen).digest for chosen in options]
+    assert len(set(digests)) == 4
+    world = {"kind": "scene_split", "client": 3}
+    assert house_pool("val", env=ENV, world=world).digest == digests[0]
+
+
+def test_a_scene_split_gives_each_client_rooms_of_its_own() -> None:
+    worlds = [None, *({"kind": "scene_split", "client": client, "seed": 4} for client in range(3))]
+    pools = [house_pool("train", env=ENV, size="small", world=world) for world in worlds]
+    rooms = [{one[index].payload.receptacles for index in range(40)} for one in pools]
+    for number, mine in enumerate(rooms):
+        assert not any(mine & other for other in rooms[:number])
+    tasks = [[one[index].category for index in range(40)] for one in pools]
+    assert all(one == tasks[0] for one in tasks)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"size": "huge"}, "size"),
+        ({"size": "ful"}, "full"),
+        ({"wording": "drop"}, "wording"),
+        ({"seed": -1}, "-1"),
+        ({"seed": True}, "True"),
+        ({"seed": "7"}, "'7'"),
+        ({"world": {"kind": "wording"}}, "scene_split"),
+        ({"world": {}}, "scene_split"),
+        ({"world": {"kind": "scene_split"}}, "client"),
+        ({"world": {"kind": "scene_split", "client": -2}}, "client"),
+        ({"world": {"kind": "scene_split", "client": 1.5}}, "1.5"),
+        ({"world": {"kind": "scene_split", "client": 1, "sede": 2}}, "seed"),
+    ],
+)
+def test_bad_options_are_refused_in_one_sentence(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(FedAgentGymError) as refused:
+        house_pool("val", env=ENV, **options)
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_owners_of_different_seeds_and_clients_are_different() -> None:
+    worlds = [{"kind": "scene_split", "client": client, "seed": seed} for client in (1, 11) for seed in (0, 1, 11)]
+    assert len({world_owner(world) for world in worlds}) == 6
+    assert world_owner(None) == ""
+
+
+def test_the_words_of_a_size_are_all_that_its_games_say(pool: Pools) -> None:
+    for size in SIZES:
+        known = house_words(size) | set(words_said())
+        for index in range(0, 120, 3):
+            game = pool(size)[index].payload
+            kinds = {*game.receptacle_kinds, *game.object_kinds}
+            assert {kind.lower() for kind in kinds} <= known
+            letters = "".join(sign if sign.isalpha() else " " for sign in engine.start(game).feedback)
+            assert {word for word in letters.split() if word.islower()} <= {word.strip(".,:") for word in known}
+
+
+def test_mixtures_add_up(pool: Pools) -> None:
+    for size in SIZES:
+        for split in SPLITS:
+            assert sum(mixture(size, split)) == len(pool(size, split))
