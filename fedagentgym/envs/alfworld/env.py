@@ -14,7 +14,7 @@ from fedagentgym.envs.alfworld.expert import HouseholdExpert
 from fedagentgym.envs.alfworld.folders import folder_index, folder_pool, games_folder
 from fedagentgym.envs.alfworld.game import Game
 from fedagentgym.envs.alfworld.gamefiles import game_content
-from fedagentgym.envs.alfworld.house_pool import check_options, house_pool, house_words
+from fedagentgym.envs.alfworld.house_pool import TURNS, check_options, house_pool, house_words
 from fedagentgym.envs.alfworld.reader import read_json_object
 from fedagentgym.envs.alfworld.real import RealEngine
 from fedagentgym.envs.alfworld.sentences import WORDINGS_OF_TYPE
@@ -54,7 +54,7 @@ class ALFWorldEnv(TextEnv):
     anything else answers `Nothing happens.` and costs a turn.
     **Observations.** ALFWorld's texts. `info["wording"]` tells which of its two wordings a game speaks: `move X to Y`
     (today's) or `put X in/on Y` (of earlier releases); scores under the two are not comparable.
-    **Reward.** 1 when the goal holds after a command, else 0. An episode has at most 50 turns.
+    **Reward.** 1 when the goal holds after a command, else 0. An episode has at most 50 turns, in tiny houses 20.
     **Options.** `engine` (`native`, or `textworld` for the real one, extra `[alfworld]`), `games`, `size`, `seed`,
     `wording` (of generated houses), `plan` (with the real engine: `info["expert_plan"]`, the planner's way from here).
     **Versions.** v0: ALFWorld 0.4.2's rules.
@@ -91,6 +91,8 @@ class ALFWorldEnv(TextEnv):
         self.size, self.seed, self.wording, self.plan = size, seed, wording, plan
         self.folder = None if games is None else games_folder(games)
         self._real = RealEngine() if engine == "textworld" else None
+        if games is None and options.get("max_turns") is None:
+            options["max_turns"] = TURNS[size]
         super().__init__(**options)
 
     def load_pool(self, split: str) -> TaskPool:
