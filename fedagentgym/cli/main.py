@@ -18,6 +18,8 @@ COMMANDS: dict[str, str] = {
     "envs": "fedagentgym.cli.envs:envs",
     "play": "fedagentgym.cli.play:play",
     "data": "fedagentgym.cli.data:app",
+    "pretrain": "fedagentgym.cli.pretrain:app",
+    "eval": "fedagentgym.cli.eval:evaluate",
     "bench": "fedagentgym.cli.bench:bench",
     "doctor": "fedagentgym.cli.doctor:doctor",
 }

@@ -8,23 +8,23 @@ the tasks' part of that uncertainty.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedagentgym.base.encoding import bytes_digest, encode
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.progress import progress
 from fedagentgym.base.streams import stream
 from fedagentgym.learning.export import read_json_lines, write_json_lines
-from fedagentgym.learning.rollouts import RolloutStats, collect
+from fedagentgym.learning.rollouts import Player, RolloutStats, collect
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.learning.trajectory import Group, Trajectory
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.policy import Agent
     from fedagentgym.envs.core import TextEnv
 
 
@@ -60,7 +60,7 @@ class Evaluation:
 
 
 def evaluate(
-    agent: Agent,
+    agent: Player,
     env: TextEnv,
     settings: EvaluationSettings | None = None,
     *,
@@ -68,9 +68,12 @@ def evaluate(
     file: str | Path | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> Evaluation:
-    """Play the tasks of `env`'s pool (the first `settings.tasks` of them) and summarise. The agent decodes as it is set up;
-    `file` gets every episode as a JSON line that `replay` can check, each with the fields of `about`."""
+    """Play the tasks of `env`'s pool (the first `settings.tasks` of them) at the evaluation's temperature, and summarise.
+
+    `file` gets every episode as a JSON line that `replay` can check, each with the fields of `about`.
+    """
     chosen = settings or EvaluationSettings()
+    agent = at_temperature(agent, chosen.temperature)
     ids = list(env.pool.ids[: chosen.tasks] if chosen.tasks is not None else env.pool.ids)
     with progress("evaluating", total=len(ids) * chosen.repeats) as bar:
         rollouts = collect(
@@ -79,6 +82,21 @@ def evaluate(
     if file is not None:
         write_json_lines(file, rollouts.trajectories, {"env": env.id, "agent": agent.name, **(about or {})})
     return summarise(rollouts.groups, chosen, seed, rollouts.stats)
+
+
+def at_temperature(agent: Player, temperature: float) -> Player:
+    """The same agent drawing its tokens at another temperature; agents that draw no tokens are left as they are."""
+    from fedagentgym.agents.agent import TokenAgent
+
+    if not isinstance(agent, TokenAgent):
+        return agent
+    return replace(agent, decoding=agent.decoding.model_copy(update={"temperature": temperature}))
+
+
+def policy_digest(agent: Player) -> str | None:
+    """The identity of the trainable weights that an agent plays with, if it has any."""
+    read = getattr(getattr(agent, "policy", None), "get_weights", None)
+    return bytes_digest(encode(read())) if read is not None else None
 
 
 def summarise(

@@ -35,13 +35,14 @@ from fedagentgym.base.streams import derive, stream
 from fedagentgym.learning.advantages import group_advantages, is_constant
 from fedagentgym.learning.objectives import PerTurn, learned_rewards, values
 from fedagentgym.learning.optimizer import learning_rate_factor
-from fedagentgym.learning.rollouts import Rollouts, collect
+from fedagentgym.learning.rollouts import Player, Rollouts, collect
 from fedagentgym.learning.rows import loss_rows
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.agents.policy import TrainablePolicy
     from fedagentgym.envs.core import TextEnv
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -125,7 +126,7 @@ class LocalTraining:
         self.agent, self.env, self.settings = agent, env, settings
         self.step = 0
         self._run_steps = run_steps
-        self._updater = PolicyUpdate(agent.trainable(), agent.decoding, settings, proximal=proximal, base=base)
+        self._updater = PolicyUpdate(trainable_policy(agent), agent.decoding, settings, proximal=proximal, base=base)
 
     def start(self, state: SiteState) -> None:
         """Take over a site: its weights, its optimizer if it kept one, the round's starting point, its step."""
@@ -226,6 +227,18 @@ class LocalTraining:
     def rescored(self, groups: Sequence[Group]) -> tuple[Group, ...]:
         """The same groups with the behaviour log-probs recomputed under the present policy (its ratio then starts at 1)."""
         return self._updater.rescored(groups)
+
+
+def trainable_policy(agent: Player) -> TrainablePolicy:
+    """The policy of an agent whose weights live here."""
+    from fedagentgym.agents.policy import TrainablePolicy as Trainable
+
+    policy = getattr(agent, "policy", None)
+    if not isinstance(policy, Trainable):
+        raise OptionError(
+            f"the agent {agent.name!r} cannot be trained: only a language model loaded in this process can"
+        )
+    return policy
 
 
 def given_advantages(group: Group, given: Sequence[float] | PerTurn) -> PerTurn:

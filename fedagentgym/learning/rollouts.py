@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.progress import Progress
@@ -19,9 +19,18 @@ from fedagentgym.base.streams import derive, stream
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn, grouped, segments_of
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.policy import Agent, Move
+    from fedagentgym.agents.policy import Move, Players
     from fedagentgym.envs.core import Episode, TextEnv
     from fedagentgym.envs.task import Task
+
+
+class Player(Protocol):
+    """Whoever can sit down in a world: every agent, and what imitates one."""
+
+    @property
+    def name(self) -> str: ...
+
+    def play(self, env: TextEnv) -> Players: ...
 
 
 @dataclass(slots=True)
@@ -91,7 +100,7 @@ class _Playing:
 
 
 def collect(
-    agent: Agent,
+    agent: Player,
     env: TextEnv,
     tasks: Sequence[str | Task],
     *,

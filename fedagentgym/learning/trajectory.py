@@ -188,7 +188,7 @@ def _joined(moves: Sequence[Move]) -> Segment:
         given = () if index == 0 else move.context_ids
         ids += [*given, *move.token_ids]
         mask += [False] * len(given) + [True] * len(move.token_ids)
-        logprobs += [0.0] * len(given) + list(move.logprobs)
+        logprobs += [0.0] * len(given) + list(move.logprobs or [0.0] * len(move.token_ids))
     segment = Segment(
         np.array(moves[0].context_ids, dtype=np.int32),
         np.array(ids, dtype=np.int32),

@@ -1,0 +1,146 @@
+"""`pretrain tiny`: a small agent for one world, made from nothing but the world itself.
+
+1. a tokenizer of the world's words and an untrained model (`agents/tiny.py`);
+2. demonstrations of the world's expert on its `warmup` split, in the agent's own tokens;
+3. imitation for a fixed number of steps: no clock decides anything, so the same settings give the same weights;
+4. a look at what came out, on the validation split.
+
+The result is an ordinary model folder. A note in it says what it was made from; asking again for the same thing finds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.base.encoding import canonical_json, digest
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.files import atomic_folder, read_json
+from fedagentgym.base.settings import merged
+from fedagentgym.base.streams import derive
+from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.learning.evaluation import evaluate
+from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.learning.warm_start import WarmStartSettings, warm_start
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.envs.core import TextEnv
+
+NOTE = "pretrain.json"
+VERSION = 1
+
+
+class Pretrained(NamedTuple):
+    """Where the model is, whether it was there already, and how well it does."""
+
+    folder: Path
+    reused: bool
+    note: dict[str, Any]
+
+
+def pretrain_tiny(
+    env_id: str,
+    options: Mapping[str, Any],
+    settings: WarmStartSettings | None = None,
+    *,
+    agent: AgentSettings | None = None,
+    evaluation: EvaluationSettings | None = None,
+    folder: str | Path | None = None,
+    seed: int = 0,
+    force: bool = False,
+) -> Pretrained:
+    """Make the tiny agent of a world, or find it if it was made from the same settings before."""
+    from fedagentgym.agents.presets import tiny_folder
+
+    chosen, judged = settings or WarmStartSettings(), evaluation or EvaluationSettings(tasks=100)
+    player = agent or AgentSettings(name="tiny")
+    if player.adapter is not None:
+        raise OptionError("a warm start trains all weights: leave the adapter out, and add it when you train")
+    world: TextEnv = ENVIRONMENTS.get(env_id)(**{**options, "split": "warmup"})
+    target = Path(folder) if folder is not None else tiny_folder(world)
+    recipe = digest(
+        [VERSION, env_id, world.pool.digest, chosen.model_dump(mode="json"), player.model_dump(mode="json"), seed]
+    )
+    if target.exists() and not force:
+        note = _note(target)
+        if note.get("recipe") == recipe:
+            return Pretrained(target, True, note)
+    with one_thread():
+        made = _untrained(world, chosen, player, seed)
+        losses = warm_start(made, world, chosen, derive(seed, "warm start"))
+        found = evaluate(made, ENVIRONMENTS.get(env_id)(**{**options, "split": judged.split}), judged, seed=seed)
+    note = {
+        "recipe": recipe,
+        "env": env_id,
+        "options": dict(options),
+        "seed": seed,
+        "loss": losses[-1],
+        "success": found.overall["success"].mean,
+        "score": found.overall["score"].mean,
+        "format_broken": found.overall["format_broken"].mean,
+    }
+    _save(made, target, note)
+    return Pretrained(target, False, note)
+
+
+def _untrained(world: TextEnv, settings: WarmStartSettings, agent: AgentSettings, seed: int) -> TokenAgent:
+    """A tiny model with random weights behind the tiny agent's prompts and decoding."""
+    import tempfile
+
+    from fedagentgym.agents.make import make_agent
+    from fedagentgym.agents.tiny import tiny_model
+    from fedagentgym.agents.torch_policy import TorchPolicy
+
+    model, tokenizer = tiny_model(world.vocabulary(), settings.size, settings.context_length, derive(seed, "weights"))
+    with tempfile.TemporaryDirectory() as scratch:
+        TorchPolicy(model, tokenizer).save(scratch)
+        chosen = AgentSettings.load(merged(agent.model_dump(exclude_unset=True), {"name": "tiny", "model": scratch}))
+        made: TokenAgent = make_agent(chosen, world, seed)  # type: ignore[assignment]
+    return made
+
+
+def _save(agent: TokenAgent, target: Path, note: Mapping[str, Any]) -> None:
+    """Write the folder whole; an older model of ours in its place goes only when the new one is complete."""
+    from fedagentgym.learning.local import trainable_policy
+
+    fresh = target.with_name(f"{target.name}.fresh")
+    _remove(fresh)
+    with atomic_folder(fresh) as scratch:
+        trainable_policy(agent).save(scratch)
+        (scratch / NOTE).write_text(canonical_json(note) + "\n", "utf-8")
+    if target.exists():
+        _note(target)
+        _remove(target)
+    fresh.replace(target)
+
+
+def _note(folder: Path) -> dict[str, Any]:
+    """What a folder says it was made from; a folder that is not ours is not touched."""
+    if not (folder / NOTE).is_file():
+        raise DataError(f"{folder} exists and was not made by `fedagentgym pretrain`: choose another --output")
+    note = read_json(folder / NOTE)
+    return note if isinstance(note, dict) else {}
+
+
+def _remove(folder: Path) -> None:
+    import shutil
+
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Small models are as fast on one thread, and sums in one order give the same bits everywhere."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,92 @@
+"""The warm start: an agent imitates the expert of a world until it can speak the world's language.
+
+The demonstrations are played on the split `warmup`, whose tasks are disjoint from all others. Some of the expert's actions are
+replaced by random admissible ones: these are context, not example, and show how the expert recovers. The episodes are in the
+agent's own prompts and tokens, so what is learnt is what will be asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from fedagentgym.base.progress import Progress, progress
+from fedagentgym.base.streams import derive, stream
+from fedagentgym.learning.rollouts import collect
+from fedagentgym.learning.supervised import SupervisedSettings, SupervisedTraining, examples
+from fedagentgym.learning.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.agents.policy import Players
+    from fedagentgym.envs.core import TextEnv
+
+
+class WarmStartSettings(SupervisedSettings):
+    """How many demonstrations, how noisy, and how they are imitated."""
+
+    size: str = Field(default="0.1m", description="named size of a tiny model made from nothing (agents/tiny.py)")
+    context_length: int = Field(default=1024, ge=16, description="longest text that the tiny model can read")
+    episodes: int = Field(default=2000, ge=1, description="demonstrations, tasks of the pool in turn")
+    noise: float = Field(default=0.1, ge=0, lt=1, description="share of the expert's actions replaced by random ones")
+    parallel_episodes: int = Field(default=256, ge=1, description="demonstrations played side by side")
+
+
+@dataclass(frozen=True)
+class Demonstrating:
+    """An agent that says what the expert does."""
+
+    agent: TokenAgent
+    noise: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.agent.name} imitating"
+
+    def play(self, env: TextEnv) -> Players:
+        return self.agent.demonstrate(env, self.noise)
+
+
+def demonstrations(
+    agent: TokenAgent,
+    env: TextEnv,
+    count: int,
+    *,
+    noise: float = 0.0,
+    seed: int = 0,
+    parallel: int = 256,
+    bar: Progress | None = None,
+) -> list[Trajectory]:
+    """The expert's episodes in the agent's tokens: the pool's tasks in random order, again and again until there are enough."""
+    tasks = demonstrated_tasks(env, count, seed)
+    return collect(
+        Demonstrating(agent, noise), env, tasks, seed=derive(seed, "demonstrate"), parallel=parallel, progress=bar
+    ).trajectories
+
+
+def demonstrated_tasks(env: TextEnv, count: int, seed: int) -> list[str]:
+    """So many task ids; none occurs twice before all have occurred once."""
+    order = stream(seed, "demonstrated").permutation(len(env.pool))
+    return [env.pool.ids[int(order[index % len(order)])] for index in range(count)]
+
+
+def warm_start(agent: TokenAgent, env: TextEnv, settings: WarmStartSettings, seed: int = 0) -> list[float]:
+    """Train the agent's policy on demonstrations of `env`'s pool; returns the loss of each step."""
+    from fedagentgym.learning.local import trainable_policy
+
+    policy = trainable_policy(agent)
+    with progress("demonstrating", total=settings.episodes) as bar:
+        shown = demonstrations(
+            agent,
+            env,
+            settings.episodes,
+            noise=settings.noise,
+            seed=seed,
+            parallel=settings.parallel_episodes,
+            bar=bar,
+        )
+    data = examples(shown, settings.observation_weight)
+    with progress("imitating", total=settings.steps) as bar:
+        return SupervisedTraining(policy, settings).run(data, derive(seed, "imitate"), bar)
