@@ -7,7 +7,6 @@ has 2,000 warm-up games beside these, for demonstrations. Games are generated wh
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -21,7 +20,6 @@ from fedagentgym.envs.alfworld.figures import figures
 from fedagentgym.envs.alfworld.game import CATEGORIES, WORDINGS, Game
 from fedagentgym.envs.alfworld.houses import GENERATOR_VERSION, HouseKey, house
 from fedagentgym.envs.alfworld.layouts import SIZES, TINY_OBJECTS, TINY_RECEPTACLES
-from fedagentgym.envs.alfworld.sentences import WORDINGS_OF_TYPE
 from fedagentgym.envs.pool import TaskIds, TaskPool
 
 SPLITS = ("train", "val", "test", "warmup")
@@ -141,14 +139,11 @@ def world_owner(world: Mapping[str, Any] | None) -> str:
 
 
 def house_words(size: str) -> frozenset[str]:
-    """The words that the games of a size may use beside the engine's own: kinds, in lower case, and task sentences."""
+    """The kinds of receptacles and objects, in lower case, that houses of a size can name."""
     if size == "tiny":
         kinds = {kind for table in (TINY_RECEPTACLES, TINY_OBJECTS) for room in table.values() for kind in room}
     else:
         known = figures()
         kinds = {kind for scene in known.scenes.values() for kind in scene.receptacles}
         kinds |= {kind for room in known.objects.values() for kind in room}
-    spoken = frozenset(
-        word for forms in WORDINGS_OF_TYPE.values() for form in forms for word in re.findall(r"\w+|,", form)
-    )
-    return spoken - {"thing", "place"} | {kind.lower() for kind in kinds | set(figures().lamps)}
+    return frozenset(kind.lower() for kind in kinds | set(figures().lamps))
