@@ -9,7 +9,7 @@ every turn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,8 +44,8 @@ class TorchSession:
         self, forward: Forward, context_length: int, stop_ids: frozenset[int], pad_id: int, on_close: Any = None
     ) -> None:
         self.forward, self.slots = forward, forward.slots
-        self.context_length, self.stop_ids, self.pad_id = context_length, stop_ids, pad_id
-        self._stops = np.array(sorted(stop_ids), dtype=np.int64)
+        self.context_length, self.pad_id = context_length, pad_id
+        self.stop_at(stop_ids)
         self._rows: dict[int, _Row] = {}
         self._next = 0
         self._free: list[int] = []
@@ -64,6 +64,11 @@ class TorchSession:
         if self._on_close is not None:
             on_close, self._on_close = self._on_close, None
             on_close()
+
+    def stop_at(self, ids: Iterable[int]) -> None:
+        """Let replies end at these tokens and no others."""
+        self.stop_ids = frozenset(ids)
+        self._stops = np.array(sorted(self.stop_ids), dtype=np.int64)
 
     def length(self, row: int) -> int:
         return len(self._rows[row].ids)

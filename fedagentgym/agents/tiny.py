@@ -23,11 +23,12 @@ class TinySize(NamedTuple):
 
 SIZES = {
     "0.1m": TinySize(64, 2, 4, 128),
-    "0.5m": TinySize(128, 2, 4, 320),
+    "1m": TinySize(128, 4, 4, 352),
     "2m": TinySize(192, 4, 6, 512),
+    "10m": TinySize(384, 6, 6, 1024),
     "vllm": TinySize(128, 2, 2, 320),
 }
-"""Named sizes (parameters without the embedding of the words); ``vllm`` has heads of width 64, which vLLM can load."""
+"""Named sizes, without the embeddings of the words; ``vllm`` has heads of width 64, which vLLM can load."""
 
 
 def tiny_model(

@@ -1,0 +1,164 @@
+"""How fast tiny language models play: sessions that keep their cache, beside `generate` that re-encodes the dialogue each turn.
+
+All three ways play the same 64 episodes of the same houses for the same number of turns, in turn, on one thread, and say the same
+number of tokens a turn. The model is untrained, so what it says is not executed: a random walker's action is, which makes the
+observations those of real play.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from fedagentgym.benchmarks import Measurement
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.torch_policy import TorchPolicy
+    from fedagentgym.envs.core import TextEnv
+
+EPISODES = 64
+REPLY_TOKENS = 6
+ROUNDS = 3
+BARS = {"0.1m": (2.0, 3.0, 0.20), "1m": (2.0, 3.0, 0.05), "10m": (2.0, 2.5, 0.05)}
+"""Size -> least speed-up through the modules, least speed-up of the own forward, greatest share of environment time."""
+
+
+class Played(NamedTuple):
+    tokens: int
+    agent_seconds: float
+    env_seconds: float
+
+    @property
+    def speed(self) -> float:
+        return self.tokens / (self.agent_seconds + self.env_seconds)
+
+
+class Speaker(Protocol):
+    """Holds 64 dialogues; each call adds what the world said and lets every row reply."""
+
+    def __call__(self, chunks: Sequence[tuple[int, ...]]) -> int: ...
+
+
+def run(quick: bool = False) -> list[Measurement]:
+    """Tokens per second at three sizes, environment included; the best of three rounds of each way counts."""
+    import torch
+
+    import fedagentgym  # noqa: F401 - registers the environments
+    from fedagentgym.agents.tiny import tiny_model
+    from fedagentgym.agents.torch_policy import TorchPolicy
+    from fedagentgym.envs import ENVIRONMENTS
+
+    env: TextEnv = ENVIRONMENTS.get("fedagentgym/ALFWorld-v0")(split="train", size="tiny")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    found: list[Measurement] = []
+    try:
+        for size in ("0.1m",) if quick else tuple(BARS):
+            model, tokenizer = tiny_model(env.vocabulary(), size)
+            policies = {way: TorchPolicy(model, tokenizer, forward=way) for way in ("hf", "own")}
+            found += _measure(size, env, policies, turns=6 if quick else 16, rounds=1 if quick else ROUNDS)
+    finally:
+        torch.set_num_threads(threads)
+    return found
+
+
+def _measure(size: str, env: TextEnv, policies: dict[str, TorchPolicy], turns: int, rounds: int) -> list[Measurement]:
+    best: dict[str, Played] = {}
+    for _ in range(rounds):
+        for way, speaker in (("generate", _Reencoder), ("hf", _Caching), ("own", _Caching)):
+            played = _play(env, policies["hf" if way == "generate" else way], speaker, turns)
+            if way not in best or played.speed > best[way].speed:
+                best[way] = played
+    modules, own, share = BARS[size]
+    base = best["generate"].speed
+    found = [Measurement(f"{size}: {way}", best[way].speed, "tokens/s") for way in ("generate", "hf", "own")]
+    found.append(Measurement(f"{size}: modules / generate", best["hf"].speed / base, "times", f"at least {modules}"))
+    found.append(Measurement(f"{size}: own / generate", best["own"].speed / base, "times", f"at least {own}"))
+    env_share = best["own"].env_seconds / (best["own"].agent_seconds + best["own"].env_seconds)
+    found.append(Measurement(f"{size}: environment's share", 100 * env_share, "%", f"at most {100 * share:g}"))
+    return found
+
+
+def _play(env: TextEnv, policy: TorchPolicy, way: Callable[[TorchPolicy], Any], turns: int) -> Played:
+    from fedagentgym.agents.scripted import random_action
+    from fedagentgym.base.streams import stream
+
+    tasks = [env.pool.ids[index % len(env.pool)] for index in range(EPISODES)]
+    walkers = [stream(0, "walk", index) for index in range(EPISODES)]
+    tokens, agent_seconds, env_seconds = 0, 0.0, 0.0
+    speaker: Speaker = way(policy)
+    clock = time.perf_counter()
+    episodes = env.reset_many(tasks, range(EPISODES))
+    env_seconds += time.perf_counter() - clock
+    for _ in range(turns):
+        clock = time.perf_counter()
+        tokens += speaker([policy.tokenizer.encode(f"\n{episode.view.observation}\n") for episode in episodes])
+        agent_seconds += time.perf_counter() - clock
+        actions = [
+            random_action(episode, episode.view.observation, walker)
+            for episode, walker in zip(episodes, walkers, strict=True)
+        ]
+        clock = time.perf_counter()
+        episodes = env.step_many(episodes, actions)
+        env_seconds += time.perf_counter() - clock
+    return Played(tokens, agent_seconds, env_seconds)
+
+
+class _Caching:
+    """Our sessions: every turn appends what the world said to a cache that lives on."""
+
+    def __init__(self, policy: TorchPolicy) -> None:
+        from fedagentgym.agents.policy import Decoding
+        from fedagentgym.base.streams import stream
+
+        self.policy = policy
+        self.session = policy.session()
+        self.session.stop_at(())
+        self.decoding = Decoding(max_new_tokens=REPLY_TOKENS)
+        self.streams = [stream(1, "say", index) for index in range(EPISODES)]
+        self.rows: list[int] = []
+
+    def __call__(self, chunks: Sequence[tuple[int, ...]]) -> int:
+        if self.rows:
+            self.session.append(self.rows, chunks)
+        else:
+            self.rows = self.session.open(chunks)
+        answers = self.session.generate(self.rows, self.streams, self.decoding)
+        for answer in answers:
+            self.policy.tokenizer.decode(answer.token_ids)
+        return sum(len(answer.token_ids) for answer in answers)
+
+
+class _Reencoder:
+    """The usual way: the whole dialogue through `generate`, left-padded, at every turn."""
+
+    def __init__(self, policy: TorchPolicy) -> None:
+        self.policy = policy
+        self.dialogues: list[list[int]] = [[] for _ in range(EPISODES)]
+
+    def __call__(self, chunks: Sequence[tuple[int, ...]]) -> int:
+        import torch
+
+        for dialogue, chunk in zip(self.dialogues, chunks, strict=True):
+            dialogue.extend(chunk)
+        longest = max(map(len, self.dialogues))
+        pad = self.policy.tokenizer.pad_id
+        ids = torch.tensor([[pad] * (longest - len(dialogue)) + dialogue for dialogue in self.dialogues])
+        mask = torch.tensor([[0] * (longest - len(d)) + [1] * len(d) for d in self.dialogues])
+        with torch.no_grad():
+            said = self.policy.model.generate(
+                input_ids=ids,
+                attention_mask=mask,
+                do_sample=True,
+                temperature=1.0,
+                top_k=0,
+                top_p=1.0,
+                max_new_tokens=REPLY_TOKENS,
+                eos_token_id=None,
+                pad_token_id=pad,
+            )[:, longest:].tolist()
+        for dialogue, reply in zip(self.dialogues, said, strict=True):
+            dialogue.extend(reply)
+            self.policy.tokenizer.decode(reply)
+        return sum(map(len, said))
