@@ -2,4 +2,14 @@
 
 from fedagentgym.base.registry import Registry
 
-ALGORITHMS = Registry("algorithm", {})
+ALGORITHMS = Registry(
+    "algorithm",
+    {
+        "fedagent": "fedagentgym.algorithms.fedagent:FedAgent",
+        "fedavg-grpo": "fedagentgym.algorithms.fedavg_grpo:FedAvgGRPO",
+        "fedprox": "fedagentgym.algorithms.fedprox:FedProx",
+        "centralized": "fedagentgym.algorithms.centralized:Centralized",
+        "local": "fedagentgym.algorithms.local:Local",
+        "zero-shot": "fedagentgym.algorithms.zero_shot:ZeroShot",
+    },
+)

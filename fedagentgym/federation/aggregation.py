@@ -47,12 +47,14 @@ class Mean(Settings):
 
 
 class Weighted(Settings):
-    """The mean weighted by the clients' numbers of tasks."""
+    """The mean weighted by the clients' numbers of tasks; with equal numbers it is `mean`, bit for bit."""
 
     name: Literal["weighted"] = "weighted"
 
     def apply(self, current: Parameters, given: Sequence[Contribution], memory: Parameters) -> Aggregated:
-        return Aggregated(weighted_mean(current, given, [each.examples for each in given]), dict(memory))
+        sizes = [each.examples for each in given]
+        equal = len(set(sizes)) == 1 and sizes[0] > 0
+        return Aggregated(weighted_mean(current, given, [1.0] * len(given) if equal else sizes), dict(memory))
 
 
 class Median(Settings):
@@ -68,7 +70,7 @@ class TrimmedMean(Settings):
     """The mean of every coordinate without its extremes."""
 
     name: Literal["trimmed_mean"] = "trimmed_mean"
-    trim: float = Field(0.1, ge=0.0, lt=0.5, description="share of the clients that is cut at either end")
+    trim: float = Field(default=0.1, ge=0.0, lt=0.5, description="share of the clients that is cut at either end")
 
     def apply(self, current: Parameters, given: Sequence[Contribution], memory: Parameters) -> Aggregated:
         cut = int(self.trim * len(given))
@@ -84,8 +86,8 @@ class FedAvgM(Settings):
     """The mean, with server momentum."""
 
     name: Literal["fedavgm"] = "fedavgm"
-    learning_rate: float = Field(1.0, gt=0.0, description="server learning rate")
-    momentum: float = Field(0.9, ge=0.0, lt=1.0, description="how much of the last step goes on")
+    learning_rate: float = Field(default=1.0, gt=0.0, description="server learning rate")
+    momentum: float = Field(default=0.9, ge=0.0, lt=1.0, description="how much of the last step goes on")
 
     def apply(self, current: Parameters, given: Sequence[Contribution], memory: Parameters) -> Aggregated:
         mean = weighted_mean(current, given, [1.0] * len(given), narrow=False)
@@ -102,10 +104,10 @@ class FedAdam(Settings):
     """The mean, with Adam on the server (no bias correction, as published)."""
 
     name: Literal["fedadam"] = "fedadam"
-    learning_rate: float = Field(1e-3, gt=0.0, description="server learning rate")
-    beta1: float = Field(0.9, ge=0.0, lt=1.0, description="decay of the first moment")
-    beta2: float = Field(0.99, ge=0.0, lt=1.0, description="decay of the second moment")
-    epsilon: float = Field(1e-3, gt=0.0, description="degree of adaptivity (the published tau)")
+    learning_rate: float = Field(default=1e-3, gt=0.0, description="server learning rate")
+    beta1: float = Field(default=0.9, ge=0.0, lt=1.0, description="decay of the first moment")
+    beta2: float = Field(default=0.99, ge=0.0, lt=1.0, description="decay of the second moment")
+    epsilon: float = Field(default=1e-3, gt=0.0, description="degree of adaptivity (the published tau)")
 
     def apply(self, current: Parameters, given: Sequence[Contribution], memory: Parameters) -> Aggregated:
         mean = weighted_mean(current, given, [1.0] * len(given), narrow=False)

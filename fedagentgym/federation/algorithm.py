@@ -61,6 +61,13 @@ class Algorithm(Protocol):
     """Server side and client operations of one method. `Application` is its client half, built in every worker."""
 
     @property
+    def metered(self) -> bool:
+        """False for methods where nothing travels (one site alone): their bytes are recorded as zero."""
+
+    def client_ids(self) -> Sequence[int]:
+        """The numbers of all clients of the federation."""
+
+    @property
     def operations(self) -> Mapping[str, Operation]:
         """What its clients can be asked to do."""
 

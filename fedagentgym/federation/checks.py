@@ -22,11 +22,13 @@ from fedagentgym.federation.failures import Failure
 class UpdateChecks(Settings):
     """Bounds on how far a client's parameters may move in one round (Euclidean norm over all of them)."""
 
-    max_norm: float | None = Field(None, gt=0.0, description="refuse an update with a greater norm")
+    max_norm: float | None = Field(default=None, gt=0.0, description="refuse an update with a greater norm")
     max_ratio: float | None = Field(
-        20.0, gt=1.0, description="refuse an update whose norm exceeds this many times the lower median of the round's"
+        default=20.0,
+        gt=1.0,
+        description="refuse an update whose norm exceeds this many times the lower median of the round's",
     )
-    clip_norm: float | None = Field(None, gt=0.0, description="shorten a greater update to this norm")
+    clip_norm: float | None = Field(default=None, gt=0.0, description="shorten a greater update to this norm")
 
     def apply(
         self, current: Parameters, given: Sequence[Contribution]

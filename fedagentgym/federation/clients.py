@@ -56,10 +56,11 @@ class Clients:
         heads: Mapping[int, StateName],
         quorum: float | int | None = None,
         deadline: float | None = None,
+        metered: bool = True,
         stream_of: Callable[[int], int] = same,
     ) -> None:
         self.ids = list(ids)
-        self.meter = Meter()
+        self.meter = Meter(counting=metered)
         self.failures: list[dict[str, object]] = []
         self.heads = dict(heads)
         self.seconds: dict[int, float] = {}

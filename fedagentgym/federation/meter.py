@@ -19,10 +19,13 @@ class Meter:
     the encoding (names, shapes, numbers among plain values), `report` is what was meant for people only.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, counting: bool = True) -> None:
+        self._counting = counting
         self._counts = {direction: dict.fromkeys(COLUMNS, 0) for direction in DIRECTIONS}
 
     def record(self, direction: Direction, message: Message, times: int = 1) -> None:
+        if not self._counting:
+            return
         counts = self._counts[direction]
         payload = message.payload()
         report = len(message.encoded_report)

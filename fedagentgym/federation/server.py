@@ -30,14 +30,6 @@ from fedagentgym.federation.settings import FederationSettings
 Record = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """What an evaluation found: `summary` has at least `success`; `episodes` are the lines of its file."""
-
-    summary: Mapping[str, Any]
-    episodes: Sequence[Mapping[str, Any]] = ()
-
-
 class Observer(Protocol):
     """Somebody who watches: a table on the terminal, TensorBoard."""
 
@@ -48,16 +40,16 @@ class Observer(Protocol):
 class Plan:
     """All that the loop needs beside the algorithm and the backend.
 
-    `evaluate` looks at a global state (round number, state) every `evaluate_every` rounds, before the first and after the last.
+    `evaluate` looks at a global state (round number, state) every `evaluate_every` rounds, before the first and after the last;
+    what it returns has at least `success`, by which the best round is known.
     `stream_of` is for tests that force clients to draw alike.
     """
 
     folder: Path
-    ids: Sequence[int]
     seed: int
     settings: FederationSettings
     keep_rounds: int = 3
-    evaluate: Callable[[int, Message], Evaluated] | None = None
+    evaluate: Callable[[int, Message], Mapping[str, Any]] | None = None
     evaluate_every: int = 1
     observers: Sequence[Observer] = ()
     stream_of: Callable[[int], int] = field(default=same)
@@ -65,7 +57,7 @@ class Plan:
 
 def run_rounds(algorithm: Algorithm, backend: Backend, plan: Plan) -> Commit:
     """Go from the newest commit in the run's folder, or from nothing, to the last round; returns its commit."""
-    if not plan.ids:
+    if not algorithm.client_ids():
         raise OptionError("a federation needs at least one client")
     with locked(plan.folder):
         rounds = Rounds(plan.folder / "rounds")
@@ -93,15 +85,16 @@ def _advance(algorithm: Algorithm, backend: Backend, plan: Plan, rounds: Rounds,
     clients = Clients(
         backend,
         algorithm.operations,
-        plan.ids,
+        algorithm.client_ids(),
         round=number,
         seed=plan.seed,
         heads={} if before is None else before.heads,
         quorum=settings.quorum,
         deadline=settings.deadline,
+        metered=algorithm.metered,
         stream_of=plan.stream_of,
     )
-    drawn = draw_participants(plan.seed, number, plan.ids, settings.clients_per_round)
+    drawn = draw_participants(plan.seed, number, clients.ids, settings.clients_per_round)
     round_ = Round(number, settings.rounds, plan.seed, drawn, clients)
     if before is None:
         result = algorithm.prepare(algorithm.initial(), round_)
@@ -145,8 +138,7 @@ def _look_back(plan: Plan, rounds: Rounds, journal: Journal, commit: Commit) -> 
     if plan.evaluate is not None and (last or commit.round % max(1, plan.evaluate_every) == 0):
         started = time.monotonic()
         found = plan.evaluate(commit.round, commit.state)
-        write_lines(plan.folder / "evaluation" / f"{commit.round:04d}.jsonl", found.episodes)
-        record["evaluation"] = {**found.summary, "seconds": time.monotonic() - started}
+        record["evaluation"] = {**found, "seconds": time.monotonic() - started}
     journal.append(record)
     for observer in plan.observers:
         observer.round_done(record)

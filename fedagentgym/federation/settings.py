@@ -13,15 +13,17 @@ from fedagentgym.base.settings import Settings
 class FederationSettings(Settings):
     """Where the clients run, how many take part, and how many must answer."""
 
-    backend: str = Field("in-process", description="in-process, flower-simulation or flower")
-    rounds: int = Field(20, ge=0, description="communication rounds; 0 only evaluates the agent as it is")
-    clients_per_round: int | None = Field(None, ge=1, description="clients drawn per round; all by default")
-    workers: int = Field(0, ge=0, description="worker processes; 0 runs the clients in this process")
-    device_per_worker: tuple[str, ...] = Field((), description="devices that the workers take in turn, cuda:0, cuda:1")
+    backend: str = Field(default="in-process", description="in-process, flower-simulation or flower")
+    rounds: int = Field(default=20, ge=0, description="communication rounds; 0 only evaluates the agent as it is")
+    clients_per_round: int | None = Field(default=None, ge=1, description="clients drawn per round; all by default")
+    workers: int = Field(default=0, ge=0, description="worker processes; 0 runs the clients in this process")
+    device_per_worker: tuple[str, ...] = Field(
+        default=(), description="devices that the workers take in turn, cuda:0, cuda:1"
+    )
     quorum: float | int | None = Field(
         0.5, description="share (0.5) or number (3) of the asked clients that must answer"
     )
-    deadline: float | None = Field(None, gt=0, description="seconds that one client may take for one call")
+    deadline: float | None = Field(default=None, gt=0, description="seconds that one client may take for one call")
     options: dict[str, Any] = Field(default_factory=dict, description="what only this backend knows")
 
     @field_validator("quorum")
@@ -39,8 +41,8 @@ class FederationSettings(Settings):
 class OutputSettings(Settings):
     """What a run leaves behind."""
 
-    folder: str = Field("runs/run", description="the run's folder")
-    keep_rounds: int = Field(3, ge=1, description="newest commits that are kept, beside the best one")
-    sampled_episodes: int = Field(2, ge=0, description="training episodes that each client shows per round")
-    tensorboard: bool = Field(False, description="write TensorBoard files too (needs tensorboard)")
-    report: Literal["html", "none"] = Field("html", description="write report.html at the end")
+    folder: str = Field(default="runs/run", description="the run's folder")
+    keep_rounds: int = Field(default=3, ge=1, description="newest commits that are kept, beside the best one")
+    sampled_episodes: int = Field(default=2, ge=0, description="training episodes that each client shows per round")
+    tensorboard: bool = Field(default=False, description="write TensorBoard files too (needs tensorboard)")
+    report: Literal["html", "none"] = Field(default="html", description="write report.html at the end")

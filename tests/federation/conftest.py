@@ -68,6 +68,8 @@ def run_toy(toy: ModuleType, open_toy: Callable[..., Backend]) -> Callable[..., 
     ) -> Commit:
         settings = FederationSettings(rounds=rounds, clients_per_round=per_round, quorum=quorum, deadline=deadline)
         backend = open_toy(workers, folder / "states", **arguments)
-        return run_rounds(toy.build(**arguments), backend, Plan(folder, range(clients), seed, settings, **(plan or {})))
+        return run_rounds(
+            toy.build(**arguments, clients=clients), backend, Plan(folder, seed, settings, **(plan or {}))
+        )
 
     return run

@@ -37,10 +37,12 @@ class Toy:
         folder: str = "",
         pause: float = 0.0,
         device: str = "",
+        clients: int = 4,
     ) -> None:
         self.size, self.calls, self.stateful, self.noise = size, calls, stateful, noise
         self.faults, self.folder, self.pause, self.device = faults or {}, folder, pause, device
         vector = ArrayForm("float32", (size,))
+        self.clients, self.metered = clients, True
         self.operations = {
             "drift": Operation(
                 self.drift,
@@ -49,6 +51,9 @@ class Toy:
                 state=Form({"weights/sum": vector}, text=64) if stateful else Form(),
             )
         }
+
+    def client_ids(self) -> range:
+        return range(self.clients)
 
     def resources(self, client: int) -> int:
         return 10 + client

@@ -1,0 +1,53 @@
+"""Centralized training: one site that owns the tasks of all clients, in the unperturbed world. The upper baseline.
+
+It runs through the same loop as the federated methods with one client, so that it commits, resumes and draws a curve; its
+optimizer survives between commits. Nothing travels, and nothing is counted as if it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from fedagentgym.algorithms.fedagent import FedAgent, FedAgentSettings
+from fedagentgym.algorithms.workbench import Site
+from fedagentgym.base.settings import Settings
+from fedagentgym.learning.settings import LearningSettings
+
+SITE = 0
+
+
+class CentralizedSettings(FedAgentSettings):
+    """`algorithm: {name: centralized, local_steps: 3}`: `local_steps` policy steps between commits."""
+
+    name: Literal["centralized"] = "centralized"  # type: ignore[assignment]
+    keep_optimizer: bool = Field(
+        default=True, description="one optimizer for the whole run, as a single site would have"
+    )
+
+
+class Centralized(FedAgent):
+    """FedAgent with a single client that holds the union of all clients' tasks."""
+
+    settings_class: ClassVar[type[Settings]] = CentralizedSettings
+    metered: ClassVar[bool] = False
+
+    def client_ids(self) -> Sequence[int]:
+        return [SITE]
+
+    @property
+    def learning(self) -> LearningSettings:
+        return self.bench.learning.model_copy(update={"keep_optimizer": self.settings.keep_optimizer})
+
+    def resources(self, client: int) -> Site:
+        return self._site
+
+    @cached_property
+    def _site(self) -> Site:
+        federation = self.bench.federation
+        held = {task for member in federation for task in member.tasks}
+        pool = federation.pool.subset([task for task in federation.pool.ids if task in held])
+        return self.bench.seat(SITE, self.bench.open_env(pool=pool))

@@ -1,0 +1,161 @@
+"""FedAgent: federated averaging of policies that clients improve by reinforcement learning (Algorithm 1 of the paper).
+
+    server   for t = 1..T:                                                            (lines 1-2)
+    server     draw S_t: M distinct clients, uniformly                                (line 3, the federation's doing)
+    server     send theta to every k in S_t                                           (line 4)
+    client     theta_k = theta; tau times: roll out on own tasks, one GRPO step       (lines 6-11)
+    client     return theta_k                                                         (line 12)
+    server     theta = mean of theta_k over the clients that answered                 (line 14)
+
+theta is whatever the agent trains: all weights, or the factors of its LoRA adapter. A round costs 2 * M * bytes(theta).
+Options beyond the paper: other aggregation rules, bounds on updates, FedProx's proximal term, and an optimizer that survives
+from round to round in the client's state (`learning.keep_optimizer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedagentgym.algorithms.workbench import Site, Workbench, writable
+from fedagentgym.base.settings import Settings
+from fedagentgym.federation.aggregation import Aggregation, Contribution, Mean
+from fedagentgym.federation.algorithm import Round, RoundResult
+from fedagentgym.federation.checks import UpdateChecks
+from fedagentgym.federation.clients import answered
+from fedagentgym.federation.message import ArrayForm, Form, Message
+from fedagentgym.federation.operation import ClientContext, Operation
+from fedagentgym.learning.settings import LearningSettings
+
+CONTROL_BYTES = 1024
+_OPTIMIZER = "optimizer/"
+_MEMORY = "memory/"
+
+
+class FedAgentSettings(Settings):
+    """`algorithm: {name: fedagent, ...}`."""
+
+    name: Literal["fedagent"] = "fedagent"
+    local_steps: int = Field(
+        default=3, ge=1, description="policy steps of a client in a round (tau; the paper's local epochs)"
+    )
+    aggregation: Aggregation = Mean()
+    proximal: float = Field(default=0.0, ge=0.0, description="FedProx's mu: pulls a client back to the round's start")
+    checks: UpdateChecks = Field(default=UpdateChecks(), description="which updates are refused or shortened")
+
+
+class FedAgent:
+    """Server side and client operation of FedAgent; see the module's docstring."""
+
+    settings_class: ClassVar[type[Settings]] = FedAgentSettings
+    metered: ClassVar[bool] = True
+
+    def __init__(self, settings: Any, bench: Workbench) -> None:
+        self.settings, self.bench = settings, bench
+        self._operations: dict[str, Operation] = {}
+
+    # ---- what the federation asks ---------------------------------------------------------------------------------
+
+    def client_ids(self) -> Sequence[int]:
+        return range(len(self.bench.federation))
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        if not self._operations:
+            theta = Form(self.bench.forms(), text=CONTROL_BYTES)
+            self._operations["train"] = Operation(self.train, theta, theta, self._state_form())
+        return self._operations
+
+    def resources(self, client: int) -> Site:
+        return self.bench.site(client)
+
+    def initial(self) -> Message:
+        return Message(weights=self.bench.initial_weights)
+
+    def prepare(self, state: Message, round: Round) -> RoundResult:
+        return RoundResult(state)
+
+    def policy(self, state: Message) -> Mapping[str, NDArray[Any]]:
+        return state.weights
+
+    # ---- server ---------------------------------------------------------------------------------------------------
+
+    def round(self, state: Message, round: Round) -> RoundResult:
+        """Lines 3-5 and 14: send theta, take what comes back, check it, average it."""
+        step = (round.number - 1) * self.settings.local_steps
+        message = Message(weights=state.weights, control={"step": step})
+        answers = answered(round.clients.call("train", dict.fromkeys(round.participants, message)))
+        given = [Contribution(k, answer.weights, answer.control["examples"]) for k, answer in answers.items()]
+        good, refused, norms = self.settings.checks.apply(state.weights, given)
+        round.clients.refuse(refused)
+        memory = {name.removeprefix(_MEMORY): value for name, value in state.control.items()}
+        theta, memory = self.settings.aggregation.apply(state.weights, good, memory)
+        return RoundResult(
+            Message(weights=theta, control={_MEMORY + name: value for name, value in memory.items()}),
+            metrics=client_means(answers, norms),
+            clients={k: {**answer.report["metrics"], "update_norm": norms[k]} for k, answer in answers.items()},
+            episodes=[{"client": k, **one} for k, answer in answers.items() for one in answer.report["episodes"]],
+        )
+
+    # ---- client ---------------------------------------------------------------------------------------------------
+
+    def train(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
+        """Lines 6-12: tau policy steps from theta on the client's own tasks."""
+        from fedagentgym.learning.local import LocalTraining, SiteState
+
+        site: Site = client.resources
+        settings, learning = self.settings, self.learning
+        run_steps = self.bench.rounds * settings.local_steps
+        base = self.bench.initial_weights if learning.kl.reference == "base" else None
+        local = LocalTraining(
+            site.agent, site.env, learning, run_steps=run_steps, proximal=settings.proximal, base=base
+        )
+        optimizer = {n.removeprefix(_OPTIMIZER): a for n, a in writable(state.weights).items()}
+        local.start(SiteState(writable(message.weights), optimizer, step=message.control["step"]))
+        report = local.run(settings.local_steps, seed=client.derive("train"))
+        after = local.state()
+        kept = Message(weights={_OPTIMIZER + name: array for name, array in after.optimizer.items()})
+        answer = Message(
+            weights=after.weights,
+            control={"examples": site.examples},
+            report={"metrics": report.metrics, "episodes": self.sampled(report.groups, client)},
+        )
+        return (kept if learning.keep_optimizer else state), answer
+
+    @property
+    def learning(self) -> LearningSettings:
+        """The local step's settings; a method may insist on some of them."""
+        return self.bench.learning
+
+    def sampled(self, groups: Any, client: ClientContext) -> list[dict[str, Any]]:
+        """A few readable episodes of the last step."""
+        from fedagentgym.learning.trajectory import to_plain
+
+        episodes = [trajectory for group in groups for trajectory in group]
+        count = min(self.bench.bench.sampled_episodes, len(episodes))
+        chosen = client.stream("samples").choice(len(episodes), count).tolist()
+        return [to_plain(episodes[position], segments=False) for position in chosen]
+
+    def _state_form(self) -> Form:
+        """AdamW's moments, where they are kept."""
+        if not self.learning.keep_optimizer:
+            return Form()
+        moments = {
+            f"weights/{_OPTIMIZER}{moment}/{name}": ArrayForm("float32", array.shape, optional=True)
+            for moment in ("exp_avg", "exp_avg_sq")
+            for name, array in self.bench.initial_weights.items()
+        }
+        counts = ArrayForm("float64", (len(self.bench.initial_weights),), optional=True)
+        return Form({**moments, f"weights/{_OPTIMIZER}counts": counts})
+
+
+def client_means(answers: Mapping[int, Message], norms: Mapping[int, float]) -> dict[str, float]:
+    """The clients' metrics averaged (counts are added up), with the mean norm of their updates."""
+    from fedagentgym.learning.local import mean_metrics
+
+    means = mean_metrics([answer.report["metrics"] for answer in answers.values()])
+    return {**means, "update_norm": float(np.mean(list(norms.values()))) if norms else 0.0}

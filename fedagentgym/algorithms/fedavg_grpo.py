@@ -1,0 +1,26 @@
+"""FedAvg of local GRPO: the plain baseline of the papers, clients weighted by their numbers of tasks.
+
+FedAgent with McMahan's weights. It is what the FedMOA paper calls "FedGRPO" (all its additions switched off) and what PubSwap
+compares with; it has nothing to do with FedGRPO, where weights never leave the server.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from fedagentgym.algorithms.fedagent import FedAgent, FedAgentSettings
+from fedagentgym.base.settings import Settings
+from fedagentgym.federation.aggregation import Aggregation, Weighted
+
+
+class FedAvgGRPOSettings(FedAgentSettings):
+    """`algorithm: {name: fedavg-grpo, ...}`."""
+
+    name: Literal["fedavg-grpo"] = "fedavg-grpo"  # type: ignore[assignment]
+    aggregation: Aggregation = Weighted()
+
+
+class FedAvgGRPO(FedAgent):
+    """FedAgent with clients weighted by their numbers of tasks."""
+
+    settings_class: ClassVar[type[Settings]] = FedAvgGRPOSettings

@@ -1,0 +1,23 @@
+"""FedProx: FedAgent whose clients pay mu / 2 * ||theta_k - theta||^2 for moving away from the round's start."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from fedagentgym.algorithms.fedagent import FedAgent, FedAgentSettings
+from fedagentgym.base.settings import Settings
+
+
+class FedProxSettings(FedAgentSettings):
+    """`algorithm: {name: fedprox, proximal: 0.01}`; the papers try 0.001, 0.01 and 0.1."""
+
+    name: Literal["fedprox"] = "fedprox"  # type: ignore[assignment]
+    proximal: float = Field(default=0.01, ge=0.0, description="mu: pulls a client back to the round's start")
+
+
+class FedProx(FedAgent):
+    """FedAgent with a proximal term on by default."""
+
+    settings_class: ClassVar[type[Settings]] = FedProxSettings

@@ -1,0 +1,40 @@
+"""Local training: one client alone, with its own tasks and world, for the whole run. The lower baseline.
+
+The paper shows clients 21, 42 and 84 of 100.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from fedagentgym.algorithms.fedagent import FedAgent, FedAgentSettings
+from fedagentgym.base.settings import Settings
+from fedagentgym.learning.settings import LearningSettings
+
+
+class LocalSettings(FedAgentSettings):
+    """`algorithm: {name: local, client: 21, local_steps: 3}`."""
+
+    name: Literal["local"] = "local"  # type: ignore[assignment]
+    client: int = Field(default=0, ge=0, description="number of the client that trains alone")
+    keep_optimizer: bool = Field(
+        default=True, description="one optimizer for the whole run, as a single site would have"
+    )
+
+
+class Local(FedAgent):
+    """FedAgent with a single client: the mean of one is that one."""
+
+    settings_class: ClassVar[type[Settings]] = LocalSettings
+    metered: ClassVar[bool] = False
+
+    def client_ids(self) -> Sequence[int]:
+        self.bench.federation.split.check_number(self.settings.client)
+        return [self.settings.client]
+
+    @property
+    def learning(self) -> LearningSettings:
+        return self.bench.learning.model_copy(update={"keep_optimizer": self.settings.keep_optimizer})

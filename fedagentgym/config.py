@@ -1,0 +1,149 @@
+"""The configuration tree of a run: every setting of every room, in one typed place.
+
+A configuration comes from a YAML file, a preset of this package (`fedagentgym train --list`), or plain data; `a.b=value`
+assignments are laid over it. A key that does not exist is answered with the nearest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.algorithms.workbench import Bench, EnvSettings, PartitionSettings, algorithm_class, load_settings
+from fedagentgym.base.encoding import digest
+from fedagentgym.base.errors import DataError, OptionError, listed, nearest
+from fedagentgym.base.files import read_text
+from fedagentgym.base.settings import Settings, assign
+from fedagentgym.federation.operation import load_plugins
+from fedagentgym.federation.settings import FederationSettings, OutputSettings
+from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
+from fedagentgym.learning.warm_start import WarmStartSettings
+
+RESUMABLE: tuple[str, ...] = (
+    *(f"federation.{key}" for key in ("backend", "workers", "device_per_worker", "deadline", "quorum", "options")),
+    *(f"output.{key}" for key in ("keep_rounds", "tensorboard", "report")),
+)
+"""What may be changed when a run is resumed: nothing of it changes the result."""
+
+
+class RunConfig(Settings):
+    """A whole run."""
+
+    name: str = Field(default="run", pattern=r"^[\w.-]+$", description="name of the run, for files and tables")
+    seed: int = Field(default=0, ge=0, description="seed of everything that is random in this run")
+    env: EnvSettings = Field(description="the world")
+    partition: PartitionSettings = Field(description="who holds which tasks")
+    agent: AgentSettings = Field(default=AgentSettings(), description="who plays and learns")
+    warm_start: WarmStartSettings | None = Field(
+        default=None, description="how a tiny agent is made; null: as pretrained before, or by the world's recipe"
+    )
+    learning: LearningSettings = Field(default=LearningSettings(), description="the local policy step")
+    algorithm: dict[str, Any] = Field(default={"name": "fedagent"}, description="the method and its own settings")
+    federation: FederationSettings = Field(default=FederationSettings(), description="rounds, clients, where they run")
+    evaluation: EvaluationSettings | None = Field(default=EvaluationSettings(), description="how progress is judged")
+    output: OutputSettings = Field(default=OutputSettings(), description="what the run leaves behind")
+    plugins: tuple[str, ...] = Field(default=(), description="modules or files of your own that register things")
+
+    @field_validator("algorithm", mode="before")
+    @classmethod
+    def _name_is_enough(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    def bench(self, agent: AgentSettings | None = None) -> Bench:
+        """The part that an algorithm and its workers need to know."""
+        return Bench(
+            seed=self.seed,
+            rounds=self.federation.rounds,
+            env=self.env,
+            partition=self.partition,
+            agent=self.agent if agent is None else agent,
+            learning=self.learning,
+            algorithm=self.algorithm,
+            sampled_episodes=self.output.sampled_episodes,
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """All settings, resolved, as plain values."""
+        return self.model_dump(mode="json")
+
+    @property
+    def digest(self) -> str:
+        """The identity of what is computed: everything but the name and what does not change the result."""
+        plain = self.plain()
+        plain.pop("name")
+        plain["output"] = {"sampled_episodes": plain["output"]["sampled_episodes"]}
+        for path in RESUMABLE:
+            section, _, key = path.partition(".")
+            plain[section].pop(key, None)
+        return digest(plain)
+
+
+def load_config(source: RunConfig | Mapping[str, Any] | str | Path, changes: Sequence[str] = ()) -> RunConfig:
+    """A validated configuration from a file, a preset's name, plain data, or one that is validated already."""
+    if isinstance(source, RunConfig):
+        plain: Mapping[str, Any] = source.model_dump(mode="json", exclude_unset=True)
+    elif isinstance(source, Mapping):
+        plain = source
+    else:
+        plain = _read(str(source))
+    for change in changes:
+        plain = assign(plain, change)
+    config = RunConfig.load(plain)
+    load_plugins(config.plugins)
+    algorithm = load_settings(algorithm_class(config.algorithm), config.algorithm)
+    resolved = config.model_copy(update={"algorithm": algorithm.model_dump(mode="json")})
+    _check(resolved)
+    return resolved
+
+
+def _read(source: str) -> Mapping[str, Any]:
+    import yaml
+
+    path = Path(source)
+    if path.suffix in (".yaml", ".yml") or path.exists():
+        text, where = read_text(path), str(path)
+    elif source in preset_names():
+        text, where = preset_text(source), f"preset {source}"
+    else:
+        guess = nearest(source, preset_names())
+        hint = f"did you mean {guess!r}?" if guess else f"presets are {listed(preset_names(), 40)}"
+        raise OptionError(f"there is no file and no preset {source!r}: {hint}")
+    try:
+        plain = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise DataError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(plain, Mapping):
+        raise DataError(f"{where}: a configuration is a mapping of sections, found {type(plain).__name__}")
+    return plain
+
+
+def _check(config: RunConfig) -> None:
+    """What no single section can see."""
+    per_round, clients = config.federation.clients_per_round, config.partition.clients
+    if per_round is not None and clients is not None and per_round > clients:
+        raise OptionError(f"federation.clients_per_round is {per_round}, but partition.clients is {clients}")
+    if config.warm_start is not None and (config.agent.name != "tiny" or config.agent.model is not None):
+        raise OptionError(
+            "warm_start makes a tiny agent from nothing: leave it out for another agent or a model folder"
+        )
+
+
+def preset_names() -> tuple[str, ...]:
+    """The configurations that come with the package."""
+    return tuple(
+        sorted(entry.name.removesuffix(".yaml") for entry in _presets().iterdir() if entry.name.endswith(".yaml"))
+    )
+
+
+def preset_text(name: str) -> str:
+    """The YAML of a preset, comments included."""
+    return str((_presets() / f"{name}.yaml").read_text("utf-8"))
+
+
+def _presets() -> Any:
+    return files("fedagentgym") / "presets"
