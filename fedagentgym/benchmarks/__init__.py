@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from fedagentgym.base.registry import Registry
 
 if __name__ != "fedagentgym.benchmarks":
-    raise ImportError("the folder `benchmarks` at the root is a link for readers: import fedagentgym.benchmarks instead")
+    raise ImportError(
+        "the folder `benchmarks` at the root is a link for readers: import fedagentgym.benchmarks instead"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class Measurement:
 BENCHMARKS = Registry(
     "benchmark",
     {
+        "alfworld-houses": "fedagentgym.benchmarks.speed_houses:run",
         "speed-core": "fedagentgym.benchmarks.speed_core:run",
     },
 )
