@@ -17,6 +17,8 @@ from fedagentgym.version import __version__
 COMMANDS: dict[str, str] = {
     "envs": "fedagentgym.cli.envs:envs",
     "play": "fedagentgym.cli.play:play",
+    "split": "fedagentgym.cli.split:app",
+    "label": "fedagentgym.cli.label:label",
     "data": "fedagentgym.cli.data:app",
     "pretrain": "fedagentgym.cli.pretrain:app",
     "eval": "fedagentgym.cli.eval:evaluate",

@@ -1,0 +1,86 @@
+"""`fedagentgym label`: find out which tasks of a pool a policy solves, for splits by hardness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedagentgym.base.files import write_atomic
+from fedagentgym.base.progress import console, progress
+from fedagentgym.base.streams import derive
+from fedagentgym.cli.worlds import EnvId, EnvSet, full_id, open_world, world_options
+
+
+def label(
+    env: EnvId,
+    agent: Annotated[
+        str, typer.Option("--agent", help="handicapped, random, or an agent or model path.")
+    ] = "handicapped",
+    out: Annotated[Path, typer.Option("--out", help="The label file; an unfinished one is continued.")] = Path(
+        "labels.jsonl"
+    ),
+    split: Annotated[str, typer.Option("--split", help="Whose tasks are labelled.")] = "train",
+    attempts: Annotated[int, typer.Option("--attempts", min=1, max=9, help="Episodes per task.")] = 4,
+    threshold: Annotated[
+        int, typer.Option("--threshold", min=1, help="Successes from which a task counts as solved.")
+    ] = 2,
+    error: Annotated[
+        float | None, typer.Option("--error", min=0, max=1, help="Handicap: probability of a random action.")
+    ] = None,
+    turns: Annotated[int | None, typer.Option("--turns", min=1, help="Handicap: turns per attempt.")] = None,
+    temperature: Annotated[float, typer.Option("--temperature", min=0, help="Of an agent with a model.")] = 0.4,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of all attempts.")] = 0,
+    packed: Annotated[Path | None, typer.Option("--pack", help="Also write the compact form for package data.")] = None,
+    env_set: EnvSet = None,
+) -> None:
+    """Label a pool: play every task a few times and write down how often it was solved."""
+    from fedagentgym.partitions.labelling import DEFAULT_HANDICAP, HANDICAPS, Handicap, Plan, handicapped
+    from fedagentgym.partitions.labelling import label as label_pool
+    from fedagentgym.partitions.labels import pack, read_labels
+
+    options = world_options(env_set)
+    world = open_world(env, {**options, "split": split})
+    split = world.canonical_split(split)
+    if agent in ("handicapped", "random"):
+        usual = HANDICAPS.get(full_id(env), DEFAULT_HANDICAP)
+        chance = 1.0 if agent == "random" else usual.error if error is None else error
+        handicap = Handicap(error=chance, turns=usual.turns if turns is None else turns)
+        policy: dict[str, Any] = {"name": agent, **handicap.model_dump()}
+        play = handicapped(world, handicap, seed, attempts)
+    else:
+        policy, play = _agent(agent, world, seed, attempts, temperature)
+    kept = {key: value for key, value in options.items() if key != "data"}
+    plan = Plan(policy, kept, seed=seed, attempts=attempts, threshold=threshold)
+    done = 0
+    with progress("labelling", total=len(world.pool)) as bar:
+        for count in label_pool(world, split, plan, play, out):
+            bar.advance(count - done)
+            done = count
+    found = read_labels(out)
+    solved = sum(count >= threshold for count in found.successes.values())
+    share = solved / max(len(found.successes), 1)
+    console().print(
+        f"{out}: {solved:,} of {len(found.successes):,} tasks count as solved ({share:.1%})", highlight=False
+    )
+    if packed is not None:
+        write_atomic(packed, pack(found, world.pool.ids))
+
+
+def _agent(name: str, world: Any, seed: int, attempts: int, temperature: float) -> tuple[dict[str, Any], Any]:
+    """Any agent that `fedagentgym eval` plays."""
+    from fedagentgym.agents.make import make_agent
+    from fedagentgym.cli.eval import agent_settings
+    from fedagentgym.learning.evaluation import at_temperature, policy_digest
+    from fedagentgym.learning.rollouts import collect
+
+    player = at_temperature(make_agent(agent_settings(name, None), world, seed), temperature)
+    policy = {"name": Path(name).name, "temperature": temperature, "digest": policy_digest(player)}
+
+    def play(tasks: Sequence[str]) -> list[int]:
+        rollouts = collect(player, world, list(tasks), group_size=attempts, seed=derive(seed, "label", tasks[0]))
+        return [sum(int(trajectory.success) for trajectory in group) for group in rollouts.groups]
+
+    return policy, play

@@ -1,0 +1,300 @@
+"""`fedagentgym split`: make, show, verify, plot and compare splits of a pool among clients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+from rich.table import Table
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.progress import console
+from fedagentgym.cli.worlds import EnvSet, full_id, world_options
+
+if TYPE_CHECKING:
+    from fedagentgym.partitions.federation import Federation
+
+app = typer.Typer(help="Divide tasks among clients; show, verify, plot and compare such splits.", no_args_is_help=True)
+
+File = Annotated[Path, typer.Argument(help="A split file (.json, .zip or a folder).")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any other parameter of the sampler as key=value.", metavar="KEY=VALUE"),
+]
+_DECIDED = ("env_id", "partition", "env")
+
+
+@app.command()
+def make(
+    sampler: Annotated[
+        str | None, typer.Argument(help="Which partition, for example preference; or use --preset.")
+    ] = None,
+    env: Annotated[str | None, typer.Option("--env", help="Environment id or short name, for example WebShop.")] = None,
+    clients: Annotated[int | None, typer.Option("--clients", min=1, help="How many clients.")] = None,
+    tasks_per_client: Annotated[int | None, typer.Option(min=1, help="Tasks of every client (or their mean).")] = None,
+    omega: Annotated[float | None, typer.Option(help="Preference: 0.1 mild, 0.9 strong.")] = None,
+    xi: Annotated[float | None, typer.Option(help="Coverage and hardness: 256 mild, 1 strong.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Dirichlet: small is strong.")] = None,
+    min_tasks: Annotated[int | None, typer.Option(min=0, help="Coverage: fewest tasks of a client.")] = None,
+    mean_tasks: Annotated[float | None, typer.Option(help="Coverage: mean tasks per client.")] = None,
+    max_tasks: Annotated[int | None, typer.Option(min=1, help="Coverage: most tasks of a client.")] = None,
+    overlap: Annotated[float | None, typer.Option(help="Mean number of clients that hold a task.")] = None,
+    parameters: Sets = None,
+    world: Annotated[
+        str | None, typer.Option(help="What differs between the clients' worlds: a kind, or {kind: ..., key: value}.")
+    ] = None,
+    role: Annotated[
+        list[str] | None, typer.Option("--role", help="Tasks set aside, for example public=200.", metavar="NAME=NUMBER")
+    ] = None,
+    server_overlap: Annotated[float, typer.Option(help="Share of the server's tasks that clients hold.")] = 1.0,
+    labels: Annotated[str | None, typer.Option(help="Label file for hardness, or 'pool'.")] = None,
+    preset: Annotated[str | None, typer.Option(help="A setting of the papers (`split presets` lists them).")] = None,
+    env_set: EnvSet = None,
+    split: Annotated[str, typer.Option(help="Which split of the environment is divided.")] = "train",
+    seed: Annotated[int | None, typer.Option(help="Seed of the split.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Where to write it: .json, .zip, or a folder.")] = Path(
+        "split.json"
+    ),
+    plot: Annotated[Path | None, typer.Option("--plot", help="Also draw it, as .png or .svg.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a split and write it to a file."""
+    from fedagentgym.base.settings import assign
+    from fedagentgym.partitions.federation import federate
+
+    given: dict[str, Any] = {
+        "clients": clients,
+        "tasks_per_client": tasks_per_client,
+        "omega": omega,
+        "xi": xi,
+        "beta": beta,
+        "min_tasks": min_tasks,
+        "mean_tasks": mean_tasks,
+        "max_tasks": max_tasks,
+        "overlap": overlap,
+        "seed": seed,
+        "roles": _numbers(role) or None,
+        "labels": labels,
+        "world": _world(world),
+    }
+    keywords = _wanted(preset, sampler, env, world_options(env_set))
+    keywords.update({key: value for key, value in given.items() if value is not None})
+    for assignment in parameters or []:
+        keywords = assign(keywords, assignment)
+    if "clients" not in keywords:
+        raise OptionError("say how many clients there are with --clients")
+    federation = federate(keywords.pop("env_id"), split=split, server_overlap=server_overlap, **keywords)
+    federation.save(out)
+    if plot is not None:
+        federation.plot(plot)
+    _report(federation, as_json, str(out))
+
+
+def _wanted(preset: str | None, sampler: str | None, env: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Environment, partition and whatever a preset brings."""
+    from fedagentgym.partitions.presets import preset as preset_of
+
+    keywords: dict[str, Any] = preset_of(preset) if preset is not None else {}
+    if sampler is not None:
+        keywords["partition"] = sampler
+    if env is not None:
+        keywords["env_id"] = full_id(env)
+    if "env_id" not in keywords or "partition" not in keywords:
+        raise OptionError("name a partition and an environment, for example: split make preference --env WebShop ...")
+    keywords["env"] = {**keywords.get("env", {}), **options}
+    return keywords
+
+
+def _numbers(assignments: list[str] | None) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for text in assignments or []:
+        name, equals, number = text.partition("=")
+        if not equals or not number.strip().isdecimal():
+            raise OptionError(f"cannot read the role {text!r}: write it as name=number, for example public=200")
+        found[name.strip()] = int(number)
+    return found
+
+
+def _world(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = None
+    if not isinstance(value, str | dict):
+        raise OptionError(f"cannot read the world {text!r}: give a kind, or {{kind: bm25_weights, variants: 4}}")
+    return value
+
+
+@app.command()
+def presets(as_json: Json = False) -> None:
+    """List the named settings of the papers."""
+    from fedagentgym.partitions.presets import PRESETS
+
+    if as_json:
+        typer.echo(json.dumps(dict(PRESETS), indent=2))
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("preset")
+    table.add_column("what it is")
+    for name, keywords in PRESETS.items():
+        rest = ", ".join(f"{key} {value}" for key, value in keywords.items() if key not in _DECIDED)
+        table.add_row(name, f"{keywords['partition']} of {keywords['env_id']}: {rest}")
+    console().print(table)
+
+
+@app.command()
+def show(file: File, env_set: EnvSet = None, as_json: Json = False) -> None:
+    """Summarise a split: sizes, mixture, overlap, Jaccard, dispersion, the client farthest from the pool."""
+    _report(_open(file, env_set), as_json, str(file))
+
+
+@app.command()
+def verify(file: File, env_set: EnvSet = None, as_json: Json = False) -> None:
+    """Check a split: content, pool, roles, evaluation tasks, re-sampling from its seed, axes that were not asked for."""
+    checks = _open(file, env_set).verify()
+    failed = [check for check in checks if check.ok is False]
+    if as_json:
+        typer.echo(json.dumps([check.__dict__ for check in checks], indent=2))
+    else:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for check in checks:
+            mark = {True: "ok", False: "FAILED", None: "-"}[check.ok]
+            table.add_row(mark, check.name, check.detail)
+        console().print(table)
+    if failed:
+        raise DataError(f"{file} does not hold: {failed[0].name}: {failed[0].detail}")
+
+
+@app.command("plot")
+def plot_command(
+    file: File,
+    out: Annotated[Path, typer.Option("--out", help="Where to draw it, as .png or .svg.")] = Path("split.png"),
+    env_set: EnvSet = None,
+) -> None:
+    """Draw the figure that fits a split."""
+    _open(file, env_set).plot(out)
+    console().print(f"drawn: {out}", highlight=False)
+
+
+@app.command()
+def diff(first: File, second: File, as_json: Json = False) -> None:
+    """Compare two splits: what they were made of, and which clients hold other tasks."""
+    from fedagentgym.partitions.compare import compare
+
+    found = compare(_named(first), _named(second))
+    if as_json:
+        typer.echo(json.dumps(found.as_dict(), indent=2))
+        return
+    if found.identical:
+        console().print(f"{first} and {second} are the same split ({found.digests[0]})", highlight=False, markup=False)
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("what", str(first), str(second)):
+        table.add_column(column, overflow="fold")
+    for name, (left, right) in found.fields.items():
+        table.add_row(name, str(left), str(right))
+    console().print(table)
+    console().print(
+        f"{found.changed:,} of {found.clients:,} common clients differ; tasks in common per client: "
+        f"mean Jaccard {found.mean_jaccard:.3f}, least {found.least_jaccard:.3f} (client {found.least_client})",
+        highlight=False,
+    )
+
+
+def _open(file: Path, env_set: list[str] | None) -> Federation:
+    from fedagentgym.partitions.federation import load_federation
+
+    return load_federation(file, env=world_options(env_set))
+
+
+def _named(file: Path) -> Any:
+    """A split whose task ids are known; a folder of numbers is opened with its pool."""
+    from fedagentgym.partitions import store
+
+    split = store.load(file)
+    return split if split.ids is not None else _open(file, None).split
+
+
+def _report(federation: Federation, as_json: bool, where: str) -> None:
+    split, statistics = federation.split, federation.statistics()
+    if as_json:
+        about = {
+            "file": where,
+            "digest": split.digest,
+            **split.header(),
+            "roles": {k: len(v) for k, v in split.roles.items()},
+        }
+        about.pop("labels")
+        typer.echo(json.dumps({**about, "statistics": statistics.as_dict()}, indent=2))
+        return
+    found = statistics.as_dict()
+    parameters = ", ".join(f"{key} {value}" for key, value in split.parameters.items())
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    sizes, mixture, overlap = found["sizes"], found["mixture"], found["overlap"]
+    rows = [
+        ("split", where),
+        (
+            "environment",
+            f"{split.env_id} ({split.env_split}{_options(split.env_options)}), {found['tasks_in_pool']:,} tasks",
+        ),
+        ("partition", f"{split.sampler} ({parameters}), seed {split.seed}"),
+        ("clients", f"{found['clients']:,} with {found['assignments']:,} tasks: {_spread(sizes)}"),
+        ("mixture", ", ".join(f"{name} {share:.1%}" for name, share in _largest(mixture["pool"]))),
+        (
+            "distance to pool",
+            f"mean {mixture['mean_distance']:.3f}, greatest {mixture['max_distance']:.3f} (client {mixture['worst_client']}: "
+            + ", ".join(f"{name} {share:.0%}" for name, share in _client_mixture(statistics))
+            + ")",
+        ),
+        (
+            "overlap",
+            f"{overlap['covered']:.1%} of the tasks are held, by {overlap['min_copies']} to {overlap['max_copies']} clients, "
+            f"mean {overlap['mean_copies']:.2f}",
+        ),
+        ("Jaccard", f"mean {found['jaccard']['mean']:.4f}, greatest {found['jaccard']['max']:.4f}"),
+        ("dispersion", f"{found['dispersion']['value']:.4f} ({found['dispersion']['measure']})"),
+    ]
+    if "hardness" in found:
+        hard = found["hardness"]
+        rows.append(
+            (
+                "solved share",
+                f"pool {hard['pool_solved']:.1%}; clients {hard['min']:.1%} to {hard['max']:.1%}, mean {hard['mean']:.1%}",
+            )
+        )
+    if split.roles:
+        rows.append(("roles", ", ".join(f"{name} {len(ids):,}" for name, ids in split.roles.items())))
+    if split.world is not None:
+        rows.append(("worlds", ", ".join(f"{key} {value}" for key, value in split.world.items())))
+    rows.append(("digest", split.digest))
+    for name, text in rows:
+        table.add_row(name, text)
+    console().print(table, highlight=False)
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    return "".join(f", {key} {value}" for key, value in options.items())
+
+
+def _spread(sizes: Mapping[str, float]) -> str:
+    if sizes["min"] == sizes["max"]:
+        return f"{sizes['min']:,} each"
+    return f"{sizes['min']:,} to {sizes['max']:,}, mean {sizes['mean']:.1f}, standard deviation {sizes['std']:.1f}"
+
+
+def _largest(shares: Mapping[str, float], most: int = 8) -> list[tuple[str, float]]:
+    return sorted(shares.items(), key=lambda entry: -entry[1])[:most]
+
+
+def _client_mixture(statistics: Any) -> list[tuple[str, float]]:
+    shares = dict(zip(statistics.categories, statistics.shares[statistics.worst].tolist(), strict=True))
+    return [entry for entry in _largest(shares, 4) if entry[1] > 0]

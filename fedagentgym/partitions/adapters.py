@@ -1,0 +1,139 @@
+"""Our splits in other stacks, and other people's divisions in ours.
+
+A Hugging Face data set whose rows stand in the pool's order is divided by row numbers; flwr-datasets asks a *partitioner*
+for the rows of a partition id. A division made elsewhere comes in as a mapping client -> task ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.partitions.assignment import Assignment
+from fedagentgym.partitions.federation import (
+    Federation,
+    environment,
+    open_pool,
+    provenance,
+    refuse_evaluation,
+    stored_options,
+)
+from fedagentgym.partitions.split import NoWorlds, Split
+from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.verification import IMPORTED
+
+
+def row_indices(federation: Federation) -> list[list[int]]:
+    """For every client the row numbers of its tasks in the pool's own order, ascending: `dataset.select(rows[i])`."""
+    order = _rows_by_number(federation)
+    return [np.sort(order[numbers]).tolist() for numbers in federation.assignment]
+
+
+def _rows_by_number(federation: Federation) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The pool's row of every number of the table."""
+    position = federation.pool.position
+    return np.fromiter((position(name) for name in federation.table.ids), dtype=np.int64, count=len(federation.table))
+
+
+def client_dataset(federation: Federation, client: int, dataset: Any) -> Any:
+    """The rows of a Hugging Face data set that belong to one client."""
+    if len(dataset) != len(federation.pool):
+        raise DataError(f"the data set has {len(dataset):,} rows, the pool of the split {len(federation.pool):,}")
+    pool = federation.pool
+    return dataset.select(sorted(pool.position(name) for name in federation.client(client).tasks))
+
+
+class SplitPartitioner:
+    """A split in the form that flwr-datasets takes: `FederatedDataset(dataset=..., partitioners={"train": partitioner})`.
+
+    It has the members of flwr-datasets' `Partitioner` (dataset, is_dataset_assigned, load_partition, num_partitions) and
+    needs neither that package nor its data sets.
+    """
+
+    def __init__(self, federation: Federation) -> None:
+        self._federation = federation
+        self._dataset: Any = None
+
+    @property
+    def dataset(self) -> Any:
+        if self._dataset is None:
+            raise OptionError("this partitioner has no data set yet: assign partitioner.dataset first")
+        return self._dataset
+
+    @dataset.setter
+    def dataset(self, value: Any) -> None:
+        if self._dataset is not None:
+            raise OptionError("this partitioner has a data set already: make another one for another data set")
+        if len(value) != len(self._federation.pool):
+            raise DataError(
+                f"the data set has {len(value):,} rows, the pool of the split {len(self._federation.pool):,}"
+            )
+        self._dataset = value
+
+    def is_dataset_assigned(self) -> bool:
+        return self._dataset is not None
+
+    @property
+    def num_partitions(self) -> int:
+        return len(self._federation)
+
+    def load_partition(self, partition_id: int) -> Any:
+        """The rows of one client."""
+        return client_dataset(self._federation, partition_id, self.dataset)
+
+
+def import_federation(
+    env_id: str,
+    held: Mapping[int, Iterable[str]] | Sequence[Iterable[str]],
+    *,
+    split: str = "train",
+    env: Mapping[str, Any] | None = None,
+    roles: Mapping[str, Iterable[str]] | None = None,
+    pool: TaskPool | None = None,
+) -> Federation:
+    """A federation of a division that was made elsewhere: client -> task ids, clients numbered from 0."""
+    options = dict(env or {})
+    cls = environment(env_id)
+    split = cls.canonical_split(split)
+    refuse_evaluation(cls, split)
+    whole = pool if pool is not None else open_pool(env_id, split, options)
+    table = Table.of(whole)
+    rows = _numbered(held)
+    clients = Assignment.from_lists(table.numbers(ids, f"client {number}") for number, ids in enumerate(rows))
+    if clients.has_repeats():
+        raise DataError("a client of the mapping holds a task twice")
+    named = {name: tuple(sorted(ids)) for name, ids in (roles or {}).items()}
+    for name, ids in named.items():
+        table.numbers(ids, f"the role {name!r}")
+    made = Split(
+        env_id=env_id,
+        env_split=split,
+        env_options=stored_options(options),
+        pool_digest=whole.digest,
+        sampler=IMPORTED,
+        parameters={},
+        seed=0,
+        clients=clients,
+        ids=table.ids,
+        worlds=NoWorlds(len(rows)),
+        roles=named,
+        evaluation=cls.evaluation_splits,
+        provenance=provenance(),
+    )
+    return Federation(made, whole, options, own_pool=pool is not None)
+
+
+def _numbered(held: Mapping[int, Iterable[str]] | Sequence[Iterable[str]]) -> list[list[str]]:
+    if not isinstance(held, Mapping):
+        rows = [list(ids) for ids in held]
+    elif set(held) != set(range(len(held))):
+        raise DataError(f"clients of the mapping are numbered 0 to {len(held) - 1}, found {sorted(held, key=str)[:5]}")
+    else:
+        rows = [list(held[number]) for number in range(len(held))]
+    if not rows:
+        raise DataError("the mapping has no clients")
+    return rows

@@ -1,0 +1,63 @@
+"""Two splits side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fedagentgym.partitions.split import Split
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What two splits were made of, where that differs, and how far apart their clients are."""
+
+    digests: tuple[str, str]
+    fields: dict[str, tuple[Any, Any]]
+    clients: int
+    changed: int
+    mean_jaccard: float
+    least_jaccard: float
+    least_client: int
+
+    @property
+    def identical(self) -> bool:
+        return self.digests[0] == self.digests[1]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**self.__dict__, "identical": self.identical}
+
+
+def compare(first: Split, second: Split) -> Difference:
+    """Compare two splits whose task ids are known."""
+    count = min(len(first), len(second))
+    pairs = [(set(first.tasks(client)), set(second.tasks(client))) for client in range(count)]
+    values = [len(a & b) / max(len(a | b), 1) if a | b else 1.0 for a, b in pairs]
+    least = min(range(count), key=values.__getitem__)
+    return Difference(
+        digests=(first.digest, second.digest),
+        fields=_fields(first, second),
+        clients=count,
+        changed=sum(a != b for a, b in pairs),
+        mean_jaccard=sum(values) / count,
+        least_jaccard=values[least],
+        least_client=least,
+    )
+
+
+def _fields(first: Split, second: Split) -> dict[str, tuple[Any, Any]]:
+    left, right = _flat(first), _flat(second)
+    names = [*left, *(name for name in right if name not in left)]
+    return {name: (left.get(name), right.get(name)) for name in names if left.get(name) != right.get(name)}
+
+
+def _flat(split: Split) -> dict[str, Any]:
+    header = split.header()
+    flat = {f"env.{key}": value for key, value in header["env"].items()}
+    flat["pool_digest"] = header["pool_digest"]
+    flat["sampler"] = split.sampler
+    flat.update({f"sampler.{key}": value for key, value in split.parameters.items()})
+    flat.update({"seed": split.seed, "world": split.world, "clients": len(split)})
+    flat.update({f"role.{name}": len(ids) for name, ids in split.roles.items()})
+    flat["labels"] = None if split.labels is None else split.labels.source.get("digest")
+    return flat

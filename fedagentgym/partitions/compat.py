@@ -1,0 +1,171 @@
+"""The sampling of the authors' published code, for comparison: literal seeds, smoothing, the cut category, its defects.
+
+Written from a description of what that code computes, so that its splits can be made here and measured against ours. It
+draws with numpy's own generators in the published order; these are not promised to be the same in every numpy, which is
+why nothing else here uses them. Items are taken in the pool's numbering, clients count from 0, seeds are theirs (42).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.partitions.assignment import Assignment
+from fedagentgym.partitions.table import Table
+
+Ints = NDArray[np.int64]
+
+_SEED = 42
+_SMOOTHING = 0.01
+_CUT_CATEGORY, _CUT_SHARE = "fashion", 0.2
+
+
+def windows(items: int, clients: int, tasks: int) -> Assignment:
+    """Uniform: client k starts at k * (items // clients); its window is widened to `tasks`, half to the left first."""
+    if tasks > items:
+        raise OptionError(f"{tasks:,} tasks per client are asked for, the pool has {items:,}: lower tasks_per_client")
+    width = items // clients
+    lists = []
+    for client in range(clients):
+        start, stop = client * width, (client + 1) * width
+        missing = max(0, tasks - width)
+        left = min(missing // 2, start)
+        right = min(missing - left, items - stop)
+        left = min(missing - right, start)
+        lists.append(range(start - left, stop + right))
+    return Assignment.from_lists(lists)
+
+
+def preference(table: Table, clients: int, tasks: int, omega: float) -> Assignment:
+    """Dirichlet mixtures around the smoothed shares that remain after one category was cut to a fifth."""
+    firsts = {code: int(np.argmax(table.codes == code)) for code in range(len(table.names))}
+    order = sorted(firsts, key=firsts.__getitem__)
+    return Assignment.from_lists(_preferred(table, order, client, tasks, omega) for client in range(clients))
+
+
+def _preferred(table: Table, order: list[int], client: int, tasks: int, omega: float) -> Ints:
+    members = [np.flatnonzero(table.codes == code) for code in order]
+    for number, code in enumerate(order):
+        if table.names[code] == _CUT_CATEGORY:
+            kept = max(1, int(members[number].size * _CUT_SHARE))
+            members[number] = np.random.RandomState(_SEED + client).choice(members[number], size=kept, replace=False)
+    sizes = np.array([row.size for row in members])
+    smooth = (sizes / sizes.sum() + _SMOOTHING) / (1.0 + _SMOOTHING * len(sizes))
+    omega = min(max(omega, 1e-3), 1 - 1e-3)
+    rng = np.random.RandomState(_SEED + client)
+    mixture = rng.dirichlet(smooth * ((1.0 - omega) / omega))
+    mixture = mixture / mixture.sum()
+    counts = _published_capacity_fix(rng.multinomial(tasks, mixture), sizes, mixture, tasks, rng)
+    drawn = [rng.choice(row, size=count, replace=False) for row, count in zip(members, counts, strict=True) if count]
+    chosen = np.concatenate(drawn)
+    if chosen.size < tasks:
+        others = np.setdiff1d(np.arange(len(table)), chosen)
+        extra = rng.choice(others, size=min(tasks - chosen.size, others.size), replace=False)
+        chosen = np.concatenate([chosen, extra])
+    return chosen
+
+
+def _published_capacity_fix(
+    counts: Ints, sizes: Ints, mixture: NDArray[np.float64], tasks: int, rng: np.random.RandomState
+) -> Ints:
+    """Overflow is drawn again among categories with room; what does not fit there either is dropped."""
+    while True:
+        overflow = int(np.maximum(counts - sizes, 0).sum())
+        counts = np.minimum(counts, sizes)
+        room = np.flatnonzero(counts < sizes)
+        if not overflow or not room.size:
+            return np.asarray(counts)
+        extra = rng.multinomial(overflow, mixture[room] / mixture[room].sum())
+        counts[room] += np.minimum(extra, (sizes - counts)[room])
+        if counts.sum() >= tasks:
+            return np.asarray(counts)
+
+
+def coverage(items: int, clients: int, low: int, center: int, high: int, dispersion: float) -> Assignment:
+    """Beta sizes, then a greedy walk over the items; it may end short where distinct clients run out."""
+    overlap = float(np.clip(clients * center / items, clients * low / items, clients * high / items))
+    rng = np.random.default_rng(_SEED)
+    sizes = _published_sizes(clients, low, center, high, dispersion, round(overlap * items), rng)
+    return Assignment.from_lists(sorted(row) for row in _greedy(items, sizes, overlap, rng))
+
+
+def _published_sizes(
+    clients: int, low: int, center: int, high: int, dispersion: float, total: int, rng: np.random.Generator
+) -> Ints:
+    """Scale, clip, round by largest remainder, clip again, and move what the clipping lost to the first with room."""
+    share = min(max((center - low) / (high - low), 1e-6), 1 - 1e-6)
+    spread = max(dispersion, 2e-3)
+    sizes = low + rng.beta(share * spread, (1 - share) * spread, size=clients) * (high - low)
+    sizes = np.clip(sizes * (total / sizes.sum()), low, high)
+    whole = np.floor(sizes).astype(np.int64)
+    order = np.argsort(-(sizes - whole))
+    missing = total - int(whole.sum())
+    if missing > 0:
+        whole[order[:missing]] += 1
+    elif missing < 0:
+        whole[order[::-1][:-missing]] -= 1
+    whole = np.clip(whole, low, high)
+    while missing := total - int(whole.sum()):
+        open_ = np.flatnonzero(whole < high if missing > 0 else whole > low)[: abs(missing)]
+        whole[open_] += 1 if missing > 0 else -1
+    return np.asarray(whole)
+
+
+def _greedy(items: int, sizes: Ints, overlap: float, rng: np.random.Generator) -> list[set[int]]:
+    total = int(sizes.sum())
+    copies = np.full(items, int(np.floor(overlap)))
+    more = total - int(copies.sum())
+    if not 0 <= more <= items:
+        copies[:] = total // items
+        more = total - int(copies.sum())
+    if more > 0:
+        copies[rng.choice(items, size=more, replace=False)] += 1
+    room = sizes.copy()
+    held: list[set[int]] = [set() for _ in sizes]
+    for item, wanted in enumerate(copies.tolist()):
+        open_ = np.flatnonzero(room > 0)
+        take = min(wanted, open_.size)
+        if take:
+            weight = room[open_].astype(np.float64)
+            for client in rng.choice(open_, size=take, replace=False, p=weight / weight.sum()):
+                held[client].add(item)
+                room[client] -= 1
+    open_ = np.flatnonzero(room > 0)
+    for _ in range(total - sum(len(row) for row in held)):
+        if not open_.size:
+            break
+        item = int(rng.integers(0, items))
+        client = rng.choice(open_)
+        held[client].add(item)
+        room[client] -= 1
+        open_ = np.flatnonzero(room > 0)
+    return held
+
+
+def hardness(solved: Ints, unsolved: Ints, clients: int, tasks: int, dispersion: float) -> Assignment:
+    """Every client draws with the same seed, so equal quotas give equal tasks; unsolved ones are added twice over."""
+    most = max(tasks, (solved.size + unsolved.size) // clients)
+    return Assignment.from_lists(
+        _published_hardness(solved, unsolved, client, clients, tasks, most, dispersion) for client in range(clients)
+    )
+
+
+def _published_hardness(
+    solved: Ints, unsolved: Ints, client: int, clients: int, tasks: int, most: int, dispersion: float
+) -> Ints:
+    rng = np.random.default_rng(_SEED)
+    items = solved.size + unsolved.size
+    overlap = float(np.clip(clients * (tasks // 2) / items, 0.0, clients * tasks / items))
+    quotas = _published_sizes(clients, 0, tasks // 2, tasks, dispersion, round(overlap * items), rng)
+    quota = int(quotas[client])
+    easy = rng.choice(solved, size=min(quota, solved.size), replace=False) if quota and solved.size else solved[:0]
+    hard = (
+        rng.choice(unsolved, size=min(quota, unsolved.size), replace=False) if quota and unsolved.size else solved[:0]
+    )
+    chosen = np.concatenate([easy, hard])
+    missing = tasks - chosen.size
+    if missing > 0:
+        rest = np.concatenate([np.setdiff1d(solved, easy), np.setdiff1d(unsolved, hard)])
+        chosen = np.concatenate([chosen, rng.choice(rest, size=min(missing, rest.size), replace=False)])
+    return chosen[:most]

@@ -1,0 +1,114 @@
+"""Placing copies of items on clients: sizes exact, copies of two items differ by at most one, nothing twice on a client.
+
+Algorithm 3 of the paper walks over the items and draws distinct clients in proportion to their remaining room. That takes
+a weighted draw per item and can run out of distinct clients near the end. The same law is reached by dealing: put every
+client into a deck as often as it has places, shuffle the deck, deal it out over the items in order. A client that an item
+got twice is then exchanged with a random client of a random other item that keeps both free of repeats.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.base.streams import Stream
+from fedagentgym.partitions.assignment import Assignment, offsets_of
+
+Ints = NDArray[np.int64]
+
+_PATIENCE = 60
+
+
+def deal(sizes: Ints, items: int, stream: Stream) -> Assignment:
+    """Every client k gets `sizes[k]` different items; every item goes to floor or ceil of sum(sizes) / items clients.
+
+    Needs 0 <= sizes[k] <= items. Possible always: dealing in turn, client after client, is one solution.
+    """
+    clients, total = len(sizes), int(sizes.sum())
+    if not total:
+        return Assignment(offsets_of(sizes), np.zeros(0, dtype=np.int64))
+    if total * 2 > clients * items:
+        return _left_out(deal(items - sizes, items, stream), items)
+    copies = np.full(items, total // items, dtype=np.int64)
+    copies[stream.choice(items, total - int(copies.sum()))] += 1
+    deck = np.repeat(np.arange(clients), sizes)[stream.permutation(total)]
+    keys = np.sort(np.repeat(np.arange(items), copies) * clients + deck)
+    keys = _without_repeats(keys, offsets_of(copies), clients, stream)
+    return Assignment.from_pairs(keys % clients, keys // clients, clients)
+
+
+def _left_out(assignment: Assignment, items: int) -> Assignment:
+    """For every client the items that it does not hold."""
+    held = np.zeros((len(assignment), items), dtype=bool)
+    held[assignment.owners, assignment.items] = True
+    clients, left = np.nonzero(~held)
+    return Assignment(offsets_of(np.bincount(clients, minlength=len(assignment))), left.astype(np.int64))
+
+
+def _without_repeats(keys: Ints, starts: Ints, clients: int, stream: Stream) -> Ints:
+    """`keys` are sorted item * clients + client: all repeats try a random exchange at once, until few are left."""
+    for _ in range(_PATIENCE):
+        repeats = _repeats(keys)
+        if not repeats.size:
+            return keys
+        partners = stream.integers(keys.size, size=repeats.size)
+        keys = np.sort(_exchanged(keys, clients, repeats, partners))
+    return _one_by_one(keys, starts, clients, stream)
+
+
+def _repeats(keys: Ints) -> Ints:
+    """Positions that hold the same (item, client) as the position before."""
+    return np.flatnonzero(keys[1:] == keys[:-1]) + 1
+
+
+def _exchanged(keys: Ints, clients: int, first: Ints, second: Ints) -> Ints:
+    """Exchange the clients at the positions first[n] and second[n] wherever that makes no new repeat."""
+    item, client = keys[first] // clients, keys[first] % clients
+    other_item, other_client = keys[second] // clients, keys[second] % clients
+    new, other_new = item * clients + other_client, other_item * clients + client
+    possible = ~_holds(keys, new) & ~_holds(keys, other_new) & ~_holds(first, second) & _first_of(second)
+    possible &= _first_of(np.where(possible, new, -1 - np.arange(new.size)))
+    possible &= _first_of(np.where(possible, other_new, -1 - np.arange(new.size)))
+    possible &= ~np.isin(other_new, new[possible])
+    result = keys.copy()
+    result[first[possible]] = new[possible]
+    result[second[possible]] = other_new[possible]
+    return result
+
+
+def _holds(keys: Ints, wanted: Ints) -> NDArray[np.bool_]:
+    """Which of the wanted keys stand among the sorted keys."""
+    at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    return np.asarray(keys[at] == wanted)
+
+
+def _first_of(values: Ints) -> NDArray[np.bool_]:
+    """Marks the first occurrence of every value."""
+    first = np.zeros(values.size, dtype=bool)
+    first[np.unique(values, return_index=True)[1]] = True
+    return first
+
+
+def _one_by_one(keys: Ints, starts: Ints, clients: int, stream: Stream) -> Ints:
+    """The last repeats, in corners where random partners hardly ever fit.
+
+    Take the repeat whose item has the fewest different clients. Every item that lacks its client then holds some client
+    that this item lacks: otherwise it would hold fewer different clients than this one while having at most one place
+    less, so it would have a repeat and fewer clients itself. So an exchange exists, and each one removes a repeat.
+    """
+    while (repeats := _repeats(keys)).size:
+        repeated_in = np.bincount(keys[repeats] // clients, minlength=starts.size - 1)
+        different = np.diff(starts) - repeated_in
+        position = repeats[np.argmin(different[keys[repeats] // clients])]
+        item, client = divmod(int(keys[position]), clients)
+        present = keys[starts[item] : starts[item + 1]] % clients
+        lacking = np.setdiff1d(np.arange(starts.size - 1), keys[keys % clients == client] // clients)
+        for other in lacking[stream.permutation(lacking.size)].tolist():
+            places = np.arange(starts[other], starts[other + 1])
+            fitting = places[~np.isin(keys[places] % clients, present)]
+            if fitting.size:
+                chosen = fitting[stream.integers(fitting.size)]
+                keys[position], keys[chosen] = item * clients + keys[chosen] % clients, other * clients + client
+                break
+        keys = np.sort(keys)
+    return keys

@@ -1,0 +1,181 @@
+"""Hardness labels: how often a named policy solved each task of a pool. Made by `fedagentgym label`, shipped for the
+default pools, and carried inside every split that was sampled with them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.base.encoding import canonical_json, digest
+from fedagentgym.base.errors import DataError, OptionError, listed
+from fedagentgym.base.files import read_jsonl
+from fedagentgym.envs.pool import TaskPool
+
+SCHEMA = "fedagentgym/labels/1"
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Which tasks of a pool count as solved, in the order of the sorted ids, and who says so."""
+
+    solved: Flags
+    source: Mapping[str, Any]
+
+    def as_record(self) -> dict[str, Any]:
+        """Plain form for a split file: one bit per task."""
+        packed = base64.b64encode(np.packbits(self.solved).tobytes()).decode("ascii")
+        return {"source": dict(self.source), "tasks": int(self.solved.size), "solved": packed}
+
+    @classmethod
+    def from_record(cls, record: Any) -> Labels:
+        try:
+            packed = np.frombuffer(base64.b64decode(record["solved"], validate=True), dtype=np.uint8)
+            return cls(np.unpackbits(packed, count=int(record["tasks"])).astype(bool), dict(record["source"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"the labels of the split file are malformed ({error})") from None
+
+
+@dataclass(frozen=True)
+class LabelFile:
+    """The content of a label file: successes per task and how they came about."""
+
+    env: str
+    split: str
+    options: Mapping[str, Any]
+    pool_digest: str
+    policy: Mapping[str, Any]
+    seed: int
+    attempts: int
+    threshold: int
+    successes: Mapping[str, int]
+
+    def header(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "env": {"id": self.env, "split": self.split, "options": dict(self.options)},
+            "pool_digest": self.pool_digest,
+            "policy": dict(self.policy),
+            "seed": self.seed,
+            "attempts": self.attempts,
+            "threshold": self.threshold,
+        }
+
+    def labels(self, pool: TaskPool, ids: Sequence[str]) -> Labels:
+        """Solved or not for the sorted ids of a pool; every task must be labelled, for this very pool."""
+        if self.pool_digest != pool.digest:
+            raise DataError(
+                f"the labels were made for another pool ({self.env}, {self.split}, {short(self.pool_digest)}; "
+                f"this one is {short(pool.digest)}): label this pool with `fedagentgym label {pool.env}`"
+            )
+        missing = [name for name in ids if name not in self.successes]
+        if missing:
+            raise DataError(
+                f"the labels miss {len(missing):,} of {len(ids):,} tasks, the first is {missing[0]}: "
+                "run the same `fedagentgym label` command again, it goes on where it stopped"
+            )
+        solved = np.fromiter((self.successes[name] >= self.threshold for name in ids), dtype=bool, count=len(ids))
+        source = {
+            "policy": dict(self.policy),
+            "seed": self.seed,
+            "attempts": self.attempts,
+            "threshold": self.threshold,
+        }
+        return Labels(solved, {**source, "digest": digest([[name, self.successes[name]] for name in ids])})
+
+
+def read_labels(path: str | Path) -> LabelFile:
+    """A label file: one header line, then one line per task."""
+    lines = iter(read_jsonl(path))
+    _, header = next(lines, (0, None))
+    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
+        raise DataError(f'{path} is not a label file: its first line lacks "schema": "{SCHEMA}"')
+    try:
+        env = header["env"]
+        known = (env["id"], env["split"], dict(env["options"]), header["pool_digest"], dict(header["policy"]))
+        numbers = (int(header["seed"]), int(header["attempts"]), int(header["threshold"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path}, line 1: the header is malformed ({error})") from None
+    successes: dict[str, int] = {}
+    for number, row in lines:
+        count = row.get("successes") if isinstance(row, dict) else None
+        if not isinstance(count, int) or not isinstance(row.get("task"), str) or not 0 <= count <= numbers[1]:
+            raise DataError(f"{path}, line {number}: a label has a task id and between 0 and {numbers[1]} successes")
+        successes[row["task"]] = count
+    return LabelFile(*known, *numbers, successes)
+
+
+def task_line(task: str, successes: int, attempts: int) -> str:
+    return json.dumps({"task": task, "successes": successes, "attempts": attempts}) + "\n"
+
+
+# ---- labels that come with the package --------------------------------------------------------------------------
+
+
+def pack(labels: LabelFile, ids: Sequence[str]) -> str:
+    """The compact form for package data: successes as one digit per task, in the order of the pool."""
+    if labels.attempts > 9:
+        raise OptionError(f"packed labels hold up to 9 attempts, got {labels.attempts}")
+    return canonical_json({**labels.header(), "successes": "".join(str(labels.successes[name]) for name in ids)}) + "\n"
+
+
+def shipped(pool: TaskPool) -> LabelFile | None:
+    """The labels that come with the package for this very pool, if there are any."""
+    for entry in resources.files("fedagentgym.partitions").joinpath("data").iterdir():
+        if entry.name.startswith("labels_") and entry.name.endswith(".json"):
+            record = json.loads(entry.read_text("ascii"))
+            if record["env"]["id"] == pool.env and record["pool_digest"] == pool.digest:
+                return _unpacked(record, pool.ids)
+    return None
+
+
+def shipped_digests() -> dict[str, str]:
+    """File name and pool digest of every label file that comes with the package."""
+    entries = resources.files("fedagentgym.partitions").joinpath("data").iterdir()
+    files = {entry.name: entry for entry in entries if entry.name.startswith("labels_")}
+    return {name: json.loads(files[name].read_text("ascii"))["pool_digest"] for name in sorted(files)}
+
+
+def _unpacked(record: Mapping[str, Any], ids: Sequence[str]) -> LabelFile:
+    env = record["env"]
+    successes = {name: int(digit) for name, digit in zip(ids, record["successes"], strict=True)}
+    header = (env["id"], env["split"], env["options"], record["pool_digest"], record["policy"])
+    return LabelFile(*header, record["seed"], record["attempts"], record["threshold"], successes)
+
+
+def from_mapping(solved: Mapping[str, Any], ids: Sequence[str]) -> Labels:
+    """Labels given in Python: task id -> solved or not (or a success share of at least one half)."""
+    missing = [name for name in ids if name not in solved]
+    if missing:
+        raise DataError(f"the labels miss {len(missing):,} of {len(ids):,} tasks: {listed(missing, 3)}")
+    flags = np.fromiter((float(solved[name]) >= 0.5 for name in ids), dtype=bool, count=len(ids))
+    return Labels(
+        flags, {"policy": {"name": "given"}, "digest": digest([[n, bool(f)] for n, f in zip(ids, flags, strict=True)])}
+    )
+
+
+def from_pool(pool: TaskPool, ids: Sequence[str]) -> Labels:
+    """Labels made of the difficulty that the tasks bring themselves: the easier half counts as solved."""
+    values = [pool[name].hardness for name in ids]
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        raise DataError(
+            f"{len(values) - len(known):,} of {len(values):,} tasks of {pool.env} ({pool.split}) bring no hardness"
+        )
+    border = float(np.median(known))
+    flags = np.array([value <= border for value in known], dtype=bool)
+    return Labels(
+        flags, {"policy": {"name": "pool", "border": border}, "digest": digest([float(value) for value in known])}
+    )
+
+
+def short(text: str) -> str:
+    return text[:19] + "..." if len(text) > 22 else text

@@ -1,0 +1,90 @@
+"""The settings of the papers by name, ready for `federate(**preset(name))` and `fedagentgym split make --preset NAME`.
+
+The FedAgent paper divides 100 clients x 100 tasks on WebShop (validation 0-499, training from 500 on: goal_order
+"fedagent") and ALFWorld, mild and strong on each of its three axes. It gives no bounds for coverage; its code uses
+(100, 500, 1000), which makes clients five times larger than everywhere else. Both are here: `coverage` with mean 100, so
+that it compares with the others, and `coverage-published`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedagentgym.base.errors import unknown
+
+WEBSHOP = {"env_id": "fedagentgym/WebShop-v0", "env": {"goal_order": "fedagent"}}
+ALFWORLD = {"env_id": "fedagentgym/ALFWorld-v0", "env": {}}
+MATH = {"env_id": "fedagentgym/Math-v0", "env": {}}
+CLIENTS, TASKS = 100, 100
+
+
+def _fedagent() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for world, base in (("webshop", WEBSHOP), ("alfworld", ALFWORLD)):
+        common = {**base, "clients": CLIENTS, "seed": 0}
+        found[f"fedagent-{world}-uniform"] = {**common, "partition": "uniform", "tasks_per_client": TASKS}
+        for omega in (0.1, 0.9):
+            keywords = {"partition": "preference", "tasks_per_client": TASKS, "omega": omega}
+            found[f"fedagent-{world}-preference-{omega:g}"] = {**common, **keywords}
+        for xi in (1, 256):
+            sizes = {"min_tasks": 20, "mean_tasks": TASKS, "max_tasks": 300, "xi": xi}
+            found[f"fedagent-{world}-coverage-{xi}"] = {**common, "partition": "coverage", **sizes}
+            published = {"min_tasks": 100, "mean_tasks": 500, "max_tasks": 1000, "xi": xi}
+            found[f"fedagent-{world}-coverage-published-{xi}"] = {**common, "partition": "coverage", **published}
+            hard = {"partition": "hardness", "tasks_per_client": TASKS, "xi": xi}
+            found[f"fedagent-{world}-hardness-{xi}"] = {**common, **hard}
+    return found
+
+
+def _others() -> dict[str, dict[str, Any]]:
+    common = {**MATH, "seed": 0}
+    equal = {"partition": "dirichlet", "equal_size": True, "clients": 4}
+    return {
+        "fedgrpo-math-dirichlet-0.1": {
+            **common,
+            "partition": "dirichlet",
+            "clients": 8,
+            "beta": 0.1,
+            "roles": {"auxiliary": 100, "server": 2000},
+        },
+        "pubswap-math-dirichlet-0.3": {**common, **equal, "beta": 0.3, "roles": {"public": 1250}},
+        "pubswap-math-dirichlet-0.1": {**common, **equal, "beta": 0.1, "roles": {"public": 1250}},
+        "fedmoa-math-disjoint": {**common, "partition": "uniform", "disjoint": True, "clients": 10},
+    }
+
+
+PRESETS: Mapping[str, dict[str, Any]] = {**_fedagent(), **_others()}
+
+FIGURES = {
+    number: f"fedagent-{world}-{rest}"
+    for number, (world, rest) in enumerate(
+        [
+            ("webshop", "preference-0.1"),
+            ("webshop", "preference-0.9"),
+            ("alfworld", "preference-0.1"),
+            ("alfworld", "preference-0.9"),
+            ("webshop", "coverage-1"),
+            ("webshop", "coverage-256"),
+            ("alfworld", "coverage-1"),
+            ("alfworld", "coverage-256"),
+            ("webshop", "hardness-1"),
+            ("webshop", "hardness-256"),
+            ("alfworld", "hardness-1"),
+            ("alfworld", "hardness-256"),
+        ],
+        start=5,
+    )
+}
+"""Which preset each of the paper's figures 5-16 shows."""
+
+
+def preset(name: str) -> dict[str, Any]:
+    """The keywords of `federate` for a named setting.
+
+    >>> preset("fedagent-alfworld-preference-0.9")["omega"]
+    0.9
+    """
+    if name not in PRESETS:
+        raise unknown("partition preset", name, PRESETS)
+    return dict(PRESETS[name])

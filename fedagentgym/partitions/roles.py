@@ -1,0 +1,62 @@
+"""Named id lists beside the clients: `public`, `auxiliary`, `warmup` are kept from them, `server` looks over their shoulder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.base.errors import OptionError, unknown
+from fedagentgym.base.streams import stream
+from fedagentgym.partitions.assignment import Assignment
+from fedagentgym.partitions.split import ROLES
+from fedagentgym.partitions.table import Table
+
+Ints = NDArray[np.int64]
+RESERVED = ("public", "auxiliary", "warmup")
+
+
+def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
+    for name, size in sizes.items():
+        if name not in ROLES:
+            raise unknown("role", name, ROLES)
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise OptionError(f"the role {name!r} holds a number of tasks, got {size!r}")
+    return {name: sizes[name] for name in ROLES if sizes.get(name)}
+
+
+def reserve(table: Table, sizes: Mapping[str, int], seed: int) -> tuple[Table, dict[str, Ints]]:
+    """Draw the roles that no client may touch; the table that is left is what samplers see."""
+    wanted = {name: sizes[name] for name in RESERVED if name in sizes}
+    if sum(wanted.values()) >= len(table) and wanted:
+        asked = ", ".join(f"{name} {size:,}" for name, size in wanted.items())
+        raise OptionError(
+            f"the roles ({asked}) take all {len(table):,} tasks of the pool: lower them, clients need tasks too"
+        )
+    free = np.ones(len(table), dtype=bool)
+    drawn: dict[str, Ints] = {}
+    for name, size in wanted.items():
+        left = np.flatnonzero(free)
+        drawn[name] = np.sort(left[stream(seed, "role", name).choice(left.size, size)])
+        free[drawn[name]] = False
+    return (table.where(free) if wanted else table), drawn
+
+
+def draw_server(table: Table, clients: Assignment, size: int, overlap: float, seed: int) -> Ints:
+    """The server's questions: a share `overlap` from what clients hold, the rest from what nobody holds.
+
+    `clients` is in the table's own numbers, so neither part can touch a reserved role.
+    """
+    held = clients.copies(len(table)) > 0
+    known, fresh = np.flatnonzero(held), np.flatnonzero(~held)
+    from_clients = round(size * overlap)
+    from_rest = size - from_clients
+    if from_clients > known.size or from_rest > fresh.size:
+        raise OptionError(
+            f"the server's {size:,} tasks at server_overlap {overlap:g} need {from_clients:,} that clients hold (of "
+            f"{known.size:,}) and {from_rest:,} that nobody holds (of {fresh.size:,}): lower the role or the overlap"
+        )
+    source = stream(seed, "role", "server")
+    chosen = [known[source.choice(known.size, from_clients)], fresh[source.choice(fresh.size, from_rest)]]
+    return np.sort(np.concatenate(chosen))

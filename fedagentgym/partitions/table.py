@@ -1,0 +1,74 @@
+"""What a sampler sees of a pool: numbered items with a category each and, for hardness, whether they count as solved.
+
+Items are numbered by their sorted ids and categories by their sorted names, so nothing depends on the order of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.base.errors import DataError, listed
+from fedagentgym.envs.pool import TaskPool
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """`ids[i]`, `names[codes[i]]` and `solved[i]` describe item i; `rows[i]` is its number in the whole pool's table."""
+
+    ids: Sequence[str]
+    names: tuple[str, ...]
+    codes: Ints
+    rows: Ints
+    solved: Flags | None = None
+
+    @classmethod
+    def of(cls, pool: TaskPool) -> Table:
+        ids = list(pool.ids)
+        order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
+        held = np.flatnonzero(np.bincount(pool.category_codes, minlength=len(pool.category_names)))
+        used = sorted((pool.category_names[code], int(code)) for code in held)
+        translate = np.zeros(max(len(pool.category_names), 1), dtype=np.int64)
+        translate[[code for _, code in used]] = np.arange(len(used))
+        codes = translate[pool.category_codes[order]]
+        return cls([ids[row] for row in order], tuple(name for name, _ in used), codes, np.arange(len(ids)))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def counts(self) -> Ints:
+        """Items per category."""
+        return np.bincount(self.codes, minlength=len(self.names)).astype(np.int64)
+
+    @property
+    def by_category(self) -> tuple[Ints, Ints]:
+        """The items sorted by category (ascending inside each), and where each category starts."""
+        return np.argsort(self.codes, kind="stable"), np.concatenate([[0], np.cumsum(self.counts)])
+
+    def where(self, keep: Flags) -> Table:
+        """The items that are marked; categories that lose all their items disappear."""
+        kept = np.flatnonzero(keep)
+        names, codes = np.unique(self.codes[kept], return_inverse=True)
+        solved = None if self.solved is None else self.solved[kept]
+        ids = [self.ids[item] for item in kept.tolist()]
+        return Table(ids, tuple(self.names[code] for code in names), codes.astype(np.int64), self.rows[kept], solved)
+
+    def with_solved(self, solved: Flags | None) -> Table:
+        return replace(self, solved=solved)
+
+    def numbers(self, ids: Iterable[str], what: str) -> Ints:
+        """The item numbers of ids, ascending; ids that are not here are named."""
+        wanted = np.array(sorted(ids), dtype=object)
+        position = np.searchsorted(np.asarray(self.ids, dtype=object), wanted)
+        clipped = np.minimum(position, max(len(self.ids) - 1, 0))
+        missing = [name for name, at in zip(wanted, clipped, strict=True) if not len(self) or self.ids[at] != name]
+        if missing:
+            raise DataError(f"{what} names {len(missing)} tasks that the pool does not hold: {listed(missing, 3)}")
+        return position.astype(np.int64)
