@@ -10,8 +10,14 @@ ENVIRONMENTS = Registry(
     {
         "fedagentgym/ALFWorld-v0": "fedagentgym.envs.alfworld.env:ALFWorldEnv",
         "fedagentgym/Guess-v0": "fedagentgym.envs.guess:GuessEnv",
+        "fedagentgym/Math-v0": "fedagentgym.envs.reasoning.math:MathEnv",
+        "fedagentgym/WebShop-v0": "fedagentgym.envs.webshop.env:WebShopEnv",
+        "fedagentgym/QA-v0": "fedagentgym.envs.reasoning.qa:QAEnv",
     },
 )
 
-DATA_IMPORTERS = Registry("data set to import", {"alfworld": "fedagentgym.envs.alfworld.importer:add"})
+DATA_IMPORTERS = Registry(
+    "data set to import",
+    {"alfworld": "fedagentgym.envs.alfworld.importer:add", "webshop": "fedagentgym.envs.webshop.importer:add"},
+)
 DATA_FETCHERS = Registry("data set to fetch", {"alfworld": "fedagentgym.envs.alfworld.importer:fetch"})

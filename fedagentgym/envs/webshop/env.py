@@ -1,0 +1,213 @@
+"""The environment `fedagentgym/WebShop-v0`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedagentgym.base.errors import DataError, OptionError, listed
+from fedagentgym.envs.core import Expert, TextEnv, View
+from fedagentgym.envs.pool import TaskIds, TaskPool
+from fedagentgym.envs.task import Task
+from fedagentgym.envs.webshop import pages
+from fedagentgym.envs.webshop.expert import Shopper
+from fedagentgym.envs.webshop.goals import Goal
+from fedagentgym.envs.webshop.nouns import NounFunction, noun_function
+from fedagentgym.envs.webshop.pages import Piece
+from fedagentgym.envs.webshop.site import Move, Site, State, utterable
+from fedagentgym.envs.webshop.stock import Choice, open_stock
+from fedagentgym.envs.webshop.vocabulary import vocabulary_of
+from fedagentgym.envs.webshop.worlds import build_shop, check_world
+
+ACCURACY = "accuracy/webshop"
+
+
+class WebShopEnv(TextEnv):
+    """Buy what an instruction asks for: search, look at products, choose options, buy.
+
+    **Actions** `search[words]` and `click[what is on the page]`. What the page does not offer changes nothing.
+
+    **Observations** `observation="text"` (segments joined by ` [SEP] `), `"text_rich"` (lines with button marks), `"html"`
+    or `"url"`.
+
+    **Reward** at the purchase, in 0..1: the share of wanted attributes, options and price cap that the purchase meets,
+    times how well the product is of the wanted kind. `info["success"]` is reward 1.0. `reward="success10"` pays 10 for
+    success and nothing else.
+
+    **Options** `data`: folder with the original's files (default: a generated shop); `size`: "default" or "tiny", or
+    `products=N`; `goals`: "synthetic" or "human"; `goal_order`: "webshop" or "fedagent"; `seed`: of shop, prices and caps;
+    `nouns`: how titles are tagged for the kind test; `num_prev_obs`, `num_prev_actions`: how much history observations
+    repeat.
+    """
+
+    id = "fedagentgym/WebShop-v0"
+    takes = "command"
+    role = "You are a shopper on an online store. Find and buy the product that the instruction describes."
+    action_help = (
+        "search[words] looks for products and works best with the kind of product and a few wanted properties; "
+        "click[...] presses what the page shows: a product number, an option value, 'next >', '< prev', 'back to search', "
+        "'description', 'features', 'reviews', 'buy now'. Choose every wanted option before you buy; buying ends the task."
+    )
+    split_aliases: ClassVar[Mapping[str, str]] = {"eval": "val"}
+    default_max_turns = 15
+    reward_names = (ACCURACY,)
+
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        tasks: Sequence[str] | None = None,
+        pool: TaskPool | None = None,
+        world: Mapping[str, Any] | None = None,
+        max_turns: int | None = None,
+        reward: str = "score",
+        render_mode: str | None = None,
+        data: str | None = None,
+        size: str = "default",
+        products: int | None = None,
+        goals: str = "synthetic",
+        goal_order: str = "webshop",
+        seed: int = 42,
+        observation: str = "text",
+        nouns: str | NounFunction = "rule",
+        num_prev_obs: int = 0,
+        num_prev_actions: int = 0,
+    ) -> None:
+        if observation not in pages.MODES:
+            raise OptionError(f"observation is one of {listed(pages.MODES)}, got {observation!r}")
+        for name, number in (("num_prev_obs", num_prev_obs), ("num_prev_actions", num_prev_actions)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                raise OptionError(f"{name} is a whole number from 0, got {number!r}")
+        tagger = noun_function(nouns)
+        checked = check_world(world)
+        place = None if data is None else str(data)
+        self.stock = open_stock(Choice(place, size, products, goals, goal_order, seed))
+        self.observation_mode = observation
+        self._history = (num_prev_obs, num_prev_actions)
+        super().__init__(
+            split=split,
+            tasks=tasks,
+            pool=pool,
+            world=world,
+            max_turns=max_turns,
+            reward=reward,
+            render_mode=render_mode,
+        )
+        self.site = Site(build_shop(self.stock, checked, (_goal(task) for task in self.pool), tagger), tagger)
+
+    def load_pool(self, split: str) -> TaskPool:
+        goals, splits = self.stock.goals, self.stock.splits
+        names = self.stock.catalogue.category_names
+        if split == "all":
+            ids: TaskIds = AllIds(self.id, splits)
+            places = range(len(goals))
+        else:
+            places = splits[split]
+            ids = TaskIds(self.id, split, len(places))
+        codes = goals.category_codes[places.start : places.stop]
+        return TaskPool(
+            env=self.id,
+            split=split,
+            ids=ids,
+            categories=(names, codes),
+            payload=lambda index: goals[places[index]],
+            source=self.stock.source,
+            strip=lambda goal: goal.without_answer(),
+        )
+
+    def begin(self, task: Task, seed: int) -> tuple[State, View]:
+        state = State(_goal(task), seed)
+        return self._show(Move(state, acted=True), None)
+
+    def advance(self, state: State, action: str) -> tuple[State, View]:
+        return self._show(self.site.play(state, action), action)
+
+    def vocabulary(self) -> Iterable[str]:
+        return vocabulary_of(self.stock)
+
+    def expert(self) -> Expert:
+        return Shopper(self.site)
+
+    def _show(self, move: Move, action: str | None) -> tuple[State, View]:
+        state = move.state
+        pieces = self.site.pieces(state)
+        shown = self._rendered(state, pieces)
+        if any(self._history):
+            state, shown = self._remember(state, shown, action)
+        offered = pages.clickables(pieces)
+        searching = not state.kind
+        extra: dict[str, Any] = {
+            "instruction": state.goal.instruction,
+            "has_search_bar": searching,
+            "clickables": offered,
+            "options": dict(state.options),
+        }
+        score = 0.0
+        if move.done:
+            score = float(state.reward)
+            if move.worth is not None:
+                extra["details"] = move.worth.details()
+        admissible = ("search[<query>]",) if searching else tuple(f"click[{v}]" for v in offered if utterable(v))
+        rewards = {ACCURACY: score}
+        view = View(shown, admissible, score, score, score == 1.0, move.done, move.acted, rewards, extra)
+        return state, view
+
+    def _rendered(self, state: State, pieces: list[Piece]) -> str:
+        if self.observation_mode == "text":
+            return pages.as_text(pieces)
+        if self.observation_mode == "html":
+            return pages.as_html(pieces, dict(state.options))
+        url = self.site.url(state)
+        return url if self.observation_mode == "url" else pages.as_rich_text(pieces, url, state.visited)
+
+    def _remember(self, state: State, shown: str, action: str | None) -> tuple[State, str]:
+        """The observation with what came before it, oldest first, as the original joins them."""
+        many_seen, many_done = self._history
+        seen, done = state.past
+        if action is not None:
+            done = (*done, action)[-many_done:] if many_done else ()
+        segments = [shown]
+        if action is not None:
+            for back in range(1, max(many_seen, many_done) + 1):
+                segments += done[-back : len(done) - back + 1] if back <= len(done) else ()
+                segments += seen[-back : len(seen) - back + 1] if back <= len(seen) else ()
+        kept = (*seen, shown)[-many_seen:] if many_seen else ()
+        return state._replace(past=(kept, done)), pages.SEPARATOR.join(reversed(segments))
+
+
+class AllIds(TaskIds):
+    """The ids of every goal in the order of the goal list: test, val, train, warmup, each under its split's name."""
+
+    def __init__(self, env: str, splits: Mapping[str, range]) -> None:
+        self._parts = [TaskIds(env, split, len(places)) for split, places in splits.items()]
+        self._ends = np.cumsum([len(part) for part in self._parts]).tolist()
+        super().__init__(env, "all", self._ends[-1])
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = index + len(self) if index < 0 else index
+        if not 0 <= place < len(self):
+            raise IndexError(index)
+        number = int(np.searchsorted(self._ends, place, side="right"))
+        return self._parts[number][place - self._ends[number]]
+
+    def __iter__(self) -> Any:
+        return (identifier for part in self._parts for identifier in part)
+
+    def position(self, identifier: str) -> int | None:
+        start = 0
+        for part in self._parts:
+            found = part.position(identifier)
+            if found is not None:
+                return start + found
+            start += len(part)
+        return None
+
+
+def _goal(task: Task) -> Goal:
+    if not isinstance(task.payload, Goal):
+        raise DataError(f"task {task.id} carries no shopping goal: its payload is {type(task.payload).__name__}")
+    return task.payload

@@ -1,0 +1,184 @@
+"""A scripted shopper: reads the instruction, searches, compares a few products, chooses the wanted options, buys.
+
+It sees what any visitor sees (the page, its address) and acts through the site's two actions. It decides anew from the page
+at every turn and only remembers which products it has looked at, so it finds its way when something else was done in its
+name. It does not know the goal: products are judged by the words of the instruction.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from fedagentgym.envs.core import Episode
+from fedagentgym.envs.webshop import pages
+from fedagentgym.envs.webshop.analysis import terms
+from fedagentgym.envs.webshop.fuzzy import token_set_ratio
+from fedagentgym.envs.webshop.pages import Piece
+from fedagentgym.envs.webshop.reward import ALIKE, normalize_color
+from fedagentgym.envs.webshop.site import Site, State, utterable
+
+PATIENCE = 8
+LOOKS = 4
+ENOUGH = 0.8
+_CAP = re.compile(r",? and price lower than (\d+(?:\.\d+)?) dollars")
+_OPTION = re.compile(r"(?: with |, and )([a-z][a-z ]*): (.+?)(?=, and [a-z][a-z ]*: |$)")
+_PRICE = re.compile(r"\d+(?:\.\d+)?")
+_SMALL_TALK = frozenset(terms("find me i am looking for show want to buy need would like some please get my"))
+
+
+class Wish(NamedTuple):
+    """An instruction taken apart: price cap, options asked for by name, and the words of the rest."""
+
+    cap: float
+    options: tuple[tuple[str, str], ...]
+    text: str
+    words: frozenset[str]
+
+
+class Look(NamedTuple):
+    """What is known of a product that was looked at."""
+
+    merit: float
+    words: frozenset[str]
+    query: str
+
+
+def read_instruction(instruction: str) -> Wish:
+    """Take an instruction apart.
+
+    >>> wish = read_instruction("Find me soft towels with color: red, and size: big, and price lower than 20.00 dollars")
+    >>> wish.cap, wish.options, wish.text
+    (20.0, (('color', 'red'), ('size', 'big')), 'Find me soft towels')
+    """
+    cap = _CAP.search(instruction)
+    rest = _CAP.sub("", instruction)
+    options = tuple((name, value) for name, value in _OPTION.findall(rest))
+    text = _OPTION.sub("", rest)
+    words = frozenset(terms(text)) - _SMALL_TALK
+    return Wish(float(cap[1]) if cap else float("inf"), options, text, words)
+
+
+class Shopper:
+    """The expert of one episode."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._wish: Wish | None = None
+        self._seen: dict[str, Look] = {}
+        self._searches = 0
+        self._decided = ""
+        self._offered: dict[str, float] = {}
+        self._features: set[str] = set()
+
+    def act(self, episode: Episode) -> str:
+        state: State = episode.state
+        wish = self._wish = self._wish or read_instruction(state.goal.instruction)
+        page = self._site.pieces(state)
+        if state.kind == "search_results":
+            return self._from_results(state, page, wish, episode.turn)
+        if state.kind == "item_page":
+            return self._from_item(state, page, wish, episode.turn)
+        if state.kind == "item_sub_page":
+            self._note(state, page, wish)
+            return f"click[{pages.PREVIOUS.lower()}]"
+        return self._search(wish)
+
+    def _search(self, wish: Wish) -> str:
+        """First everything that was asked for, then the kind of product and its properties alone."""
+        wanted = " ".join(value for _, value in wish.options) if self._searches % 2 == 0 else ""
+        self._searches += 1
+        query = f"{wish.text} {wanted}".strip().lower().replace("[", " ").replace("]", " ").replace("\n", " ")
+        return f"search[{query or 'gift'}]"
+
+    def _from_results(self, state: State, page: list[Piece], wish: Wish, turn: int) -> str:
+        shown = [
+            (piece.text, page[at + 1].text, page[at + 2].text) for at, piece in enumerate(page) if piece.kind == "link"
+        ]
+        fresh = [entry for entry in shown if entry[0] not in self._seen and _price(entry[2]) <= wish.cap]
+        best = max(self._seen, key=lambda asin: self._seen[asin].merit, default="")
+        if fresh and turn < PATIENCE and len(self._seen) < LOOKS:
+            order = {entry[0]: place for place, entry in enumerate(shown)}
+            return f"click[{max(fresh, key=lambda e: _title_merit(e[1], wish) - 0.05 * order[e[0]])[0].lower()}]"
+        if best:
+            self._decided = best
+            if any(asin == best for asin, _, _ in shown):
+                return f"click[{best.lower()}]"
+            if self._seen[best].query != state.query:
+                return f"search[{self._seen[best].query}]"
+            return f"click[{pages.PREVIOUS.lower()}]" if state.number > 1 else f"click[{pages.NEXT.lower()}]"
+        if self._searches < 2:
+            return self._search(wish)
+        return f"click[{shown[0][0].lower()}]" if shown else "search[gift]"
+
+    def _from_item(self, state: State, page: list[Piece], wish: Wish, turn: int) -> str:
+        asin = self._site.shop.head(state.row).asin
+        look = self._note(state, page, wish)
+        wanted = _choices(page, wish, state.goal.instruction)
+        settled = asin == self._decided or look.merit >= ENOUGH or turn >= PATIENCE
+        if not settled and wish.options and len(wanted) < len(wish.options):
+            return f"click[{pages.PREVIOUS.lower()}]"
+        if not settled and turn < PATIENCE - 2 and asin not in self._features:
+            return "click[features]"
+        if not settled:
+            return f"click[{pages.PREVIOUS.lower()}]"
+        chosen = dict(state.options)
+        for name, value in wanted.items():
+            if chosen.get(name) != value:
+                return f"click[{value}]"
+        return f"click[{pages.BUY.lower()}]"
+
+    def _note(self, state: State, page: list[Piece], wish: Wish) -> Look:
+        """Remember the words on a product's pages and judge it by all of them so far."""
+        asin = self._site.shop.head(state.row).asin
+        before = self._seen[asin].words if asin in self._seen else frozenset()
+        visible = " ".join(piece.text for piece in page[2:] if piece.kind == "text")
+        words = before | frozenset(terms(visible))
+        offered = self._offered.get(asin, 0.0)
+        if state.kind == "item_page":
+            found = _choices(page, wish, state.goal.instruction)
+            offered = self._offered[asin] = min(len(found) / len(wish.options), 1.0) if wish.options else 1.0
+        elif state.label == "Features":
+            self._features.add(asin)
+        covered = len(wish.words & words) / len(wish.words) if wish.words else 1.0
+        self._seen[asin] = Look(covered * (0.3 + 0.7 * offered), words, state.query)
+        return self._seen[asin]
+
+
+def _price(tag: str) -> float:
+    """The lower end of a price tag."""
+    found = _PRICE.search(tag)
+    return float(found[0]) if found else 0.0
+
+
+def _title_merit(title: str, wish: Wish) -> float:
+    return len(wish.words & frozenset(terms(title))) / len(wish.words) if wish.words else 0.0
+
+
+def _choices(page: list[Piece], wish: Wish, instruction: str) -> dict[str, str]:
+    """The value to choose for each option that the page offers and the instruction asks for."""
+    offered: dict[str, list[str]] = {}
+    for piece in page:
+        if piece.kind == "option" and utterable(piece.text):
+            offered.setdefault(piece.name, []).append(piece.text)
+    if not wish.options:
+        return _mentioned(offered, instruction)
+    chosen: dict[str, str] = {}
+    for name, value in wish.options:
+        for group in [name] if name in offered else [group for group in offered if group not in chosen]:
+            best = max(offered[group], key=lambda text: (text == value, token_set_ratio(text, value)))
+            if best == value or token_set_ratio(normalize_color(best), normalize_color(value)) > ALIKE:
+                chosen[group] = best
+                break
+    return chosen
+
+
+def _mentioned(offered: dict[str, list[str]], instruction: str) -> dict[str, str]:
+    """Without named options, the longest value of each group whose words all stand in the instruction."""
+    said = frozenset(terms(instruction))
+    chosen: dict[str, str] = {}
+    for name, values in offered.items():
+        fitting = [value for value in values if (words := frozenset(terms(value))) and words <= said]
+        if fitting:
+            chosen[name] = max(fitting, key=len)
+    return chosen

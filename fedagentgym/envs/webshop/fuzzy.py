@@ -1,0 +1,41 @@
+"""How alike two short texts are as sets of words: the measure WebShop's reward compares attributes and options with.
+
+It is the token-set ratio on top of `difflib`, in the version the original pins; later versions of that library give other
+numbers for a quarter of all pairs. The order of the arguments matters, since `difflib` is not symmetric.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import SequenceMatcher
+from functools import lru_cache
+
+_NOT_WORD = re.compile(r"[^a-zA-Z0-9_]")
+
+
+@lru_cache(maxsize=1 << 16)
+def token_set_ratio(first: str, second: str) -> int:
+    """0 to 100; 100 as soon as the words of one are all found in the other.
+
+    >>> token_set_ratio("navy blue", "blue"), token_set_ratio("small", "medium")
+    (100, 50)
+    """
+    if not _plain(first) or not _plain(second):
+        return 0
+    mine, theirs = set(_plain(first).split()), set(_plain(second).split())
+    common = " ".join(sorted(mine & theirs))
+    with_mine = f"{common} {' '.join(sorted(mine - theirs))}".strip()
+    with_theirs = f"{common} {' '.join(sorted(theirs - mine))}".strip()
+    return max(_ratio(common, with_mine), _ratio(common, with_theirs), _ratio(with_mine, with_theirs))
+
+
+@lru_cache(maxsize=1 << 14)
+def _plain(text: str) -> str:
+    ascii_only = text.encode("ascii", "ignore").decode("ascii")
+    return _NOT_WORD.sub(" ", ascii_only).lower().strip()
+
+
+def _ratio(first: str, second: str) -> int:
+    if not first or not second:
+        return 0
+    return round(100 * SequenceMatcher(None, first, second).ratio())

@@ -1,0 +1,216 @@
+"""What shoppers are asked to buy, in the original's order for a seed.
+
+Prices, caps and orders are drawn from instances of `random.Random`, call by call as the original draws them from the
+global generator, so a seed gives its goals. (In a fresh process the original's console library takes one number from that
+generator before the first price; the reference lists have this draw for synthetic goals and lack it for human ones.)
+
+Only a few numbers per product are stored; a goal is made when asked for, so a catalogue of a million products has its
+seven million goals at hand without holding them.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from bisect import bisect
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.envs.webshop import arrays
+from fedagentgym.envs.webshop.arrays import Array, Bundle, TextsWriter
+from fedagentgym.envs.webshop.catalogue import Catalogue
+
+CAPS = [10.0 * step for step in range(1, 100)]
+NO_CAP = 1000000.0
+WEBSHOP_SHUFFLE = 233
+DRAWS_BEFORE_PRICES = {"synthetic": 1, "human": 0}
+KINDS = ("synthetic", "human")
+ORDERS = ("webshop", "fedagent")
+
+
+class Goal(NamedTuple):
+    """One shopping task. `options` names the wanted values (synthetic goals) or merely lists them (human ones); `row` is
+    the target's place in the catalogue, -1 where the holder does not know the answer."""
+
+    number: int
+    row: int
+    asin: str
+    category: str
+    query: str
+    name: str
+    product_category: str
+    instruction: str
+    attributes: tuple[str, ...]
+    price_upper: float
+    options: Mapping[str, str] | tuple[str, ...]
+    weight: float
+
+    @property
+    def known(self) -> bool:
+        return self.row >= 0
+
+    def without_answer(self) -> Goal:
+        """The goal as somebody sees it who reads only the instruction."""
+        return self._replace(
+            row=-1,
+            asin="",
+            query="",
+            name="",
+            product_category="",
+            attributes=(),
+            price_upper=NO_CAP,
+            options=(),
+            weight=0.0,
+        )
+
+
+class Goals(Sequence[Goal]):
+    """The goals of a catalogue, in the order that the index splits refer to."""
+
+    def __init__(self, catalogue: Catalogue, bundle: Bundle) -> None:
+        self._catalogue = catalogue
+        self.bundle = bundle
+        self._order: NDArray[np.int32] = bundle.arrays["order"]
+        self._starts: NDArray[np.int64] = bundle.arrays["starts"]
+        self._caps: NDArray[np.float64] = bundle.arrays["cap"]
+        self.category_codes: NDArray[np.int32] = bundle.arrays["category"]
+        self.prices: NDArray[np.float64] = bundle.arrays["price"]
+        self._human = bundle.header["kind"] == "human"
+        if self._human:
+            self._written = bundle.texts("written")
+        else:
+            self._weights: NDArray[np.float64] = bundle.arrays["weight"]
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = index + len(self) if index < 0 else index
+        if not 0 <= place < len(self):
+            raise IndexError(index)
+        native = int(self._order[place])
+        row = int(np.searchsorted(self._starts, native, side="right")) - 1
+        product = self._catalogue.product(row)
+        known = (place, row, product.asin, product.category, product.query, product.title, product.product_category)
+        if self._human:
+            text, attributes, options = json.loads(self._written[native])
+            cap = float(self._caps[native])
+            return Goal(*known, text + cap_text(cap), tuple(attributes), cap, tuple(options), 1.0)
+        instructions, cap = self._catalogue.instructions(row), float(self._caps[row])
+        chosen = _combination(product.options, native - int(self._starts[row]))
+        wanted = " with " + ", and ".join(f"{name}: {value}" for name, value in chosen.items()) if chosen else ""
+        text = f"{instructions.text}{wanted}{cap_text(cap)}"
+        return Goal(*known, text, instructions.attributes, cap, chosen, float(self._weights[row]))
+
+    def row_of(self, index: int) -> int:
+        """The target's row of a goal, without making the goal."""
+        return int(np.searchsorted(self._starts, int(self._order[index]), side="right")) - 1
+
+
+def cap_text(cap: float) -> str:
+    """How an instruction names its price cap."""
+    return "" if cap == NO_CAP else f", and price lower than {cap:.2f} dollars"
+
+
+def _combination(options: Mapping[str, tuple[str, ...]], number: int) -> dict[str, str]:
+    """The number-th way to choose one value per option, option names in alphabetical order, the last one fastest."""
+    chosen: dict[str, str] = {}
+    for name in sorted(options, reverse=True):
+        number, place = divmod(number, len(options[name]))
+        chosen[name] = options[name][place]
+    return dict(reversed(chosen.items()))
+
+
+def make_goals(catalogue: Catalogue, kind: str, order: str, seed: int, folder: Path | None = None) -> Goals:
+    """Draw prices, caps and the order of a seed. `fedagent` seeds the caps of synthetic goals anew and shuffles on with
+    the same stream, `webshop` shuffles with a seed of its own."""
+    source = random.Random(seed)
+    for _ in range(DRAWS_BEFORE_PRICES[kind]):
+        source.randint(0, 999_999)
+    prices = _draw_prices(catalogue, source)
+    if kind == "human":
+        table, targets = _human(catalogue, prices, source)
+    else:
+        if order == "fedagent":
+            source = random.Random(seed)
+        table, targets = _synthetic(catalogue, prices, source)
+    permutation = list(range(len(targets)))
+    (random.Random(WEBSHOP_SHUFFLE) if order == "webshop" else source).shuffle(permutation)
+    places = np.array(permutation, dtype=np.int32)
+    table |= {"order": places, "category": catalogue.category_codes[targets[places]], "price": prices}
+    return Goals(catalogue, arrays.store(folder, table, {"kind": kind, "order": order, "seed": seed}))
+
+
+def _draw_prices(catalogue: Catalogue, source: random.Random) -> NDArray[np.float64]:
+    prices = catalogue.low.copy()
+    for row in np.flatnonzero(~np.isnan(catalogue.high)).tolist():
+        prices[row] = source.uniform(float(catalogue.low[row]), float(catalogue.high[row]))
+    return prices
+
+
+def _draw_cap(price: float, source: random.Random) -> float:
+    """The higher one of two of the next four round prices; none if the product is dearer than all of them."""
+    first = bisect(CAPS, price)
+    above = CAPS[first : first + 4]
+    return max(source.sample(above, 2)) if len(above) >= 2 else NO_CAP
+
+
+def _synthetic(
+    catalogue: Catalogue, prices: NDArray[np.float64], source: random.Random
+) -> tuple[dict[str, Array | int], NDArray[np.int64]]:
+    counts, caps = np.zeros(len(catalogue), dtype=np.int64), np.full(len(catalogue), NO_CAP)
+    carried: dict[str, int] = {}
+    for row in range(len(catalogue)):
+        instructions = catalogue.instructions(row)
+        if instructions.text is None:
+            continue
+        caps[row] = _draw_cap(float(prices[row]), source)
+        ways = prod(len(values) for values in catalogue.read(row).options.values())
+        counts[row] = ways
+        for attribute in instructions.attributes:
+            carried[attribute] = carried.get(attribute, 0) + ways
+    weights = np.zeros(len(catalogue))
+    for row in np.flatnonzero(counts).tolist():
+        wanted = catalogue.instructions(row).attributes
+        weights[row] = sum(1.0 / carried[attribute] for attribute in wanted) / len(wanted)
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64) if len(counts) else counts
+    table: dict[str, Array | int] = {"starts": starts, "cap": caps, "weight": weights}
+    return table, np.repeat(np.arange(len(catalogue)), counts)
+
+
+def _human(
+    catalogue: Catalogue, prices: NDArray[np.float64], source: random.Random
+) -> tuple[dict[str, Array | int], NDArray[np.int64]]:
+    counts = np.zeros(len(catalogue), dtype=np.int64)
+    caps: list[float] = []
+    written = TextsWriter("written", None)
+    for row in range(len(catalogue)):
+        for entry in catalogue.instructions(row).human:
+            if not entry["attributes"]:
+                continue
+            caps.append(_draw_cap(float(prices[row]), source))
+            goal = [entry["instruction"].strip("."), entry["attributes"], entry["options"]]
+            written.add(json.dumps(goal).encode("ascii"))
+            counts[row] += 1
+    if not caps:
+        raise DataError(
+            'there are no goals that people wrote: items_human_ins.json is missing or empty; use goals="synthetic"'
+        )
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
+    table: dict[str, Array | int] = {"starts": starts, "cap": np.array(caps, dtype=np.float64), **written.finish()}
+    return table, np.repeat(np.arange(len(catalogue)), counts)
+
+
+def weighted_index(weights: Sequence[float], position: float) -> int:
+    """The goal that the original draws at a position between 0 and the sum of weights. Its bookkeeping is shifted by one:
+    goal 0 is never drawn, every other has its predecessor's weight, and the last one has two."""
+    return min(bisect([0.0, *accumulate([0.0, *weights][1:])], position), len(weights) - 1)

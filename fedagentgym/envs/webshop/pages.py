@@ -1,0 +1,166 @@
+"""The site's pages as lists of visible pieces, and the four ways to show them.
+
+Every observation mode and the list of clickable things derive from one description of a page, so they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Literal, NamedTuple
+
+from fedagentgym.envs.webshop.catalogue import Head, Product
+
+BACK, PREVIOUS, NEXT, BUY = "Back to Search", "< Prev", "Next >", "Buy Now"
+SUB_PAGES = ("Description", "Features", "Reviews")
+SEPARATOR = " [SEP] "
+MODES = ("text", "text_rich", "html", "url")
+_SPACE = " \n\t\f\r"
+
+Kind = Literal["text", "button", "link", "option"]
+
+
+class Piece(NamedTuple):
+    """Something visible. Options carry the name they belong to."""
+
+    kind: Kind
+    text: str
+    name: str = ""
+
+
+def start_page(instruction: str) -> list[Piece]:
+    texts = (Piece("text", "WebShop"), Piece("text", "Instruction: "), Piece("text", instruction))
+    return [*texts, Piece("button", "Search")]
+
+
+def _frame(instruction: str) -> list[Piece]:
+    return [Piece("text", "Instruction:"), Piece("text", instruction), Piece("button", BACK)]
+
+
+def results_page(instruction: str, heads: Sequence[Head], number: int, total: int) -> list[Piece]:
+    pieces = _frame(instruction)
+    pieces.append(Piece("text", f"Page {number} (Total results: {total})"))
+    if number > 1:
+        pieces.append(Piece("button", PREVIOUS))
+    pieces.append(Piece("button", NEXT))
+    for asin, title, price_tag in heads:
+        pieces += (Piece("link", asin), Piece("text", title), Piece("text", price_tag))
+    return pieces
+
+
+def item_page(instruction: str, product: Product) -> list[Piece]:
+    pieces = _frame(instruction)
+    pieces.append(Piece("button", PREVIOUS))
+    for name, values in product.options.items():
+        pieces.append(Piece("text", name))
+        pieces += [Piece("option", value, name) for value in values]
+    pieces += (
+        Piece("text", product.title),
+        Piece("text", f"Price: {product.price_tag}"),
+        Piece("text", "Rating: N.A."),
+    )
+    pieces += [Piece("button", label) for label in (*SUB_PAGES, BUY)]
+    return pieces
+
+
+def sub_page(instruction: str, product: Product, label: str) -> list[Piece]:
+    pieces = _frame(instruction)
+    pieces.append(Piece("button", PREVIOUS))
+    if label == "Description":
+        pieces.append(Piece("text", product.description))
+    elif label == "Features":
+        pieces += [Piece("text", f" {bullet}") for bullet in product.bullets]
+    return pieces
+
+
+def done_page(asin: str, options: Mapping[str, str], reward: float) -> list[Piece]:
+    bought = json.dumps(options, sort_keys=True)
+    for sign in "<>&'":
+        bought = bought.replace(sign, f"\\u{ord(sign):04x}")
+    texts = [
+        "Thank you for shopping with us!",
+        "Your code: ",
+        "None",
+        " (Paste it in your MTurk interface.)",
+        "Purchased",
+    ]
+    texts += ["asin", asin, "options", bought, "attrs", "None", "category", "None", "query", "None"]
+    texts += ["product category", "None", "Target", "asin", "options", "attrs", "price upper", "instuction text"]
+    texts += ["category", "product category", "query", "Goal ", "None", "Reward"]
+    texts += ["Your score (min 0.0, max 1.0)", str(reward), "Reward Details ", "None"]
+    return [Piece("text", text) for text in texts]
+
+
+def clickables(pieces: Iterable[Piece]) -> tuple[str, ...]:
+    """What can be clicked, in the original's order: buttons, product links, option values; each once."""
+    kinds: dict[str, list[str]] = {"button": [], "link": [], "option": []}
+    for kind, text, _ in pieces:
+        if kind == "option":
+            kinds[kind].append(text)
+        elif kind != "text":
+            kinds[kind].append(text.lower())
+    return tuple(dict.fromkeys([*kinds["button"], *kinds["link"], *kinds["option"]]))
+
+
+def option_name(pieces: Iterable[Piece], value: str) -> str | None:
+    """The option that a value belongs to; the last one if several have it."""
+    found = None
+    for kind, text, name in pieces:
+        if kind == "option" and text == value:
+            found = name
+    return found
+
+
+def as_text(pieces: Iterable[Piece]) -> str:
+    """Visible text, one segment per piece."""
+    return SEPARATOR.join([shown.strip() for _, text, _ in pieces if (shown := _visible(text)) is not None])
+
+
+def as_rich_text(pieces: Iterable[Piece], url: str, visited: frozenset[str]) -> str:
+    """One line per piece, with marks around what can be clicked and what was."""
+    lines: list[str] = []
+    clicked: list[str] = []
+    for kind, raw, _ in pieces:
+        text = _visible(raw)
+        if text is None:
+            continue
+        if kind == "text":
+            lines.append(text)
+        elif kind == "button":
+            lines.append(f"[button] {text} [button_]")
+        else:
+            lead = "\n" if kind == "link" else "  "
+            was_clicked = text in visited if kind == "link" else f'"{text}"' in url
+            if was_clicked and kind == "option":
+                clicked.insert(0, f"You have clicked {text}.")
+            mark = "clicked button" if was_clicked else "button"
+            lines.append(f"{lead}[{mark}] {text} [{mark}_]")
+    return "".join(f"{line}\n" for line in [*clicked, *lines])
+
+
+def _visible(text: str) -> str | None:
+    """A text node as a browser's parser keeps it: none if empty, blank ones shortened and dropped if they break a line."""
+    if text.strip(_SPACE):
+        return text
+    return None if not text or "\n" in text else " "
+
+
+def as_html(pieces: Iterable[Piece], chosen: Mapping[str, str]) -> str:
+    """A plain page with the same elements and texts as the original's: `btn`, `product-link` and radio inputs."""
+    rows = [_element(piece, chosen) for piece in pieces]
+    return "<!DOCTYPE html>\n<html>\n<head>\n</head>\n<body>\n" + "\n".join(rows) + "\n</body>\n</html>"
+
+
+def _element(piece: Piece, chosen: Mapping[str, str]) -> str:
+    kind, raw, name = piece
+    text = escape(raw)
+    if kind == "button":
+        field = '<input id="search_input" type="text" name="search_query">\n' if raw == "Search" else ""
+        return f'{field}<button type="submit" class="btn">{text}</button>'
+    if kind == "link":
+        return f'<a class="product-link">{text}</a>'
+    if kind == "option":
+        checked = " checked" if chosen.get(name) == raw else ""
+        return f'<input type="radio" name="{escape(name)}" value="{text}"{checked}><label>{text}</label>'
+    return f"<p>{text}</p>"

@@ -1,0 +1,199 @@
+"""BM25 in single precision, operation by operation as Lucene computes it, and the best k of a collection without a sort.
+
+For a query term of document frequency n among N documents, weight w = count * ln(1 + (N - n + 0.5) / (n + 0.5)); a
+document that holds it f times and is L long gains w - w / (1 + f / (k1 * ((1 - b) + b * L / average))). Sums are taken in
+double precision and rounded once.
+
+In a large collection frequent terms are not read through. Terms are added from the one that can gain most downwards; once
+all others together cannot lift an unseen document above the k-th best so far, only documents within reach are completed,
+by looking them up. The result is the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.envs.webshop.analysis import terms
+from fedagentgym.envs.webshop.index import Index, hash_term, quantised_lengths
+
+K1, B = 0.9, 0.4
+READ_ALL_BELOW = 1 << 16
+BLOCK = 1024
+
+Floats = NDArray[np.float32]
+
+
+class Segment(NamedTuple):
+    """One index of a collection. Its products stand at `offset` + row; `allowed` says which documents may be found."""
+
+    postings: Index
+    offset: int = 0
+    allowed: NDArray[np.bool_] | None = None
+
+
+class _Term(NamedTuple):
+    """A query term in one segment: its weight, an upper bound of what it can add, its postings."""
+
+    weight: np.float32
+    bound: float
+    start: int
+    stop: int
+
+
+class Searcher:
+    """Ranks the products of one or more segments, whose statistics are pooled, for given (k1, b)."""
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        k1: float = K1,
+        b: float = B,
+        asin: Callable[[int], str] | None = None,
+    ) -> None:
+        self.segments = tuple(segments)
+        self._asin = asin
+        self._documents = sum(segment.postings.size for segment in segments)
+        total = sum(segment.postings.total_terms for segment in segments)
+        self._denominators = _denominators(k1, b, np.float32(total / max(self._documents, 1)))
+        self._inverse = self._denominators[256:512] - np.float32(1)
+        self._bounds: dict[tuple[int, int], float] = {}
+
+    def search(self, query: str, k: int) -> list[int]:
+        """Rows of the k best products, best first. A product that shares no term with the query is not found."""
+        counts = Counter(terms(query))
+        found: list[tuple[float, str, int]] = []
+        frequencies = {text: [s.postings.span(hash_term(text)) for s in self.segments] for text in counts}
+        for number, segment in enumerate(self.segments):
+            chosen: list[_Term] = []
+            for text, count in counts.items():
+                ranges = frequencies[text]
+                start, stop = ranges[number]
+                if start < stop:
+                    weight = np.float32(count) * self._idf(sum(end - begin for begin, end in ranges))
+                    chosen.append(_Term(weight, self._bound(segment, weight, start, stop), start, stop))
+            scores, documents = self._best(segment, chosen, k)
+            rows = segment.postings.rows[documents].tolist()
+            if len(self.segments) == 1:
+                return [row + segment.offset for row in rows]
+            asin = self._asin or str
+            places = [row + segment.offset for row in rows]
+            found += [(-score, asin(place), place) for score, place in zip(scores.tolist(), places, strict=True)]
+        return [place for _, _, place in sorted(found)[:k]]
+
+    def _idf(self, frequency: int) -> np.float32:
+        return np.float32(np.log(1 + (self._documents - frequency + 0.5) / (frequency + 0.5)))
+
+    def _bound(self, segment: Segment, weight: np.float32, start: int, stop: int) -> float:
+        """The most that a term adds to any document. Read through once per term, since queries share their frequent ones."""
+        if segment.postings.size < READ_ALL_BELOW:
+            return 0.0
+        key = (id(segment.postings), start)
+        factor = self._bounds.get(key)
+        if factor is None:
+            if len(self._bounds) > 1 << 14:
+                self._bounds.clear()
+            highest = self._denominators[segment.postings.codes[start:stop]].max()
+            unbounded = len(segment.postings.over_at) > 0 and highest >= self._denominators[255 * 256 : 256 * 256].min()
+            factor = self._bounds[key] = 1.0 if unbounded else float(1 - 1 / highest)
+        return float(weight) * factor * (1 + 1e-6)
+
+    def _gain(
+        self, index: Index, weight: np.float32, codes: NDArray[np.uint16], places: slice | NDArray[np.int64]
+    ) -> Floats:
+        gain: Floats = self._denominators.take(codes)
+        if len(index.over_at):
+            self._correct(index, gain, codes, places)
+        np.divide(weight, gain, out=gain)
+        np.subtract(weight, gain, out=gain)
+        return gain
+
+    def _correct(
+        self, index: Index, gain: Floats, codes: NDArray[np.uint16], places: slice | NDArray[np.int64]
+    ) -> None:
+        """Put the true denominators where a document holds the term more often than a code can say."""
+        wanted = np.arange(places.start, places.stop) if isinstance(places, slice) else places
+        at = np.searchsorted(index.over_at, wanted)
+        hit = np.flatnonzero(
+            (at < len(index.over_at)) & (index.over_at[np.minimum(at, len(index.over_at) - 1)] == wanted)
+        )
+        often = index.over[at[hit]].astype(np.float32)
+        gain[hit] = np.float32(1) + often * self._inverse[codes[hit] & 255]
+
+    def _best(self, segment: Segment, chosen: list[_Term], k: int) -> tuple[Floats, NDArray[np.int64]]:
+        if not chosen:
+            return np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
+        sums = np.zeros(segment.postings.size)
+        if segment.postings.size < READ_ALL_BELOW:
+            for part in chosen:
+                self._add(segment.postings, part, sums)
+            if segment.allowed is not None:
+                sums *= segment.allowed
+            return _top(sums.astype(np.float32), None, k)
+        chosen.sort(key=lambda part: -part.bound)
+        return self._pruned(segment, chosen, sums, k)
+
+    def _add(self, index: Index, part: _Term, sums: NDArray[np.float64]) -> None:
+        places = slice(part.start, part.stop)
+        sums[index.documents[places]] += self._gain(index, part.weight, index.codes[places], places)
+
+    def _pruned(
+        self, segment: Segment, chosen: list[_Term], sums: NDArray[np.float64], k: int
+    ) -> tuple[Floats, NDArray[np.int64]]:
+        index, rest = segment.postings, sum(part.bound for part in chosen)
+        done, floor = 0, 0.0
+        read = 0
+        while done < len(chosen) and rest >= floor:
+            self._add(index, chosen[done], sums)
+            read += chosen[done].stop - chosen[done].start
+            rest -= chosen[done].bound
+            done += 1
+            if segment.allowed is not None:
+                sums *= segment.allowed
+            following = sum(part.stop - part.start for part in chosen[done:])
+            if following * 4 > BLOCK * 16 and read * 4 > following // 16:
+                floor = _kth_at_least(sums, k)
+        reach = floor - max(rest, 0.0) - 1e-6 if done < len(chosen) else max(_kth_at_least(sums, k) - 1e-6, 0.0)
+        documents = np.flatnonzero(sums > max(reach, 0.0))
+        scores = sums[documents]
+        for part in chosen[done:]:
+            self._look_up(index, part, documents, scores)
+        return _top(scores.astype(np.float32), documents, k)
+
+    def _look_up(self, index: Index, part: _Term, documents: NDArray[np.int64], scores: NDArray[np.float64]) -> None:
+        held = index.documents[part.start : part.stop]
+        at = np.searchsorted(held, documents.astype(np.int32))
+        hit = np.flatnonzero(held[np.minimum(at, len(held) - 1)] == documents)
+        places = at[hit] + part.start
+        scores[hit] += self._gain(index, part.weight, index.codes[places], places)
+
+
+def _denominators(k1: float, b: float, average: np.float32) -> Floats:
+    """1 + occurrences / (k1 * ((1 - b) + b * length / average)) for every code, in the order of operations of Lucene."""
+    one, sharpness, slope = np.float32(1), np.float32(k1), np.float32(b)
+    inverse = one / (sharpness * ((one - slope) + slope * quantised_lengths() / average))
+    return (one + np.arange(256, dtype=np.float32)[:, None] * inverse[None, :]).ravel()
+
+
+def _kth_at_least(sums: NDArray[np.float64], k: int) -> float:
+    """A number that at least k entries reach: the k-th best of the best of each block."""
+    blocks = len(sums) // BLOCK
+    if blocks < k:
+        return float(np.partition(sums, len(sums) - k)[len(sums) - k]) if len(sums) > k else 0.0
+    best = sums[: blocks * BLOCK].reshape(blocks, BLOCK).max(axis=1)
+    return float(np.partition(best, blocks - k)[blocks - k])
+
+
+def _top(scores: Floats, documents: NDArray[np.int64] | None, k: int) -> tuple[Floats, NDArray[np.int64]]:
+    """The k highest scores above zero with their documents; equal scores by document."""
+    if len(scores) > k:
+        edge = np.partition(scores, len(scores) - k)[len(scores) - k]
+        kept = np.flatnonzero((scores >= edge) & (scores > 0))
+    else:
+        kept = np.flatnonzero(scores > 0)
+    kept = kept[np.argsort(-scores[kept], kind="stable")[:k]]
+    return scores[kept], kept if documents is None else documents[kept]

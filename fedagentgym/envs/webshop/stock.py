@@ -1,0 +1,246 @@
+"""Opening a shop's data: generated from a seed, or read from the original's files; in memory or, if large, memory-mapped.
+
+What is opened is remembered, so that a hundred clients in one process share one catalogue. What is large is built once into
+the cache folder under a name that is a digest of everything it was made from, and mapped from there by every process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedagentgym.base.encoding import digest, file_digest
+from fedagentgym.base.errors import DataError, OptionError, listed
+from fedagentgym.base.files import atomic_folder, cache_folder, data_folder, read_json
+from fedagentgym.base.logs import logger
+from fedagentgym.envs.webshop import generate
+from fedagentgym.envs.webshop.arrays import open_folder
+from fedagentgym.envs.webshop.catalogue import Catalogue, Instructions, Product, write_catalogue
+from fedagentgym.envs.webshop.goals import KINDS, ORDERS, Goals, make_goals
+from fedagentgym.envs.webshop.index import ORIGINAL_FIELDS, Index, build_index, open_index
+from fedagentgym.envs.webshop.loading import find_files, read_entries
+
+IN_MEMORY_BYTES = 64 << 20
+IN_MEMORY_PRODUCTS = 20_000
+IMPORTED = "webshop.json"
+INSTALLED = "installed"
+LAYOUT_VERSION = 1
+
+Entries = Callable[[], Iterable[tuple[Product, Instructions]]]
+
+
+class Preset(NamedTuple):
+    """A size of generated shop: how many products, how they are laid out, and how many goals each split holds."""
+
+    products: int
+    layout: generate.Layout
+    test: int
+    val: int
+    warmup: int
+
+
+PRESETS = {
+    "default": Preset(1000, generate.Layout(), test=500, val=1000, warmup=500),
+    "tiny": Preset(60, generate.Layout(all_instructed=True, wide=True), test=100, val=200, warmup=200),
+}
+
+
+class Choice(NamedTuple):
+    """The options that decide what is in the shop and in which order it is asked for."""
+
+    data: str | None = None
+    size: str = "default"
+    products: int | None = None
+    goals: str = "synthetic"
+    goal_order: str = "webshop"
+    seed: int = 42
+
+
+class Stock(NamedTuple):
+    """An opened shop: products, goals, which goals belong to which split, and what it was made from."""
+
+    catalogue: Catalogue
+    goals: Goals
+    splits: Mapping[str, range]
+    source: Mapping[str, Any]
+    folder: Path | None
+
+
+def check(choice: Choice) -> Choice:
+    """The options with every value checked."""
+    for name, value, allowed in (
+        ("size", choice.size, tuple(PRESETS)),
+        ("goals", choice.goals, KINDS),
+        ("goal_order", choice.goal_order, ORDERS),
+    ):
+        if value not in allowed:
+            raise OptionError(f"{name} is one of {listed(allowed)}, got {value!r}")
+    for name, number in (("products", choice.products), ("seed", choice.seed)):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
+            raise OptionError(f"{name} is an integer, got {number!r}")
+    if choice.products is not None and choice.products < 1:
+        raise OptionError(f"products is at least 1, got {choice.products}")
+    if choice.seed < 0:
+        raise OptionError(f"seed is at least 0, got {choice.seed}")
+    if choice.data is None and choice.goals == "human":
+        raise OptionError(
+            'goals="human" needs the sentences that people wrote: give data="FOLDER" with items_human_ins.json'
+        )
+    if choice.data is not None and choice.size != "default":
+        raise OptionError(f"size={choice.size!r} is for generated shops; with data= use products=N to take the first N")
+    return choice
+
+
+def open_stock(choice: Choice) -> Stock:
+    """Open a shop; the same options in the same process give the same object."""
+    check(choice)
+    if choice.data is None:
+        return _generated(choice)
+    folder = data_folder("webshop") if choice.data == INSTALLED else Path(choice.data).expanduser().resolve()
+    if choice.data == INSTALLED and not folder.is_dir():
+        raise DataError(
+            f"no WebShop data is imported ({folder}): run `fedagentgym data add webshop --from FOLDER` first"
+        )
+    return _loaded(choice._replace(data=str(folder)), _state_of(folder))
+
+
+def _state_of(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Names, sizes and times of the data files: when they change, what is remembered no longer applies."""
+    if (folder / IMPORTED).is_file():
+        return ((IMPORTED, 0, (folder / IMPORTED).stat().st_mtime_ns),)
+    return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in find_files(folder).present())
+
+
+@lru_cache(maxsize=8)
+def _generated(choice: Choice) -> Stock:
+    preset = PRESETS[choice.size]
+    products = choice.products or preset.products
+    source = {
+        "generator": f"webshop-{generate.VERSION}",
+        "size": choice.size,
+        "products": products,
+        "goal_order": choice.goal_order,
+        "seed": choice.seed,
+    }
+    large = products > IN_MEMORY_PRODUCTS
+    entries: Entries = lambda: generate.generate(products, choice.seed, preset.layout)  # noqa: E731
+    folder = cache_folder("webshop", digest([source, LAYOUT_VERSION])[7:23]) if large else None
+    catalogue = _catalogue(entries, {"source": source}, folder)
+    goals = _goals(catalogue, choice, folder)
+    splits = split_ranges(len(goals), choice.goal_order, (preset.test, preset.val, preset.warmup))
+    return Stock(catalogue, goals, splits, source, folder)
+
+
+@lru_cache(maxsize=8)
+def _loaded(choice: Choice, state: tuple[tuple[str, int, int], ...]) -> Stock:
+    original = Path(str(choice.data))
+    if (original / IMPORTED).is_file():
+        files, home = _imported(original)
+        catalogue = Catalogue(open_folder(home / "catalogue"))
+        if choice.products not in (None, len(catalogue)):
+            raise OptionError(f"products={choice.products}: imported data is used whole ({len(catalogue)} products)")
+        folder: Path | None = home
+    else:
+        found = find_files(original)
+        digests = _remembered_digests(original, state)
+        files = {path.name: digests[path.name] for path in found.present()}
+        large = found.products.stat().st_size > IN_MEMORY_BYTES
+        folder = cache_folder("webshop", digest([files, choice.products, LAYOUT_VERSION])[7:23]) if large else None
+        catalogue = _catalogue(lambda: read_entries(found, choice.products), {"files": files}, folder)
+    goals = _goals(catalogue, choice, folder)
+    source = {
+        "files": files,
+        "products": len(catalogue),
+        "goals": choice.goals,
+        "goal_order": choice.goal_order,
+        "seed": choice.seed,
+    }
+    return Stock(catalogue, goals, split_ranges(len(goals), choice.goal_order, (500, 1000, 0)), source, folder)
+
+
+@lru_cache(maxsize=8)
+def _remembered_digests(folder: Path, state: tuple[tuple[str, int, int], ...]) -> dict[str, str]:
+    return {name: file_digest(folder / name) for name, _, _ in state}
+
+
+def _imported(folder: Path) -> tuple[dict[str, str], Path]:
+    record = read_json(folder / IMPORTED)
+    if not isinstance(record, dict) or not isinstance(record.get("files"), dict):
+        raise DataError(f"{folder / IMPORTED} is not a record of imported data: import the data again")
+    return record["files"], folder
+
+
+def _catalogue(entries: Entries, header: Mapping[str, Any], folder: Path | None) -> Catalogue:
+    if folder is None:
+        return write_catalogue(entries(), header)
+    place = folder / "catalogue"
+    if not place.exists():
+        _build(place, lambda target: write_catalogue(entries(), header, target))
+    return Catalogue(open_folder(place))
+
+
+def _goals(catalogue: Catalogue, choice: Choice, folder: Path | None) -> Goals:
+    if folder is None:
+        return make_goals(catalogue, choice.goals, choice.goal_order, choice.seed)
+    place = goals_folder(folder, choice)
+    if not os.access(folder, os.W_OK) and not place.exists():
+        return make_goals(catalogue, choice.goals, choice.goal_order, choice.seed)
+    if not place.exists():
+        _build(place, lambda target: make_goals(catalogue, choice.goals, choice.goal_order, choice.seed, target))
+    return Goals(catalogue, open_folder(place))
+
+
+def goals_folder(folder: Path, choice: Choice) -> Path:
+    return folder / f"goals-{choice.goals}-{choice.goal_order}-{choice.seed}"
+
+
+def index_folder(folder: Path, fields: tuple[str, ...]) -> Path:
+    return folder / f"index-{'-'.join(fields)}"
+
+
+def _build(place: Path, fill: Callable[[Path], object]) -> None:
+    """Fill a folder and put it in place; where another process was faster, its folder is the one that stays."""
+    logger(__name__).info("building %s (once)", place)
+    try:
+        with atomic_folder(place) as target:
+            fill(target)
+    except DataError:
+        if not (place / "header.json").is_file():
+            raise
+
+
+def index_of(stock: Stock, fields: tuple[str, ...] = ORIGINAL_FIELDS) -> Index:
+    """The search index of a stock over some fields; built when first asked for."""
+    return _index(stock.catalogue, fields, stock.folder)
+
+
+@lru_cache(maxsize=16)
+def _index(catalogue: Catalogue, fields: tuple[str, ...], folder: Path | None) -> Index:
+    if folder is None:
+        return build_index(catalogue, fields)
+    place = index_folder(folder, fields)
+    if not place.exists():
+        if not os.access(folder, os.W_OK):
+            return build_index(catalogue, fields)
+        _build(place, lambda target: build_index(catalogue, fields, target))
+    return open_index(open_folder(place))
+
+
+def split_ranges(goals: int, order: str, sizes: tuple[int, int, int]) -> dict[str, range]:
+    """Which goals each split holds. `webshop`: test, val, train; `fedagent`: val (as many as test has there), train;
+    warmup goals come last in both. Small shops that cannot fill the sizes of their preset take those of `tiny`."""
+    test, val, warmup = sizes
+    if warmup and goals < test + val + 2 * warmup:
+        test, val, warmup = (PRESETS["tiny"].test, PRESETS["tiny"].val, PRESETS["tiny"].warmup)
+    end = max(goals - warmup, 0)
+    ends = [0, test, test + val] if order == "webshop" else [0, 0, test]
+    first, second, third = (min(edge, end) for edge in ends)
+    return {
+        "test": range(first, second),
+        "val": range(second, third),
+        "train": range(third, end),
+        "warmup": range(end, goals),
+    }

@@ -1,0 +1,105 @@
+"""Rewards: every recorded component, and the original's own unit tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fedagentgym.base.errors import FedAgentGymError
+from fedagentgym.envs.webshop.catalogue import Product
+from fedagentgym.envs.webshop.goals import Goal
+from fedagentgym.envs.webshop.nouns import noun_function, nouns_by_rule
+from fedagentgym.envs.webshop.reward import (
+    COLORS,
+    kind_match,
+    matched_attributes,
+    matched_options,
+    normalize_color,
+    worth,
+)
+
+
+def product(record: dict[str, Any]) -> Product:
+    return Product(
+        record.get("asin", "X"), record.get("Title", record.get("name", "")), "$1.0", record.get("Description", ""),
+        tuple(record.get("BulletPoints", ())), record.get("options", {}), tuple(record.get("Attributes", ())),
+        record.get("query", ""), record.get("category", ""), record.get("product_category", ""), "", (1.0,),
+    )  # fmt: skip
+
+
+def goal(record: dict[str, Any]) -> Goal:
+    options = record.get("goal_options", {})
+    return Goal(
+        0, 0, record.get("asin", ""), "", record.get("query", ""), record.get("name", ""), record.get("product_category", ""),
+        record.get("instruction_text", ""), tuple(record.get("attributes", ())), record.get("price_upper", 10.0),
+        options if isinstance(options, dict) else tuple(options), 1.0,
+    )  # fmt: skip
+
+
+def test_every_component_is_bit_equal_given_the_recorded_nouns(parity: Callable[[str], Any]) -> None:
+    recorded = parity("reward_cases")
+    assert len(recorded["cases"]) == 397
+    for case in recorded["cases"]:
+        bought, wanted = recorded["products"][case["purchased_asin"]], case["goal"]
+        nouns = {bought["name"]: tuple(case["purchased_nouns"]), wanted["name"]: tuple(case["goal_nouns"])}
+        result = worth(product(bought), case["price"], case["chosen_options"], goal(wanted), nouns.__getitem__)
+        assert result.total == case["expected_total"], case["tag"]
+        assert result.details() == case["expected"], case["tag"]
+        assert result.options == case["num_option"] or case["expected"].get("r_option") is not None
+
+
+def test_the_default_nouns_never_change_a_target_purchase(parity: Callable[[str], Any]) -> None:
+    recorded = parity("reward_cases")
+    differing = others = 0
+    for case in recorded["cases"]:
+        bought, wanted = recorded["products"][case["purchased_asin"]], case["goal"]
+        result = worth(product(bought), case["price"], case["chosen_options"], goal(wanted), nouns_by_rule)
+        if bought["asin"] == wanted["asin"]:
+            assert result.total == case["expected_total"]
+        else:
+            others += 1
+            differing += result.kind.r_type != case["expected"]["r_type"]
+    assert (differing, others) == (15, 202)
+
+
+def test_colours_are_the_originals(webshop_data: Any) -> None:
+    import json
+
+    assert list(COLORS) == json.loads((webshop_data / "colors.json").read_text())["colors"]
+
+
+def test_the_originals_unit_tests(parity: Callable[[str], Any]) -> None:
+    cases = parity("unit_test_expectations")
+    for case in cases["attribute_reward"]:
+        found = matched_attributes(product(case["purchased"]), case["goal_attributes"])
+        assert [found / len(case["goal_attributes"]), found] == case["expected"]
+    for case in cases["option_reward"]:
+        assert matched_options(case["purchased"], case["goal"]) == case["expected"][1]
+    for text, colour in cases["normalize_color"]:
+        assert normalize_color(text) == colour
+    for case in cases["type_reward"]["category"]:
+        kind = kind_match(
+            product({"product_category": case["purchased"], "name": "a b"}),
+            goal({"product_category": case["goal"], "name": "c d"}),
+            nouns_by_rule,
+        )
+        assert kind.category_match == case["expected_category_match"]
+    exact = cases["type_reward"]["exact"]
+    kind = kind_match(product(exact["purchased"]), goal(exact["goal"]), nouns_by_rule)
+    assert kind._asdict() == {**exact["expected"], "title_score": 1.0}
+
+
+def test_titles_without_nouns_count_as_slightly_alike() -> None:
+    kind = kind_match(product({"name": "x"}), goal({"name": "1 2 3", "query": "q"}), nouns_by_rule)
+    assert (kind.title_score, kind.r_type) == (0.2, 0.5)
+
+
+def test_nouns_can_be_chosen() -> None:
+    assert noun_function("rule") is nouns_by_rule
+    assert noun_function(str.split) is str.split  # type: ignore[arg-type, comparison-overlap]
+    with pytest.raises(FedAgentGymError, match="nouns is"):
+        noun_function("guess")
+    with pytest.raises(FedAgentGymError, match="spacy"):
+        noun_function("spacy")
