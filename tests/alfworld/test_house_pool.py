@@ -17,6 +17,7 @@ from fedagentgym.envs.alfworld.game import CATEGORIES
 from fedagentgym.envs.alfworld.gamefiles import problem_text
 from fedagentgym.envs.alfworld.house_pool import SPLITS, house_pool, house_words, mixture, world_owner
 from fedagentgym.envs.alfworld.layouts import SIZES
+from fedagentgym.envs.alfworld.plans import plan_commands
 from fedagentgym.envs.pool import TaskPool
 
 ENV = "fedagentgym/ALFWorld-v0"
@@ -145,3 +146,9 @@ def test_mixtures_add_up(pool: Pools) -> None:
     for size in SIZES:
         for split in SPLITS:
             assert sum(mixture(size, split)) == len(pool(size, split))
+
+
+def test_the_hardness_of_a_task_is_the_length_of_its_shortest_plan(pool: Pools) -> None:
+    for index in range(0, 60, 7):
+        task = pool("full")[index]
+        assert task.hardness == len(plan_commands(task.payload) or ())

@@ -7,7 +7,7 @@ has 2,000 warm-up games beside these, for demonstrations. Games are generated wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from fedagentgym.envs.alfworld.figures import figures
 from fedagentgym.envs.alfworld.game import CATEGORIES, WORDINGS, Game
 from fedagentgym.envs.alfworld.houses import GENERATOR_VERSION, HouseKey, house
 from fedagentgym.envs.alfworld.layouts import SIZES, TINY_OBJECTS, TINY_RECEPTACLES
+from fedagentgym.envs.alfworld.plans import shortest_plan
 from fedagentgym.envs.pool import TaskIds, TaskPool
 
 SPLITS = ("train", "val", "test", "warmup")
@@ -64,7 +65,8 @@ def house_pool(
         split=split,
         ids=_ids(env, names, [sum(counts) for counts in mixtures]),
         categories=(CATEGORIES, codes),
-        payload=_payload(key),
+        payload=lambda index: _recent_house(key(index)),
+        hardness=lambda index: _plan_length(key(index)),
         source={"generator": "houses", "version": GENERATOR_VERSION, "size": size, "seed": seed, "wording": wording},
     )
 
@@ -75,13 +77,15 @@ def _ids(env: str, names: Sequence[str], counts: Sequence[int]) -> Sequence[str]
     return [identifier for name, count in zip(names, counts, strict=True) for identifier in TaskIds(env, name, count)]
 
 
-def _payload(key: Callable[[int], HouseKey]) -> Callable[[int], Game]:
-    return lambda index: _recent_house(key(index))
-
-
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=1024)
 def _recent_house(key: HouseKey) -> Game:
     return house(key)
+
+
+@lru_cache(maxsize=8192)
+def _plan_length(key: HouseKey) -> float:
+    """How difficult a task is: the number of commands of its shortest plan."""
+    return float(len(shortest_plan(_recent_house(key)) or ()))
 
 
 def mixture(size: str, split: str) -> tuple[int, ...]:
