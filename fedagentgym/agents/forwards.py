@@ -37,13 +37,17 @@ class ModuleForward:
 
     def __init__(self, model: Any, device: torch.device) -> None:
         config = model.config.get_text_config()
-        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+        declared = getattr(config, "layer_types", None)
+        kinds = set(declared or ["full_attention"])
         if not kinds <= {"full_attention", "sliding_attention"}:
             raise OptionError(
                 f"{type(model).__name__} has layers of the kinds {', '.join(sorted(kinds))}: only attention layers can be "
                 "cached over many turns"
             )
-        self.span: int | None = config.sliding_window if "sliding_attention" in kinds else None
+        self.span: int | None = getattr(config, "sliding_window", None)
+        self.mixed = "sliding_attention" in kinds
+        if declared is not None and not self.mixed:
+            self.span = None
         self.model = model
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -67,14 +71,15 @@ class ModuleForward:
         return answer
 
     def _mask(self, window: Window) -> Any:
-        mask = visible(window)
+        """Return one mask, or one per kind of layer; a model without kinds has the same span in all its layers."""
+        whole = visible(window)
         if self.span is None:
-            return self._additive(mask)
-        near = torch.arange(window.columns, device=mask.device) > window.positions.unsqueeze(-1) - self.span
-        return {
-            "full_attention": self._additive(mask),
-            "sliding_attention": self._additive(mask & near.unsqueeze(1)),
-        }
+            return self._additive(whole)
+        columns = torch.arange(window.columns, device=whole.device)
+        near = whole & (columns > window.positions.unsqueeze(-1) - self.span).unsqueeze(1)
+        if not self.mixed:
+            return self._additive(near)
+        return {"full_attention": self._additive(whole), "sliding_attention": self._additive(near)}
 
     def _additive(self, mask: Tensor) -> Tensor:
         """Eager attention adds its mask; the fused kernels take either, so one form serves every implementation."""

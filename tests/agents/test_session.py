@@ -1,100 +1,92 @@
-"""Sessions: whatever order rows come, speak, drop and return in, their log-probs are those of a full forward pass."""
+"""Sessions: in whatever order rows come, speak, leave and return, their log-probs are those of a full forward pass."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-torch = pytest.importorskip("torch")
-
+from fedagentgym.agents.forwards import QwenForward
 from fedagentgym.agents.policy import Decoding
-from fedagentgym.agents.settings import AdapterSettings
-from fedagentgym.agents.tiny import tiny_model
+from fedagentgym.agents.tiny import SIZES, tiny_model
 from fedagentgym.agents.torch_policy import TorchPolicy
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import Stream, stream
 
-WORDS = ["go to the fridge and take an apple from it then put it on a table near red shoes"]
+from .models import WORDS, full_logprobs, make_policy, random_ids, sharpened
+
+Reply = tuple[int, list[float]]
 
 
-def sharpened(model: Any, seed: int = 1) -> Any:
-    """Random weights of a size that makes the distribution uneven, or equal log-probs would prove little."""
-    with torch.no_grad():
-        generator = torch.Generator().manual_seed(seed)
-        for weight in model.parameters():
-            if weight.ndim == 2:
-                weight.copy_(torch.randn(weight.shape, generator=generator) * 0.15)
-            else:
-                weight.add_(torch.randn(weight.shape, generator=generator) * 0.1)
-    return model
+class Play:
+    """Turns with ragged prompts, chunks and replies; rows skip turns, leave, and others enter in their place."""
 
+    def __init__(self, policy: TorchPolicy, decoding: Decoding, seed: int = 3) -> None:
+        self.policy, self.decoding = policy, decoding
+        self.source = stream(seed, "play")
+        self.alive: dict[int, int] = {}
+        self.texts: list[list[int]] = []
+        self.replies: list[list[Reply]] = []
+        self.streams: list[Stream] = []
+        self.session = policy.session()
 
-def make_policy(forward: str = "hf", adapter: bool = False, **options: Any) -> TorchPolicy:
-    model, tokenizer = tiny_model(WORDS, context_length=512)
-    settings = AdapterSettings(rank=4, alpha=8.0) if adapter else None
-    policy = TorchPolicy(sharpened(model), tokenizer, forward=forward, adapter=settings, **options)
-    if adapter:
-        with torch.no_grad():
-            for name, weight in policy.parameters().items():
-                if "lora_B" in name:
-                    weight.copy_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(5)) * 0.2)
-    return policy
+    def enter(self, prompts: list[list[int]], copies: int = 1) -> None:
+        each = [prompt for prompt in prompts for _ in range(copies)]
+        for row, ids in zip(self.session.open(prompts, copies), each, strict=True):
+            self.alive[row] = len(self.texts)
+            self.texts.append(list(ids))
+            self.replies.append([])
+            self.streams.append(stream(11, len(self.texts)))
 
+    def speak(self, rows: list[int]) -> None:
+        answers = self.session.generate(rows, [self.streams[self.alive[row]] for row in rows], self.decoding)
+        stops = self.policy.tokenizer.stop_ids
+        for row, answer in zip(rows, answers, strict=True):
+            number = self.alive[row]
+            self.replies[number].append((len(self.texts[number]), list(answer.logprobs)))
+            self.texts[number] += answer.token_ids
+            assert len(answer.token_ids) == len(answer.logprobs) <= self.decoding.max_new_tokens
+            assert (answer.finish == "stop") is (answer.token_ids[-1] in stops)
+            assert not any(token in stops for token in answer.token_ids[:-1])
 
-def full_logprobs(policy: TorchPolicy, ids: list[int], temperature: float = 1.0) -> Any:
-    """Log-probs of every token after the first, by one forward pass of the model as it is trained."""
-    with torch.no_grad():
-        logits = policy.model(input_ids=torch.tensor([ids])).logits[0].float() / temperature
-    return torch.log_softmax(logits, -1)[:-1].gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
+    def leave(self, rows: list[int]) -> None:
+        self.session.drop(rows)
+        for row in rows:
+            del self.alive[row]
 
+    def hear(self) -> None:
+        chunks = [random_ids(self.source, self.policy, 1 + (3 * index) % 11) for index in range(len(self.alive))]
+        self.session.append(list(self.alive), chunks)
+        for row, chunk in zip(self.alive, chunks, strict=True):
+            self.texts[self.alive[row]] += chunk
+            assert self.session.length(row) == len(self.texts[self.alive[row]])
 
-def random_ids(source: Stream, policy: TorchPolicy, length: int) -> list[int]:
-    return [int(i) for i in source.integers(policy.tokenizer.size, size=length)]
+    def whole(self, turns: int = 6, rows: int = 5) -> None:
+        with self.session:
+            self.enter([random_ids(self.source, self.policy, 9 + 7 * index) for index in range(rows)], copies=2)
+            for turn in range(turns):
+                self.speak([row for index, row in enumerate(self.alive) if (index + turn) % 4 or turn == 0])
+                self.leave([row for index, row in enumerate(self.alive) if (index + turn) % 5 == 1])
+                self.hear()
+                if turn in (1, 3):
+                    longer = self.texts[0][:14] + random_ids(self.source, self.policy, 20)
+                    self.enter([longer, random_ids(self.source, self.policy, 40)])
 
-
-def play(
-    policy: TorchPolicy, decoding: Decoding, turns: int = 6, rows: int = 5
-) -> tuple[list[list[int]], list[list[tuple[int, list[float]]]]]:
-    """Six turns with ragged prompts, chunks and replies; rows leave, and others enter in their place."""
-    source = stream(3, "play")
-    alive: dict[int, int] = {}
-    texts: list[list[int]] = []
-    replies: list[list[tuple[int, list[float]]]] = []
-    streams: list[Stream] = []
-    session = policy.session()
-
-    def enter(prompts: list[list[int]], copies: int) -> None:
-        for row, ids in zip(session.open(prompts, copies), [p for p in prompts for _ in range(copies)], strict=True):
-            alive[row] = len(texts)
-            texts.append(list(ids))
-            replies.append([])
-            streams.append(stream(11, len(texts)))
-
-    with session:
-        enter([random_ids(source, policy, 9 + 7 * i) for i in range(rows)], copies=2)
-        for turn in range(turns):
-            handles = [row for index, row in enumerate(alive) if (index + turn) % 4 or turn == 0]
-            answers = session.generate(handles, [streams[alive[r]] for r in handles], decoding)
-            for row, answer in zip(handles, answers, strict=True):
-                replies[alive[row]].append((len(texts[alive[row]]), list(answer.logprobs)))
-                texts[alive[row]] += answer.token_ids
-                assert len(answer.token_ids) == len(answer.logprobs) <= decoding.max_new_tokens
-                stopped = answer.token_ids[-1] in policy.tokenizer.stop_ids
-                assert (answer.finish == "stop") is stopped
-                assert not any(token in policy.tokenizer.stop_ids for token in answer.token_ids[:-1])
-            leaving = [row for index, row in enumerate(alive) if (index + turn) % 5 == 1]
-            session.drop(leaving)
-            for row in leaving:
-                del alive[row]
-            chunks = [random_ids(source, policy, 1 + (3 * index) % 11) for index in range(len(alive))]
-            session.append(list(alive), chunks)
-            for row, chunk in zip(alive, chunks, strict=True):
-                texts[alive[row]] += chunk
-                assert session.length(row) == len(texts[alive[row]])
-            if turn in (1, 3):
-                enter([texts[0][:14] + random_ids(source, policy, 20), random_ids(source, policy, 40)], copies=1)
-    return texts, replies
+    def check(self, atol: float = 1e-5) -> int:
+        """Compare every reply with the full forward pass; return how many tokens were compared."""
+        checked = 0
+        for ids, said in zip(self.texts, self.replies, strict=True):
+            full = full_logprobs(self.policy, ids, self.decoding.temperature)
+            for start, logprobs in said:
+                expected = full[start - 1 : start - 1 + len(logprobs)]
+                torch.testing.assert_close(torch.tensor(logprobs), expected, atol=atol, rtol=0)
+                checked += len(logprobs)
+        return checked
 
 
 @pytest.mark.parametrize("forward", ["hf", "own"])
@@ -102,12 +94,201 @@ def play(
 def test_logprobs_equal_a_full_forward(forward: str, adapter: bool) -> None:
     policy = make_policy(forward, adapter)
     for decoding in (Decoding(max_new_tokens=9), Decoding(max_new_tokens=24, temperature=0.6)):
-        texts, replies = play(policy, decoding)
-        checked = 0
-        for ids, said in zip(texts, replies, strict=True):
-            full = full_logprobs(policy, ids, decoding.temperature)
-            for start, logprobs in said:
-                expected = full[start - 1 : start - 1 + len(logprobs)]
-                torch.testing.assert_close(torch.tensor(logprobs), expected, atol=1e-5, rtol=0)
-                checked += len(logprobs)
-        assert checked > 150
+        play = Play(policy, decoding)
+        play.whole()
+        assert play.check() > 150
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_any_order_of_calls_keeps_rows_apart(data: st.DataObject) -> None:
+    policy = make_policy(data.draw(st.sampled_from(["hf", "own"])))
+    play = Play(policy, Decoding(max_new_tokens=data.draw(st.integers(1, 7))), data.draw(st.integers(0, 99)))
+    with play.session:
+        for _ in range(data.draw(st.integers(2, 9))):
+            rows = list(play.alive)
+            step = data.draw(st.sampled_from(["enter", "again", "speak", "speak", "hear", "leave"]))
+            if step == "enter" or not rows:
+                lengths = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
+                prompts = [random_ids(play.source, policy, length) for length in lengths]
+                play.enter(prompts, data.draw(st.integers(1, 3)))
+            elif step == "again":
+                shared = play.texts[data.draw(st.integers(0, len(play.texts) - 1))]
+                play.enter([shared[: data.draw(st.integers(1, len(shared)))]])
+            elif step == "hear":
+                play.hear()
+            else:
+                chosen = data.draw(st.lists(st.sampled_from(rows), unique=True, min_size=1))
+                play.speak(chosen) if step == "speak" else play.leave(chosen)
+    play.check()
+
+
+def other_architectures() -> list[Any]:
+    common = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+    }
+    return [
+        (LlamaForCausalLM, LlamaConfig, common),
+        (MistralForCausalLM, MistralConfig, {**common, "sliding_window": 12}),
+        (
+            Qwen2ForCausalLM,
+            Qwen2Config,
+            {**common, "use_sliding_window": True, "sliding_window": 12, "max_window_layers": 1},
+        ),
+        (Qwen2ForCausalLM, Qwen2Config, {**common, "tie_word_embeddings": False}),
+    ]
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_other_architectures_through_their_modules(number: int, attention: str) -> None:
+    """Grouped heads, sliding windows of a part of the layers or of all, untied heads."""
+    _, tokenizer = tiny_model(WORDS)
+    kind, config, options = other_architectures()[number]
+    model = kind(config(vocab_size=tokenizer.size, attn_implementation=attention, **options))
+    policy = TorchPolicy(sharpened(model), tokenizer, forward="hf")
+    play = Play(policy, Decoding(max_new_tokens=6))
+    play.whole(turns=4, rows=3)
+    assert play.check() > 40
+    if number == 3:
+        own = TorchPolicy(model, tokenizer, forward="own")
+        play = Play(own, Decoding(max_new_tokens=6))
+        play.whole(turns=4, rows=3)
+        assert play.check() > 40
+    elif number < 3:
+        assert not QwenForward.fits(model)
+        with pytest.raises(OptionError, match="own is for plain Qwen2"):
+            TorchPolicy(model, tokenizer, forward="own")
+
+
+@pytest.mark.parametrize("forward", ["hf", "own"])
+def test_a_row_speaks_alike_in_any_company(forward: str) -> None:
+    policy = make_policy(forward)
+    decoding = Decoding(max_new_tokens=12)
+    prompts = [random_ids(stream(1, index), policy, 5 + index) for index in range(6)]
+    with policy.session() as session:
+        rows = session.open(prompts)
+        together = session.generate(rows, [stream(2, index) for index in range(6)], decoding)
+    for index in (0, 3, 5):
+        with policy.session() as session:
+            alone = session.generate(session.open([prompts[index]]), [stream(2, index)], decoding)[0]
+        assert alone.token_ids == together[index].token_ids
+        assert alone.logprobs == pytest.approx(together[index].logprobs, abs=1e-5)
+
+
+def test_a_call_draws_the_same_number_of_uniforms_whatever_is_said() -> None:
+    policy = make_policy("own")
+    source = stream(4, "row")
+    with policy.session() as session:
+        session.generate(session.open([[40, 41]]), [source], Decoding(max_new_tokens=10))
+    untouched = stream(4, "row")
+    untouched.uniform(10)
+    assert source.uniform() == untouched.uniform()
+
+
+def test_greedy_is_the_argmax_and_certain() -> None:
+    policy = make_policy("hf")
+    prompt = random_ids(stream(0, "greedy"), policy, 12)
+    with policy.session() as session:
+        said = session.generate(session.open([prompt]), [stream(0)], Decoding(temperature=0.0, max_new_tokens=5))[0]
+    ids = list(prompt)
+    for token in said.token_ids:
+        with torch.no_grad():
+            assert int(policy.model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()) == token
+        ids.append(token)
+    assert set(said.logprobs) == {0.0}
+
+
+def test_copies_of_a_prompt_run_it_once() -> None:
+    policy = make_policy("own")
+    session = policy.session()
+    seen: list[int] = []
+    run = session.forward.logits
+
+    def counting(window: Any, ids: Any, last: Any) -> Any:
+        seen.append(ids.numel())
+        return run(window, ids, last)
+
+    session.forward.logits = counting  # type: ignore[method-assign]
+    prompt = random_ids(stream(0), policy, 100)
+    rows = session.open([prompt], copies=8)
+    session.generate(rows, [stream(1, row) for row in rows], Decoding(max_new_tokens=1))
+    assert sum(seen) == 99 + 8
+    late = session.open([prompt])
+    session.generate(late, [stream(2)], Decoding(max_new_tokens=1))
+    assert sum(seen) == 99 + 8 + 1
+
+
+def test_no_room_is_said_before_anything_is_generated() -> None:
+    policy = make_policy("own", context_length=40)
+    with policy.session() as session:
+        rows = session.open([random_ids(stream(0), policy, length) for length in (20, 35)])
+        done, full = session.generate(rows, [stream(1), stream(2)], Decoding(max_new_tokens=8))
+        assert done.finish in ("stop", "length")
+        assert full == ((), (), "context", ())
+        assert session.length(rows[1]) == 35
+        with pytest.raises(DataError, match="does not fit into the model's context of 40"):
+            session.open([[5] * 40])
+        with pytest.raises(DataError, match="no tokens"):
+            session.open([[]])
+
+
+def test_generating_nothing_is_nothing() -> None:
+    policy = make_policy("own")
+    with policy.session() as session:
+        assert session.generate([], [], Decoding()) == []
+        assert session.open([]) == []
+
+
+def test_merging_an_adapter_leaves_no_trace() -> None:
+    policy = make_policy("hf", adapter=True)
+    before = {name: weight.detach().clone() for name, weight in policy.model.state_dict().items()}
+    outer, inner = policy.session(), policy.session()
+    outer.close()
+    row = inner.open([[40, 41, 42]])
+    inner.generate(row, [stream(0)], Decoding(max_new_tokens=2))
+    inner.close()
+    inner.close()
+    after = policy.model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not any(getattr(module, "merged", False) for module in policy.model.modules())
+
+
+def test_training_after_a_session_works() -> None:
+    for forward in ("hf", "own"):
+        policy = make_policy(forward, adapter=True)
+        with policy.session() as session:
+            session.generate(session.open([[40, 41, 42]]), [stream(0)], Decoding(max_new_tokens=2))
+        policy.model(input_ids=torch.tensor([[40, 41, 42]])).logits.sum().backward()
+        gradients = [weight.grad for weight in policy.parameters().values()]
+        assert all(gradient is not None and torch.isfinite(gradient).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("size", list(SIZES))
+def test_every_tiny_size_speaks(size: str) -> None:
+    model, tokenizer = tiny_model(WORDS, size)
+    assert QwenForward.fits(model)
+    policy = TorchPolicy(model, tokenizer)
+    with policy.session() as session:
+        answer = session.generate(session.open([[40, 41]]), [stream(0)], Decoding(max_new_tokens=3))[0]
+    expected = full_logprobs(policy, [40, 41, *answer.token_ids])[1:]
+    assert answer.logprobs == pytest.approx(expected.tolist(), abs=1e-5)
+    if size == "vllm":
+        assert model.config.hidden_size // model.config.num_attention_heads == 64
+
+
+def test_tiny_models_are_the_same_bits_and_leave_the_global_generator_alone() -> None:
+    state = torch.random.get_rng_state()
+    first, _ = tiny_model(WORDS, seed=3)
+    second, _ = tiny_model(WORDS, seed=3)
+    other, _ = tiny_model(WORDS, seed=4)
+    weights = [np.concatenate([w.detach().numpy().ravel() for w in m.parameters()]) for m in (first, second, other)]
+    assert np.array_equal(weights[0], weights[1])
+    assert not np.array_equal(weights[0], weights[2])
+    assert torch.equal(state, torch.random.get_rng_state())

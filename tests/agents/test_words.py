@@ -1,0 +1,78 @@
+"""The tiny tokenizer: nothing is lost, nothing is unknown, a word is one token wherever it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from fedagentgym.agents.tokens import TokenizerSeam
+from fedagentgym.agents.words import END, SPACE, START, build_tokenizer, fixed_tokens, tags, word_list
+
+VOCABULARY = ["go to fridge 12", "search[red shoes]", "click[b078wsnd96]"]
+SEAM = TokenizerSeam(build_tokenizer(VOCABULARY))
+TEXTS = st.text(alphabet=st.one_of(st.sampled_from("go red 12 .[]\n<>/éa漢"), st.characters(exclude_categories=["Cs"])))
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS)
+def test_every_text_comes_back(text: str) -> None:
+    if START in text or SPACE in text:
+        return
+    assert SEAM.decode(SEAM.encode(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text", [f"a{END}b", "<|pad|>", "<action>go</action>", "", " ", "\n\n", "\x00", "don't  stop "]
+)
+def test_odd_texts_come_back(text: str) -> None:
+    ids = SEAM.encode(text)
+    assert SEAM.decode(ids) == text
+    assert not SEAM.stop_ids & set(ids), "an observation cannot end a reply"
+
+
+def test_a_lone_surrogate_is_replaced_not_an_error() -> None:
+    assert SEAM.decode(SEAM.encode("a\ud800b")) == "a?b"
+
+
+def test_words_keep_their_token() -> None:
+    red = SEAM.encode("red")
+    assert len(red) == 1
+    for text in ("search[red shoes]", "a red one", "red.", "<action>red", "\nred\n", " red"):
+        assert red[0] in SEAM.encode(text)
+
+
+def test_numbers_are_spelt_and_spaces_between_words_cost_nothing() -> None:
+    assert len(SEAM.encode("go to fridge")) == 3
+    assert len(SEAM.encode("<action>go to fridge 1</action>")) == 6
+    assert len(SEAM.encode("12")) == 2
+    assert len(SEAM.encode("click[b078wsnd96]")) == 4
+    assert len(SEAM.encode("12, 7")) == 4
+
+
+def test_ids_depend_on_the_set_of_words_alone() -> None:
+    again = TokenizerSeam(build_tokenizer([*reversed(VOCABULARY), *VOCABULARY]))
+    assert SEAM.hf.get_vocab() == again.hf.get_vocab()
+    fixed = fixed_tokens()
+    assert len(set(fixed)) == len(fixed)
+    assert SEAM.hf.convert_ids_to_tokens(list(range(len(fixed)))) == fixed
+    assert word_list(["b a b42 42 x", "apple apple"]) == ["apple", "b42"]
+
+
+def test_tags_are_one_token_each() -> None:
+    for tag in tags():
+        assert len(SEAM.encode(tag)) == 1
+
+
+def test_it_saves_and_loads_as_an_ordinary_tokenizer(tmp_path: Path) -> None:
+    SEAM.hf.save_pretrained(tmp_path)
+    loaded = TokenizerSeam(AutoTokenizer.from_pretrained(tmp_path))
+    assert loaded.size == SEAM.size
+    assert loaded.stop_ids == SEAM.stop_ids
+    assert loaded.pad_id == SEAM.pad_id
+    for text in ("go to fridge 12", "a  b ☃", "<action>go</action>\n"):
+        assert loaded.encode(text) == SEAM.encode(text)
+        assert loaded.decode(SEAM.encode(text)) == text
