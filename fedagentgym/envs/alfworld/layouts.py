@@ -57,6 +57,9 @@ TINY_OBJECTS: Mapping[str, frozenset[str]] = {
 }
 
 
+MOST_IN_TINY = 8
+
+
 class LayoutKey(NamedTuple):
     """Names a layout: by ALFRED's scene number, or by its owner, a room and a number of the owner's own."""
 
@@ -126,9 +129,20 @@ def layout(key: LayoutKey) -> Layout:
     scene = figures().scenes[key.scene]
     drawn = _furnish(key, room, _receptacle_counts(scene, key, draws), draws)
     if key.size != "full" and not key.owner and key.scene in unseen_scenes(key.size):
+        tries = 1
         while _appearance(drawn) in _seen_appearances(key):
-            drawn = _furnish(key, room, _receptacle_counts(scene, key, draws), draws)
+            counts = _receptacle_counts(scene, key, draws)
+            drawn = _furnish(key, room, _unusual(counts, tries // 30, draws), draws)
+            tries += 1
     return drawn
+
+
+def _unusual(counts: dict[str, int], more: int, draws: Stream) -> dict[str, int]:
+    """The same with some doubles more or less: a scene of few kinds might else look like a seen one for ever."""
+    for _ in range(more):
+        kind = draws.pick(sorted(counts))
+        counts[kind] = 1 if counts[kind] > 1 or sum(counts.values()) >= MOST_IN_TINY else 2
+    return counts
 
 
 @lru_cache(maxsize=64)
