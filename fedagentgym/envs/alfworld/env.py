@@ -116,11 +116,12 @@ class ALFWorldEnv(TextEnv):
         return Playing(game, after), _view(game, after, feedback, valid, True)
 
     def vocabulary(self) -> Iterable[str]:
+        said = words_said() | words_of(self.action_help)
         if self.folder is not None:
-            return words_said() | set(folder_index(self.folder).words)
+            return said | set(folder_index(self.folder).words)
         sentences = (text for texts in WORDINGS_OF_TYPE.values() for text in texts)
         tasks = words_of(" ".join(sentences).replace("{thing}", "").replace("{place}", ""))
-        return words_said() | tasks | house_words(self.size)
+        return said | tasks | house_words(self.size)
 
     def expert(self) -> Expert:
         return HouseholdExpert()

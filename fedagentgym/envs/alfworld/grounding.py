@@ -34,6 +34,8 @@ class Branch(NamedTuple):
 
 
 Node: TypeAlias = bool | Fact | Branch
+MAX_FORMULAS = 300_000
+"""How many formulas a goal may be spelled out to: a thousand times what the largest real one needs."""
 
 
 class Entity(NamedTuple):
@@ -60,7 +62,27 @@ TYPES = ("agent", "location", "receptacle", "object", "rtype", "otype")
 
 def ground(game: Game, relaxed: bool = False) -> Node:
     """The goal of a game over its own receptacles and objects; `relaxed` takes every "not" for fulfilled."""
+    check_form(game.goal)
     return _Grounder(game, relaxed).formula(game.goal, {})
+
+
+def check_form(goal: Any) -> None:
+    """Refuse what is no formula, so that the rest may rely on the form."""
+    if not isinstance(goal, tuple):
+        raise DataError(f"the goal has {goal!r} where a formula is expected")
+    head = goal[0].lower() if goal and isinstance(goal[0], str) else ""
+    parts = {"not": 1, "imply": 2, "exists": 2, "forall": 2}.get(head)
+    if parts is not None and len(goal) != parts + 1:
+        raise DataError(f"the goal has ({head} ...) with {len(goal) - 1} parts instead of {parts}")
+    if head in ("exists", "forall"):
+        if not isinstance(goal[1], tuple) or not all(isinstance(word, str) for word in goal[1]):
+            raise DataError(f"the goal has ({head} ...) without a list of variables")
+        check_form(goal[2])
+    elif head in ("and", "or", "not", "imply"):
+        for part in goal[1:]:
+            check_form(part)
+    elif not all(isinstance(item, str) for item in goal):
+        raise DataError("the goal has a formula that begins with none of and, or, not, imply, exists, forall")
 
 
 def evaluate(node: Node, state: State) -> bool:
@@ -138,7 +160,7 @@ class _Grounder:
     """Walks a goal with the variables bound so far."""
 
     def __init__(self, game: Game, relaxed: bool) -> None:
-        self.game, self.relaxed = game, relaxed
+        self.game, self.relaxed, self.formulas = game, relaxed, 0
         self.entities = {
             "agent": [Entity("agent", 0)],
             "location": [Entity("location", number) for number in range(len(game.locations))],
@@ -154,9 +176,12 @@ class _Grounder:
         self.inner = dict(game.inner)
 
     def formula(self, goal: Goal, bound: Mapping[str, Entity]) -> Node:
+        self.formulas += 1
+        if self.formulas > MAX_FORMULAS:
+            raise DataError(f"the goal ranges over more than {MAX_FORMULAS} combinations of things")
         if not goal:
             return True
-        head = goal[0].lower() if isinstance(goal[0], str) else ""
+        head = goal[0].lower()
         if head == "and":
             return conjoin([self.formula(part, bound) for part in goal[1:]])
         if head == "or":
@@ -195,9 +220,7 @@ class _Grounder:
             )
         return self.entities[type_name]
 
-    def term(self, word: Any, bound: Mapping[str, Entity]) -> Entity:
-        if not isinstance(word, str):
-            raise DataError(f"the goal has {word!r} where a name is expected")
+    def term(self, word: str, bound: Mapping[str, Entity]) -> Entity:
         name = word.lower()
         if name.startswith("?"):
             if name not in bound:
@@ -245,7 +268,7 @@ def typed_variables(words: Goal) -> Iterator[tuple[str, str]]:
 
 def _demands(body: Goal, variable: str) -> Iterator[tuple[str, str]]:
     """Facts about one variable that a conjunction cannot do without: they narrow what the variable can stand for."""
-    head = body[0].lower() if body and isinstance(body[0], str) else ""
+    head = body[0].lower() if body else ""
     if head == "and":
         for part in body[1:]:
             yield from _demands(part, variable)

@@ -1,0 +1,287 @@
+"""Folders of game files as pools, the installed data, and the environment over both engines."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+import fedagentgym  # noqa: F401 - registers the environments
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.envs.alfworld.env import ALFWorldEnv, real_content
+from fedagentgym.envs.alfworld.folders import folder_index, split_of
+from fedagentgym.envs.alfworld.game import Game
+from fedagentgym.envs.alfworld.gamefiles import write_pool
+from fedagentgym.envs.alfworld.house_pool import house_pool
+from fedagentgym.envs.alfworld.importer import add, fetch
+from fedagentgym.testing import check_env
+
+pytest.importorskip("alfworld", reason="writing game files takes domain and grammar from the extra [alfworld]")
+ENV = "fedagentgym/ALFWorld-v0"
+
+
+@pytest.fixture(scope="module")
+def games(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Games of all splits, in both wordings."""
+    folder = tmp_path_factory.mktemp("games")
+    for wording, splits in (("move", ("train", "val")), ("put", ("test",))):
+        for split in splits:
+            pool = house_pool(split, env=ENV, size="tiny", wording=wording)
+            write_pool([pool[index] for index in range(5)], folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("FEDAGENTGYM_DATA", raising=False)
+
+
+def test_a_folder_is_a_pool_with_the_splits_of_its_paths(games: Path) -> None:
+    sizes = ALFWorldEnv(games=games).split_sizes()
+    assert sizes == {"train": 5, "val": 5, "test": 5, "warmup": 0}
+    whole = ALFWorldEnv(games=games, split="all")
+    paths = sorted(path.relative_to(games).as_posix() for path in games.rglob("game.tw-pddl"))
+    assert [Path(task.payload.origin).relative_to(games).as_posix() for task in whole.pool] == paths
+    assert list(whole.pool.ids[:5]) == [f"alfworld/train/{number:05d}" for number in range(5)]
+    assert {task.id.split("/")[1]: task.payload.wording for task in whole.pool} == {
+        "train": "move",
+        "val": "move",
+        "test": "put",
+    }
+
+
+def test_native_split_names_are_aliases(games: Path) -> None:
+    assert ALFWorldEnv(games=games, split="valid_seen").pool.ids == ALFWorldEnv(games=games, split="val").pool.ids
+    assert ALFWorldEnv(games=games / "valid_unseen", split="test").pool.category_names
+
+
+def test_an_empty_split_names_the_sizes(games: Path) -> None:
+    with pytest.raises(DataError, match=r"warmup.*'train': 5"):
+        ALFWorldEnv(games=games, split="warmup")
+
+
+def test_a_folder_passes_the_conformance_check(games: Path) -> None:
+    check_env(ALFWorldEnv(games=games))
+
+
+def test_games_read_from_files_are_those_that_were_written(games: Path) -> None:
+    written = house_pool("train", env=ENV, size="tiny")
+    read: list[Game] = [task.payload for task in ALFWorldEnv(games=games).pool]
+    assert sorted(game.objects for game in read) == sorted(written[index].payload.objects for index in range(5))
+    assert {game.scene for game in read} <= {written[index].payload.scene for index in range(5)}
+
+
+def test_the_index_is_kept_and_notices_changes(games: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(games, folder)
+    first = folder_index(folder)
+    (kept,) = (tmp_path / "cache" / "alfworld").glob("index-*.json")
+    from fedagentgym.envs.alfworld import folders
+
+    folders._index.cache_clear()
+    monkeypatch.setattr(folders, "read_game", None)
+    assert folder_index(folder) == first, "an unchanged folder is not read again"
+    monkeypatch.undo()
+    monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path / "cache"))
+    shutil.rmtree(next((folder / "train").iterdir()))
+    assert len(folder_index(folder).entries) == len(first.entries) - 1
+    kept.write_text("{")
+    folders._index.cache_clear()
+    assert len(folder_index(folder).entries) == len(first.entries) - 1, "a damaged index is made anew"
+
+
+def test_the_digest_names_the_content(games: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(games, folder)
+    assert ALFWorldEnv(games=folder).pool.digest == ALFWorldEnv(games=games).pool.digest
+    path = next(folder.rglob("game.tw-pddl"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"walkthrough": []}))
+    assert ALFWorldEnv(games=folder).pool.digest != ALFWorldEnv(games=games).pool.digest
+
+
+def test_missing_walkthrough_and_solvable_are_accepted(games: Path, tmp_path: Path) -> None:
+    for path in games.glob("train/*/*/game.tw-pddl"):
+        content = json.loads(path.read_text())
+        target = tmp_path / "bare" / path.parent.name
+        target.mkdir(parents=True)
+        keys = ("pddl_domain", "grammar", "pddl_problem")
+        (target / "game.tw-pddl").write_text(json.dumps({key: content[key] for key in keys}))
+        (target / "traj_data.json").write_text('{"task_type": "of no concern"}')
+    assert len(ALFWorldEnv(games=tmp_path / "bare").pool) == 5
+
+
+def test_bad_folders_are_refused_in_one_sentence(games: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no game\.tw-pddl"):
+        ALFWorldEnv(games=tmp_path / "empty")
+    with pytest.raises(DataError, match="not a folder"):
+        ALFWorldEnv(games=tmp_path / "absent")
+    with pytest.raises(DataError, match="not installed"):
+        ALFWorldEnv(games="installed")
+    lonely = tmp_path / "lonely" / "trial"
+    lonely.mkdir(parents=True)
+    shutil.copyfile(next(games.rglob("game.tw-pddl")), lonely / "game.tw-pddl")
+    with pytest.raises(DataError, match=r"traj_data\.json"):
+        ALFWorldEnv(games=tmp_path / "lonely")
+
+
+def test_options_that_make_no_sense_are_refused(games: Path) -> None:
+    with pytest.raises(OptionError, match="engine"):
+        ALFWorldEnv(engine="thor")
+    with pytest.raises(OptionError, match="plan"):
+        ALFWorldEnv(plan=True)
+    with pytest.raises(OptionError, match="world"):
+        ALFWorldEnv(games=games, world={"kind": "scene_split", "client": 0})
+    for options in ({"size": "huge"}, {"wording": "shove"}, {"seed": -1}, {"split": "valid"}, {"games": 3}):
+        with pytest.raises((FedAgentGymError, TypeError)):
+            ALFWorldEnv(**options)
+
+
+def test_the_vocabulary_knows_every_word_that_is_said(games: Path) -> None:
+    from fedagentgym.envs.alfworld.wording import words_of
+
+    for env in (ALFWorldEnv(games=games, split="all"), ALFWorldEnv(), ALFWorldEnv(size="tiny", wording="put")):
+        known = set(env.vocabulary())
+        expert, episode = env.expert(), env.reset_many([env.pool.ids[0]], [0])[0]
+        for _ in range(20):
+            said = words_of(" ".join((episode.view.observation, *episode.view.admissible)))
+            assert said <= known, said - known
+            episode = env.step_many([episode], [expert.act(episode)])[0]
+
+
+# ---- the real engine as an environment ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def real(games: Path) -> Iterator[ALFWorldEnv]:
+    pytest.importorskip("textworld")
+    env = ALFWorldEnv(games=games, split="all", engine="textworld", plan=True)
+    yield env
+    env.close()
+
+
+def test_both_engines_are_the_same_environment(games: Path, real: ALFWorldEnv) -> None:
+    native = ALFWorldEnv(games=games, split="all")
+    for number in (0, 14):
+        identifier = native.pool.ids[number]
+        episodes = [env.reset_many([identifier], [0])[0] for env in (native, real)]
+        expert = native.expert()
+        while not episodes[0].over:
+            command = expert.act(episodes[0])
+            episodes = [
+                env.step_many([episode], [command])[0] for env, episode in zip((native, real), episodes, strict=True)
+            ]
+            mine, theirs = (episode.view._replace(extra={}) for episode in episodes)
+            assert mine == theirs
+            assert episodes[0].reward == episodes[1].reward
+        assert episodes[0].view.success
+
+
+def test_the_real_engine_undoes_and_pickles_and_survives_its_death(real: ALFWorldEnv) -> None:
+    first = real.reset(seed=0, options={"task": real.pool.ids[0]})
+    command = first[1]["expert_plan"][0]
+    expected = real.step(command)
+    snapshot = pickle.dumps(real.snapshot())
+    real.step("look")
+    real.close()
+    real.restore(pickle.loads(snapshot))
+    assert real.step("inventory")[0] == real.step("inventory")[0]
+    real.reset(seed=0, options={"task": real.pool.ids[0]})
+    assert real.step(command) == expected
+    assert not real.step("no such command")[4]["valid"]
+
+
+def test_the_planner_of_the_real_engine_leads_to_the_goal(real: ALFWorldEnv) -> None:
+    _, info = real.reset(seed=0, options={"task": real.pool.ids[3]})
+    for _ in range(30):
+        _, _, done, _, info = real.step(info["expert_plan"][0])
+        if done:
+            break
+    assert info["success"]
+
+
+def test_generated_games_go_into_the_real_engine_without_a_file() -> None:
+    pytest.importorskip("textworld")
+    env = ALFWorldEnv(size="tiny", engine="textworld")
+    native = ALFWorldEnv(size="tiny")
+    assert env.reset(seed=3) == native.reset(seed=3)
+    assert real_content(native.episode.task.payload)["solvable"]
+    env.close()
+
+
+# ---- the real data --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def original(games: Path, tmp_path: Path) -> Path:
+    """A copy that looks like the published data: with games that the original package leaves out."""
+    folder = tmp_path / "download" / "json_2.1.1"
+    for split in ("train", "valid_seen", "valid_unseen"):
+        shutil.copytree(games / split, folder / split)
+    source = next((games / "train").rglob("game.tw-pddl")).parent
+    for name in ("pick_and_place_with_movable_recep-A-B-C-1", "pick_and_place_simple-AppleSliced-None-Fridge-1"):
+        shutil.copytree(source, folder / "train" / name / "trial_1")
+    unsolvable = folder / "train" / "pick_and_place_simple-Mug-None-Shelf-1" / "trial_2"
+    shutil.copytree(source, unsolvable)
+    content = json.loads((unsolvable / "game.tw-pddl").read_text()) | {"solvable": False}
+    (unsolvable / "game.tw-pddl").write_text(json.dumps(content))
+    planned = folder / "train" / "pick_and_place_simple-Mug-None-Desk-2" / "trial_3"
+    planned.mkdir(parents=True)
+    (planned / "traj_data.json").write_text("{}")
+    return folder
+
+
+def test_added_data_is_filtered_and_found_by_name(original: Path, tmp_path: Path) -> None:
+    assert add(original.parent) == tmp_path / "cache" / "data" / "alfworld"
+    env = gymnasium.make(ENV, games="installed")
+    assert env.unwrapped.split_sizes() == {"train": 5, "val": 5, "test": 5, "warmup": 0}
+    with pytest.raises(DataError, match="there already"):
+        add(original)
+
+
+def test_data_without_a_playable_game_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(DataError, match="no playable"):
+        add(tmp_path / "nothing")
+    assert not (tmp_path / "cache" / "data" / "alfworld").exists()
+
+
+def archives(original: Path, folder: Path) -> list[str]:
+    urls = []
+    for name in ("traj_data.json", "game.tw-pddl"):
+        with zipfile.ZipFile(folder / f"{name}.zip", "w") as archive:
+            for path in sorted(original.rglob(name)):
+                archive.write(path, path.relative_to(original.parent))
+            archive.writestr("json_2.1.1/README", "not a game")
+            archive.writestr(f"../outside/{name}", "not to be unpacked")
+        urls.append((folder / f"{name}.zip").as_uri())
+    return urls
+
+
+def test_fetched_archives_are_unpacked_and_added(original: Path, tmp_path: Path) -> None:
+    target = fetch(archives(original, tmp_path))
+    assert len(folder_index(target).entries) == 15
+    assert not list(tmp_path.rglob("outside"))
+    assert not list(target.rglob("README"))
+
+
+def test_a_failed_download_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="data add alfworld"):
+        fetch([(tmp_path / "absent.zip").as_uri()])
+    (tmp_path / "broken.zip").write_bytes(b"PK\x03\x04 broken")
+    with pytest.raises(DataError, match="not a usable zip"):
+        fetch([(tmp_path / "broken.zip").as_uri()])
+    assert not (tmp_path / "cache" / "data" / "alfworld").exists()
+
+
+def test_split_of_takes_the_last_component_that_names_one() -> None:
+    assert split_of(Path("games"), "train/valid_unseen/x/game.tw-pddl") == "test"
+    assert split_of(Path("valid_seen"), "x/game.tw-pddl") == "val"
+    assert split_of(Path("games"), "warmup/x/game.tw-pddl") == "train"
