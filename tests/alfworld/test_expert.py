@@ -12,7 +12,8 @@ import pytest
 
 from fedagentgym.envs.alfworld import engine
 from fedagentgym.envs.alfworld.expert import HouseholdExpert
-from fedagentgym.envs.alfworld.game import Game
+from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build
+from fedagentgym.envs.alfworld.goals import goal_of
 from fedagentgym.envs.alfworld.house_pool import SPLITS, TURNS
 from fedagentgym.envs.alfworld.plans import shortest_plan, target_of
 from fedagentgym.envs.alfworld.reader import read_game, read_problem
@@ -113,6 +114,25 @@ def test_it_wins_the_recorded_games(turns_to_win: Player, shared_data: Path, nam
 def test_it_wins_the_real_game(shared_data: Path, turns_to_win: Player) -> None:
     (path,) = (shared_data / "alfworld" / "real").rglob("game.tw-pddl")
     assert turns_to_win(read_game(path), 50) is not None
+
+
+def test_it_needs_no_familiar_furniture(turns_to_win: Player) -> None:
+    """Receptacles and objects of kinds that no scene of ALFRED has."""
+    game = build(
+        receptacles=[
+            Receptacle("Hammock_bar_1", "Hammock", "loc_bar_1"),
+            Receptacle("Trunk_bar_1", "Trunk", "loc_bar_2", openable=True),
+            Receptacle("Trunk_bar_2", "Trunk", "loc_bar_2", openable=True),
+        ],
+        things=[Thing("Anchor_bar_1", "Anchor", ("Trunk_bar_1",), "loc_bar_2", frozenset(["pickupable"]))],
+        start="loc_bar_0",
+        can_contain={"Hammock": ["Anchor"], "Trunk": ["Anchor"]},
+        goal=goal_of("Pick", "Anchor", "Hammock"),
+        task="put an anchor in hammock",
+        category="Pick",
+    )
+    turns = turns_to_win(game, 12)
+    assert turns is not None and turns >= 5
 
 
 def test_without_a_goal_it_knows_it_looks(pool: Pools) -> None:

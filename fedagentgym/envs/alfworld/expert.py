@@ -11,7 +11,7 @@ that ALFRED's scenes have there, divided by the commands that a look costs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import lru_cache
 
 from fedagentgym.envs.alfworld.figures import figures
@@ -37,19 +37,19 @@ def kind_of(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def receptacle_kinds() -> frozenset[str]:
-    """All kinds of receptacles, in lower case; no object has such a kind."""
+    """The kinds of receptacles of ALFRED's scenes, in lower case; no object is of such a kind."""
     return frozenset(kind.lower() for scene in figures().scenes.values() for kind in scene.receptacles)
 
 
 class Turn:
-    """The admissible commands of one turn, sorted by what they tell."""
+    """The admissible commands of one turn, sorted by what they tell. `places` are receptacles known from before."""
 
-    def __init__(self, admissible: Sequence[str]) -> None:
+    def __init__(self, admissible: Sequence[str], places: Container[str] = ()) -> None:
         self.commands = frozenset(admissible)
         self.elsewhere = [command[6:] for command in admissible if command.startswith("go to ")]
         examined = [command[8:] for command in admissible if command.startswith("examine ")]
-        self.here = [name for name in examined if kind_of(name) in receptacle_kinds()]
-        self.held = next((name for name in examined if kind_of(name) not in receptacle_kinds()), None)
+        self.here = [name for name in examined if name in places or kind_of(name) in receptacle_kinds()]
+        self.held = next((name for name in examined if name not in self.here), None)
         self.closed_here = [name for name in self.here if f"open {name}" in self.commands]
         self.lamps = [command[4:] for command in admissible if command.startswith("use ")]
         self.offered: dict[str, set[str]] = {}
@@ -134,7 +134,7 @@ class HouseholdExpert:
         """The next command. `look` where the goal is of a form it does not know."""
         if self._target is None:
             self._target = _target(episode.task.payload)
-        self._turn = Turn(episode.view.admissible or ())
+        self._turn = Turn(episode.view.admissible or (), self._notes.places)
         self._notes.update(episode.view.observation, self._turn)
         if self._target is None:
             return _IDLE
