@@ -17,6 +17,7 @@ from fedagentgym.partitions.assignment import Assignment, offsets_of
 Ints = NDArray[np.int64]
 
 _PATIENCE = 60
+_PROPOSALS = 1 << 18
 
 
 def deal(sizes: Ints, items: int, stream: Stream) -> Assignment:
@@ -46,13 +47,13 @@ def _left_out(assignment: Assignment, items: int) -> Assignment:
 
 
 def _without_repeats(keys: Ints, starts: Ints, clients: int, stream: Stream) -> Ints:
-    """`keys` are sorted item * clients + client: all repeats try a random exchange at once, until few are left."""
+    """`keys` are sorted item * clients + client: all repeats look for an exchange at once, until hardly any is left."""
     for _ in range(_PATIENCE):
         repeats = _repeats(keys)
         if not repeats.size:
             return keys
-        partners = stream.integers(keys.size, size=repeats.size)
-        keys = np.sort(_exchanged(keys, clients, repeats, partners))
+        first, second = _partners(keys, clients, repeats, stream)
+        keys = np.sort(_exchanged(keys, clients, first, second))
     return _one_by_one(keys, starts, clients, stream)
 
 
@@ -61,18 +62,33 @@ def _repeats(keys: Ints) -> Ints:
     return np.flatnonzero(keys[1:] == keys[:-1]) + 1
 
 
+def _partners(keys: Ints, clients: int, repeats: Ints, stream: Stream) -> tuple[Ints, Ints]:
+    """For every repeat the first of many random positions with which it could exchange clients; those without are left out."""
+    tries = min(max(_PROPOSALS // repeats.size, 4), 2048)
+    second = stream.integers(keys.size, size=repeats.size * tries)
+    first = np.repeat(repeats, tries)
+    new, other_new = _after(keys, clients, first, second)
+    fits = (~_holds(keys, new) & ~_holds(keys, other_new) & ~_holds(repeats, second)).reshape(repeats.size, tries)
+    lucky = fits.any(axis=1)
+    return repeats[lucky], second.reshape(fits.shape)[lucky, fits.argmax(axis=1)[lucky]]
+
+
+def _after(keys: Ints, clients: int, first: Ints, second: Ints) -> tuple[Ints, Ints]:
+    """What the positions would hold after the exchange of their clients."""
+    client, other_client = keys[first] % clients, keys[second] % clients
+    return keys[first] - client + other_client, keys[second] - other_client + client
+
+
 def _exchanged(keys: Ints, clients: int, first: Ints, second: Ints) -> Ints:
-    """Exchange the clients at the positions first[n] and second[n] wherever that makes no new repeat."""
-    item, client = keys[first] // clients, keys[first] % clients
-    other_item, other_client = keys[second] // clients, keys[second] % clients
-    new, other_new = item * clients + other_client, other_item * clients + client
-    possible = ~_holds(keys, new) & ~_holds(keys, other_new) & ~_holds(first, second) & _first_of(second)
-    possible &= _first_of(np.where(possible, new, -1 - np.arange(new.size)))
-    possible &= _first_of(np.where(possible, other_new, -1 - np.arange(new.size)))
-    possible &= ~np.isin(other_new, new[possible])
+    """Exchange the clients of all pairs of positions that do not get into each other's way."""
+    new, other_new = _after(keys, clients, first, second)
+    free = _first_of(second)
+    free &= _first_of(np.where(free, new, -1 - np.arange(new.size)))
+    free &= _first_of(np.where(free, other_new, -1 - np.arange(new.size)))
+    free &= ~np.isin(other_new, new[free])
     result = keys.copy()
-    result[first[possible]] = new[possible]
-    result[second[possible]] = other_new[possible]
+    result[first[free]] = new[free]
+    result[second[free]] = other_new[free]
     return result
 
 

@@ -54,9 +54,8 @@ def water_filled(sizes: Floats, total: int, low: int, high: int) -> Floats:
     Scaling first and clipping after would lose what was cut. Here those who violate a bound on the side that outweighs
     the other are fixed there, and the rest is scaled anew, until nobody leaves.
     """
-    sizes = np.where(sizes > 0, sizes, 0.0)
-    if not sizes.any():
-        sizes = np.ones_like(sizes)
+    most = float(sizes.max(initial=0.0))
+    sizes = np.rint(sizes / most * GRID) / GRID if most > 0 else np.ones_like(sizes)
     result = np.zeros_like(sizes)
     free = np.ones(sizes.size, dtype=bool)
     while free.any():
