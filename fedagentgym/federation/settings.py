@@ -21,7 +21,7 @@ class FederationSettings(Settings):
         default=(), description="devices that the workers take in turn, cuda:0, cuda:1"
     )
     quorum: float | int | None = Field(
-        0.5, description="share (0.5) or number (3) of the asked clients that must answer"
+        default=0.5, description="share (0.5) or number (3) of the asked clients that must answer"
     )
     deadline: float | None = Field(default=None, gt=0, description="seconds that one client may take for one call")
     options: dict[str, Any] = Field(default_factory=dict, description="what only this backend knows")

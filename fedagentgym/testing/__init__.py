@@ -1,5 +1,6 @@
 """Conformance checks for what you write yourself: each raises `AssertionError` with one sentence, or returns."""
 
+from fedagentgym.testing.algorithms import check_algorithm
 from fedagentgym.testing.environments import check_env, golden_episode, played
 
-__all__ = ["check_env", "golden_episode", "played"]
+__all__ = ["check_algorithm", "check_env", "golden_episode", "played"]

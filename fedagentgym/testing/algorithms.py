@@ -1,0 +1,88 @@
+"""`check_algorithm`: what every federated algorithm must hold, tried on a small world with an untrained agent."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedagentgym.base.settings import merged
+
+if TYPE_CHECKING:
+    from fedagentgym.running import RunResult
+
+SMALL: Mapping[str, Any] = {
+    "name": "check",
+    "env": {"id": "fedagentgym/Guess-v0"},
+    "partition": {"clients": 3, "tasks_per_client": 8, "roles": {"public": 8}},
+    "agent": "untrained-tiny",
+    "learning": {"tasks_per_step": 2, "group_size": 3, "learning_rate": 1e-3},
+    "federation": {"rounds": 2, "clients_per_round": 2, "quorum": None},
+    "evaluation": {"every": 1, "tasks": 4},
+    "output": {"report": "none"},
+    "plugins": ["fedagentgym.testing.untrained"],
+}
+"""A run of seconds on a world without dependencies."""
+
+
+def check_algorithm(
+    name: str,
+    *,
+    workers: int = 1,
+    plugins: Sequence[str] = (),
+    config: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> RunResult:
+    """Run an algorithm for two rounds and check what every algorithm must hold; returns the run.
+
+    `settings` are the algorithm's own, `config` is laid over the small configuration, `plugins` name the module or file that
+    registers the algorithm. Raises `AssertionError` with one sentence.
+    """
+    plain = merged(merged(SMALL, config or {}), {"algorithm": {"name": name, **settings}})
+    plain["plugins"] = [*plain["plugins"], *plugins]
+    with tempfile.TemporaryDirectory() as scratch:
+        first = _run(plain, Path(scratch) / "sequential")
+        again = _run(plain, Path(scratch) / "again")
+        assert first.digest == again.digest, f"{name}: the same run twice ends with different parameters"
+        _check_resume(plain, Path(scratch) / "resumed", first, name)
+        if workers:
+            pooled = _run(merged(plain, {"federation": {"workers": workers}}), Path(scratch) / "pool")
+            assert pooled.digest == first.digest, (
+                f"{name}: worker processes give other parameters than a sequential run"
+            )
+        _check_record(first, name)
+    return first
+
+
+def _run(plain: Mapping[str, Any], folder: Path) -> RunResult:
+    from fedagentgym.running import train
+
+    return train(merged(plain, {"output": {"folder": str(folder)}}))
+
+
+def _check_resume(plain: Mapping[str, Any], folder: Path, first: RunResult, name: str) -> None:
+    """Stop after round 1, as a crash would, and go on."""
+    from fedagentgym.federation.commits import Rounds
+    from fedagentgym.running import resume, train
+
+    class Stop(Exception):
+        pass
+
+    class StopAfterOne:
+        def round_done(self, record: Mapping[str, Any]) -> None:
+            if record["round"] == 1:
+                raise Stop
+
+    try:
+        train(merged(plain, {"output": {"folder": str(folder)}}), observers=[StopAfterOne()])
+    except Stop:
+        assert Rounds(folder / "rounds").numbers()[-1] == 1
+    resumed = resume(folder)
+    assert resumed.digest == first.digest, f"{name}: a resumed run ends with other parameters than one without a stop"
+
+
+def _check_record(run: RunResult, name: str) -> None:
+    record = run.record
+    assert record["final"]["round"] == record["rounds"], f"{name}: the run did not reach its last round"
+    assert record["first"] is not None, f"{name}: nothing was evaluated"

@@ -1,0 +1,38 @@
+"""The agent `untrained-tiny`, so that checks of algorithms need no warm start: what it says is noise, but it learns.
+
+Importing this module registers it; a configuration names the module under `plugins:`, so that workers know it too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedagentgym.agents import AGENTS
+from fedagentgym.agents.presets import token_agent
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.base.settings import merged
+
+NAME = "untrained-tiny"
+DEFAULTS = {
+    "context": "session",
+    "template": "compact",
+    "think": False,
+    "parser": "strict",
+    "chat": False,
+    "decoding": {"temperature": 1.0, "max_new_tokens": 4, "constrained": True},
+}
+
+
+def make(settings: AgentSettings, *, env: Any = None, seed: int = 0) -> Any:
+    """A tiny model with random weights behind the tiny agent's prompts; generation is constrained to admissible actions."""
+    from fedagentgym.agents.tiny import tiny_model
+    from fedagentgym.agents.torch_policy import TorchPolicy
+
+    given = settings.model_dump(exclude_unset=True, exclude_none=True)
+    chosen = AgentSettings.load(merged(DEFAULTS, given), "agent")
+    model, tokenizer = tiny_model(env.vocabulary(), "0.1m", 256, seed)
+    policy = TorchPolicy(model, tokenizer, name=NAME, adapter=chosen.adapter, seed=seed)
+    return token_agent(chosen, policy, tokenizer)
+
+
+AGENTS.register(NAME, make, replace=True)
