@@ -139,13 +139,12 @@ class Run:
 
     def evaluate(self, round_number: int, state: Message) -> dict[str, Any]:
         """Play the evaluation split with the policy of a global state; every episode is written down."""
-        from fedagentgym.learning.evaluation import evaluate
+        from fedagentgym.learning.evaluation import evaluate, policy_digest
 
         settings = self.config.evaluation
         assert settings is not None
-        weights = dict(self.algorithm.policy(state))
-        agent = self.workbench.evaluator(weights, settings.temperature)
-        policy = Message(weights=weights).digest
+        agent = self.workbench.evaluator(self.algorithm.policy(state), settings.temperature)
+        policy = policy_digest(agent)
         found = evaluate(
             agent,
             self._evaluated,

@@ -21,7 +21,9 @@ COMMANDS: dict[str, str] = {
     "label": "fedagentgym.cli.label:label",
     "data": "fedagentgym.cli.data:app",
     "pretrain": "fedagentgym.cli.pretrain:app",
+    "train": "fedagentgym.cli.train:train",
     "eval": "fedagentgym.cli.eval:evaluate",
+    "export": "fedagentgym.cli.export:export",
     "bench": "fedagentgym.cli.bench:bench",
     "doctor": "fedagentgym.cli.doctor:doctor",
 }

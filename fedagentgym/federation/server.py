@@ -33,7 +33,11 @@ Record = dict[str, Any]
 class Observer(Protocol):
     """Somebody who watches: a table on the terminal, TensorBoard."""
 
-    def round_done(self, record: Mapping[str, Any]) -> None: ...
+    def begin(self, rounds: int) -> None:
+        """The run goes to this round."""
+
+    def round_done(self, record: Mapping[str, Any]) -> None:
+        """A round is committed and written down."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ def run_rounds(algorithm: Algorithm, backend: Backend, plan: Plan) -> Commit:
     """Go from the newest commit in the run's folder, or from nothing, to the last round; returns its commit."""
     if not algorithm.client_ids():
         raise OptionError("a federation needs at least one client")
+    for observer in plan.observers:
+        observer.begin(plan.settings.rounds)
     with locked(plan.folder):
         rounds = Rounds(plan.folder / "rounds")
         rounds.clean()

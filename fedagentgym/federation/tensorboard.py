@@ -18,6 +18,9 @@ class TensorBoard:
         writer = require("torch.utils.tensorboard", "train").SummaryWriter
         self._writer = writer(str(folder))
 
+    def begin(self, rounds: int) -> None:
+        self._writer.add_scalar("rounds", rounds, 0)
+
     def round_done(self, record: Mapping[str, Any]) -> None:
         number = record["round"]
         for name, value in record["metrics"].items():

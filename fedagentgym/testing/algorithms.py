@@ -70,6 +70,9 @@ def _check_resume(plain: Mapping[str, Any], folder: Path, first: RunResult, name
         pass
 
     class StopAfterOne:
+        def begin(self, rounds: int) -> None:
+            assert rounds > 1
+
         def round_done(self, record: Mapping[str, Any]) -> None:
             if record["round"] == 1:
                 raise Stop
