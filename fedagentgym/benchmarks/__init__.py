@@ -23,6 +23,7 @@ class Measurement:
 BENCHMARKS = Registry(
     "benchmark",
     {
+        "alfworld": "fedagentgym.benchmarks.speed_alfworld:run",
         "alfworld-houses": "fedagentgym.benchmarks.speed_houses:run",
         "speed-core": "fedagentgym.benchmarks.speed_core:run",
     },

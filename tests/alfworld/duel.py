@@ -193,7 +193,7 @@ def duel(real: RealEngine, case: Case, seed: int = 0) -> Report:
             differences.append(f"{command!r}: valid is {outcome.valid}")
         wins += outcome.state.won and not was_won
         after += was_won
-    return Report(case.name, game, len(commands), differences, wins, after)
+    return Report(case.name, case.game, len(commands), differences, wins, after)
 
 
 def chosen(

@@ -82,7 +82,7 @@ def folder_pool(folder: Path, split: str, *, env: str) -> TaskPool:
     )
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _recent_game(path: Path, sha256: str) -> Game:
     return read_game(path)
 

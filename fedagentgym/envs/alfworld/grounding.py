@@ -174,6 +174,7 @@ class _Grounder:
             for number, identifier in enumerate(column)
         }
         self.inner = dict(game.inner)
+        self.narrowed: dict[tuple[int, str], list[Entity]] = {}
 
     def formula(self, goal: Goal, bound: Mapping[str, Entity]) -> Node:
         self.formulas += 1
@@ -203,12 +204,33 @@ class _Grounder:
         if not variables:
             return self.formula(body, bound)
         (name, type_name), rest = variables[0], variables[1:]
-        candidates = self.of_type(type_name)
         if head == "exists":
-            demands = list(_demands(body, name))
-            candidates = [one for one in candidates if all(self.static(fact, one) is not False for fact in demands)]
+            candidates = self.placed(body, name, type_name, bound)
+            if candidates is None:
+                candidates = self.narrow(body, name, type_name)
+        else:
+            candidates = self.of_type(type_name)
         parts = [self.quantified(head, rest, body, {**bound, name: candidate}) for candidate in candidates]
         return disjoin(parts) if head == "exists" else conjoin(parts)
+
+    def narrow(self, body: Goal, name: str, type_name: str) -> list[Entity]:
+        """The entities of a type that meet what a formula demands of a variable, whatever the others stand for."""
+        key = (id(body), name)
+        if key not in self.narrowed:
+            demands = list(_demands(body, name))
+            met = [
+                one for one in self.of_type(type_name) if all(self.static(fact, one) is not False for fact in demands)
+            ]
+            self.narrowed[key] = met
+        return self.narrowed[key]
+
+    def placed(self, body: Goal, name: str, type_name: str, bound: Mapping[str, Entity]) -> list[Entity] | None:
+        """The one location a variable can stand for when a formula demands that a known receptacle is there."""
+        holder = bound.get(next((other for other in _holders_at(body, name) if other in bound), ""))
+        if holder is None or holder.type != "receptacle" or type_name not in ("location", "object"):
+            return None
+        place = self.game.receptacle_places[holder.number]
+        return [] if place == NOWHERE else [self.entities["location"][place]]
 
     def of_type(self, type_name: str) -> list[Entity]:
         """The entities of a type; ``object`` is also the root of all types, so it names every one of them."""
@@ -279,6 +301,16 @@ def _demands(body: Goal, variable: str) -> Iterator[tuple[str, str]]:
             yield head, body[2].lower()
     elif head in TRAIT_PREDICATES and len(body) == 2 and body[1].lower() == variable:
         yield head, ""
+
+
+def _holders_at(body: Goal, location: str) -> Iterator[str]:
+    """Variables for receptacles that a conjunction demands to be at a location."""
+    head = body[0].lower() if body else ""
+    if head == "and":
+        for part in body[1:]:
+            yield from _holders_at(part, location)
+    elif head == "receptacleatlocation" and len(body) == 3 and body[2].lower() == location:
+        yield body[1].lower()
 
 
 def _negate(node: Node) -> Node:

@@ -26,12 +26,14 @@ SERVER = "fedagentgym.envs.alfworld.real_server"
 
 
 class RealAnswer(NamedTuple):
-    """What the real engine says: text, admissible commands, whether the goal holds, and a plan if one was asked for."""
+    """What the real engine says: text, admissible commands, whether the goal holds, a plan if one was asked for; and how
+    long the last of the commands (or the start, when there is none) took it."""
 
     feedback: str
     admissible: tuple[str, ...]
     won: bool
-    plan: tuple[str, ...] | None = None
+    plan: tuple[str, ...] | None
+    seconds: float
 
 
 class RealEngine:
@@ -52,7 +54,7 @@ class RealEngine:
         if "error" in answer:
             raise DataError(f"the real engine cannot play this game ({answer['error']}); its goal may be out of reach")
         told = tuple(answer["plan"]) if plan else None
-        return RealAnswer(answer["feedback"], tuple(answer["admissible"]), answer["won"], told)
+        return RealAnswer(answer["feedback"], tuple(answer["admissible"]), answer["won"], told, answer["seconds"])
 
     def close(self) -> None:
         """End the engine's process; the next question starts another."""

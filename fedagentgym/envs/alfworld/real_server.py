@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from typing import Any, TextIO
 
 GAMES_KEPT = 4
@@ -31,27 +32,31 @@ class Slot:
         self.answer: dict[str, Any] = {}
 
     def load(self, key: str, game: dict[str, Any]) -> None:
+        """Load, translate and start a game: what the original does when an episode begins."""
         self.key = ""
+        began = time.perf_counter()
         self.env.load(game)
-        self.restart()
+        self.restart(began)
         self.key = key
 
-    def restart(self) -> None:
+    def restart(self, began: float | None = None) -> None:
+        began = time.perf_counter() if began is None else began
         self.commands = []
-        self.answer = self.said(self.env.reset())
+        self.say(self.env.reset(), began)
 
     def play(self, command: str) -> None:
-        state, _, done = self.env.step(command)
+        began = time.perf_counter()
+        state, _, _ = self.env.step(command)
         self.commands.append(command)
-        self.answer = {**self.said(state), "done": bool(done)}
+        self.say(state, began)
 
-    def said(self, state: Any) -> dict[str, Any]:
-        won = bool(state["won"])
-        return {
+    def say(self, state: Any, began: float) -> None:
+        """Keep what the engine said, and how long it took."""
+        self.answer = {
             "feedback": state["feedback"],
             "admissible": list(state["admissible_commands"]),
-            "won": won,
-            "done": False,
+            "won": bool(state["won"]),
+            "seconds": time.perf_counter() - began,
         }
 
     def plan(self) -> list[str]:

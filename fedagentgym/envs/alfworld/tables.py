@@ -63,11 +63,11 @@ def shown_names(game: Game) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str
     The real engine sorts the ids of everything and counts each type downwards: the last id of a type is its number 1.
     An id without coordinates is its own name, followed by a blank.
     """
-    ids = sorted(one.lower() for one in (*game.receptacles, *game.objects, *game.locations))
-    left = Counter(type_name for one in ids if (type_name := _type_name(one)) is not None)
+    types = {one.lower(): _type_name(one.lower()) for one in (*game.receptacles, *game.objects, *game.locations)}
+    left = Counter(types.values())
     names = {}
-    for one in ids:
-        type_name = _type_name(one)
+    for one in sorted(types):
+        type_name = types[one]
         if type_name is None:
             names[one] = f"{_readable(one)} "
         else:
@@ -79,9 +79,10 @@ def shown_names(game: Game) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str
 
 
 def _type_name(identifier: str) -> str | None:
-    name, bar, _ = _readable(identifier).partition("|")
-    if not bar:
+    name, bar, _ = identifier.partition("_bar_")
+    if not bar and "|" not in identifier:
         return None
+    name = _readable(name).partition("|")[0]
     return f"{name}basin" if "basin" in identifier else name
 
 
