@@ -178,3 +178,8 @@ def test_a_goal_of_another_form_has_no_folder_name(tmp_path: Path) -> None:
         write_game(game, tmp_path, trial="trial_1")
     assert "isSliced" in game_content(game)["pddl_problem"] if importlib.util.find_spec("alfworld") else True
     assert not list(tmp_path.iterdir())
+
+
+def test_only_alfworld_games_are_written(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="math/train/00000"):
+        write_pool([Task("math/train/00000", "fedagentgym/Math-v0", "train", "sum", {"question": "1 + 1"})], tmp_path)

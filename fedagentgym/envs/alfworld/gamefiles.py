@@ -38,6 +38,9 @@ _NAMED_BY_THE_DOMAIN = (("Knife", "ButterKnife"), ("SinkBasin", "Microwave", "Fr
 
 def write_pool(tasks: Iterable[Task], folder: Path) -> list[Path]:
     """Write the games of some tasks below a folder, each under its split; the paths of the game files, in order."""
+    tasks = list(tasks)
+    if strange := next((task for task in tasks if not isinstance(task.payload, Game)), None):
+        raise DataError(f"the task {strange.id} is not an ALFWorld game and cannot be written as one")
     return [
         write_game(task.payload, Path(folder) / SPLIT_FOLDERS.get(task.split, "train"), trial=_trial(task.id))
         for task in tasks

@@ -41,7 +41,7 @@ from fedagentgym.envs.alfworld.sentences import WORDINGS_OF_TYPE, sentence
 GENERATOR_VERSION = 1
 PRIVATE_ROOMS = 3
 LONGEST_PLAN = {"tiny": 10, "small": 30, "full": 30}
-TINY_THINGS = 11
+OTHERS_IN_TINY = 7
 SMALL_KINDS = 9
 ON_THE_FLOOR = -1
 
@@ -90,11 +90,6 @@ def house(key: HouseKey) -> Game:
         plan = shortest_plan(game)
         if plan is not None and len(plan) <= LONGEST_PLAN[key.size]:
             return game
-
-
-def errands(seed: int, size: str, split: str, category: str) -> Weighted[Errand]:
-    """What the tasks of a category are drawn from."""
-    return _menu(seed, size, split == "test", category).errands
 
 
 @lru_cache(maxsize=256)
@@ -221,7 +216,7 @@ def _others(size: str, errand: Errand, room: Layout, draws: Stream) -> Iterator[
         kinds = draws.shuffled(kinds)[:SMALL_KINDS]
     elif size == "tiny":
         kinds = draws.shuffled(kinds)[: 3 + draws.integers(4)]
-    left = TINY_THINGS - 4 if size == "tiny" else 1000
+    left = OTHERS_IN_TINY if size == "tiny" else 1000
     for kind in kinds:
         facts = figures().objects[room.room][kind]
         copies = facts.copies.draw(draws)
