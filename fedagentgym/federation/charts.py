@@ -1,0 +1,142 @@
+"""Small charts as SVG text: lines with a band, and dots, on one pair of axes. No script, no library, colours from the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 640, 300
+LEFT, RIGHT, TOP, BOTTOM = 56, 14, 30, 40
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one thing. `kind` is line or dots; `band` gives a lower and an upper value for each point of a line."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    kind: str = "line"
+    band: Sequence[tuple[float, float]] = ()
+    labels: Sequence[str] = ()
+    colour: int = 1
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Several series on one pair of axes."""
+
+    title: str
+    series: Sequence[Series]
+    x: str = "round"
+    y: str = ""
+    limits: tuple[float, float] | None = None
+
+    def svg(self) -> str:
+        """The chart; a note in its place when there is nothing to show."""
+        shown = [one for one in self.series if one.points]
+        if not shown:
+            return f'<p class="empty">{escape(self.title)}: nothing to show.</p>'
+        scale = self._scale(shown)
+        parts = [scale.axes(self.x, self.y), *(_draw(one, scale) for one in shown), _legend(shown)]
+        label = escape(self.title, quote=True)
+        body = "".join(parts)
+        return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}"><title>{label}</title>{body}</svg>'
+
+    def _scale(self, shown: Sequence[Series]) -> _Scale:
+        xs = [x for one in shown for x, _ in one.points]
+        ys = [y for one in shown for _, y in one.points] + [y for one in shown for pair in one.band for y in pair]
+        low, high = self.limits or (min(0.0, *ys), max(ys))
+        high = high if high > low else low + 1
+        if self.limits is None:
+            marks = ticks(low, high)
+            high = max(high, 2 * marks[-1] - marks[-2]) if high > marks[-1] else high
+        return _Scale(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, low, high)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    left: float
+    right: float
+    low: float
+    high: float
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        across = (x - self.left) / (self.right - self.left)
+        up = (min(max(y, self.low), self.high) - self.low) / (self.high - self.low)
+        return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
+
+    def axes(self, x_name: str, y_name: str) -> str:
+        parts = []
+        for value in ticks(self.low, self.high):
+            _, y = self.at(self.left, value)
+            parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(short(value))}</text>')
+        for value in ticks(self.left, self.right, whole=True):
+            x, _ = self.at(value, self.low)
+            parts.append(
+                f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{escape(short(value))}</text>'
+            )
+        middle = (LEFT + WIDTH - RIGHT) / 2
+        parts.append(f'<text class="name" x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">{escape(x_name)}</text>')
+        if y_name:
+            up = (TOP + HEIGHT - BOTTOM) / 2
+            turn = f'transform="rotate(-90 13 {up})"'
+            parts.append(f'<text class="name" x="13" y="{up}" text-anchor="middle" {turn}>{escape(y_name)}</text>')
+        return "".join(parts)
+
+
+def _draw(series: Series, scale: _Scale) -> str:
+    places = [scale.at(x, y) for x, y in series.points]
+    if series.kind == "dots":
+        names = [*series.labels, *[""] * (len(places) - len(series.labels))]
+        return "".join(
+            f'<circle class="c{series.colour} dot" cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{escape(name)}</title></circle>'
+            for (x, y), name in zip(places, names, strict=True)
+        )
+    parts = []
+    if series.band:
+        xs = [x for x, _ in series.points]
+        upper = [scale.at(x, high) for x, (_, high) in zip(xs, series.band, strict=True)]
+        lower = [scale.at(x, low) for x, (low, _) in zip(xs, series.band, strict=True)]
+        parts.append(f'<polygon class="c{series.colour} band" points="{_path([*upper, *reversed(lower)])}"/>')
+    dash = " dashed" if series.dashed else ""
+    parts.append(f'<polyline class="c{series.colour} line{dash}" points="{_path(places)}"/>')
+    if not series.dashed:
+        parts += [f'<circle class="c{series.colour} mark" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in places]
+    return "".join(parts)
+
+
+def _legend(shown: Sequence[Series]) -> str:
+    parts, x = [], LEFT + 6.0
+    for one in shown:
+        parts.append(f'<rect class="c{one.colour} key" x="{x:.0f}" y="{TOP - 25}" width="10" height="10" rx="2"/>')
+        parts.append(f'<text x="{x + 15:.0f}" y="{TOP - 16}">{escape(one.name)}</text>')
+        x += 30 + 6.6 * len(one.name)
+    return "".join(parts)
+
+
+def _path(places: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+
+
+def ticks(low: float, high: float, about: int = 5, *, whole: bool = False) -> list[float]:
+    """Round numbers between two limits, integers only if `whole`.
+
+    >>> ticks(0, 20)
+    [0.0, 5.0, 10.0, 15.0, 20.0]
+    """
+    raw = max((high - low) / about, 1.0 if whole else 0.0)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [round(step * k, 10) for k in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def short(value: float) -> str:
+    """A tick's label."""
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:g}"
+    return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
