@@ -14,12 +14,13 @@ import pytest
 
 import fedagentgym  # noqa: F401 - registers the environments
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
-from fedagentgym.envs.alfworld.env import ALFWorldEnv, real_content
+from fedagentgym.envs.alfworld.env import ALFWorldEnv, Replaying, real_content
 from fedagentgym.envs.alfworld.folders import folder_index, split_of
 from fedagentgym.envs.alfworld.game import Game
 from fedagentgym.envs.alfworld.gamefiles import write_pool
 from fedagentgym.envs.alfworld.house_pool import house_pool
 from fedagentgym.envs.alfworld.importer import add, fetch
+from fedagentgym.envs.pool import TaskPool
 from fedagentgym.testing import check_env
 
 pytest.importorskip("alfworld", reason="writing game files takes domain and grammar from the extra [alfworld]")
@@ -139,9 +140,34 @@ def test_options_that_make_no_sense_are_refused(games: Path) -> None:
         ALFWorldEnv(plan=True)
     with pytest.raises(OptionError, match="world"):
         ALFWorldEnv(games=games, world={"kind": "scene_split", "client": 0})
-    for options in ({"size": "huge"}, {"wording": "shove"}, {"seed": -1}, {"split": "valid"}, {"games": 3}):
-        with pytest.raises((FedAgentGymError, TypeError)):
+    for options in (
+        {"size": "huge"},
+        {"wording": "shove"},
+        {"seed": -1},
+        {"split": "valid"},
+        {"games": 3},
+        {"games": ""},
+    ):
+        with pytest.raises(FedAgentGymError):
             ALFWorldEnv(**options)
+
+
+def test_foreign_tasks_and_snapshots_are_refused(games: Path) -> None:
+    pool = TaskPool.from_records([{"category": "Pick", "payload": "no game"}], env=ENV)
+    with pytest.raises(DataError, match="holds no ALFWorld game"):
+        ALFWorldEnv(pool=pool).reset(seed=0)
+    env = ALFWorldEnv(games=games)
+    env.reset(seed=0)
+    playing = env.snapshot()
+    env.restore(playing._replace(state=Replaying(playing.task.payload, (), ())))
+    with pytest.raises(OptionError, match="textworld"):
+        env.step("look")
+
+
+def test_hardness_is_the_length_of_the_shortest_plan(games: Path) -> None:
+    written = house_pool("val", env=ENV, size="tiny")
+    hardness = sorted(task.hardness or 0.0 for task in ALFWorldEnv(games=games, split="val").pool)
+    assert hardness == sorted(written[number].hardness or 0.0 for number in range(5))
 
 
 def test_the_vocabulary_knows_every_word_that_is_said(games: Path) -> None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.alfworld.engine import State, admissible, start, step
 from fedagentgym.envs.alfworld.expert import HouseholdExpert
 from fedagentgym.envs.alfworld.folders import folder_index, folder_pool, games_folder
@@ -102,7 +102,9 @@ class ALFWorldEnv(TextEnv):
         return house_pool(split, env=self.id, size=self.size, seed=self.seed, wording=self.wording, world=self.world)
 
     def begin(self, task: Task, seed: int) -> tuple[Any, View]:
-        game: Game = task.payload
+        game = task.payload
+        if not isinstance(game, Game):
+            raise DataError(f"the task {task.id} holds no ALFWorld game but a value of type {type(game).__name__}")
         if self._real is not None:
             return self._replayed(game, (), True)
         outcome = start(game)
@@ -134,7 +136,8 @@ class ALFWorldEnv(TextEnv):
 
     def _replayed(self, game: Game, commands: tuple[str, ...], valid: bool) -> tuple[Replaying, View]:
         """What the real engine shows after these commands."""
-        assert self._real is not None
+        if self._real is None:
+            raise OptionError("this snapshot is of an environment with engine='textworld'")
         answer = self._real.play(real_content(game), commands, self.plan)
         extra = _EXTRA[game.wording]
         if answer.plan is not None:

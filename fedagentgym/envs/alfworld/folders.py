@@ -16,18 +16,19 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import digest, file_digest
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import cache_folder, data_folder, read_json, write_atomic
 from fedagentgym.base.logs import logger
 from fedagentgym.base.progress import progress
 from fedagentgym.envs.alfworld.game import Game
+from fedagentgym.envs.alfworld.plans import shortest_plan
 from fedagentgym.envs.alfworld.reader import GAME_FILE, TRAJECTORY_FILE, read_game
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import task_id
 
 NATIVE_SPLITS = {"train": "train", "valid_seen": "val", "valid_unseen": "test"}
 INSTALLED = "installed"
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 
 
 class Entry(NamedTuple):
@@ -37,6 +38,8 @@ class Entry(NamedTuple):
     split: str
     category: str
     sha256: str
+    hardness: float | None
+    """The length of the shortest plan, where the goal is of a form that can be planned for."""
 
 
 class Index(NamedTuple):
@@ -56,6 +59,8 @@ def games_folder(games: str | os.PathLike[str]) -> Path:
                 "`fedagentgym data add alfworld --from FOLDER` imports a copy"
             )
         return folder
+    if not isinstance(games, (str, os.PathLike)) or not os.fspath(games):
+        raise OptionError(f"games is a folder, or 'installed', got {games!r}")
     folder = Path(games).expanduser()
     if not folder.is_dir():
         raise DataError(f"games={os.fspath(games)!r} is not a folder")
@@ -78,6 +83,7 @@ def folder_pool(folder: Path, split: str, *, env: str) -> TaskPool:
         ids=ids,
         categories=[entry.category for entry in chosen],
         payload=lambda index: _recent_game(folder / chosen[index].path, chosen[index].sha256),
+        hardness=lambda index: chosen[index].hardness,
         source={"games": digest([[entry.path, entry.sha256] for entry in entries])},
     )
 
@@ -112,7 +118,9 @@ def read_index(folder: Path) -> Index:
     with progress(f"reading the games in {folder.name}", len(files)) as bar:
         for path, *_ in files:
             game = read_game(folder / path)
-            entries.append(Entry(path, split_of(folder, path), game.category, file_digest(folder / path)))
+            sha256, plan = file_digest(folder / path), shortest_plan(game)
+            hardness = None if plan is None else float(len(plan))
+            entries.append(Entry(path, split_of(folder, path), game.category, sha256, hardness))
             words.update(_words(game))
             bar.advance()
     return Index(tuple(entries), tuple(sorted(words)))

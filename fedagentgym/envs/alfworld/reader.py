@@ -99,26 +99,30 @@ def read_problem(
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """A JSON file that holds an object, or one clear error."""
+    data = _read_json(path)
+    if not isinstance(data, dict):
+        raise DataError(f"{path}: expected a JSON object, found {type(data).__name__}")
+    return data
+
+
+def _read_json(path: Path) -> Any:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise DataError(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB, which no ALFWorld file is")
-        data = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {error.lineno}: not valid JSON ({error.msg}); the file may be cut off") from None
     except (UnicodeDecodeError, RecursionError, ValueError):
         raise DataError(f"{path}: not valid JSON text") from None
-    if not isinstance(data, dict):
-        raise DataError(f"{path}: expected a JSON object, found {type(data).__name__}")
-    return data
 
 
 def require_trajectory(folder: Path) -> None:
     """Refuse a game folder without a readable `traj_data.json`, whose content is of no concern."""
     if not (folder / TRAJECTORY_FILE).is_file():
         raise DataError(f"{folder}: there is a {GAME_FILE} without the {TRAJECTORY_FILE} that belongs beside it")
-    read_json_object(folder / TRAJECTORY_FILE)
+    _read_json(folder / TRAJECTORY_FILE)
 
 
 def scene_of(path: Path) -> str:
