@@ -18,11 +18,16 @@ from fedagentgym.envs.webshop.pages import Piece
 from fedagentgym.envs.webshop.reward import ALIKE, normalize_color
 from fedagentgym.envs.webshop.site import Site, State, utterable
 
-PATIENCE = 8
-LOOKS = 4
-ENOUGH = 0.8
+TURNS = 15
+UNNAMED = 2
+STEP_DOWN = 0.1
+LOOKS = 6
+ENOUGH = 0.75
+NEARLY = 0.6
 _CAP = re.compile(r",? and price lower than (\d+(?:\.\d+)?) dollars")
-_OPTION = re.compile(r"(?: with |, and )([a-z][a-z ]*): (.+?)(?=, and [a-z][a-z ]*: |$)")
+_NAMED = r"((?:(?! with |, and )[^:,])+): "
+_FIRST_OPTION = re.compile(f" with {_NAMED}")
+_OPTION = re.compile(f"(?: with |, and ){_NAMED}(.+?)(?=, and {_NAMED}|$)")
 _PRICE = re.compile(r"\d+(?:\.\d+)?")
 _SMALL_TALK = frozenset(terms("find me i am looking for show want to buy need would like some please get my"))
 
@@ -40,6 +45,7 @@ class Look(NamedTuple):
     """What is known of a product that was looked at."""
 
     merit: float
+    offered: float
     words: frozenset[str]
     query: str
 
@@ -53,8 +59,9 @@ def read_instruction(instruction: str) -> Wish:
     """
     cap = _CAP.search(instruction)
     rest = _CAP.sub("", instruction)
-    options = tuple((name, value) for name, value in _OPTION.findall(rest))
-    text = _OPTION.sub("", rest)
+    begin = _FIRST_OPTION.search(rest)
+    text, named = (rest[: begin.start()], rest[begin.start() :]) if begin else (rest, "")
+    options = tuple((found[1], found[2]) for found in _OPTION.finditer(named))
     words = frozenset(terms(text)) - _SMALL_TALK
     return Wish(float(cap[1]) if cap else float("inf"), options, text, words)
 
@@ -68,8 +75,6 @@ class Shopper:
         self._seen: dict[str, Look] = {}
         self._searches = 0
         self._decided = ""
-        self._offered: dict[str, float] = {}
-        self._features: set[str] = set()
 
     def act(self, episode: Episode) -> str:
         state: State = episode.state
@@ -97,9 +102,9 @@ class Shopper:
         ]
         fresh = [entry for entry in shown if entry[0] not in self._seen and _price(entry[2]) <= wish.cap]
         best = max(self._seen, key=lambda asin: self._seen[asin].merit, default="")
-        if fresh and turn < PATIENCE and len(self._seen) < LOOKS:
+        if fresh and not self._late(wish, turn) and len(self._seen) < LOOKS:
             order = {entry[0]: place for place, entry in enumerate(shown)}
-            return f"click[{max(fresh, key=lambda e: _title_merit(e[1], wish) - 0.05 * order[e[0]])[0].lower()}]"
+            return f"click[{max(fresh, key=lambda e: _title_merit(e[1], wish) - STEP_DOWN * order[e[0]])[0].lower()}]"
         if best:
             self._decided = best
             if any(asin == best for asin, _, _ in shown):
@@ -115,12 +120,11 @@ class Shopper:
         asin = self._site.shop.head(state.row).asin
         look = self._note(state, page, wish)
         wanted = _choices(page, wish, state.goal.instruction)
-        settled = asin == self._decided or look.merit >= ENOUGH or turn >= PATIENCE
-        if not settled and wish.options and len(wanted) < len(wish.options):
-            return f"click[{pages.PREVIOUS.lower()}]"
-        if not settled and turn < PATIENCE - 2 and asin not in self._features:
-            return "click[features]"
-        if not settled:
+        others = [seen.merit for other, seen in self._seen.items() if other != asin]
+        good = look.merit >= ENOUGH or (bool(wish.options) and look.offered == 1.0)
+        best = self._late(wish, turn) and look.merit >= max(others, default=0.0)
+        best = best or turn + len(wanted) + 3 > TURNS
+        if asin != self._decided and not good and not best:
             return f"click[{pages.PREVIOUS.lower()}]"
         chosen = dict(state.options)
         for name, value in wanted.items():
@@ -128,20 +132,25 @@ class Shopper:
                 return f"click[{value}]"
         return f"click[{pages.BUY.lower()}]"
 
+    def _late(self, wish: Wish, turn: int) -> bool:
+        """Whether there is no time left to look at one more product and still buy with all options chosen."""
+        return turn + 4 + (len(wish.options) or UNNAMED) > TURNS
+
     def _note(self, state: State, page: list[Piece], wish: Wish) -> Look:
         """Remember the words on a product's pages and judge it by all of them so far."""
         asin = self._site.shop.head(state.row).asin
         before = self._seen[asin].words if asin in self._seen else frozenset()
         visible = " ".join(piece.text for piece in page[2:] if piece.kind == "text")
         words = before | frozenset(terms(visible))
-        offered = self._offered.get(asin, 0.0)
+        offered = self._seen[asin].offered if asin in self._seen else 0.0
         if state.kind == "item_page":
             found = _choices(page, wish, state.goal.instruction)
-            offered = self._offered[asin] = min(len(found) / len(wish.options), 1.0) if wish.options else 1.0
-        elif state.label == "Features":
-            self._features.add(asin)
+            exact = sum(value == found.get(name) for name, value in wish.options)
+            nearly = min(len(found), len(wish.options)) - exact
+            offered = (exact + NEARLY * nearly) / len(wish.options) if wish.options else 0.8 + 0.2 * len(found)
         covered = len(wish.words & words) / len(wish.words) if wish.words else 1.0
-        self._seen[asin] = Look(covered * (0.3 + 0.7 * offered), words, state.query)
+        merit = covered * (0.3 + 0.7 * offered)
+        self._seen[asin] = Look(merit, offered, words, state.query)
         return self._seen[asin]
 
 
@@ -174,11 +183,13 @@ def _choices(page: list[Piece], wish: Wish, instruction: str) -> dict[str, str]:
 
 
 def _mentioned(offered: dict[str, list[str]], instruction: str) -> dict[str, str]:
-    """Without named options, the longest value of each group whose words all stand in the instruction."""
+    """Without named options, the longest value of each group whose words all stand in the instruction; for want of one, a
+    value that is of a colour which stands there."""
     said = frozenset(terms(instruction))
     chosen: dict[str, str] = {}
     for name, values in offered.items():
         fitting = [value for value in values if (words := frozenset(terms(value))) and words <= said]
-        if fitting:
-            chosen[name] = max(fitting, key=len)
+        tinted = [value for value in values if (color := normalize_color(value)) != value and color in said]
+        if fitting or tinted:
+            chosen[name] = max(fitting, key=len) if fitting else tinted[0]
     return chosen

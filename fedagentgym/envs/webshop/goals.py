@@ -213,4 +213,4 @@ def _human(
 def weighted_index(weights: Sequence[float], position: float) -> int:
     """The goal that the original draws at a position between 0 and the sum of weights. Its bookkeeping is shifted by one:
     goal 0 is never drawn, every other has its predecessor's weight, and the last one has two."""
-    return min(bisect([0.0, *accumulate([0.0, *weights][1:])], position), len(weights) - 1)
+    return min(bisect([0.0, *accumulate(weights)], position), len(weights) - 1)

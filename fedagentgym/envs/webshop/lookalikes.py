@@ -2,8 +2,8 @@
 
 A copy has its original's texts, attributes and options, so that it is of the wanted kind and meets every other wish. What is
 attacked is changed so that no way of buying the copy can meet it: the price stands above every cap that the client's goals
-set for the product, or the colours (sizes) are replaced by others that match none of the wanted ones. The wanted values are put
-into the title, which search reads and the reward does not, so that copies rank high. Every copy is checked with the reward
+set for the product, or the colours (sizes) are replaced by others that match none of the wanted ones. The goals' words are put
+into the title, which search reads, so that copies rank high. Every copy is checked with the reward
 itself; a product for which no such copy exists gets none.
 """
 
@@ -48,7 +48,18 @@ def _copy(
         if attacked is None:
             return None
         copy = attacked
-    return copy
+    return copy._replace(title=f"{copy.title}, {_bait(goals)}")
+
+
+def _bait(goals: Sequence[Goal]) -> str:
+    """The goals' own words, for the title: search reads them there, and they earn nothing."""
+    values = [
+        value
+        for goal in goals
+        for value in (goal.options.values() if isinstance(goal.options, Mapping) else goal.options)
+    ]
+    wishes = [goals[0].query, *(attribute for goal in goals for attribute in goal.attributes), *values]
+    return ", ".join(dict.fromkeys(wish.title() for wish in wishes))
 
 
 def _dearer(copy: Product, goals: Sequence[Goal]) -> Product | None:
@@ -57,8 +68,7 @@ def _dearer(copy: Product, goals: Sequence[Goal]) -> Product | None:
     if highest >= NO_CAP:
         return None
     price = round(max(highest * DEARER, copy.prices[0]), 2)
-    kind = copy.query.title()
-    return copy._replace(prices=(price,), price_tag=f"${price}", title=f"{copy.title} {kind}")
+    return copy._replace(prices=(price,), price_tag=f"${price}")
 
 
 def _without(copy: Product, goals: Sequence[Goal], name: str, source: Stream) -> Product | None:
@@ -72,8 +82,7 @@ def _without(copy: Product, goals: Sequence[Goal], name: str, source: Stream) ->
     fresh = [value for value in source.shuffled(pool) if not _meets_any(value, goals, name)][:count]
     if not fresh:
         return None
-    named = ", ".join(dict.fromkeys(value.title() for value in wanted))
-    return copy._replace(options={**options, name: tuple(fresh)}, title=f"{copy.title}, {named}")
+    return copy._replace(options={**options, name: tuple(fresh)})
 
 
 def _wanted(goal: Goal, name: str) -> str | None:

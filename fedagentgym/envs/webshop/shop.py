@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.webshop.catalogue import Catalogue, Head, Product
+from fedagentgym.envs.webshop.index import hash_term
 from fedagentgym.envs.webshop.search import Searcher
 
 RESULTS = 50
@@ -84,7 +85,7 @@ class Shop:
 
     def _random(self, query: str, seed: int) -> list[int]:
         rows = np.arange(len(self)) if self.allowed is None else np.flatnonzero(self.allowed)
-        chosen = stream(seed, "webshop", query).choice(len(rows), min(RESULTS, len(rows)))
+        chosen = stream(seed, "webshop", "random products", hash_term(query)).choice(len(rows), min(RESULTS, len(rows)))
         return [int(row) for row in rows[chosen]]
 
     def _kept(self, rows: NDArray[np.int64], field: str, wanted: str) -> list[int]:

@@ -8,7 +8,6 @@ that contains `search_results` misleads it.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -22,7 +21,6 @@ from fedagentgym.envs.webshop.shop import Shop
 BASE_URL = "http://127.0.0.1:3000"
 PAGE_SIZE = 10
 PAGE_KINDS = ("search_results", "item_page", "item_sub_page", "done")
-_ACTION = re.compile(r"(.+)\[(.+)\]")
 _SUB_PAGES = {label.lower(): label for label in pages.SUB_PAGES}
 
 
@@ -52,13 +50,16 @@ class Move(NamedTuple):
 
 
 def parse(action: str) -> tuple[str, str | None]:
-    """The name of an action and its argument in lower case.
+    """The name of an action and its argument in lower case: what the pattern `(.+)\\[(.+)\\]` finds at the start of the
+    action, found without its quadratic time on hostile text.
 
     >>> parse("search[Red Shoes] and more"), parse("click")
     (('search', 'red shoes'), ('click', None))
     """
-    match = _ACTION.match(action)
-    return (match[1], match[2].lower()) if match else (action, None)
+    line = action.partition("\n")[0]
+    close = line.rfind("]")
+    start = line.rfind("[", 1, max(close - 1, 0))
+    return (line[:start], line[start + 1 : close].lower()) if start > 0 else (action, None)
 
 
 def utterable(value: str) -> bool:

@@ -19,7 +19,15 @@ from fedagentgym.base.errors import OptionError, unknown
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream, on_grid, stream
 from fedagentgym.envs.webshop.goals import Goal
-from fedagentgym.envs.webshop.index import FIELDS, ORIGINAL_FIELDS, Index, build_index_of, check_fields, document
+from fedagentgym.envs.webshop.index import (
+    FIELDS,
+    ORIGINAL_FIELDS,
+    Index,
+    build_index_of,
+    check_fields,
+    document,
+    hash_term,
+)
 from fedagentgym.envs.webshop.lookalikes import make_lookalikes
 from fedagentgym.envs.webshop.nouns import NounFunction
 from fedagentgym.envs.webshop.search import Searcher, Segment
@@ -151,7 +159,7 @@ def reranker(world: RankWrapper) -> Rerank | None:
         return lambda query, rows: rows[::-1]
 
     def shuffled(query: str, rows: list[int]) -> list[int]:
-        source = stream(world.seed, "rank_wrapper", world.client, query)
+        source = stream(world.seed, "rank_wrapper", world.client, hash_term(query))
         if world.mode == "random_half" and source.integers(2):
             return rows
         return source.shuffled(rows)
