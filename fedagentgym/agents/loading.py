@@ -40,7 +40,23 @@ def load_tokenizer(source: str | Path) -> Any:
     folder = Path(source)
     if folder.is_dir() and not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise DataError(f"{folder} holds no tokenizer: expected one of {', '.join(_TOKENIZER_FILES)}")
-    return _attempt(f"the tokenizer of {source}", lambda: transformers.AutoTokenizer.from_pretrained(str(source)))
+    kind = transformers.PreTrainedTokenizerFast if _is_generic(folder) else transformers.AutoTokenizer
+    return _attempt(f"the tokenizer of {source}", lambda: kind.from_pretrained(str(source)))
+
+
+def _is_generic(folder: Path) -> bool:
+    """Tell whether a folder's tokenizer is all in its tokenizer.json.
+
+    ``AutoTokenizer`` would go by the architecture and put Qwen's own pre-tokenizer into a tiny model's folder, without a word.
+    """
+    config = folder / "tokenizer_config.json"
+    if not config.is_file():
+        return False
+    try:
+        declared = json.loads(config.read_text("utf-8")).get("tokenizer_class")
+    except (OSError, ValueError, AttributeError) as error:
+        raise DataError(f"{config} cannot be read as JSON: {error}") from None
+    return declared in ("TokenizersBackend", "PreTrainedTokenizerFast")
 
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")

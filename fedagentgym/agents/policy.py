@@ -133,10 +133,12 @@ class Policy(Protocol):
 
     name: str
     context_length: int
-    version: int
 
     @property
     def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def version(self) -> int: ...
 
     def session(self) -> Session:
         """Open a session on the present weights. Weights must not change while it is open."""

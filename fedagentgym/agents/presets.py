@@ -47,6 +47,11 @@ def _filled(settings: AgentSettings, defaults: dict[str, object]) -> AgentSettin
     return AgentSettings.load(merged(defaults, given), "agent")
 
 
+def general(settings: AgentSettings) -> AgentSettings:
+    """Fill in what a language model without a preset of its own is played with."""
+    return _filled(settings, _GENERAL)
+
+
 def token_agent(settings: AgentSettings, policy: Policy, tokenizer: TokenizerSeam) -> TokenAgent:
     """Put prompt, parser and decoding around a policy. Every choice of ``settings`` must be made by now."""
     template = Template(settings.template or "standard", bool(settings.think))
@@ -87,7 +92,7 @@ def _refuse_options(settings: AgentSettings) -> None:
 def transformers(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
     """Load any causal language model from a folder or the hub."""
     _refuse_options(settings)
-    chosen = _filled(settings, _GENERAL)
+    chosen = general(settings)
     if chosen.model is None:
         raise OptionError("agent 'transformers' needs a model: a folder or a hub id")
     return _load(chosen, chosen.model, seed)

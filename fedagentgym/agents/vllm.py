@@ -1,0 +1,270 @@
+"""Rollouts by vLLM: the same protocol through a seam of three calls - generate token ids, load weights, sleep and wake.
+
+vLLM keeps key-value caches of its own, so a session is nothing but rows of ids that are sent whole each turn (its prefix cache
+finds what it knows). Facts that this module rests on: log-probs are those of the sampling distribution only under
+``logprobs_mode="processed_logprobs"``; a changed adapter under an old id is silently ignored, so every version gets a fresh id;
+after new full weights the prefix cache must be emptied. vLLM samples with its own generator, seeded per request from the row's
+stream.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from fedagentgym.agents.agent import TokenAgent
+from fedagentgym.agents.loading import load_tokenizer
+from fedagentgym.agents.policy import Completion, Constraint, Decoding, Finish, TrainablePolicy
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.agents.tokens import TokenizerSeam
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.extras import require
+from fedagentgym.base.settings import Settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from fedagentgym.base.streams import Stream
+    from fedagentgym.envs.core import TextEnv
+
+
+class VllmOptions(Settings):
+    """Options of the vllm agent."""
+
+    memory: float = Field(default=0.85, gt=0.0, le=1.0, description="share of the GPU's memory that vLLM may take")
+    parallel: int = Field(default=1, ge=1, description="GPUs that share one copy of the model")
+    eager: bool = Field(default=False, description="no CUDA graphs: slower, starts sooner")
+    engine: dict[str, Any] = Field(default_factory=dict, description="further arguments of vllm.LLM, as they are")
+
+
+class VllmEngine:
+    """``policy.Policy`` on a ``vllm.LLM``."""
+
+    def __init__(
+        self, source: str | Path, settings: AgentSettings, options: VllmOptions, adapter_rank: int | None = None
+    ) -> None:
+        vllm = require("vllm", "vllm")
+        self.name = settings.name
+        self.version = 0
+        self._adapter: Any = None
+        self._vllm = vllm
+        arguments: dict[str, Any] = {
+            "model": str(source),
+            "dtype": settings.dtype or "bfloat16",
+            "logprobs_mode": "processed_logprobs",
+            "gpu_memory_utilization": options.memory,
+            "tensor_parallel_size": options.parallel,
+            "enforce_eager": options.eager,
+            "enable_prefix_caching": True,
+            "generation_config": "vllm",
+            "seed": 0,
+        }
+        if settings.context_length is not None:
+            arguments["max_model_len"] = settings.context_length
+        if adapter_rank is not None:
+            arguments |= {"enable_lora": True, "max_lora_rank": adapter_rank, "max_loras": 1}
+        self.llm = vllm.LLM(**{**arguments, **options.engine})
+        self.context_length = int(self.llm.llm_engine.model_config.max_model_len)
+        generation = self.llm.llm_engine.model_config.try_get_generation_config() or {}
+        stops = generation.get("eos_token_id", ())
+        self.tokenizer = TokenizerSeam(load_tokenizer(source), [stops] if isinstance(stops, int) else stops or ())
+
+    def session(self) -> VllmSession:
+        return VllmSession(self)
+
+    def load_policy(self, folder: str | Path, version: int, adapter: bool = False) -> None:
+        """Take over new weights (a whole model, or a peft adapter) from a folder."""
+        if adapter:
+            request = require("vllm.lora.request", "vllm")
+            self._adapter = request.LoRARequest(f"version-{version}", version + 1, str(folder))
+        else:
+            self.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+            self.llm.reset_prefix_cache()
+        self.version = version
+
+    def sleep(self) -> None:
+        """Give the GPU's memory back while training (needs ``engine: {enable_sleep_mode: true}``)."""
+        self.llm.sleep(level=1)
+
+    def wake(self) -> None:
+        self.llm.wake_up()
+
+    def close(self) -> None:
+        """Let the engine go; its processes end with the last reference."""
+        del self.llm
+
+    def complete(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], decoding: Decoding) -> list[Completion]:
+        """Continue each prompt: token ids in, token ids and log-probs out."""
+        parameters = [
+            self._vllm.SamplingParams(
+                temperature=decoding.temperature,
+                top_p=decoding.top_p,
+                max_tokens=decoding.max_new_tokens,
+                seed=seed,
+                logprobs=0,
+                stop_token_ids=sorted(self.tokenizer.stop_ids),
+                detokenize=False,
+            )
+            for seed in seeds
+        ]
+        found = self.llm.generate(
+            [{"prompt_token_ids": list(ids)} for ids in prompts],
+            parameters,
+            use_tqdm=False,
+            lora_request=self._adapter,
+        )
+        return [self._completion(request.outputs[0], decoding) for request in found]
+
+    def _completion(self, output: Any, decoding: Decoding) -> Completion:
+        ids = tuple(output.token_ids)
+        greedy = decoding.temperature == 0.0
+        logprobs = tuple(
+            0.0 if greedy else float(step[token].logprob) for token, step in zip(ids, output.logprobs, strict=True)
+        )
+        finish: Finish = "stop" if ids and ids[-1] in self.tokenizer.stop_ids else "length"
+        return Completion(ids, logprobs, finish)
+
+
+class VllmSession:
+    """``policy.Session`` over an engine: rows of ids."""
+
+    def __init__(self, engine: VllmEngine) -> None:
+        self.engine = engine
+        self._rows: dict[int, list[int]] = {}
+        self._next = 0
+
+    def __enter__(self) -> VllmSession:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._rows.clear()
+
+    def open(self, prompts: Sequence[Sequence[int]], copies: int = 1) -> list[int]:
+        opened = []
+        for prompt in prompts:
+            if not 0 < len(prompt) < self.engine.context_length:
+                raise DataError(
+                    f"a prompt of {len(prompt)} tokens does not fit into the model's context of {self.engine.context_length}: "
+                    "shorten the prompt (template, history) or use a model with a longer context"
+                )
+            for _ in range(copies):
+                self._next += 1
+                self._rows[self._next] = list(prompt)
+                opened.append(self._next)
+        return opened
+
+    def append(self, rows: Sequence[int], chunks: Sequence[Sequence[int]]) -> None:
+        for row, chunk in zip(rows, chunks, strict=True):
+            self._rows[row].extend(chunk)
+
+    def generate(
+        self,
+        rows: Sequence[int],
+        streams: Sequence[Stream],
+        decoding: Decoding,
+        constraints: Sequence[Constraint | None] | None = None,
+    ) -> list[Completion]:
+        if constraints is not None and any(constraints):
+            raise OptionError(
+                "agent 'vllm' cannot constrain generation: set constrained: false, or use agent 'transformers'"
+            )
+        seeds = [int(stream.uniform(decoding.max_new_tokens)[0] * (1 << 31)) for stream in streams]
+        answers = [Completion((), (), "context")] * len(rows)
+        fits = [
+            i for i, row in enumerate(rows) if self.length(row) + decoding.max_new_tokens <= self.engine.context_length
+        ]
+        if fits:
+            found = self.engine.complete([self._rows[rows[i]] for i in fits], [seeds[i] for i in fits], decoding)
+            for index, answer in zip(fits, found, strict=True):
+                self._rows[rows[index]].extend(answer.token_ids)
+                answers[index] = answer
+        return answers
+
+    def length(self, row: int) -> int:
+        return len(self._rows[row])
+
+    def drop(self, rows: Sequence[int]) -> None:
+        for row in rows:
+            del self._rows[row]
+
+
+class PairedPolicy:
+    """``policy.TrainablePolicy`` that learns in torch and speaks through vLLM, each session on the newest weights."""
+
+    def __init__(self, learner: TrainablePolicy, engine: VllmEngine, adapter: bool) -> None:
+        self.learner, self.engine, self.adapter = learner, engine, adapter
+        self.name, self.model, self.device = learner.name, learner.model, learner.device
+        self.context_length = engine.context_length
+        self._loaded = learner.version
+        self._folder = tempfile.TemporaryDirectory(prefix="fedagentgym-vllm-")
+
+    @property
+    def tokenizer(self) -> TokenizerSeam:
+        return self.engine.tokenizer
+
+    @property
+    def version(self) -> int:
+        return self.learner.version
+
+    def session(self) -> VllmSession:
+        if self._loaded != self.learner.version:
+            folder = Path(self._folder.name) / str(self.learner.version)
+            if self.adapter:
+                self.model.save_pretrained(folder)  # type: ignore[operator]
+            else:
+                self.learner.save(folder)
+            self.engine.load_policy(folder, self.learner.version, self.adapter)
+            self._loaded = self.learner.version
+        return self.engine.session()
+
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        return self.learner.parameters()
+
+    def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
+        return self.learner.get_weights()
+
+    def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self.learner.set_weights(weights)
+
+    def touch(self) -> None:
+        self.learner.touch()
+
+    def save(self, folder: str | Path) -> None:
+        self.learner.save(folder)
+
+    def close(self) -> None:
+        self.engine.close()
+        self.learner.close()
+        self._folder.cleanup()
+
+
+def make(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    """Make an agent whose rollouts vLLM computes; it trains like a transformers agent."""
+    from fedagentgym.agents.presets import general, token_agent
+    from fedagentgym.agents.torch_policy import TorchPolicy
+
+    options = VllmOptions.load(settings.options, "agent.options")
+    chosen = general(settings)
+    if chosen.model is None:
+        raise OptionError("agent 'vllm' needs a model: a folder or a hub id")
+    require("vllm", "vllm")
+    rank = chosen.adapter.rank if chosen.adapter is not None else None
+    engine = VllmEngine(chosen.model, chosen, options, rank)
+    learner = TorchPolicy.load(
+        chosen.model,
+        dtype=chosen.dtype or "bfloat16",
+        device=chosen.device,
+        name=chosen.name,
+        adapter=chosen.adapter,
+        seed=seed,
+    )
+    policy = PairedPolicy(learner, engine, adapter=rank is not None)
+    return token_agent(chosen, policy, engine.tokenizer)

@@ -1,0 +1,106 @@
+"""Constrained generation: every path through a trie is an admissible reply, and every reply has a path."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedagentgym.agents.constraints import SLOT_WORDS, ActionTrie, TrieMaker
+from fedagentgym.agents.tokens import TokenizerSeam
+from fedagentgym.agents.words import CLOSERS, build_tokenizer
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.streams import stream
+
+HF = build_tokenizer(["go to fridge cabinet search red shoes click buy now find me"])
+SEAM = TokenizerSeam(HF, HF.convert_tokens_to_ids(list(CLOSERS)))
+
+
+def walk(trie: ActionTrie, seed: int) -> tuple[int, ...]:
+    """Say something at random until a stop token."""
+    source, state, said = stream(seed, "walk"), trie.start(), []
+    while not said or said[-1] not in SEAM.stop_ids:
+        allowed = trie.allowed(state)
+        assert allowed and list(allowed) == sorted(set(allowed))
+        said.append(source.pick(allowed))
+        if said[-1] not in SEAM.stop_ids:
+            state = trie.advance(state, said[-1])
+    return tuple(said)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(["go", "go to", "go to fridge 1", "go to fridge 12", "click[< prev]", "é"]),
+        min_size=1,
+        unique=True,
+    ),
+    st.integers(0, 50),
+)
+def test_walks_say_admissible_actions(actions: list[str], seed: int) -> None:
+    replies = tuple(f"<action>{action}</action>" for action in actions)
+    trie = TrieMaker(SEAM, 32).trie(replies, "find me red shoes")
+    assert SEAM.decode(walk(trie, seed)) in replies
+
+
+def test_every_action_is_reachable() -> None:
+    replies = tuple(f"<action>go to fridge {number}</action>" for number in range(1, 14))
+    trie = TrieMaker(SEAM, 16).trie(replies, "")
+    for reply in replies:
+        state = trie.start()
+        for token in SEAM.encode(reply):
+            assert token in trie.allowed(state)
+            if token not in SEAM.stop_ids:
+                state = trie.advance(state, token)
+
+
+def test_slots_are_filled_with_words_of_the_start() -> None:
+    maker = TrieMaker(SEAM, 30)
+    trie = maker.trie(
+        ("<action>search[<query>]</action>", "<action>click[buy now]</action>"), "Find me red shoes, please!"
+    )
+    words = {"Find", "me", "red", "shoes", "please"}
+    queries = set()
+    for seed in range(200):
+        said = SEAM.decode(walk(trie, seed))
+        if said == "<action>click[buy now]</action>":
+            continue
+        assert said.startswith("<action>search[") and said.endswith("]</action>")
+        queries.add(said[len("<action>search[") : -len("]</action>")])
+    assert len(queries) > 20
+    assert all(query.split() and set(query.split()) <= words for query in queries)
+    assert max(len(query.split()) for query in queries) <= SLOT_WORDS
+    assert (
+        maker.trie(("<action>search[<query>]</action>", "<action>click[buy now]</action>"), "please me Find shoes red")
+        is trie
+    )
+
+
+def test_a_slot_closes_in_time() -> None:
+    for most in range(6, 14):
+        trie = TrieMaker(SEAM, most).trie(("<action>search[<query>]</action>",), "red unheard shoes of")
+        for seed in range(50):
+            assert len(walk(trie, seed)) <= most
+    with pytest.raises(OptionError, match="fits"):
+        TrieMaker(SEAM, 5).trie(("<action>search[<query>]</action>",), "red unheard shoes of")
+
+
+def test_actions_that_do_not_fit_are_left_out() -> None:
+    replies = ("<action>go</action>", "<action>go to fridge 1</action>")
+    trie = TrieMaker(SEAM, 3).trie(replies, "")
+    assert SEAM.decode(walk(trie, 0)) == "<action>go</action>"
+    with pytest.raises(OptionError, match="no admissible action fits into max_new_tokens 2"):
+        TrieMaker(SEAM, 2).trie(replies, "")
+
+
+def test_replies_that_end_without_a_stop_token_get_one() -> None:
+    plain = TokenizerSeam(HF)
+    trie = TrieMaker(plain, 16).trie(("<action>go</action>",), "")
+    state, said = trie.start(), []
+    while not said or said[-1] not in plain.stop_ids:
+        (token,) = trie.allowed(state)
+        said.append(token)
+        if token not in plain.stop_ids:
+            state = trie.advance(state, token)
+    assert plain.decode(said) == "<action>go</action>"
+    assert said[-1] == HF.eos_token_id
