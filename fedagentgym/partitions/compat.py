@@ -106,10 +106,17 @@ def _published_sizes(
     elif missing < 0:
         whole[order[::-1][:-missing]] -= 1
     whole = np.clip(whole, low, high)
-    while missing := total - int(whole.sum()):
-        open_ = np.flatnonzero(whole < high if missing > 0 else whole > low)[: abs(missing)]
-        whole[open_] += 1 if missing > 0 else -1
+    missing = total - int(whole.sum())
+    step = 1 if missing > 0 else -1
+    whole[_with_room(whole, low, high, step)[: abs(missing)]] += step
+    for turn in range(abs(total - int(whole.sum()))):
+        open_ = _with_room(whole, low, high, step)
+        whole[open_[turn % open_.size]] += step
     return np.asarray(whole)
+
+
+def _with_room(sizes: Ints, low: int, high: int, step: int) -> Ints:
+    return np.flatnonzero(sizes < high if step > 0 else sizes > low)
 
 
 def _greedy(items: int, sizes: Ints, overlap: float, rng: np.random.Generator) -> list[set[int]]:

@@ -40,7 +40,7 @@ class Handicap(Settings):
 
 HANDICAPS = {
     "fedagentgym/WebShop-v0": Handicap(error=0.3, turns=10),
-    "fedagentgym/ALFWorld-v0": Handicap(error=0.3, turns=25),
+    "fedagentgym/ALFWorld-v0": Handicap(error=0.5, turns=17),
 }
 DEFAULT_HANDICAP = Handicap(error=0.4, turns=20)
 

@@ -129,19 +129,17 @@ def pack(labels: LabelFile, ids: Sequence[str]) -> str:
 
 def shipped(pool: TaskPool) -> LabelFile | None:
     """The labels that come with the package for this very pool, if there are any."""
-    for entry in resources.files("fedagentgym.partitions").joinpath("data").iterdir():
-        if entry.name.startswith("labels_") and entry.name.endswith(".json"):
-            record = json.loads(entry.read_text("ascii"))
-            if record["env"]["id"] == pool.env and record["pool_digest"] == pool.digest:
-                return _unpacked(record, pool.ids)
+    for record in shipped_records().values():
+        if record["env"]["id"] == pool.env and record["pool_digest"] == pool.digest:
+            return _unpacked(record, pool.ids)
     return None
 
 
-def shipped_digests() -> dict[str, str]:
-    """File name and pool digest of every label file that comes with the package."""
+def shipped_records() -> dict[str, dict[str, Any]]:
+    """Every label file that comes with the package, by name."""
     entries = resources.files("fedagentgym.partitions").joinpath("data").iterdir()
     files = {entry.name: entry for entry in entries if entry.name.startswith("labels_")}
-    return {name: json.loads(files[name].read_text("ascii"))["pool_digest"] for name in sorted(files)}
+    return {name: json.loads(files[name].read_text("ascii")) for name in sorted(files)}
 
 
 def _unpacked(record: Mapping[str, Any], ids: Sequence[str]) -> LabelFile:

@@ -33,7 +33,6 @@ class _OneOf(WorldKind):
     """A kind with a short list of variants, each client drawing one of the first `variants`."""
 
     choices: ClassVar[tuple[Mapping[str, Any], ...]]
-    shares_seed: ClassVar[bool] = False
 
     variants: int | None = Field(default=None, ge=1, description="how many of the variants are in use; None: all")
 
@@ -73,14 +72,14 @@ class IndexFields(_OneOf):
     choices = tuple(
         {"fields": fields}
         for fields in (
-            "all",
-            "name",
-            "description",
-            "bullets",
-            "features",
-            "name+bullets",
-            "description+features",
-            "all but name",
+            ["name", "description", "bullets", "features"],
+            ["name"],
+            ["description"],
+            ["bullets"],
+            ["features"],
+            ["name", "bullets"],
+            ["description", "features"],
+            ["description", "bullets", "features"],
         )
     )
 
@@ -110,7 +109,10 @@ class Lookalikes(_OneOf):
 
     kind = "lookalikes"
     envs = ("webshop",)
-    choices = tuple({"term": term} for term in ("price", "color", "size", "price+color"))
+    choices = tuple({"attack": term} for term in ("price", "color", "size", "price+color"))
+
+    def variant(self, seed: int, client: int) -> dict[str, Any]:
+        return {**super().variant(seed, client), "seed": derive(seed, "world", self.kind)}
 
 
 class RankWrapper(_OneOf):
@@ -118,10 +120,10 @@ class RankWrapper(_OneOf):
 
     kind = "rank_wrapper"
     envs = ("webshop",)
-    choices = tuple({"order": order} for order in ("ranked", "shuffled", "reversed", "random"))
+    choices = tuple({"mode": mode} for mode in ("as_ranked", "shuffle", "reverse", "random_half"))
 
     def variant(self, seed: int, client: int) -> dict[str, Any]:
-        return {**super().variant(seed, client), "seed": derive(seed, "world", self.kind, "order", client)}
+        return {**super().variant(seed, client), "seed": derive(seed, "world", self.kind), "client": client}
 
 
 class SceneSplit(WorldKind):

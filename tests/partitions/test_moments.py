@@ -87,7 +87,10 @@ def test_dispersion_grows_with_omega() -> None:
     omegas = (0.0, 0.1, 0.3, 0.6, 0.9, 1.5)
     values = [measured("preference", omega=omega, tasks_per_client=TASKS).mixture_dispersion for omega in omegas]
     assert values == sorted(values)
-    values = [measured("preference_dirichlet", omega=o, tasks_per_client=TASKS).mixture_dispersion for o in (0.01, 0.1, 0.5, 0.9)]
+    values = [
+        measured("preference_dirichlet", omega=o, tasks_per_client=TASKS).mixture_dispersion
+        for o in (0.01, 0.1, 0.5, 0.9)
+    ]
     assert values == sorted(values)
 
 

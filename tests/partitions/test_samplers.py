@@ -101,7 +101,9 @@ def test_overlap_is_kept(overlap: float, clients: int, tasks: int) -> None:
     drawn = draw("uniform", make_table(600), clients, tasks_per_client=tasks, overlap=overlap)
     copies = drawn.copies(600)
     used = copies[copies > 0]
-    assert used.max() - used.min() <= 1 and used.mean() <= min(overlap, clients) + 1e-9 + clients * tasks / used.size / 1e6
+    assert (
+        used.max() - used.min() <= 1 and used.mean() <= min(overlap, clients) + 1e-9 + clients * tasks / used.size / 1e6
+    )
 
 
 def test_infeasible_overlap_names_its_numbers() -> None:
@@ -183,7 +185,9 @@ def test_coverage_in_every_corner(
     low, high = min(low, total // clients), max(high, -(-total // clients))
     if not total:
         return
-    drawn = draw("coverage", make_table(items), clients, xi=xi, mean_tasks=total / clients, min_tasks=low, max_tasks=high)
+    drawn = draw(
+        "coverage", make_table(items), clients, xi=xi, mean_tasks=total / clients, min_tasks=low, max_tasks=high
+    )
     copies = drawn.copies(items)
     places = int(drawn.sizes.sum())
     assert places in (total, total - 1) and drawn.sizes.min() >= low and drawn.sizes.max() <= high

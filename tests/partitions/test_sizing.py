@@ -57,7 +57,9 @@ def test_largest_remainder() -> None:
     assert rounded_to_sum(np.array([2.0, 1.75, 0.25]), 4, 0, 5).tolist() == [2, 2, 0]
 
 
-@pytest.mark.parametrize(("overlap", "items", "total"), [(1.1, 10, 11), (0.29, 100, 29), (1.56, 6410, 9999), (2.0, 7, 14)])
+@pytest.mark.parametrize(
+    ("overlap", "items", "total"), [(1.1, 10, 11), (0.29, 100, 29), (1.56, 6410, 9999), (2.0, 7, 14)]
+)
 def test_places_of_an_overlap_are_exact(overlap: float, items: int, total: int) -> None:
     assert total_places(5, 3.0, overlap, items) == total
 

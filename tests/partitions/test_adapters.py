@@ -1,0 +1,85 @@
+"""Our splits in other stacks, others' divisions in ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.partitions.adapters import SplitPartitioner, client_dataset, import_federation, row_indices
+from fedagentgym.partitions.federation import Federation, federate, load_federation
+
+GUESS = "fedagentgym/Guess-v0"
+
+
+class Rows:
+    """What the adapters need of a data set."""
+
+    def __init__(self, rows: list[int]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def select(self, numbers: list[int]) -> Rows:
+        return Rows([self.rows[number] for number in numbers])
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    return federate(GUESS, partition="preference", clients=5, tasks_per_client=12, omega=0.9)
+
+
+def test_row_indices_name_the_tasks(federation: Federation) -> None:
+    rows = row_indices(federation)
+    for client, numbers in zip(federation, rows, strict=True):
+        assert numbers == sorted(numbers)
+        assert {federation.pool.ids[number] for number in numbers} == set(client.tasks)
+
+
+def test_partitioner(federation: Federation) -> None:
+    partitioner = SplitPartitioner(federation)
+    assert partitioner.num_partitions == 5 and not partitioner.is_dataset_assigned()
+    with pytest.raises(OptionError, match="assign partitioner.dataset first"):
+        partitioner.load_partition(0)
+    with pytest.raises(DataError, match="has 3 rows"):
+        partitioner.dataset = Rows([1, 2, 3])
+    partitioner.dataset = Rows(list(range(600)))
+    assert partitioner.load_partition(3).rows == row_indices(federation)[3]
+    with pytest.raises(OptionError, match="there is no client 5"):
+        partitioner.load_partition(5)
+    with pytest.raises(OptionError, match="already"):
+        partitioner.dataset = Rows(list(range(600)))
+
+
+def test_a_hugging_face_data_set(federation: Federation) -> None:
+    datasets = pytest.importorskip("datasets")
+    whole: Any = datasets.Dataset.from_dict({"task": list(federation.pool.ids)})
+    part = client_dataset(federation, 2, whole)
+    assert set(part["task"]) == set(federation.client(2).tasks)
+
+
+def test_import_of_a_mapping(federation: Federation, tmp_path: Any) -> None:
+    held = {index: list(client.tasks) for index, client in enumerate(federation)}
+    imported = import_federation(GUESS, held, roles={"public": list(federation.pool.ids[:0])})
+    assert [client.tasks for client in imported] == [client.tasks for client in federation]
+    path = imported.save(tmp_path / "imported.json")
+    checks = {check.name: check.ok for check in load_federation(path).verify()}
+    assert checks["re-sampling"] is None and checks["content"] and checks["evaluation"]
+    assert import_federation(GUESS, [["guess/train/00003"], []]).client(1).tasks == ()
+
+
+@pytest.mark.parametrize(
+    ("held", "message"),
+    [
+        ({0: ["guess/train/99999"]}, "client 0 names 1 tasks that the pool does not hold: guess/train/99999"),
+        ({0: ["guess/train/00001"] * 2}, "holds a task twice"),
+        ({1: ["guess/train/00001"]}, "numbered 0 to 0, found"),
+        ({}, "has no clients"),
+        ({0: ["guess/val/00001"]}, "the pool does not hold"),
+    ],
+)
+def test_bad_mappings(held: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        import_federation(GUESS, held)

@@ -1,0 +1,165 @@
+"""From a federation to a client's environment, with and without gymnasium's ids."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+import fedagentgym
+from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
+from fedagentgym.partitions.federation import Federation, federate
+
+GUESS = "fedagentgym/Guess-v0"
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    return federate(
+        GUESS, partition="uniform", clients=6, tasks_per_client=20, roles={"public": 15, "server": 10, "warmup": 5}
+    )
+
+
+def test_a_client_plays_its_own_tasks_only(federation: Federation) -> None:
+    client = federation.client(2)
+    env = client.make()
+    assert set(env.unwrapped.pool.ids) == set(client.tasks) and len(client) == 20
+    seen = {env.reset(seed=seed)[1]["task"] for seed in range(200)}
+    assert seen <= set(client.tasks) and len(seen) > 15
+    with pytest.raises(UnknownNameError):
+        env.reset(options={"task": federation.client(3).tasks[0]})
+
+
+def test_by_id_it_is_the_same_environment(federation: Federation, tmp_path: Path) -> None:
+    path = federation.save(tmp_path / "split.json")
+    direct = federation.client(4).make()
+    for given in (str(path), path, federation):
+        by_id = gymnasium.make(GUESS, federation=given, client=4)
+        assert list(by_id.unwrapped.pool.ids) == list(direct.unwrapped.pool.ids)
+        assert by_id.reset(seed=3)[0] == direct.reset(seed=3)[0]
+        assert by_id.reset(seed=3)[1]["task"] == direct.reset(seed=3)[1]["task"]
+    assert gymnasium.make(f"fedagentgym:{GUESS}", federation=str(path), client=0).reset(seed=0)
+
+
+def test_vector_environments(federation: Federation) -> None:
+    vector = federation.client(1).make_vec(3)
+    observations, infos = vector.reset(seed=5)
+    assert len(observations) == 3 and set(infos["task"]) <= set(federation.client(1).tasks)
+    vector.close()
+
+
+def test_a_client_number_out_of_range(federation: Federation, tmp_path: Path) -> None:
+    path = federation.save(tmp_path / "split.json")
+    for number in (-1, 6, 10**9):
+        with pytest.raises(OptionError, match=r"there is no client .* the split has 6, numbered 0 to 5"):
+            federation.client(number)
+        with pytest.raises(OptionError, match="there is no client"):
+            gymnasium.make(GUESS, federation=str(path), client=number)
+    for odd in (True, 1.0, "1"):
+        with pytest.raises(OptionError, match="there is no client"):
+            federation.client(odd)  # type: ignore[arg-type]
+
+
+def test_gym_make_refuses_what_the_split_decides(federation: Federation, tmp_path: Path) -> None:
+    path = str(federation.save(tmp_path / "split.json"))
+    with pytest.raises(OptionError, match="belong together"):
+        gymnasium.make(GUESS, federation=path)
+    with pytest.raises(OptionError, match="tasks= is decided by the split"):
+        gymnasium.make(GUESS, federation=path, client=0, tasks=["guess/train/00001"])
+    with pytest.raises(OptionError, match="split= is decided by the split"):
+        gymnasium.make(GUESS, federation=path, client=0, split="val")
+    with pytest.raises(OptionError, match="divides fedagentgym/Guess-v0, not fedagentgym/Math-v0"):
+        gymnasium.make("fedagentgym/Math-v0", federation=path, client=0)
+    with pytest.raises(DataError, match="there is no split file"):
+        gymnasium.make(GUESS, federation=str(tmp_path / "none.json"), client=0)
+    assert gymnasium.make(GUESS, federation=path, client=0, max_turns=3).unwrapped.max_turns == 3
+
+
+def test_evaluation_splits_are_never_divided() -> None:
+    for split in ("val", "test", "all"):
+        with pytest.raises(OptionError, match="never divided among clients"):
+            federate(GUESS, clients=2, tasks_per_client=2, split=split)
+    with pytest.raises(OptionError, match="never divided among clients"):
+        federate("fedagentgym/ALFWorld-v0", clients=2, tasks_per_client=2, split="valid_unseen", env={"size": "tiny"})
+
+
+def test_roles_are_apart(federation: Federation) -> None:
+    held = {name for client in federation for name in client.tasks}
+    public, warmup = set(federation.role("public").ids), set(federation.role("warmup").ids)
+    assert len(public) == 15 and len(warmup) == 5
+    assert not public & held and not warmup & held and not public & warmup
+    server = federation.role("server")
+    assert set(server.ids) <= held and all(not task.graded for task in server)
+    assert all(task.graded for task in federation.role("public"))
+    with pytest.raises(OptionError, match="no role 'auxiliary'"):
+        federation.role("auxiliary")
+
+
+@pytest.mark.parametrize(("overlap", "shared"), [(1.0, 40), (0.0, 0), (0.25, 10)])
+def test_server_overlap(overlap: float, shared: int) -> None:
+    made = federate(GUESS, clients=5, tasks_per_client=40, roles={"server": 40, "public": 20}, server_overlap=overlap)
+    held = {name for client in made for name in client.tasks}
+    server = made.split.roles["server"]
+    assert len(server) == 40 and sum(name in held for name in server) == shared
+    assert not set(server) & set(made.split.roles["public"])
+
+
+def test_role_errors() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'public'"):
+        federate(GUESS, clients=2, tasks_per_client=2, roles={"publik": 3})
+    with pytest.raises(OptionError, match="take all 600 tasks"):
+        federate(GUESS, clients=2, tasks_per_client=2, roles={"public": 400, "auxiliary": 300})
+    with pytest.raises(OptionError, match="number of tasks"):
+        federate(GUESS, clients=2, tasks_per_client=2, roles={"public": -1})
+    with pytest.raises(OptionError, match=r"need 50 that clients hold \(of \d+\)"):
+        federate(GUESS, clients=2, tasks_per_client=2, roles={"server": 50})
+    with pytest.raises(OptionError, match="server_overlap lies between 0 and 1"):
+        federate(GUESS, clients=2, tasks_per_client=2, server_overlap=1.5)
+    with pytest.raises(OptionError, match="500 tasks per client are asked for, the pool has 400"):
+        federate(GUESS, clients=2, tasks_per_client=500, roles={"public": 200})
+
+
+def test_other_mistakes() -> None:
+    with pytest.raises(UnknownNameError, match="environment"):
+        federate("fedagentgym/Gess-v0", clients=2, tasks_per_client=2)
+    with pytest.raises(UnknownNameError, match="did you mean 'preference'"):
+        federate(GUESS, partition="preferense", clients=2)
+    with pytest.raises(OptionError, match="no option 'sead'"):
+        federate(GUESS, clients=2, tasks_per_client=2, env={"sead": 1})
+    with pytest.raises(OptionError, match="seed"):
+        federate(GUESS, clients=2, tasks_per_client=2, seed="0")  # type: ignore[arg-type]
+    with pytest.raises(UnknownNameError, match="world"):
+        federate(GUESS, clients=2, tasks_per_client=2, world="upside_down")
+    with pytest.raises(OptionError, match=r"'wording' is for math, qa, code, not for fedagentgym/Guess-v0"):
+        federate(GUESS, clients=2, tasks_per_client=2, world="wording")
+
+
+def test_environments_of_clients_pickle_between_steps(federation: Federation) -> None:
+    env = federation.client(0).make()
+    env.reset(seed=1)
+    state = pickle.loads(pickle.dumps(env.unwrapped.snapshot()))
+    env.step("guess 3")
+    env.unwrapped.restore(state)
+    assert env.unwrapped.episode.turn == 0
+
+
+def test_a_pool_of_ones_own() -> None:
+    from fedagentgym.envs.guess import Hidden
+    from fedagentgym.envs.pool import TaskPool
+
+    pool = TaskPool.from_records(
+        [{"category": "small", "payload": Hidden(10, 1 + number % 10)} for number in range(30)], env=GUESS
+    )
+    made = federate(GUESS, clients=3, tasks_per_client=5, pool=pool)
+    env = made.client(1).make()
+    assert list(env.unwrapped.pool.ids) == list(made.client(1).tasks) and env.reset(seed=0)[0]
+
+
+def test_lazy_names_resolve() -> None:
+    import fedagentgym.partitions as room
+
+    assert room.Federation is Federation and room.federate is fedagentgym.federate
+    with pytest.raises(AttributeError):
+        room.nothing  # noqa: B018

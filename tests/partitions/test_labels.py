@@ -1,0 +1,176 @@
+"""Label files: made, resumed, packed, refused; and those that come with the package fit their pools."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.partitions import labels as label_files
+from fedagentgym.partitions.federation import federate
+from fedagentgym.partitions.labelling import DEFAULT_HANDICAP, Handicap, Plan, handicapped, label
+from fedagentgym.partitions.labels import Labels, pack, read_labels
+
+GUESS = "fedagentgym/Guess-v0"
+HANDICAP = Handicap(error=0.6, turns=6)
+POLICY = {"name": "handicapped", **HANDICAP.model_dump()}
+
+
+@pytest.fixture(scope="module")
+def world() -> TextEnv:
+    made: Any = gymnasium.make(GUESS, disable_env_checker=True)
+    env: TextEnv = made.unwrapped
+    return env
+
+
+@pytest.fixture(scope="module")
+def file(world: TextEnv, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("labels") / "labels.jsonl"
+    list(label(world, "train", Plan(POLICY, {}), handicapped(world, HANDICAP, 0, 4), path))
+    return path
+
+
+def test_a_handicap_is_not_one_sided(world: TextEnv, file: Path) -> None:
+    found = read_labels(file)
+    assert set(found.successes) == set(world.pool.ids)
+    solved = np.mean([count >= found.threshold for count in found.successes.values()])
+    assert 0.3 < solved < 0.9
+    assert handicapped(world, Handicap(error=0.0, turns=8), 0, 3)(world.pool.ids[:20]) == [3] * 20
+
+
+def test_an_interrupted_labelling_goes_on_and_ends_the_same(world: TextEnv, file: Path, tmp_path: Path) -> None:
+    whole = file.read_text()
+    path = tmp_path / "part.jsonl"
+    path.write_text(whole[: len(whole) // 2])
+    counts = list(label(world, "train", Plan(POLICY, {}), handicapped(world, HANDICAP, 0, 4), path))
+    assert counts[0] > 200 and counts[-1] == 600
+    assert path.read_text() == whole
+
+
+def test_a_file_of_another_plan_is_not_continued(world: TextEnv, file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_text(file.read_text())
+    with pytest.raises(DataError, match="something else than these labels"):
+        list(label(world, "train", Plan(POLICY, {}, seed=1), handicapped(world, HANDICAP, 1, 4), path))
+    with pytest.raises(OptionError, match="threshold is between 1 and the 4 attempts, got 5"):
+        list(label(world, "train", Plan(POLICY, {}, threshold=5), handicapped(world, HANDICAP, 0, 4), tmp_path / "n"))
+
+
+def test_worlds_without_a_list_of_actions_say_so() -> None:
+    made: Any = gymnasium.make("fedagentgym/Math-v0", size="tiny", disable_env_checker=True)
+    with pytest.raises(OptionError, match="no admissible actions"):
+        handicapped(made.unwrapped, DEFAULT_HANDICAP, 0, 8)(made.unwrapped.pool.ids[:4])
+
+
+def test_a_split_by_hardness_carries_its_labels(file: Path, tmp_path: Path) -> None:
+    made = federate(GUESS, partition="hardness", clients=10, tasks_per_client=30, xi=1.0, labels=file)
+    assert made.split.labels is not None and made.split.labels.source["policy"]["name"] == "handicapped"
+    path = made.save(tmp_path / "split.json")
+    from fedagentgym.partitions.federation import load_federation
+
+    again = load_federation(path)
+    assert all(check.ok for check in again.verify())
+    statistics = again.statistics()
+    assert statistics.solved is not None and int(statistics.solved.sum()) == 150
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda lines: lines[:1] + lines[2:], r"miss 1 of 600 tasks, the first is guess/train/00000: run the same"),
+        (lambda lines: ["{}"] + lines[1:], "is not a label file"),
+        (lambda lines: [], "is not a label file"),
+        (
+            lambda lines: [*lines, '{"task": "x", "successes": 9}'],
+            "line 602: a label has a task id and between 0 and 4",
+        ),
+        (lambda lines: [*lines, "nonsense"], "line 602: not valid JSON"),
+        (lambda lines: [lines[0].replace("sha256:", "sha256:0")] + lines[1:], "made for another pool"),
+        (lambda lines: [lines[0].replace('"seed":0', '"seed":"x"')] + lines[1:], "line 1: the header is malformed"),
+    ],
+)
+def test_bad_label_files(file: Path, tmp_path: Path, change: Any, message: str) -> None:
+    path = tmp_path / "labels.jsonl"
+    path.write_text("\n".join(change(file.read_text().splitlines())) + "\n")
+    with pytest.raises(DataError, match=message):
+        federate(GUESS, partition="hardness", clients=5, tasks_per_client=10, xi=1.0, labels=path)
+
+
+def test_labels_in_other_forms() -> None:
+    made = federate(GUESS, clients=2, tasks_per_client=3, labels="pool")
+    assert made.split.labels is not None and 0.3 < made.split.labels.solved.mean() < 0.8
+    ids = made.pool.ids
+    given = federate(
+        GUESS,
+        partition="hardness",
+        clients=2,
+        tasks_per_client=4,
+        xi=1.0,
+        labels={name: n % 2 for n, name in enumerate(ids)},
+    )
+    assert given.split.labels is not None and given.split.labels.solved.mean() == 0.5
+    with pytest.raises(DataError, match="miss 599 of 600"):
+        federate(GUESS, partition="hardness", clients=2, tasks_per_client=4, xi=1.0, labels={ids[0]: True})
+    with pytest.raises(OptionError, match="labels is a path or a mapping"):
+        federate(GUESS, clients=2, tasks_per_client=4, labels=7)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="no labels come with this pool"):
+        federate(GUESS, partition="hardness", clients=2, tasks_per_client=4, xi=1.0)
+    with pytest.raises(DataError, match="(?i)no such file"):
+        federate(GUESS, partition="hardness", clients=2, tasks_per_client=4, xi=1.0, labels="nowhere.jsonl")
+
+
+def test_records_survive(file: Path, world: TextEnv) -> None:
+    labels = read_labels(file).labels(world.pool, sorted(world.pool.ids))
+    again = Labels.from_record(json.loads(json.dumps(labels.as_record())))
+    assert np.array_equal(again.solved, labels.solved) and again.source == labels.source
+
+
+def test_packed_labels_are_found_by_the_digest_of_their_pool(
+    file: Path, world: TextEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "labels_guess.json").write_text(pack(read_labels(file), world.pool.ids))
+    monkeypatch.setattr(label_files.resources, "files", lambda _: tmp_path)
+    made = federate(GUESS, partition="hardness", clients=4, tasks_per_client=10, xi=1.0)
+    direct = federate(GUESS, partition="hardness", clients=4, tasks_per_client=10, xi=1.0, labels=file)
+    assert made.digest == direct.digest
+    assert federate(GUESS, clients=4, tasks_per_client=10, env={"seed": 1}).table.solved is None
+
+
+SHIPPED = label_files.shipped_records()
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_labels_fit_the_pool_that_the_environment_makes_today(name: str) -> None:
+    """When this fails, a generator has changed: give it a new version and make the labels anew with the commands in
+    docs/partitions.md."""
+    record = SHIPPED[name]
+    env = record["env"]
+    made: Any = gymnasium.make(env["id"], split=env["split"], disable_env_checker=True, **env["options"])
+    assert made.unwrapped.pool.digest == record["pool_digest"]
+    found = label_files.shipped(made.unwrapped.pool)
+    assert found is not None and len(found.successes) == len(made.unwrapped.pool)
+    solved = np.mean([count >= found.threshold for count in found.successes.values()])
+    assert 0.3 <= solved <= 0.6
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_labels_are_what_their_policy_does_today(name: str) -> None:
+    """The first few tasks are played again."""
+    record = SHIPPED[name]
+    env = record["env"]
+    made: Any = gymnasium.make(env["id"], split=env["split"], disable_env_checker=True, **env["options"])
+    policy = Handicap(error=record["policy"]["error"], turns=record["policy"]["turns"])
+    played = handicapped(made.unwrapped, policy, record["seed"], record["attempts"])(made.unwrapped.pool.ids[:10])
+    assert "".join(map(str, played)) == record["successes"][:10]
+
+
+def test_labels_ship_for_the_default_pools_of_both_worlds() -> None:
+    assert {record["env"]["id"] for record in SHIPPED.values()} >= {"fedagentgym/WebShop-v0", "fedagentgym/ALFWorld-v0"}

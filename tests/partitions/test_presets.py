@@ -1,0 +1,37 @@
+"""The papers' settings: all there, all feasible on the pools they are made for."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedagentgym.base.errors import UnknownNameError
+from fedagentgym.partitions.presets import FIGURES, PRESETS, preset
+from fedagentgym.partitions.sampling import sampled, sampler_of
+from tests.partitions.conftest import make_table
+
+POOLS = {"fedagentgym/WebShop-v0": 6334, "fedagentgym/ALFWorld-v0": 3553, "fedagentgym/Math-v0": 12_000}
+OTHER_KEYS = ("env_id", "env", "clients", "seed", "partition", "roles")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_can_be_sampled(name: str) -> None:
+    keywords = preset(name)
+    parameters = {key: value for key, value in keywords.items() if key not in OTHER_KEYS}
+    reserved = sum(size for role, size in keywords.get("roles", {}).items() if role != "server")
+    table = make_table(POOLS[keywords["env_id"]] - reserved)
+    drawn = sampled(sampler_of(keywords["partition"], parameters), table, keywords["clients"], 0)
+    if name.startswith("fedagent-") and "coverage" not in name:
+        assert set(drawn.sizes.tolist()) == {100} and len(drawn) == 100
+    if "coverage" in name:
+        assert drawn.sizes.mean() == (500 if "published" in name else 100)
+
+
+def test_figures_are_the_twelve_of_the_paper() -> None:
+    assert sorted(FIGURES) == list(range(5, 17)) and len(set(FIGURES.values())) == 12
+    assert set(FIGURES.values()) <= set(PRESETS)
+    assert FIGURES[9] == "fedagent-webshop-coverage-1" and FIGURES[16] == "fedagent-alfworld-hardness-256"
+
+
+def test_unknown_preset() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean"):
+        preset("fedagent-webshop-preference-0.8")

@@ -1,0 +1,202 @@
+"""Split files: what is written comes back; what was changed, cut or made for another pool is refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedagentgym
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.partitions import store
+from fedagentgym.partitions.federation import Federation, federate, load_federation
+
+GUESS = "fedagentgym/Guess-v0"
+FORMS = ["split.json", "split", "split.zip"]
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    return federate(
+        GUESS,
+        partition="preference",
+        clients=8,
+        tasks_per_client=25,
+        omega=0.9,
+        seed=4,
+        roles={"public": 30, "auxiliary": 10, "server": 40},
+        server_overlap=0.5,
+        labels="pool",
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_round_trip(federation: Federation, form: str, tmp_path: Path) -> None:
+    federation.save(tmp_path / form)
+    again = load_federation(tmp_path / form)
+    assert again.digest == federation.digest and len(again) == 8
+    for client in range(8):
+        assert again.client(client).tasks == federation.client(client).tasks
+    assert dict(again.split.roles) == dict(federation.split.roles)
+    assert again.split.parameters == federation.split.parameters
+    assert again.split.labels is not None and federation.split.labels is not None
+    assert np.array_equal(again.split.labels.solved, federation.split.labels.solved)
+    assert all(check.ok for check in again.verify())
+
+
+def test_forms_convert_into_each_other(federation: Federation, tmp_path: Path) -> None:
+    federation.save(tmp_path / "a.json")
+    load_federation(tmp_path / "a.json").save(tmp_path / "b")
+    load_federation(tmp_path / "b").save(tmp_path / "c.zip")
+    load_federation(tmp_path / "c.zip").save(tmp_path / "d.json")
+    first, last = (tmp_path / name for name in ("a.json", "d.json"))
+    assert first.read_bytes() == last.read_bytes()
+
+
+def test_provenance_stands_outside_the_digest(federation: Federation, tmp_path: Path) -> None:
+    federation.save(tmp_path / "a.json")
+    data = json.loads((tmp_path / "a.json").read_text())
+    assert set(data["provenance"]) == {"fedagentgym", "numpy", "scipy", "python", "date"}
+    data["provenance"]["date"] = "1999-01-01"
+    (tmp_path / "b.json").write_text(json.dumps(data))
+    assert load_federation(tmp_path / "b.json").digest == federation.digest
+
+
+def test_local_paths_are_not_stored() -> None:
+    from fedagentgym.partitions.federation import stored_options
+
+    assert stored_options({"size": "tiny", "data": "/some/where"}) == {"size": "tiny"}
+
+
+def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["clients"][0].pop(), "changed after it was made"),
+        (lambda d: d["clients"].reverse(), "changed after it was made"),
+        (lambda d: d.update(seed=5), "changed after it was made"),
+        (lambda d: d["sampler"]["parameters"].update(omega=0.1), "changed after it was made"),
+        (lambda d: d["roles"].update(public=[]), "changed after it was made"),
+        (lambda d: d.pop("digest"), "changed after it was made"),
+        (lambda d: d.update(schema="fedagentgym/split/9"), "not a split file of schema"),
+        (lambda d: d.pop("pool_digest"), "'pool_digest' is missing"),
+        (lambda d: d.update(env=[]), "'env' has the wrong type"),
+        (lambda d: d["env"].pop("id"), "'env.id' is missing"),
+        (lambda d: d.update(clients=7), '"clients" must be a list'),
+        (lambda d: d.update(worlds=[1]), '"worlds" must be null'),
+        (lambda d: d.update(labels={"tasks": 3}), "labels of the split file are malformed"),
+        (lambda d: d.update(roles={"public": 3}), "every role must hold a list"),
+    ],
+)
+def test_edited_files_are_refused(
+    federation: Federation, tmp_path: Path, change: Callable[[dict[str, object]], object], message: str
+) -> None:
+    path = tmp_path / "split.json"
+    federation.save(path)
+    _edit(path, change)
+    with pytest.raises(DataError, match=message) as caught:
+        load_federation(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.97])
+def test_truncated_files_are_refused(federation: Federation, tmp_path: Path, share: float) -> None:
+    path = tmp_path / "split.json"
+    federation.save(path)
+    raw = path.read_bytes()
+    path.write_bytes(raw[: int(len(raw) * share)])
+    with pytest.raises(DataError, match="not valid JSON"):
+        load_federation(path)
+
+
+def test_damaged_folders_are_refused(federation: Federation, tmp_path: Path) -> None:
+    def damaged(name: str, change: Callable[[Path], object]) -> str:
+        folder = tmp_path / name
+        federation.save(folder)
+        change(folder)
+        with pytest.raises(FedAgentGymError) as caught:
+            opened = load_federation(folder)
+            [opened.client(client).tasks for client in range(8)]
+        return str(caught.value)
+
+    def flip(path: Path) -> None:
+        raw = bytearray(path.read_bytes())
+        raw[8] ^= 1
+        path.write_bytes(bytes(raw))
+
+    assert "items.bin is missing" in damaged("a", lambda folder: (folder / "items.bin").unlink())
+    assert "800 are expected" in damaged("b", lambda folder: (folder / "items.bin").write_bytes(b"1234"))
+    assert "does not match its digest" in damaged("c", lambda folder: flip(folder / "items.bin"))
+    assert "does not match its own digest" in damaged("d", lambda folder: flip(folder / "digests.bin"))
+    assert "header.json" in damaged("e", lambda folder: (folder / "header.json").unlink())
+    assert "header.json is not valid JSON" in damaged("f", lambda folder: (folder / "header.json").write_text("{"))
+    assert "offsets.bin is damaged" in damaged("g", lambda folder: (folder / "offsets.bin").write_bytes(bytes(72)))
+    with pytest.raises(DataError, match="there is no split file"):
+        load_federation(tmp_path / "nowhere")
+
+
+def test_a_client_of_a_folder_is_read_alone(federation: Federation, tmp_path: Path) -> None:
+    """Damage in one client's slice does not keep another from being opened."""
+    federation.save(tmp_path / "split")
+    path = tmp_path / "split" / "items.bin"
+    raw = bytearray(path.read_bytes())
+    raw[0] ^= 1
+    path.write_bytes(bytes(raw))
+    opened = load_federation(tmp_path / "split")
+    assert opened.client(5).tasks == federation.client(5).tasks
+    with pytest.raises(DataError, match="client 0"):
+        opened.client(0)
+
+
+def test_a_split_for_another_pool_is_refused(federation: Federation, tmp_path: Path) -> None:
+    path = tmp_path / "split.json"
+    federation.save(path)
+    with pytest.raises(DataError, match=r"made for another pool .*made from other data or options"):
+        load_federation(path, env={"seed": 3})
+    few = TaskPool.from_records([{"category": "x", "payload": 1}], env=GUESS)
+    with pytest.raises(DataError, match=r"of its task ids are not in this pool, the first is 'guess/train/"):
+        load_federation(path, pool=few)
+    with pytest.raises(OptionError, match=r"made with seed=3, 4 was given"):
+        other = federate(GUESS, clients=2, tasks_per_client=3, env={"seed": 3})
+        other.save(tmp_path / "other.json")
+        load_federation(tmp_path / "other.json", env={"seed": 4})
+
+
+def test_too_many_assignments_for_one_json(
+    federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MOST_IN_JSON", 199)
+    with pytest.raises(OptionError, match=r"200 assignments are too many .* folder .*zip"):
+        federation.save(tmp_path / "split.json")
+
+
+def test_worlds_are_kept(tmp_path: Path) -> None:
+    made = federate(
+        "fedagentgym/Math-v0",
+        clients=5,
+        tasks_per_client=4,
+        world={"kind": "wording", "variants": 4},
+        env={"size": "tiny"},
+    )
+    for form in FORMS:
+        made.save(tmp_path / form)
+        again = load_federation(tmp_path / form)
+        assert again.digest == made.digest
+        assert [client.world for client in again] == [client.world for client in made]
+    path = tmp_path / "split.json"
+    _edit(path, lambda data: data["worlds"].reverse())  # type: ignore[attr-defined]
+    with pytest.raises(DataError, match="changed after it was made"):
+        load_federation(path)
+
+
+def test_the_package_names_it() -> None:
+    assert fedagentgym.federate is federate and fedagentgym.load_federation is load_federation
