@@ -10,6 +10,11 @@ ALGORITHMS = Registry(
         "fedprox": "fedagentgym.algorithms.fedprox:FedProx",
         "centralized": "fedagentgym.algorithms.centralized:Centralized",
         "local": "fedagentgym.algorithms.local:Local",
+        "fedgrpo": "fedagentgym.algorithms.fedgrpo:FedGRPO",
+        "pubswap": "fedagentgym.algorithms.pubswap:PubSwap",
+        "fedmoa": "fedagentgym.algorithms.fedmoa:FedMOA",
+        "fedpetuning": "fedagentgym.algorithms.fedpetuning:FedPETuning",
+        "dpsda-fl": "fedagentgym.algorithms.dpsda_fl:DPSDA",
         "zero-shot": "fedagentgym.algorithms.zero_shot:ZeroShot",
     },
 )

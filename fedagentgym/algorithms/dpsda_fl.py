@@ -1,0 +1,223 @@
+"""DPSDA-FL: clients turn their private tasks into differentially private synthetic ones, and the server trains on those.
+
+Private evolution, once, before round 1:
+
+    server   draws candidates from the world's public generator (another seed than anybody's tasks), with their answers
+    for t = 1..T:
+    client     embeds its private tasks and the candidates (frozen base model); each task votes for the nearest candidate
+    client     adds Gaussian noise to its histogram of votes, returns it                  ((epsilon, delta) over all T)
+    server     keeps the candidates with most votes, and draws variations: fresh candidates of the same categories
+    server   the survivors are its training set
+
+Then the server trains alone, by reinforcement (`objective: grpo`) or by imitation (`sft`); nothing travels any more. Labels never
+come from clients: the generator knows the answers of what it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedagentgym.algorithms.fedpetuning import imitated
+from fedagentgym.algorithms.private_votes import nearest_votes, noise_deviation, noisy, spent_epsilon
+from fedagentgym.algorithms.workbench import Site, Workbench, writable
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.settings import Settings
+from fedagentgym.base.streams import Stream, derive
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.federation.algorithm import Round, RoundResult
+from fedagentgym.federation.clients import answered
+from fedagentgym.federation.message import ArrayForm, Form, Message
+from fedagentgym.federation.operation import ClientContext, Operation
+from fedagentgym.learning.local import LocalTraining, SiteState, trainable_policy
+from fedagentgym.learning.supervised import SupervisedSettings
+
+OPTIMIZER = "optimizer/"
+TEXT_BYTES = 4096
+CONTROL_BYTES = 1024
+
+
+class DPSDASettings(Settings):
+    """`algorithm: {name: dpsda-fl, epsilon: 8, delta: 1.0e-5, ...}`."""
+
+    name: Literal["dpsda-fl"] = "dpsda-fl"
+    synthetic_tasks: int = Field(default=200, ge=1, description="synthetic tasks that the server trains on")
+    candidates: int = Field(default=400, ge=2, description="candidates in each iteration of the evolution")
+    iterations: int = Field(default=3, ge=1, description="iterations of voting (T)")
+    epsilon: float = Field(default=8.0, gt=0.0, description="privacy budget of each private task, over all iterations")
+    delta: float = Field(default=1e-5, gt=0.0, lt=1.0, description="the budget's delta")
+    objective: Literal["grpo", "sft"] = Field(default="grpo", description="reinforcement or imitation")
+    local_steps: int = Field(default=3, ge=1, description="the server's steps in a round")
+    supervised: SupervisedSettings = Field(default=SupervisedSettings(), description="how solutions are imitated (sft)")
+
+
+class DPSDA:
+    """Server side and client operation of DPSDA-FL; see the module's docstring."""
+
+    settings_class: ClassVar[type[Settings]] = DPSDASettings
+    metered: ClassVar[bool] = True
+
+    def __init__(self, settings: Any, bench: Workbench) -> None:
+        self.settings: DPSDASettings = settings
+        self.bench = bench
+        if settings.synthetic_tasks > settings.candidates:
+            raise OptionError(
+                f"algorithm.synthetic_tasks ({settings.synthetic_tasks}) cannot exceed algorithm.candidates"
+                f" ({settings.candidates})"
+            )
+
+    # ---- what the federation asks ---------------------------------------------------------------------------------
+
+    def client_ids(self) -> Sequence[int]:
+        return range(len(self.bench.federation))
+
+    def resources(self, client: int) -> Site:
+        return self.bench.site(client)
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        votes = ArrayForm("float32", (self.settings.candidates,))
+        asked = Form(text=CONTROL_BYTES + self.settings.candidates * TEXT_BYTES)
+        return {"vote": Operation(self.vote, asked, Form({"scores/votes": votes}))}
+
+    def initial(self) -> Message:
+        return Message(weights=self.bench.initial_weights, control={"step": 0})
+
+    def policy(self, state: Message) -> Mapping[str, NDArray[Any]]:
+        return {name: array for name, array in state.weights.items() if not name.startswith(OPTIMIZER)}
+
+    @property
+    def deviation(self) -> float:
+        """The noise on every count of every client's histogram."""
+        return noise_deviation(self.settings.epsilon, self.settings.delta, self.settings.iterations)
+
+    # ---- server ---------------------------------------------------------------------------------------------------
+
+    def prepare(self, state: Message, round: Round) -> RoundResult:
+        """Private evolution."""
+        pool = self.generator.pool
+        drawn = self._usable(round.stream("candidates"))
+        chosen = [next(drawn) for _ in range(self.settings.candidates)]
+        totals = np.zeros(len(chosen))
+        for iteration in range(self.settings.iterations):
+            if iteration:
+                chosen = self._varied(chosen, totals, drawn)
+            texts = [self._text(index) for index in chosen]
+            message = Message(text={"candidates": texts}, control={"iteration": iteration})
+            answers = answered(round.clients.call("vote", dict.fromkeys(round.clients.ids, message)))
+            totals = np.sum([answer.scores["votes"].astype(np.float64) for answer in answers.values()], axis=0)
+        survivors = _best(totals, self.settings.synthetic_tasks)
+        ids = [pool.ids[chosen[index]] for index in survivors]
+        metrics = {
+            "privacy/epsilon": spent_epsilon(self.deviation, self.settings.delta, self.settings.iterations),
+            "privacy/delta": self.settings.delta,
+            "privacy/noise": self.deviation,
+            "synthetic/tasks": float(len(ids)),
+        }
+        return RoundResult(Message(weights=state.weights, control={**state.control, "synthetic": ids}), metrics=metrics)
+
+    def round(self, state: Message, round: Round) -> RoundResult:
+        """The server's own steps on the survivors."""
+        ids = [str(identifier) for identifier in state.control["synthetic"]]
+        site = self.bench.seat(-1, self._generated(tasks=ids))
+        if self.settings.objective == "sft":
+            losses, weights = imitated(
+                site,
+                writable(self.policy(state)),
+                self.settings.supervised,
+                self.settings.local_steps,
+                round.derive("sft"),
+            )
+            return RoundResult(Message(weights=weights, control=state.control), metrics={"loss": losses[-1]})
+        run_steps = self.bench.rounds * self.settings.local_steps
+        local = LocalTraining(site.agent, site.env, self.bench.learning, run_steps=run_steps)
+        moments = {n.removeprefix(OPTIMIZER): a for n, a in writable(state.weights).items() if n.startswith(OPTIMIZER)}
+        local.start(SiteState(writable(self.policy(state)), moments, step=int(state.control["step"])))
+        report = local.run(self.settings.local_steps, seed=round.derive("train"))
+        after = local.state(optimizer=True)
+        weights = {**after.weights, **{OPTIMIZER + name: array for name, array in after.optimizer.items()}}
+        return RoundResult(
+            Message(weights=weights, control={**state.control, "step": after.step}), metrics=report.metrics
+        )
+
+    @cached_property
+    def generator(self) -> TextEnv:
+        """The public generator: the same world, made from a seed that nobody's tasks come from."""
+        return self._generated()
+
+    def _generated(self, **options: Any) -> TextEnv:
+        import gymnasium
+
+        given, env_id = self.bench.bench.env.options, self.bench.bench.env.id
+        if {"data", "source", "games"} & set(given):
+            raise OptionError(f"dpsda-fl needs tasks from a generator: {env_id} is told to take loaded ones")
+        seed = derive(self.bench.seed, "public generator") % (1 << 31)
+        options = {**given, "split": "train", "seed": seed, **options}
+        made: Any = gymnasium.make(env_id, disable_env_checker=True, **options)
+        world: TextEnv = made.unwrapped
+        return world
+
+    def _usable(self, draw: Stream) -> Any:
+        """Numbers of generated tasks in random order, without questions that are asked in an evaluation."""
+        world = self.generator
+        splits = world.evaluation_splits if world.takes == "reply" else ()
+        judged = {text for split in splits for text in openings(self.bench.open_env(split=split))}
+        for index in draw.permutation(len(world.pool)).tolist():
+            if self._text(index) not in judged:
+                yield index
+        raise DataError(
+            f"the public generator has too few tasks for {self.settings.iterations} iterations of"
+            f" {self.settings.candidates} candidates"
+        )
+
+    def _varied(self, chosen: list[int], votes: NDArray[np.float64], drawn: Any) -> list[int]:
+        """The better half, and for each of them a fresh candidate of its category."""
+        codes = self.generator.pool.category_codes
+        kept = [chosen[index] for index in _best(votes, (len(chosen) + 1) // 2)]
+        wanted: dict[int, int] = {}
+        for index in kept[: len(chosen) - len(kept)]:
+            wanted[int(codes[index])] = wanted.get(int(codes[index]), 0) + 1
+        fresh: list[int] = []
+        while any(wanted.values()):
+            index = next(drawn)
+            code = int(codes[index])
+            if wanted.get(code):
+                wanted[code] -= 1
+                fresh.append(index)
+        return [*kept, *fresh]
+
+    def _text(self, index: int) -> str:
+        (episode,) = self.generator.reset_many([self.generator.pool[index]], [0])
+        return episode.view.observation
+
+    # ---- client ---------------------------------------------------------------------------------------------------
+
+    def vote(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
+        """The noisy histogram of which candidates are nearest to the client's own tasks."""
+        from fedagentgym.learning.embedding import embed
+
+        site: Site = client.resources
+        policy = trainable_policy(site.agent)
+        policy.set_weights(self.bench.initial_weights)
+        candidates = [str(text) for text in message.text["candidates"]]
+        private = openings(site.env)
+        votes = nearest_votes(embed(policy, private), embed(policy, candidates))
+        shown = noisy(votes, self.deviation, client.stream("noise", int(message.control["iteration"])))
+        return state, Message(scores={"votes": shown.astype(np.float32)})
+
+
+def openings(env: TextEnv) -> list[str]:
+    """What each task of a pool says at its start."""
+    pool: TaskPool = env.pool
+    return [episode.view.observation for episode in env.reset_many(list(pool), [0] * len(pool))]
+
+
+def _best(votes: NDArray[np.float64], count: int) -> list[int]:
+    """Numbers of the greatest counts, in rising order; the lower number first among equals."""
+    return sorted(np.argsort(-votes, kind="stable")[:count].tolist())

@@ -1,0 +1,323 @@
+"""FedGRPO: the policy stays on the server; clients are experts who score its answers. Weights never travel.
+
+    before round 1, and every `expert_refresh` rounds:
+      client   trains a model of its own on its own tasks (`expert_steps`; 0 = the base model), which never leaves it
+      server   sends the auxiliary questions with their gold, once
+      client   answers them, returns one bit per example: right or wrong
+    server   for each question x of its unlabelled set that is drawn for the round:
+    server     embeds x (frozen base model), finds the L nearest auxiliary examples                    (lines 1-3)
+    server     competence of client k: the share of those L that it got right; picks the M best        (lines 4-6)
+    server     samples G candidates, sends x and the candidates to the M experts only                  (line 7)
+    client     AE: it holds x itself, and checks the candidate against its gold                        (line 8)
+               ME: else its own model judges: `self_answer` answers x and compares, `reward_model` says how likely
+               the candidate is to it
+    client     returns one number per candidate                                                        (line 9)
+    server     r[k, i] = 8 * s[k, i] + format[i], standardised, one policy step                        (lines 10-11)
+
+The paper's line 10 standardises the experts' scores of ONE candidate, which sums to zero; `experts.py` has the three readings
+that learn. A missing score is a hole; a question without any is skipped and counted. Experts judge candidates of multi-turn
+worlds by replaying their actions (AE); their models then judge as `reward_model` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedagentgym.algorithms.experts import ESTIMATORS, choose_experts, competence, nearest, packed, unpacked
+from fedagentgym.algorithms.scoring import Scorer
+from fedagentgym.algorithms.travelling import TASK_BYTES, task_records
+from fedagentgym.algorithms.workbench import Site, Workbench, writable
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.settings import Settings
+from fedagentgym.base.streams import stream
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.federation.algorithm import Round, RoundResult
+from fedagentgym.federation.clients import answered
+from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
+from fedagentgym.federation.operation import ClientContext, Operation
+from fedagentgym.learning.local import LocalTraining, SiteState, trainable_policy
+from fedagentgym.learning.objectives import values
+from fedagentgym.learning.trajectory import Group, to_plain
+
+CONTROL_BYTES = 1024
+TOKEN_BYTES = 160
+EPISODE_BYTES = 1 << 15
+OPTIMIZER, EXPERT = "optimizer/", "expert/"
+UNKNOWN = 2
+
+
+class FedGRPOSettings(Settings):
+    """`algorithm: {name: fedgrpo, experts: 2, neighbours: 20, ...}`; needs the roles `auxiliary` and `server`."""
+
+    name: Literal["fedgrpo"] = "fedgrpo"
+    experts: int = Field(default=2, ge=1, description="clients that score a question (M)")
+    neighbours: int = Field(default=20, ge=1, description="auxiliary examples that decide about competence (L)")
+    selection: Literal["competence", "random"] = Field(
+        default="competence", description="who scores: the most competent, or (as the published code does) anybody"
+    )
+    aggregate: Literal["pool", "per_expert", "split"] = Field(
+        default="pool", description="how scores become advantages: over all, per expert first, or own candidates each"
+    )
+    scorer: Literal["self_answer", "reward_model"] = Field(
+        default="self_answer", description="how an expert's model judges a question whose answer it does not hold"
+    )
+    answers: bool = Field(default=True, description="experts may use the gold of questions that they hold (AE)")
+    expert_steps: int = Field(default=0, ge=0, description="policy steps of each client's own expert before round 1")
+    expert_refresh: int = Field(default=0, ge=0, description="rounds between renewals of the experts; 0: never")
+    answer_weight: float = Field(default=8.0, ge=0.0, description="weight of the experts' score")
+    format_weight: float = Field(default=1.0, ge=0.0, description="weight of the format reward")
+
+
+class FedGRPO:
+    """Server side and client operations of FedGRPO; see the module's docstring."""
+
+    settings_class: ClassVar[type[Settings]] = FedGRPOSettings
+    metered: ClassVar[bool] = True
+
+    def __init__(self, settings: Any, bench: Workbench) -> None:
+        self.settings: FedGRPOSettings = settings
+        self.bench = bench
+        self._operations: dict[str, Operation] = {}
+
+    # ---- what the federation asks ---------------------------------------------------------------------------------
+
+    def client_ids(self) -> Sequence[int]:
+        return range(len(self.bench.federation))
+
+    def resources(self, client: int) -> Site:
+        return self.bench.site(client)
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        if not self._operations:
+            examples, questions = len(self.auxiliary.pool), self.bench.learning.tasks_per_step
+            episode = EPISODE_BYTES + TOKEN_BYTES * self.bench.agent.policy.context_length
+            asked = questions * (TASK_BYTES + self.candidates * episode)
+            bits = ArrayForm("uint8", ((examples + 7) // 8,))
+            scores = ArrayForm("float32", (AtMost(questions), self.bench.learning.group_size), finite=False)
+            expert = Form(self.bench.forms(f"weights/{EXPERT}", optional=True))
+            self._operations = {
+                "prepare": Operation(
+                    self.become_expert,
+                    Form(text=CONTROL_BYTES + examples * TASK_BYTES),
+                    Form({"scores/right": bits}),
+                    expert,
+                ),
+                "score": Operation(
+                    self.score, Form(text=CONTROL_BYTES + asked), Form({"scores/scores": scores}), expert
+                ),
+            }
+        return self._operations
+
+    def initial(self) -> Message:
+        return Message(weights=self.bench.initial_weights)
+
+    def policy(self, state: Message) -> Mapping[str, NDArray[Any]]:
+        return {name: array for name, array in state.weights.items() if not name.startswith(OPTIMIZER)}
+
+    @cached_property
+    def auxiliary(self) -> TextEnv:
+        """The labelled examples that decide who is competent."""
+        return self.bench.role("auxiliary")
+
+    @cached_property
+    def questions(self) -> TextEnv:
+        """The server's own tasks, without their answers."""
+        return self.bench.role("server")
+
+    @property
+    def candidates(self) -> int:
+        """Candidates per question: with `split` each expert judges G of its own."""
+        group = self.bench.learning.group_size
+        return group * self.settings.experts if self.settings.aggregate == "split" else group
+
+    # ---- server ---------------------------------------------------------------------------------------------------
+
+    def prepare(self, state: Message, round: Round) -> RoundResult:
+        """Let every client become an expert, and learn who is right where."""
+        self._check()
+        records = task_records(self.auxiliary)
+        message = Message(text={"auxiliary": records}, control={"steps": self.settings.expert_steps})
+        answers = answered(round.clients.call("prepare", dict.fromkeys(round.clients.ids, message)))
+        count = len(self.auxiliary.pool)
+        known = np.full((len(round.clients.ids), count), UNKNOWN, dtype=np.uint8)
+        for client, answer in answers.items():
+            known[round.clients.ids.index(client)] = unpacked(answer.scores["right"], count)
+        shares = {client: float(unpacked(answer.scores["right"], count).mean()) for client, answer in answers.items()}
+        control = {**state.control, "step": state.control.get("step", 0)}
+        return RoundResult(
+            Message(weights=state.weights, scores={"right": known}, control=control),
+            metrics={"auxiliary/right": float(np.mean(list(shares.values()))) if shares else 0.0},
+            clients={
+                client: {**answers[client].report["metrics"], "auxiliary/right": shares[client]} for client in answers
+            },
+        )
+
+    def round(self, state: Message, round: Round) -> RoundResult:
+        """One question after the other finds its experts; one call asks all of them; one policy step."""
+        refresh = self.settings.expert_refresh
+        if refresh and round.number > 1 and (round.number - 1) % refresh == 0:
+            state = self.prepare(state, round).state
+        local = self.seated(state)
+        rollouts = local.play(round.derive("play"), group_size=self.candidates)
+        experts = [self.experts_for(group[0].task, state, round) for group in rollouts.groups]
+        here = local.state(optimizer=True, anchor=True)
+        scores = self.asked(rollouts.groups, experts, round)
+        local.start(here)  # in one process the experts were seated on the same resident model
+        combined = [self.advantages(group, matrix) for group, matrix in zip(rollouts.groups, scores, strict=True)]
+        learnable = [
+            (group, given) for group, given in zip(rollouts.groups, combined, strict=True) if given is not None
+        ]
+        report = local.update([group for group, _ in learnable], advantages=[given.tolist() for _, given in learnable])
+        after = local.state(optimizer=True)
+        weights = {**after.weights, **{OPTIMIZER + name: array for name, array in after.optimizer.items()}}
+        holes = float(np.mean([~np.isfinite(matrix) for matrix in scores])) if scores else 0.0
+        given = [float(np.nanmean(matrix)) for matrix in scores if np.isfinite(matrix).any()]
+        metrics = rollouts.metrics() | report.metrics
+        metrics |= {
+            "questions/skipped": float(len(rollouts.groups) - len(learnable)),
+            "scores/missing": holes,
+            "scores/mean": float(np.mean(given)) if given else 0.0,
+        }
+        return RoundResult(
+            Message(weights=weights, scores=state.scores, control={**state.control, "step": after.step}),
+            metrics=metrics,
+            episodes=[
+                to_plain(group[0], segments=False) for group in rollouts.groups[: self.bench.bench.sampled_episodes]
+            ],
+        )
+
+    def seated(self, state: Message) -> LocalTraining:
+        """The server's own policy and optimizer on the resident model."""
+        base = self.bench.initial_weights if self.bench.learning.kl.reference == "base" else None
+        local = LocalTraining(
+            self.bench.agent, self.questions, self.bench.learning, run_steps=self.bench.rounds, base=base
+        )
+        moments = {n.removeprefix(OPTIMIZER): a for n, a in writable(state.weights).items() if n.startswith(OPTIMIZER)}
+        local.start(SiteState(writable(self.policy(state)), moments, step=int(state.control["step"])))
+        return local
+
+    def experts_for(self, question: str, state: Message, round: Round) -> list[int]:
+        """The clients that score a question."""
+        matrix = state.scores["right"]
+        right = {
+            client: row == 1 for client, row in zip(round.clients.ids, matrix, strict=True) if (row != UNKNOWN).all()
+        }
+        draw = stream(round.seed, "experts", round.number, question)
+        if self.settings.selection == "random":
+            return choose_experts(dict.fromkeys(right, 0.0), self.settings.experts, draw)
+        near = nearest(self._directions([question]), self._example_directions, self.settings.neighbours)[0]
+        return choose_experts(competence(right, near), self.settings.experts, draw)
+
+    def asked(
+        self, groups: Sequence[Group], experts: Sequence[Sequence[int]], round: Round
+    ) -> list[NDArray[np.float64]]:
+        """The matrix of scores of each question, NaN where an expert gave none."""
+        size = self.bench.learning.group_size
+        matrices = [np.full((self.settings.experts, size), np.nan) for _ in groups]
+        places: dict[int, list[tuple[int, int]]] = {}
+        for index, chosen in enumerate(experts):
+            for row, client in enumerate(chosen):
+                places.setdefault(client, []).append((index, row))
+        messages = {
+            client: Message(text={"questions": [self._question(groups[index], row) for index, row in rows]})
+            for client, rows in places.items()
+        }
+        answers = answered(round.clients.call("score", messages)) if messages else {}
+        for client, answer in answers.items():
+            for (index, row), scores in zip(places[client], answer.scores["scores"], strict=False):
+                matrices[index][row] = scores
+        return matrices
+
+    def _question(self, group: Group, row: int) -> dict[str, Any]:
+        """What one expert is told of one question: the task without its gold, and the candidates that it has to judge."""
+        size = self.bench.learning.group_size
+        own = group[row * size : (row + 1) * size] if self.settings.aggregate == "split" else group
+        segments = self.settings.scorer == "reward_model"
+        (record,) = task_records(self.questions, [group[0].task])
+        return {"task": record, "candidates": [candidate(trajectory, segments) for trajectory in own]}
+
+    def advantages(self, group: Group, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """r = answer_weight * score + format_weight * format, made into one advantage per candidate."""
+        form = np.array([format_paid(group, index, self.questions) for index in range(len(group))])
+        laid = form.reshape(scores.shape) if self.settings.aggregate == "split" else form[None, :]
+        return ESTIMATORS[self.settings.aggregate](
+            self.settings.answer_weight * scores + self.settings.format_weight * laid
+        )
+
+    @cached_property
+    def _example_directions(self) -> NDArray[np.float64]:
+        return self._directions(self.auxiliary.pool.ids, self.auxiliary)
+
+    def _directions(self, ids: Sequence[str], env: TextEnv | None = None) -> NDArray[np.float64]:
+        """Questions as the frozen base model sees them."""
+        from fedagentgym.learning.embedding import embed
+
+        world = env or self.questions
+        openings = world.reset_many(list(ids), [0] * len(ids))
+        policy = trainable_policy(self.bench.agent)
+        present = policy.get_weights()
+        policy.set_weights(self.bench.initial_weights)
+        try:
+            return embed(policy, [episode.view.observation for episode in openings])
+        finally:
+            policy.set_weights(present)
+
+    def _check(self) -> None:
+        """What can only be said once the federation is known."""
+        clients = len(self.bench.federation)
+        if self.settings.experts > clients:
+            raise OptionError(
+                f"algorithm.experts asks for {self.settings.experts} experts, there are {clients} clients"
+            )
+        if self.settings.scorer == "self_answer" and self.questions.takes == "command":
+            raise OptionError(
+                f"{self.questions.id} has no single answers to compare: use algorithm.scorer=reward_model for worlds of commands"
+            )
+
+    # ---- client ---------------------------------------------------------------------------------------------------
+
+    def become_expert(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
+        """Train a model of one's own, and say which of the auxiliary questions it answers rightly."""
+        site: Site = client.resources
+        scorer = Scorer(self.bench, site, self._own_model(state))
+        metrics: dict[str, float] = {}
+        weights: Mapping[str, Any] = {}
+        if steps := int(message.control["steps"]):
+            metrics, weights = scorer.trained(steps, client.derive("expert"))
+        right = scorer.answered_rightly(message.text["auxiliary"], client.derive("auxiliary"))
+        kept = Message(weights={EXPERT + name: array for name, array in weights.items()}) if weights else state
+        return kept, Message(scores={"right": packed(right)}, report={"metrics": metrics})
+
+    def score(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
+        """One number for each candidate of each question."""
+        scorer = Scorer(self.bench, client.resources, self._own_model(state))
+        rows = [
+            scorer.scores(question, self.settings.scorer, self.settings.answers, client.derive("answer", index))
+            for index, question in enumerate(message.text["questions"])
+        ]
+        return state, Message(scores={"scores": np.array(rows, dtype=np.float32)})
+
+    def _own_model(self, state: Message) -> Mapping[str, NDArray[Any]]:
+        """The client's expert; the base model while it has none."""
+        own = {n.removeprefix(EXPERT): a for n, a in writable(state.weights).items() if n.startswith(EXPERT)}
+        return own or self.bench.initial_weights
+
+
+def candidate(trajectory: Any, segments: bool) -> dict[str, Any]:
+    """What an expert needs of a candidate: its actions; for `reward_model` also its tokens."""
+    plain = to_plain(trajectory, segments=True) if segments else {}
+    return {"actions": list(trajectory.actions), "seed": trajectory.seed, **({"trajectory": plain} if segments else {})}
+
+
+def format_paid(group: Group, index: int, env: TextEnv) -> float:
+    """1 if the reply kept to its format: what the env pays for it, or the agents room's judgement of action tags."""
+    if "format" in env.reward_names:
+        return float(values(group, "format")[index].max(initial=0.0))
+    return float(all(turn.format for turn in group[index].turns))

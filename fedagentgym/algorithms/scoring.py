@@ -1,0 +1,85 @@
+"""What a FedGRPO client does with a question: check candidates against its gold, or judge them by a model of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.algorithms.travelling import received_pool
+from fedagentgym.algorithms.workbench import Site, Workbench
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.task import Task
+from fedagentgym.learning.local import LocalTraining, SiteState
+from fedagentgym.learning.rollouts import collect
+from fedagentgym.learning.trajectory import Trajectory, from_plain
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class Scorer:
+    """One client with its own model seated on the resident one."""
+
+    def __init__(self, bench: Workbench, site: Site, weights: Arrays) -> None:
+        self._bench, self._site = bench, site
+        self._local = LocalTraining(site.agent, site.env, bench.learning)
+        self._local.start(SiteState(weights))
+
+    def trained(self, steps: int, seed: int) -> tuple[dict[str, float], Arrays]:
+        """Policy steps on the client's own tasks; the weights that come of it stay here."""
+        report = self._local.run(steps, seed=seed)
+        return report.metrics, self._local.state(optimizer=False).weights
+
+    def answered_rightly(self, records: Sequence[Mapping[str, Any]], seed: int) -> list[bool]:
+        """Whether the client's model gets each of these tasks right."""
+        world = self._world(records)
+        rollouts = collect(self._site.agent, world, list(world.pool.ids), seed=seed)
+        return [group[0].success for group in rollouts.groups]
+
+    def scores(self, question: Mapping[str, Any], scorer: str, answers: bool, seed: int) -> list[float]:
+        """One number in 0..1 per candidate, NaN for none: AE if the client holds the question, else ME."""
+        identifier = str(question["task"]["id"])
+        candidates = question["candidates"]
+        if answers and identifier in self._site.env.pool:
+            held = self._bench.federation.pool[identifier]
+            return [self._replayed(self._bench.world, held, candidate) for candidate in candidates]
+        if scorer == "reward_model":
+            return [self._likelihood(from_plain(candidate["trajectory"])) for candidate in candidates]
+        return self._agreements(question, candidates, seed)
+
+    def _replayed(self, world: TextEnv, task: Task, candidate: Mapping[str, Any]) -> float:
+        """The score that these actions earn in the unperturbed world."""
+        (episode,) = world.reset_many([task], [int(candidate["seed"])])
+        for action in candidate["actions"]:
+            if episode.over:
+                break
+            (episode,) = world.step_many([episode], [str(action)])
+        return float(episode.view.score)
+
+    def _agreements(self, question: Mapping[str, Any], candidates: Sequence[Any], seed: int) -> list[float]:
+        """1 where a candidate gives the answer that the client's model gives; 0 for all if it gives none."""
+        world = self._world([question["task"]])
+        task = world.pool[0]
+        ((own,),) = collect(self._site.agent, world, [task], seed=seed).groups
+        believed = believing(world, task, own.turns[-1].reply if own.turns else "")
+        if believed is None:
+            return [0.0] * len(candidates)
+        return [self._replayed(world, believed, candidate) for candidate in candidates]
+
+    def _likelihood(self, trajectory: Trajectory) -> float:
+        """How likely the candidate is to the client's model: the geometric mean of its tokens' probabilities."""
+        ((scored,),) = self._local.rescored([(trajectory,)])
+        own = [segment.logprobs[segment.mask].astype(np.float64) for segment in scored.segments]
+        said = np.concatenate(own) if own else np.zeros(0)
+        return float(np.exp(said.mean())) if len(said) else float("nan")
+
+    def _world(self, records: Sequence[Mapping[str, Any]]) -> TextEnv:
+        return self._bench.open_env(pool=received_pool(records, self._bench.world))
+
+
+def believing(world: TextEnv, task: Task, reply: str) -> Task | None:
+    """The task with the answer of `reply` as its gold; None if the reply holds no answer."""
+    believe: Any = getattr(world, "believing", None)
+    return None if believe is None else believe(task, reply)

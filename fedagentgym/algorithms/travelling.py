@@ -1,0 +1,49 @@
+"""Tasks that travel: what a message carries so that the receiver can play them.
+
+A question with its answer travels whole (worlds that take replies). A shopping goal or a household is a place in a world that
+every site has, so its id is enough (worlds that take commands).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.envs.pool import TaskPool
+
+if TYPE_CHECKING:
+    from fedagentgym.envs.core import TextEnv
+
+TASK_BYTES = 1 << 15
+
+
+def task_records(env: TextEnv, ids: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """The tasks of an env's pool as plain values; of a pool without answers, without them."""
+    chosen = env.pool if ids is None else env.pool.subset(ids)
+    if env.takes == "command":
+        return [{"id": identifier} for identifier in chosen.ids]
+    return [{"id": task.id, "category": task.category, "payload": plain_payload(task.payload)} for task in chosen]
+
+
+def plain_payload(payload: Any) -> Any:
+    """A payload as plain values: records become mappings."""
+    if hasattr(payload, "_asdict"):
+        return {name: plain_payload(value) for name, value in payload._asdict().items()}
+    if dataclasses.is_dataclass(payload) and not isinstance(payload, type):
+        return {field.name: plain_payload(getattr(payload, field.name)) for field in dataclasses.fields(payload)}
+    if isinstance(payload, Mapping):
+        return {str(name): plain_payload(value) for name, value in payload.items()}
+    if isinstance(payload, tuple | list):
+        return [plain_payload(item) for item in payload]
+    return payload
+
+
+def received_pool(records: Any, world: TextEnv) -> TaskPool:
+    """A pool of the tasks in a message; anything else is one clear error, since messages come from other machines."""
+    if not isinstance(records, list | tuple) or not all(isinstance(record, Mapping) for record in records):
+        raise DataError("expected a list of task records")
+    if world.takes == "command":
+        return world.pool.subset([str(record.get("id")) for record in records])
+    return TaskPool.from_records(records, env=world.id)

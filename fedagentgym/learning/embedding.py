@@ -1,0 +1,36 @@
+"""Texts as directions: the mean of a language model's last hidden states, of length one. Near directions, similar questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedagentgym.agents.policy import TrainablePolicy
+from fedagentgym.base.errors import DataError
+from fedagentgym.learning.forward import plain_backbone
+
+BATCH = 32
+
+
+@torch.no_grad()
+def embed(policy: TrainablePolicy, texts: Sequence[str]) -> NDArray[np.float64]:
+    """One row per text, by the weights that the policy holds now; a text longer than the context is cut."""
+    backbone = plain_backbone(policy.model)
+    if backbone is None:
+        raise DataError(f"{policy.name} gives no hidden states to embed texts with")
+    decoder: Any = backbone[0]
+    rows = []
+    for start in range(0, len(texts), BATCH):
+        ids = [list(policy.tokenizer.encode(text))[: policy.context_length] for text in texts[start : start + BATCH]]
+        lengths = torch.tensor([max(len(row), 1) for row in ids])
+        width = int(lengths.max())
+        padded = torch.tensor([row + [policy.tokenizer.pad_id] * (width - len(row)) for row in ids])
+        hidden = decoder(input_ids=padded.to(policy.device), use_cache=False).last_hidden_state.double().cpu()
+        inside = (torch.arange(width)[None, :] < lengths[:, None]).unsqueeze(-1)
+        rows.append((hidden * inside).sum(1) / lengths[:, None])
+    stacked = torch.cat(rows) if rows else torch.zeros(0, 1, dtype=torch.float64)
+    return np.asarray(torch.nn.functional.normalize(stacked, dim=1).numpy(), dtype=np.float64)

@@ -1,0 +1,37 @@
+"""Every method of the papers on the whole machinery: two runs alike, resumed alike, in worker processes alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedagentgym.testing import check_algorithm
+
+ROLES = {"partition": {"roles": {"public": 8, "auxiliary": 8, "server": 8}}}
+SPEAKING = {"name": "untrained-tiny", "decoding": {"max_new_tokens": 8}}
+ADAPTER = {"agent": {**SPEAKING, "adapter": {"rank": 2, "alpha": 4.0}}}
+RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "fedmoa": (
+        "fedmoa",
+        {"local_steps": 3, "objectives": [["accuracy", "length"], ["accuracy/guess"]], "hypergradient": "cosine"},
+        {},
+    ),
+    "pubswap": ("pubswap", {"local_steps": 5, "swap_period": 2, "public_tasks": 2}, ROLES),
+    "pubswap, random and donor": (
+        "pubswap",
+        {"local_steps": 2, "swap_period": 1, "public_tasks": 2, "swap": "random", "behaviour": "donor"},
+        ROLES,
+    ),
+    "fedgrpo": ("fedgrpo", {"scorer": "reward_model", "neighbours": 3, "expert_steps": 1, "expert_refresh": 1}, ROLES),
+    "fedpetuning": ("fedpetuning", {"local_steps": 2}, ADAPTER),
+    "fedpetuning, sft": ("fedpetuning", {"local_steps": 2, "objective": "sft"}, ADAPTER),
+    "dpsda-fl": ("dpsda-fl", {"candidates": 20, "synthetic_tasks": 10, "iterations": 2}, {}),
+    "dpsda-fl, sft": ("dpsda-fl", {"candidates": 20, "synthetic_tasks": 10, "objective": "sft"}, {"agent": SPEAKING}),
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_methods_hold_what_every_algorithm_must(run: str) -> None:
+    name, settings, config = RUNS[run]
+    check_algorithm(name, config=config, workers=0 if "," in run else 1, **settings)

@@ -1,0 +1,87 @@
+"""FedMOA's arithmetic: the projection against a solver, the weights of clients and of objectives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.optimize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from fedagentgym.algorithms.fedmoa import (
+    Hypergradient,
+    check_objectives,
+    project_to_simplex,
+    renormalised,
+    shared_weights,
+    softmax,
+)
+from fedagentgym.base.errors import OptionError
+
+points = hnp.arrays(np.float64, st.integers(1, 6), elements=st.floats(-3, 3))
+
+
+@given(points)
+@settings(max_examples=60, deadline=None)
+def test_the_projection_is_that_of_a_quadratic_program(point: np.ndarray) -> None:
+    found = project_to_simplex(point)
+    solved = scipy.optimize.minimize(
+        lambda x: float(((x - point) ** 2).sum()),
+        np.full(len(point), 1 / len(point)),
+        jac=lambda x: 2 * (x - point),
+        bounds=[(0, None)] * len(point),
+        constraints={"type": "eq", "fun": lambda x: x.sum() - 1, "jac": np.ones_like},
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    assert np.allclose(found, solved.x, atol=1e-5)
+
+
+@given(points)
+def test_the_projection_is_on_the_simplex_and_leaves_it_alone(point: np.ndarray) -> None:
+    found = project_to_simplex(point)
+    assert (found >= 0).all() and abs(found.sum() - 1) < 1e-9
+    assert np.allclose(project_to_simplex(found), found, atol=1e-12)
+
+
+def test_softmax_is_stable() -> None:
+    assert np.allclose(softmax(np.array([1e6, 0.0])), [1.0, 0.0])
+    assert np.allclose(softmax(np.array([3.0, 3.0, 3.0])), 1 / 3)
+
+
+def test_weights_follow_the_agreement_of_gradients() -> None:
+    follow = Hypergradient({"accuracy/math": 0.5, "format": 0.5}, 0.1, "raw")
+    first = {"accuracy/math": np.array([1.0, 0.0]), "format": np.array([0.0, 1.0])}
+    assert follow.follow(first) == {"accuracy/math": 0.5, "format": 0.5}, "the first step has no predecessor"
+    second = {"accuracy/math": np.array([2.0, 0.0]), "format": np.array([0.0, -1.0])}
+    moved = np.array([0.5 + 0.1 * 2.0, 0.5 + 0.1 * -1.0])
+    assert np.allclose(list(follow.follow(second).values()), project_to_simplex(moved))
+    assert follow.metrics() == {"delta/accuracy/math": 2.0, "delta/format": -1.0}
+
+
+def test_cosine_is_free_of_scale() -> None:
+    moved = []
+    for scale in (1.0, 1e-6):
+        follow = Hypergradient({"a": 0.5, "b": 0.5}, 0.1, "cosine")
+        follow.follow({"a": scale * np.array([1.0, 1.0]), "b": np.zeros(2)})
+        moved.append(follow.follow({"a": scale * np.array([1.0, 0.0]), "b": np.zeros(2)}))
+    assert moved[0] == pytest.approx(moved[1]) and moved[0]["a"] > 0.5
+
+
+def test_only_what_all_members_have_is_shared() -> None:
+    objectives = {1: {"accuracy/math": 0.6, "format": 0.4}, 4: {"accuracy/math": 0.2, "tags": 0.8}}
+    assert shared_weights(objectives, {1: 0.25, 4: 0.75}) == pytest.approx({"accuracy/math": 0.3})
+
+
+@given(st.dictionaries(st.text(max_size=3), st.floats(0, 5), min_size=1, max_size=5))
+def test_renormalised_weights_sum_to_one(weights: dict[str, float]) -> None:
+    assert sum(renormalised(weights).values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "names", [(), ("format",), ("accuracy/a", "accuracy/b"), ("accuracy", "accuracy/a"), ("accuracy/a", "x", "x")]
+)
+def test_a_client_has_exactly_one_accuracy(names: tuple[str, ...]) -> None:
+    with pytest.raises(OptionError):
+        check_objectives(names, "the objectives of client 3")
