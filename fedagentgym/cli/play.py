@@ -8,11 +8,17 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import console
 from fedagentgym.cli.worlds import EnvId, EnvSet, open_world, world_options
 from fedagentgym.envs.core import Episode, TextEnv
+from fedagentgym.envs.transcripts import transcript
 
-HELP = ":actions lists what can be done, :undo takes a step back, :history tells the story so far, :quit ends."
+HELP = (
+    ":actions lists what can be done, :undo takes a step back, :history tells the story so far, "
+    ":save FILE writes it, :quit ends."
+)
 SHOWN_ACTIONS = 60
 
 
@@ -60,12 +66,25 @@ class Game:
         elif command == ":history":
             for number, (episode, action) in enumerate(self.past, start=1):
                 self.screen.print(f"[dim]{number}[/] {escape(action)}\n   {escape(episode.view.observation)}")
+        elif command.startswith(":save "):
+            self._save(command.removeprefix(":save ").strip())
         elif command.startswith(":"):
             self.screen.print(f"[dim]{HELP}[/]")
         else:
             self.past.append((self.world.snapshot(), line))
             self.world.step(line)
             self._show(self.world.episode)
+
+    def _save(self, path: str) -> None:
+        """Write what was played as a transcript, which `fedagentgym.envs.transcripts` can play again."""
+        episodes = [*(episode for episode, _ in self.past), self.world.episode]
+        text = transcript(zip(["", *(action for _, action in self.past)], episodes, strict=True))
+        try:
+            write_atomic(path, text)
+        except DataError as error:
+            self.screen.print(f"[red]{escape(str(error))}[/]")
+        else:
+            self.screen.print(f"[dim]saved to {escape(path)}[/]")
 
     def _undo(self) -> None:
         if not self.past:
@@ -103,7 +122,7 @@ def _complete_with(world: TextEnv) -> None:
         import readline
     except ImportError:
         return
-    commands = (":actions", ":undo", ":history", ":quit")
+    commands = (":actions", ":undo", ":history", ":save ", ":quit")
 
     def complete(text: str, index: int) -> str | None:
         known = [*(world.episode.view.admissible or ()), *commands]

@@ -1,0 +1,81 @@
+"""Episodes as text that a person reads and a program can play again.
+
+    alfworld/train/00042, seed 7
+      You are in the middle of a room. ...
+    > go to fridge 1
+      You arrive at fridge 1. The fridge 1 is closed.
+
+Lines of the world are indented, lines of the player begin with ``> ``; an action of several lines is written as a JSON
+string. What was said can be compared when it is played again: an episode is determined by task, seed and actions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.envs.core import Episode, TextEnv
+
+_HEADING = re.compile(r"(.+), seed (\d+)")
+
+
+class Transcript(NamedTuple):
+    """What determines an episode: play it with `replay`."""
+
+    task: str
+    seed: int
+    actions: tuple[str, ...]
+
+
+def transcript(steps: Iterable[tuple[str, Episode]]) -> str:
+    """The text of an episode, given as (action, episode after it) pairs; the first action, before the start, is empty."""
+    lines: list[str] = []
+    episode: Episode | None = None
+    for action, episode in steps:
+        if lines:
+            lines.append(f"> {_on_one_line(action)}")
+        else:
+            lines.append(f"{episode.task.id}, seed {episode.seed}")
+        lines += [f"  {line}".rstrip() for line in episode.view.observation.splitlines()]
+    if episode is None:
+        raise DataError("a transcript needs at least the start of an episode")
+    verdict = "solved" if episode.view.success else "not solved"
+    return "\n".join([*lines, f"({verdict}, {episode.turn} turns, score {episode.view.score:g})"]) + "\n"
+
+
+def read_transcript(text: str) -> Transcript:
+    """The task, seed and actions of a transcript."""
+    lines = text.splitlines()
+    heading = _HEADING.fullmatch(lines[0]) if lines else None
+    if heading is None:
+        raise DataError("not a transcript: the first line is to be 'TASK, seed NUMBER'")
+    actions = (line[2:] for line in lines[1:] if line.startswith("> "))
+    return Transcript(heading[1], int(heading[2]), tuple(_as_played(action) for action in actions))
+
+
+def replay(world: TextEnv, task: str, seed: int, actions: Sequence[str]) -> list[tuple[str, Episode]]:
+    """Play actions from the start; the steps as `transcript` takes them."""
+    (episode,) = world.reset_many([task], [seed])
+    steps = [("", episode)]
+    for action in actions:
+        (episode,) = world.step_many([episode], [action])
+        steps.append((action, episode))
+    return steps
+
+
+def _on_one_line(action: str) -> str:
+    """The action itself, or as a JSON string where that would not be read back as it was."""
+    plain = action.isprintable() and not action.startswith('"') and action == action.rstrip()
+    return action if plain else json.dumps(action)
+
+
+def _as_played(action: str) -> str:
+    if not action.startswith('"'):
+        return action
+    try:
+        return str(json.loads(action))
+    except json.JSONDecodeError:
+        raise DataError(f"not a transcript: the action {action[:60]} is no JSON string") from None

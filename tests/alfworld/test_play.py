@@ -1,0 +1,46 @@
+"""Playing a house in the terminal, saving the story, and playing it again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from fedagentgym.envs.alfworld.env import ALFWorldEnv
+from fedagentgym.envs.transcripts import read_transcript, replay, transcript
+from fedagentgym.testing import check_env
+
+
+def test_what_was_played_is_saved_and_can_be_played_again(tmp_path: Path) -> None:
+    story = tmp_path / "story.txt"
+    command = [sys.executable, "-m", "fedagentgym.cli", "play", "fedagentgym/ALFWorld-v0", "--env-set", "size=tiny"]
+    typed = f"look\nhelp\ngarbage\n:undo\n:save {story}\n:save {tmp_path}\n:quit\n"
+    done = subprocess.run(
+        [*command, "--task", "alfworld/train/00003"], input=typed, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Available commands:" in done.stdout
+    assert "it is a folder" in done.stdout
+    read = read_transcript(story.read_text())
+    assert read == ("alfworld/train/00003", 0, ("look", "help"))
+    assert transcript(replay(ALFWorldEnv(size="tiny"), *read)) == story.read_text()
+
+
+def test_an_expert_episode_survives_the_way_there_and_back() -> None:
+    env = ALFWorldEnv(size="small", wording="put")
+    (episode,), expert, actions = env.reset_many([env.pool.ids[5]], [0]), env.expert(), []
+    while not episode.over:
+        actions.append(expert.act(episode))
+        (episode,) = env.step_many([episode], [actions[-1]])
+    text = transcript(replay(env, env.pool.ids[5], 0, actions))
+    assert text.endswith(f"(solved, {len(actions)} turns, score 1)\n")
+    assert read_transcript(text).actions == tuple(actions)
+
+
+def test_the_environment_conforms_in_every_size_and_wording() -> None:
+    for options in (
+        {"size": "tiny"},
+        {"size": "small", "wording": "put"},
+        {"split": "valid_unseen", "reward": "success10"},
+    ):
+        check_env("fedagentgym/ALFWorld-v0", **options)
