@@ -9,6 +9,7 @@ ENVIRONMENTS = Registry(
     "environment",
     {
         "fedagentgym/ALFWorld-v0": "fedagentgym.envs.alfworld.env:ALFWorldEnv",
+        "fedagentgym/Code-v0": "fedagentgym.envs.reasoning.code:CodeEnv",
         "fedagentgym/Guess-v0": "fedagentgym.envs.guess:GuessEnv",
         "fedagentgym/Math-v0": "fedagentgym.envs.reasoning.math:MathEnv",
         "fedagentgym/WebShop-v0": "fedagentgym.envs.webshop.env:WebShopEnv",

@@ -1,0 +1,160 @@
+"""The world of programming tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.envs.core import Episode, choose
+from fedagentgym.envs.reasoning.generators.code_levels import CODE_WORDS, LEVEL_PROGRAMS
+from fedagentgym.envs.reasoning.generators.code_tiny import TINY_CODE_WORDS, TINY_PROGRAMS
+from fedagentgym.envs.reasoning.generators.program import Program
+from fedagentgym.envs.reasoning.generators.space import Deck, words
+from fedagentgym.envs.reasoning.pools import Cell
+from fedagentgym.envs.reasoning.replies import ReplyEnv, State, instructions, tag_words
+from fedagentgym.envs.verifiers import Verdict, wrong
+from fedagentgym.envs.verifiers.code import Call, Tests, default_verifier, extract_program, grade_code
+from fedagentgym.envs.verifiers.formats import ToolCall, last_fenced_code
+from fedagentgym.envs.verifiers.sandbox.pool import Limits
+
+GENERATOR_VERSION = 1
+MOST_SHOWN = 1_000
+TOOLS = {"run[print(2 + 3)]": "runs a program and shows what it prints"}
+
+
+class CodeEnv(ReplyEnv):
+    """Write a program that meets a specification; hidden tests decide.
+
+    **Tasks.** Generated: six families (the categories) at five levels; `size="tiny"` asks for one-line functions from thirty
+    templates. Loaded: `source="humaneval"` and `"mbpp"`, see `docs/reasoning.md`.
+    **Actions.** The whole reply: `<think> ... </think> <answer>`, a fenced Python block, `</answer>`. With `tools=["run"]` a
+    reply may be `<tool> run[print(2 + 3)] </tool>`; with `attempts=n` a program that fails gets feedback and another try.
+    **Observations.** The specification with examples; what a program printed; feedback.
+    **Reward.** 1 when all hidden tests pass, else 0; with `score="share"` the share of them that pass. Components:
+    `accuracy/code`, `format`, `code_format`, `tags`, `repetition`.
+    **Programs** run confined, `time_limit` seconds each: no network, no processes, no files but a folder that is removed.
+    **World.** `{"kind": "wording", "variant": 0..7}`: the same task in other words around it.
+    **Versions.** v0: first one.
+    """
+
+    id = "fedagentgym/Code-v0"
+    role = "You write programs in Python."
+    action_help = instructions("```python the program ```", TOOLS)
+    accuracy = "code"
+    code_replies = True
+    reward_names = ("accuracy/code", "format", "code_format", "tags", "repetition")
+    tool_help: ClassVar[Mapping[str, str]] = {"run": "run[program]"}
+    wordings = (
+        "{}",
+        "Task : {}",
+        "Here is a task for you . {}",
+        "{} Use Python .",
+        "Solve this in Python . {}",
+        "{} Hidden tests will check it .",
+        "A user asks : {}",
+        "Think first . {}",
+    )
+
+    def __init__(self, *, score: str = "all", time_limit: float = 5.0, **options: Any) -> None:
+        self.scoring = choose("score", score, ("all", "share"))
+        if not 0.05 <= time_limit <= 300:
+            raise OptionError(f"time_limit is between 0.05 and 300 seconds, got {time_limit}")
+        self.limits = Limits(seconds=float(time_limit))
+        super().__init__(**options)
+
+    def cells(self) -> Sequence[Cell]:
+        if self.size == "tiny":
+            return [Cell(family, 1, Deck(forms, self.seed, "tiny", family)) for family, forms in TINY_PROGRAMS.items()]
+        return [
+            Cell(family, level, Deck(levels[level - 1], self.seed, family, level))
+            for level in range(1, 6)
+            for family, levels in LEVEL_PROGRAMS.items()
+        ]
+
+    def split_counts(self) -> dict[str, int]:
+        if self.size == "tiny":
+            return {"train": 2_000, "val": 200, "test": 400, "warmup": 2_000}
+        return {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000}
+
+    def generator_version(self) -> int:
+        return GENERATOR_VERSION
+
+    def record(self, payload: Any) -> Program:
+        return program_of(payload)
+
+    def question(self, record: Program) -> str:
+        return record.statement
+
+    def grade(self, record: Program, reply: str) -> tuple[Verdict, Mapping[str, float]]:
+        if not (record.tests.calls or record.tests.code or record.tests.outputs):
+            return wrong("no tests", extract_program(reply)), {"accuracy/code": 0.0}
+        verdict = grade_code(reply, record.tests, self.limits)
+        passed = float(verdict.correct)
+        return (verdict._replace(score=passed) if self.scoring == "all" else verdict), {"accuracy/code": passed}
+
+    def use(self, state: State, call: ToolCall) -> str:
+        fenced = last_fenced_code(call.argument)
+        ended = default_verifier().run(call.argument if fenced is None else fenced, "", self.limits)
+        if ended.status != "ended":
+            return f"It did not end well : {ended.status} ."
+        last_line = ended.err.strip().rsplit("\n", 1)[-1]
+        return (
+            ended.out.strip()[:MOST_SHOWN] + (f"\n{last_line[:200]}" if last_line else "")
+        ).strip() or "It printed nothing ."
+
+    @staticmethod
+    def strip(payload: Any) -> Program:
+        return program_of(payload)._replace(tests=Tests(), solution="", thought="")
+
+    def vocabulary(self) -> Iterable[str]:
+        around = words(
+            " ".join(self.wordings).replace("{}", "") + " run print It did not end well printed nothing I do know"
+        )
+        return [*tag_words(), *around, *TINY_CODE_WORDS, *(CODE_WORDS if self.size == "default" else ())]
+
+    def expert(self) -> CodeExpert:
+        return CodeExpert()
+
+
+class CodeExpert:
+    """Gives the solution in the layout that is asked for."""
+
+    def act(self, episode: Episode) -> str:
+        program = program_of(episode.task.payload)
+        if not program.solution or not episode.task.graded:
+            return "<think> I do not know . </think> <answer> ```python pass ``` </answer>"
+        thought = program.thought or "I write it down ."
+        if "\n" in program.solution.strip():
+            return f"<think> {thought} </think> <answer>\n```python\n{program.solution.rstrip()}\n```\n</answer>"
+        return f"<think> {thought} </think> <answer> ```python {program.solution} ``` </answer>"
+
+
+def program_of(payload: Any) -> Program:
+    """The record of a payload, also of a plain mapping: `statement` with `entry` and `calls`, `code` or `outputs`."""
+    if isinstance(payload, Program):
+        return payload
+    if isinstance(payload, Mapping) and isinstance(payload.get("statement"), str):
+        given = payload.get("tests", payload)
+        if isinstance(given, Tests):
+            tests = given
+        elif isinstance(given, Mapping):
+            tests = _tests_of(given)
+        else:
+            raise DataError(f"'tests' of fedagentgym/Code-v0 is a mapping, got {type(given).__name__}")
+        return Program(payload["statement"], tests, str(payload.get("solution", "")), str(payload.get("thought", "")))
+    raise DataError(f"a payload of fedagentgym/Code-v0 has a text 'statement' and its tests, got {str(payload)[:80]!r}")
+
+
+def _tests_of(given: Mapping[str, Any]) -> Tests:
+    try:
+        calls = tuple(Call(tuple(args), expected) for args, expected in given.get("calls", ()))
+        outputs = tuple((str(shown), str(expected)) for shown, expected in given.get("outputs", ()))
+    except (TypeError, ValueError):
+        raise DataError(
+            "'calls' of fedagentgym/Code-v0 are pairs of arguments and result, 'outputs' of input and output"
+        ) from None
+    named = {name: str(given.get(name, "")) for name in ("entry", "code", "setup", "check", "preamble")}
+    if calls and not named["entry"]:
+        raise DataError("'calls' of fedagentgym/Code-v0 need 'entry', the name of the function")
+    return Tests(calls=calls, outputs=outputs, **named)

@@ -1,0 +1,153 @@
+"""Programs for very small models: one-line functions from thirty templates with two small numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fedagentgym.base.streams import Stream
+from fedagentgym.envs.reasoning.generators.program import Program, draw_calls
+from fedagentgym.envs.reasoning.generators.space import Form, words
+from fedagentgym.envs.verifiers.code import Tests
+
+SMALL, POSITIVE, FEW = range(20), range(2, 20), range(2, 8)
+Meaning = Callable[[Any, int, int], Any]
+
+
+def _ints(source: Stream) -> int:
+    return source.integers(60) - 20
+
+
+def _lists(source: Stream) -> list[int]:
+    return [source.integers(20) for _ in range(source.integers(4) + 2)]
+
+
+def _strings(source: Stream) -> str:
+    return "".join(source.pick("abcdefgh") for _ in range(source.integers(6) + 8))
+
+
+INPUTS = {"x": _ints, "xs": _lists, "s": _strings}
+
+
+def _template(
+    name: str, said: str, written: str, meaning: Meaning, k: range = SMALL, m: range = SMALL
+) -> Form[Program]:
+    """One template: what is asked, the expression that does it, and what it means, each with two numbers in it."""
+
+    def make(first: int, second: int) -> Program:
+        asked = f"Write f ( {name} ) that returns {said.format(k=first, m=second)} ."
+        calls = draw_calls(asked, INPUTS[name], lambda given: meaning(given, first, second))
+        solution = f"def f ( {name} ) : return {written.format(k=first, m=second)}"
+        return Program(asked, Tests("f", calls), solution, f"return {written.format(k=first, m=second)} .")
+
+    return Form((k, m), make)
+
+
+TINY_PROGRAMS: dict[str, tuple[Form[Program], ...]] = {
+    "arithmetic": (
+        _template("x", "x times {k} plus {m}", "x * {k} + {m}", lambda x, k, m: x * k + m),
+        _template("x", "x times {k} minus {m}", "x * {k} - {m}", lambda x, k, m: x * k - m),
+        _template("x", "x plus {k} , all times {m}", "( x + {k} ) * {m}", lambda x, k, m: (x + k) * m),
+        _template("x", "x minus {k} , all times {m}", "( x - {k} ) * {m}", lambda x, k, m: (x - k) * m),
+        _template("x", "the remainder of x by {k} , plus {m}", "x % {k} + {m}", lambda x, k, m: x % k + m, POSITIVE),
+        _template("x", "the larger of x and {k} , plus {m}", "max ( x , {k} ) + {m}", lambda x, k, m: max(x, k) + m),
+        _template("x", "the smaller of x and {k} , plus {m}", "min ( x , {k} ) + {m}", lambda x, k, m: min(x, k) + m),
+    ),
+    "conditions": (
+        _template("x", "whether x plus {k} is above {m}", "x + {k} > {m}", lambda x, k, m: x + k > m),
+        _template("x", "whether x minus {k} is above {m}", "x - {k} > {m}", lambda x, k, m: x - k > m),
+        _template(
+            "x", "whether x times {k} is below {m}", "x * {k} < {m}", lambda x, k, m: x * k < m, FEW, range(20, 90)
+        ),
+        _template("x", "{k} if x is above {m} , else x", "{k} if x > {m} else x", lambda x, k, m: k if x > m else x),
+        _template("x", "x if x is below {m} , else {k}", "x if x < {m} else {k}", lambda x, k, m: x if x < m else k),
+        _template(
+            "x",
+            "whether the remainder of x by {k} is below {m}",
+            "x % {k} < {m}",
+            lambda x, k, m: x % k < m,
+            range(5, 20),
+            range(1, 5),
+        ),
+    ),
+    "lists": (
+        _template("xs", "the sum of xs times {k} plus {m}", "sum ( xs ) * {k} + {m}", lambda xs, k, m: sum(xs) * k + m),
+        _template(
+            "xs", "the largest of xs times {k} plus {m}", "max ( xs ) * {k} + {m}", lambda xs, k, m: max(xs) * k + m
+        ),
+        _template(
+            "xs", "the smallest of xs times {k} plus {m}", "min ( xs ) * {k} + {m}", lambda xs, k, m: min(xs) * k + m
+        ),
+        _template(
+            "xs", "the length of xs times {k} plus {m}", "len ( xs ) * {k} + {m}", lambda xs, k, m: len(xs) * k + m
+        ),
+        _template("xs", "the first of xs times {k} plus {m}", "xs [ 0 ] * {k} + {m}", lambda xs, k, m: xs[0] * k + m),
+        _template(
+            "xs",
+            "each of xs times {k} plus {m}",
+            "[ x * {k} + {m} for x in xs ]",
+            lambda xs, k, m: [m + k * x for x in xs],
+        ),
+        _template(
+            "xs",
+            "those of xs above {k} , plus {m}",
+            "[ x + {m} for x in xs if x > {k} ]",
+            lambda xs, k, m: [m + x for x in xs if not x <= k],
+        ),
+        _template(
+            "xs",
+            "how many of xs are above {k} , plus {m}",
+            "sum ( x > {k} for x in xs ) + {m}",
+            lambda xs, k, m: len([x for x in xs if x > k]) + m,
+        ),
+    ),
+    "strings": (
+        _template("s", "the length of s times {k} plus {m}", "len ( s ) * {k} + {m}", lambda s, k, m: len(s) * k + m),
+        _template(
+            "s", "the first {k} letters of s , {m} times", "s [ : {k} ] * {m}", lambda s, k, m: s[:k] * m, FEW, FEW
+        ),
+        _template(
+            "s", "s without its first {k} letters , {m} times", "s [ {k} : ] * {m}", lambda s, k, m: s[k:] * m, FEW, FEW
+        ),
+        _template("s", "letters {k} to {m} of s", "s [ {k} : {m} ]", lambda s, k, m: s[k:m], range(7), range(7, 20)),
+        _template(
+            "s",
+            "how many letters of s are like its first , times {k} plus {m}",
+            "len ( [ c for c in s if c in s [ : 1 ] ] ) * {k} + {m}",
+            lambda s, k, m: s.count(s[0]) * k + m,
+        ),
+        _template(
+            "s",
+            "s {k} times , then the first {m} letters",
+            "( s * {k} ) [ : {m} ]",
+            lambda s, k, m: (s * k)[:m],
+            FEW,
+            SMALL,
+        ),
+        _template(
+            "s",
+            "the length of s plus {k} , all times {m}",
+            "( len ( s ) + {k} ) * {m}",
+            lambda s, k, m: (len(s) + k) * m,
+        ),
+        _template(
+            "s",
+            "s in capitals {k} times , then the first {m}",
+            "( s . upper ( ) * {k} ) [ : {m} ]",
+            lambda s, k, m: (s.upper() * k)[:m],
+            FEW,
+        ),
+        _template(
+            "s",
+            "s backwards {k} times , then the first {m}",
+            "( s [ : : - 1 ] * {k} ) [ : {m} ]",
+            lambda s, k, m: ("".join(reversed(s)) * k)[:m],
+            FEW,
+        ),
+    ),
+}
+TINY_CODE_WORDS = words(
+    """Write f x xs s c that returns times plus minus all the remainder of by larger and smaller whether is above below if else
+    sum largest smallest length first each those how many are letters without its to in then capitals backwards letter like
+    def return max min len for upper ( ) [ ] : , . + - * / % < > = ``` ```python python 0 1 2 3 4 5 6 7 8 9"""
+)

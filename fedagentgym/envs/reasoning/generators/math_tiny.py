@@ -1,0 +1,228 @@
+"""Mathematics for very small models: level 1, operands below 20, one or two steps, short regular sentences."""
+
+from __future__ import annotations
+
+from math import gcd, lcm
+
+from fedagentgym.envs.reasoning.generators.problem import MathProblem
+from fedagentgym.envs.reasoning.generators.space import Form, words
+
+SMALL = range(20)
+DIGIT = range(2, 10)
+DESCENDING = tuple((a, b) for a in SMALL for b in range(a + 1))
+DIFFERENT = tuple((a, b) for a in SMALL for b in range(a))
+SAME_BELOW = tuple((a, b, d) for d in range(3, 20) for a in range(1, d) for b in range(1, d))
+SAME_BELOW_LESS = tuple((a, b, d) for a, b, d in SAME_BELOW if b < a)
+CHOICES = (
+    ("hats", "coats"),
+    ("cups", "plates"),
+    ("pens", "books"),
+    ("soups", "cakes"),
+    ("shirts", "shoes"),
+    ("cats", "dogs"),
+    ("rings", "bags"),
+    ("maps", "boats"),
+)
+
+
+def _problem(text: str, answer: object, steps: str, formal: str) -> MathProblem:
+    return MathProblem(text, (str(answer),), steps, formal)
+
+
+def _add(a: int, b: int) -> MathProblem:
+    return _problem(f"What is {a} + {b} ?", a + b, f"{a} + {b} = {a + b}", f"{a}+{b}")
+
+
+def _subtract(pair: tuple[int, int]) -> MathProblem:
+    a, b = pair
+    return _problem(f"What is {a} - {b} ?", a - b, f"{a} - {b} = {a - b}", f"{a}-{b}")
+
+
+def _add_twice(a: int, b: int, c: int) -> MathProblem:
+    steps = f"{a} + {b} = {a + b} . {a + b} + {c} = {a + b + c}"
+    return _problem(f"What is {a} + {b} + {c} ?", a + b + c, steps, f"{a}+{b}+{c}")
+
+
+def _subtract_add(pair: tuple[int, int], c: int) -> MathProblem:
+    a, b = pair
+    steps = f"{a} - {b} = {a - b} . {a - b} + {c} = {a - b + c}"
+    return _problem(f"What is {a} - {b} + {c} ?", a - b + c, steps, f"{a}-{b}+{c}")
+
+
+def _multiply_add(a: int, b: int, c: int) -> MathProblem:
+    steps = f"{a} * {b} = {a * b} . {a * b} + {c} = {a * b + c}"
+    return _problem(f"What is {a} * {b} + {c} ?", a * b + c, steps, f"{a}*{b}+{c}")
+
+
+def _add_fractions(parts: tuple[int, int, int]) -> MathProblem:
+    a, b, d = parts
+    text = f"What is {a} / {d} + {b} / {d} ?"
+    return _problem(text, f"{a + b}/{d}", f"{a} + {b} = {a + b}", f"Rational({a},{d})+Rational({b},{d})")
+
+
+def _subtract_fractions(parts: tuple[int, int, int]) -> MathProblem:
+    a, b, d = parts
+    text = f"What is {a} / {d} - {b} / {d} ?"
+    return _problem(text, f"{a - b}/{d}", f"{a} - {b} = {a - b}", f"Rational({a},{d})-Rational({b},{d})")
+
+
+def _equation_sum(x: int, a: int) -> MathProblem:
+    text = f"x + {a} = {x + a} . What is x ?"
+    return _problem(text, x, f"{x + a} - {a} = {x}", f"solve(x+{a}-{x + a},x)[0]")
+
+
+def _equation_difference(x: int, a: int) -> MathProblem:
+    text = f"x - {a} = {x} . What is x ?"
+    return _problem(text, x + a, f"{x} + {a} = {x + a}", f"solve(x-{a}-{x},x)[0]")
+
+
+def _equation_product(x: int, a: int) -> MathProblem:
+    return _problem(f"{a} * x = {a * x} . What is x ?", x, f"{a * x} / {a} = {x}", f"solve({a}*x-{a * x},x)[0]")
+
+
+def _equation_both(x: int, a: int, b: int) -> MathProblem:
+    total = a * x + b
+    text = f"{a} * x + {b} = {total} . What is x ?"
+    return _problem(text, x, f"{total} - {b} = {a * x} . {a * x} / {a} = {x}", f"solve({a}*x+{b}-{total},x)[0]")
+
+
+def _system_sum_difference(pair: tuple[int, int]) -> MathProblem:
+    x, y = pair
+    text = f"x + y = {x + y} and x - y = {x - y} . What is x ?"
+    steps = f"{x + y} + {x - y} = {2 * x} . {2 * x} / 2 = {x}"
+    return _problem(text, x, steps, f"solve([x+y-{x + y},x-y-{x - y}],[x,y])[x]")
+
+
+def _system_given_sum(x: int, y: int) -> MathProblem:
+    text = f"x + y = {x + y} and x = {x} . What is y ?"
+    return _problem(text, y, f"{x + y} - {x} = {y}", f"solve([x+y-{x + y},x-{x}],[x,y])[y]")
+
+
+def _system_chain(x: int, a: int) -> MathProblem:
+    text = f"x = {x} and y = x + {a} . What is x + y ?"
+    steps = f"{x} + {a} = {x + a} . {x} + {x + a} = {2 * x + a}"
+    return _problem(text, 2 * x + a, steps, f"(x+y).subs(solve([x-{x},y-x-{a}],[x,y]))")
+
+
+def _remainder(a: int, b: int) -> MathProblem:
+    text = f"What is the remainder of {a} / {b} ?"
+    steps = f"{a // b} * {b} = {a // b * b} . {a} - {a // b * b} = {a % b}"
+    return _problem(text, a % b, steps, f"[r for r in range({b}) if ({a}-r)%{b}==0][0]")
+
+
+def _divisor(a: int, b: int) -> MathProblem:
+    g = gcd(a, b)
+    text = f"What is the greatest common divisor of {a} and {b} ?"
+    steps = f"{a} / {g} = {a // g} . {b} / {g} = {b // g}"
+    return _problem(text, g, steps, f"max(g for g in range(1,20) if {a}%g==0 and {b}%g==0)")
+
+
+def _multiple(a: int, b: int) -> MathProblem:
+    m = lcm(a, b)
+    text = f"What is the least common multiple of {a} and {b} ?"
+    steps = f"{m} / {a} = {m // a} . {m} / {b} = {m // b}"
+    return _problem(text, m, steps, f"min(m for m in range(1,400) if m%{a}==0 and m%{b}==0)")
+
+
+def _next_multiple(a: int, b: int) -> MathProblem:
+    found = (a // b + 1) * b
+    text = f"What is the first multiple of {b} above {a} ?"
+    return _problem(text, found, f"{found // b} * {b} = {found}", f"min(m for m in range({a}+1,60) if m%{b}==0)")
+
+
+def _pairs(a: int, b: int, things: tuple[str, str]) -> MathProblem:
+    one, other = things
+    text = f"There are {a} {one} and {b} {other} . How many ways to pick one of each ?"
+    return _problem(text, a * b, f"{a} * {b} = {a * b}", f"len([1 for i in range({a}) for j in range({b})])")
+
+
+def _how_many(pair: tuple[int, int]) -> MathProblem:
+    b, a = pair
+    text = f"How many numbers are there from {a} to {b} ?"
+    steps = f"{b} - {a} = {b - a} . {b - a} + 1 = {b - a + 1}"
+    return _problem(text, b - a + 1, steps, f"len(range({a},{b}+1))")
+
+
+def _perimeter(a: int, b: int) -> MathProblem:
+    text = f"A rectangle is {a} by {b} . What is its perimeter ?"
+    steps = f"{a} + {b} = {a + b} . 2 * {a + b} = {2 * (a + b)}"
+    return _problem(text, 2 * (a + b), steps, f"{a}+{b}+{a}+{b}")
+
+
+def _area(a: int, b: int) -> MathProblem:
+    text = f"A rectangle is {a} by {b} . What is its area ?"
+    return _problem(text, a * b, f"{a} * {b} = {a * b}", f"len([1 for i in range({a}) for j in range({b})])")
+
+
+def _triangle(a: int, b: int, c: int) -> MathProblem:
+    text = f"A triangle has sides {a} , {b} and {c} . What is its perimeter ?"
+    steps = f"{a} + {b} = {a + b} . {a + b} + {c} = {a + b + c}"
+    return _problem(text, a + b + c, steps, f"{a}+{b}+{c}")
+
+
+def _series_up(a: int, d: int) -> MathProblem:
+    terms = [a + d * k for k in range(4)]
+    text = f"What comes next : {terms[0]} , {terms[1]} , {terms[2]} ?"
+    steps = f"{terms[1]} - {terms[0]} = {d} . {terms[2]} + {d} = {terms[3]}"
+    return _problem(text, terms[3], steps, f"interpolate([{terms[0]},{terms[1]},{terms[2]}],x).subs(x,4)")
+
+
+def _series_down(a: int, d: int) -> MathProblem:
+    terms = [a + d * k for k in (3, 2, 1, 0)]
+    text = f"What comes next : {terms[0]} , {terms[1]} , {terms[2]} ?"
+    steps = f"{terms[0]} - {terms[1]} = {d} . {terms[2]} - {d} = {terms[3]}"
+    return _problem(text, terms[3], steps, f"interpolate([{terms[0]},{terms[1]},{terms[2]}],x).subs(x,4)")
+
+
+def _series_sum(a: int, d: int) -> MathProblem:
+    terms = [a, a + d, a + 2 * d]
+    text = f"What is the sum of {terms[0]} , {terms[1]} and {terms[2]} ?"
+    steps = f"{terms[0]} + {terms[1]} = {2 * a + d} . {2 * a + d} + {terms[2]} = {sum(terms)}"
+    return _problem(text, sum(terms), steps, f"summation({a}+{d}*x,(x,0,2))")
+
+
+POSITIVE = range(1, 20)
+TINY_FORMS: dict[str, tuple[Form[MathProblem], ...]] = {
+    "arithmetic": (
+        Form((SMALL, SMALL), _add),
+        Form((DESCENDING,), _subtract),
+        Form((DESCENDING, range(4)), _subtract_add),
+        Form((SMALL, SMALL, range(2)), _add_twice),
+        Form((DIGIT, DIGIT, range(1, 9)), _multiply_add),
+    ),
+    "fractions": (Form((SAME_BELOW,), _add_fractions), Form((SAME_BELOW_LESS,), _subtract_fractions)),
+    "linear equations": (
+        Form((SMALL, SMALL), _equation_sum),
+        Form((SMALL, SMALL), _equation_difference),
+        Form((SMALL, DIGIT), _equation_product),
+        Form((range(1, 10), DIGIT, range(1, 10)), _equation_both),
+    ),
+    "systems": (
+        Form((DIFFERENT,), _system_sum_difference),
+        Form((SMALL, SMALL), _system_given_sum),
+        Form((SMALL, POSITIVE), _system_chain),
+    ),
+    "number theory": (
+        Form((SMALL, DIGIT), _remainder),
+        Form((POSITIVE, POSITIVE), _divisor),
+        Form((range(2, 13), range(2, 13)), _multiple),
+        Form((SMALL, DIGIT), _next_multiple),
+    ),
+    "counting": (Form((DIGIT, DIGIT, CHOICES), _pairs), Form((DESCENDING,), _how_many)),
+    "geometry": (
+        Form((POSITIVE, POSITIVE), _perimeter),
+        Form((DIGIT, range(2, 20)), _area),
+        Form((range(2, 10), range(2, 10), range(2, 10)), _triangle),
+    ),
+    "series": (
+        Form((SMALL, DIGIT), _series_up),
+        Form((SMALL, DIGIT), _series_down),
+        Form((SMALL, POSITIVE), _series_sum),
+    ),
+}
+
+TINY_WORDS = words(
+    """What is the remainder of greatest common divisor least multiple first above x y and There are hats coats cups
+plates pens books soups cakes shirts shoes cats dogs rings bags maps boats How many ways to pick one each numbers there from A
+rectangle by its perimeter area triangle has sides comes next sum"""
+)

@@ -1,0 +1,98 @@
+"""Numbered problems: a permuted walk through all parameters that a form of problem can have.
+
+A `Form` is one kind of problem with a finite space of parameters. A `Deck` holds the forms of one cell (subject and level)
+and walks through their spaces in an order that depends on the seed: number j of a deck is always the same problem, no two
+numbers give the same one, and nothing is stored or rejected on the way. Splits are ranges of numbers, so they are disjoint
+by construction.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from math import prod
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.streams import derive
+
+P = TypeVar("P")
+MOST_PER_FORM = 50_000
+_MASK = (1 << 64) - 1
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The words of a text, for vocabularies."""
+    return tuple(text.split())
+
+
+class Form(NamedTuple, Generic[P]):
+    """One kind of problem: the ranges of its parameters, and the problem that they make."""
+
+    ranges: tuple[Sequence[Any], ...]
+    make: Callable[..., P]
+
+    @property
+    def size(self) -> int:
+        return prod(len(values) for values in self.ranges)
+
+    def at(self, number: int) -> P:
+        """The problem whose parameters have this number in mixed radix."""
+        chosen = []
+        for values in self.ranges:
+            number, digit = divmod(number, len(values))
+            chosen.append(values[digit])
+        return self.make(*chosen)
+
+
+class Shuffle:
+    """A permutation of 0..size-1 that is computed, not stored: a keyed Feistel network that walks until it is in range."""
+
+    def __init__(self, size: int, seed: int, *path: int | str) -> None:
+        self.size = size
+        self._half = max(1, ((size - 1).bit_length() + 1) // 2)
+        self._keys = [derive(seed, *path, turn) | 1 for turn in range(4)]
+
+    def __call__(self, index: int) -> int:
+        half, mask = self._half, (1 << self._half) - 1
+        while True:
+            left, right = index >> half, index & mask
+            for key in self._keys:
+                mixed = ((right + key) * 0x9E3779B97F4A7C15) & _MASK
+                mixed = ((mixed ^ (mixed >> 29)) * 0xBF58476D1CE4E5B9) & _MASK
+                left, right = right, left ^ ((mixed >> 32) & mask)
+            index = left << half | right
+            if index < self.size:
+                return index
+
+
+class Deck(Generic[P]):
+    """The problems of one cell. Forms with few problems give all they have; none gives more than `MOST_PER_FORM`."""
+
+    def __init__(self, forms: Sequence[Form[P]], seed: int, *path: int | str) -> None:
+        self._forms, self._seed, self._path = forms, seed, path
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __getitem__(self, number: int) -> P:
+        if not 0 <= number < len(self):
+            raise OptionError(f"{'/'.join(map(str, self._path))} has {len(self)} different problems, not {number + 1}")
+        place = self._order(number)
+        which = bisect_right(self._ends, place)
+        start = self._ends[which - 1] if which else 0
+        return self._forms[which].at(self._within[which](place - start))
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return list(itertools.accumulate(min(form.size, MOST_PER_FORM) for form in self._forms))
+
+    @cached_property
+    def _order(self) -> Shuffle:
+        return Shuffle(len(self), self._seed, "deck", *self._path)
+
+    @cached_property
+    def _within(self) -> list[Shuffle]:
+        return [Shuffle(form.size, self._seed, "form", number, *self._path) for number, form in enumerate(self._forms)]

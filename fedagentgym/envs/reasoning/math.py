@@ -1,0 +1,132 @@
+"""The mathematics world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.envs.core import Episode
+from fedagentgym.envs.reasoning.generators.math_levels import LEVEL_FORMS, LEVEL_WORDS
+from fedagentgym.envs.reasoning.generators.math_tiny import TINY_FORMS, TINY_WORDS
+from fedagentgym.envs.reasoning.generators.problem import MathProblem
+from fedagentgym.envs.reasoning.generators.space import Deck
+from fedagentgym.envs.reasoning.generators.space import words as words_of
+from fedagentgym.envs.reasoning.pools import Cell
+from fedagentgym.envs.reasoning.replies import ReplyEnv, State, instructions, tag_words
+from fedagentgym.envs.verifiers import Verdict, wrong
+from fedagentgym.envs.verifiers.arithmetic import calculate
+from fedagentgym.envs.verifiers.formats import ToolCall
+from fedagentgym.envs.verifiers.math import grade_math
+
+GENERATOR_VERSION = 1
+TOOLS = {"calc[3 * (4 + 5)]": "calculates"}
+
+
+class MathEnv(ReplyEnv):
+    """Solve a mathematical problem; the reply holds the reasoning and the answer.
+
+    **Tasks.** Generated: eight subjects (the categories) at five levels, all different, with exact answers; `size="tiny"` is
+    level 1 with operands below 20 in short sentences. Loaded: `source="gsm8k"` and others, see `docs/reasoning.md`.
+    **Actions.** The whole reply: `<think> ... </think> <answer> 42 </answer>`; a box counts too. With `tools=["calc"]` a
+    reply may be `<tool> calc[3 * (4 + 5)] </tool>`; with `attempts=n` a wrong answer gets feedback and another try.
+    **Observations.** The problem; results of the calculator; feedback.
+    **Reward.** 1 for the right answer, else 0. Components: `accuracy/math`, `format`, `tags`, `repetition`.
+    **World.** `{"kind": "wording", "variant": 0..7}`: the same problem in other words around it.
+    **Versions.** v0: first one.
+    """
+
+    id = "fedagentgym/Math-v0"
+    role = "You solve mathematical problems."
+    action_help = instructions("the result", TOOLS)
+    accuracy = "math"
+    reward_names = ("accuracy/math", "format", "tags", "repetition")
+    tool_help = {"calc": "calc[expression]"}  # noqa: RUF012 - read only
+    wordings = (
+        "{}",
+        "Question : {}",
+        "Solve this problem . {}",
+        "{} Give the result .",
+        "Here is a task for you . {} Think first .",
+        "Find the answer . {}",
+        "A student asks : {}",
+        "{} Reply with the answer only at the end .",
+    )
+
+    def cells(self) -> Sequence[Cell]:
+        return _cells(self.size, self.seed)
+
+    def split_counts(self) -> dict[str, int]:
+        if self.size == "tiny":
+            return {"train": 3_000, "val": 200, "test": 400, "warmup": 2_000}
+        return {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000}
+
+    def generator_version(self) -> int:
+        return GENERATOR_VERSION
+
+    def record(self, payload: Any) -> MathProblem:
+        return math_problem(payload)
+
+    def question(self, record: MathProblem) -> str:
+        return record.problem
+
+    def grade(self, record: MathProblem, reply: str) -> tuple[Verdict, Mapping[str, float]]:
+        verdict = grade_math(reply, record.answers) if record.answers else _unknown(reply)
+        return verdict, {"accuracy/math": verdict.score}
+
+    def use(self, state: State, call: ToolCall) -> str:
+        return calculate(call.argument)
+
+    @staticmethod
+    def strip(payload: Any) -> MathProblem:
+        return math_problem(payload)._replace(answers=(), solution="", formal="")
+
+    def vocabulary(self) -> Iterable[str]:
+        words = words_of(" ".join(self.wordings).replace("{}", ""))
+        numbers = words_of("0 1 2 3 4 5 6 7 8 9 + - * / = ( ) . , : ? I do not know calc")
+        return [*tag_words(), *words, *numbers, *TINY_WORDS, *(LEVEL_WORDS if self.size == "default" else ())]
+
+    def expert(self) -> MathExpert:
+        return MathExpert()
+
+
+class MathExpert:
+    """Thinks the steps of the worked solution and gives its answer, in the layout that is asked for."""
+
+    def act(self, episode: Episode) -> str:
+        problem = math_problem(episode.task.payload)
+        if not problem.answers:
+            return "<think> I do not know . </think> <answer> 0 </answer>"
+        answer = problem.answers[0].replace("/", " / ") if "\\" not in problem.answers[0] else problem.answers[0]
+        return f"<think> {problem.solution or answer} . </think> <answer> {answer} </answer>"
+
+
+def math_problem(payload: Any) -> MathProblem:
+    """The record of a payload, also of a plain mapping with `problem` and `answers` (or one `answer`)."""
+    if isinstance(payload, MathProblem):
+        return payload
+    if isinstance(payload, Mapping) and isinstance(payload.get("problem"), str):
+        answers = payload.get("answers", payload.get("answer"))
+        golds = (answers,) if isinstance(answers, str) else answers
+        if isinstance(golds, Sequence) and all(isinstance(gold, str) and gold.strip() for gold in golds):
+            return MathProblem(payload["problem"], tuple(golds), str(payload.get("solution", "")))
+    raise DataError(
+        f"a payload of fedagentgym/Math-v0 has a text 'problem' and texts 'answers', got {str(payload)[:80]!r}"
+    )
+
+
+def _cells(size: str, seed: int) -> list[Cell]:
+    if size == "tiny":
+        return [Cell(subject, 1, Deck(forms, seed, "tiny", subject)) for subject, forms in TINY_FORMS.items()]
+    return [
+        Cell(subject, level, Deck(forms, seed, subject, level))
+        for level in range(1, 6)
+        for subject, forms in ((subject, by_level[level - 1]) for subject, by_level in LEVEL_FORMS.items())
+    ]
+
+
+def _unknown(reply: str) -> Verdict:
+    from fedagentgym.envs.verifiers.math_text import extract_answer
+
+    answer = extract_answer(reply)
+    return wrong("no gold answer", answer)

@@ -1,0 +1,100 @@
+"""Pools of generated and of loaded tasks, with the same split names.
+
+Generated tasks are numbered through all cells (category and level) in turn, and the splits are ranges of these numbers:
+val, test, warmup, then train, so that more training tasks never move the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.envs.pool import TaskIds, TaskPool
+from fedagentgym.envs.reasoning.generators.space import Deck
+
+ORDER = ("val", "test", "warmup", "train")
+Strip = Callable[[Any], Any]
+
+
+class Cell(NamedTuple):
+    """One category at one level, with all its problems."""
+
+    category: str
+    level: int
+    deck: Deck[Any]
+
+
+class Generated:
+    """A generator with its split sizes: makes the pool of any split."""
+
+    def __init__(
+        self, env: str, cells: Sequence[Cell], sizes: Mapping[str, int], source: Mapping[str, Any], strip: Strip
+    ):
+        self._env, self._cells, self._source, self._strip = env, cells, source, strip
+        self._starts, self._sizes, start = {}, {split: sizes[split] for split in ORDER}, 0
+        for split in ORDER:
+            self._starts[split] = start
+            start += sizes[split]
+        capacity = min(len(cell.deck) for cell in cells) * len(cells)
+        if start > capacity:
+            room = capacity - start + sizes["train"]
+            raise OptionError(
+                f"train_tasks: this generator has {room} different training tasks, {sizes['train']} were asked for"
+            )
+
+    def pool(self, split: str) -> TaskPool:
+        """The tasks of a split; `all` is every split in the order of their numbers."""
+        names = sorted({cell.category for cell in self._cells})
+        codes = np.array([names.index(cell.category) for cell in self._cells], dtype=np.int32)
+        first = self._starts.get(split, 0)
+        count = sum(self._sizes.values()) if split == "all" else self._sizes[split]
+        ids: Sequence[str] = TaskIds(self._env, split, count)
+        if split == "all":
+            ids = [identifier for part in ORDER for identifier in TaskIds(self._env, part, self._sizes[part])]
+        levels = max(cell.level for cell in self._cells)
+        return TaskPool(
+            env=self._env,
+            split=split,
+            ids=ids,
+            categories=(names, codes[np.arange(first, first + count) % len(self._cells)]),
+            payload=lambda index: self._problem(first + index),
+            source={**self._source, "sizes": self._sizes},
+            hardness=lambda index: self._cells[(first + index) % len(self._cells)].level / levels,
+            strip=self._strip,
+        )
+
+    def _problem(self, number: int) -> Any:
+        cell = self._cells[number % len(self._cells)]
+        return cell.deck[number // len(self._cells)]
+
+
+class Loaded(NamedTuple):
+    """One task read from a file."""
+
+    split: str
+    category: str
+    payload: Any
+    hardness: float | None = None
+
+
+def loaded_pool(env: str, tasks: Sequence[Loaded], split: str, source: Mapping[str, Any], strip: Strip) -> TaskPool:
+    """The tasks of a split of loaded data, in the order of the files."""
+    order = ("train", "val", "test", "warmup")
+    numbered, counts = [], dict.fromkeys(order, 0)
+    for task in tasks:
+        numbered.append((f"{TaskIds(env, task.split, 1)[0][:-5]}{counts[task.split]:05d}", task))
+        counts[task.split] += 1
+    kept = [(identifier, task) for identifier, task in numbered if split in ("all", task.split)]
+    return TaskPool(
+        env=env,
+        split=split,
+        ids=[identifier for identifier, _ in kept],
+        categories=[task.category for _, task in kept],
+        payload=lambda index: kept[index][1].payload,
+        source=source,
+        hardness=lambda index: kept[index][1].hardness,
+        strip=strip,
+    )

@@ -1,0 +1,172 @@
+"""The world of questions over facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.envs.core import Episode, choose
+from fedagentgym.envs.reasoning.generators.knowledge import KNOWLEDGE_WORDS
+from fedagentgym.envs.reasoning.generators.qa_levels import QUESTION_WORDS, question_forms
+from fedagentgym.envs.reasoning.generators.qa_tiny import TINY_QA_WORDS, TINY_QUESTIONS
+from fedagentgym.envs.reasoning.generators.question import Fact, Question
+from fedagentgym.envs.reasoning.generators.space import Deck, words
+from fedagentgym.envs.reasoning.pools import Cell
+from fedagentgym.envs.reasoning.replies import ReplyEnv, State, instructions, tag_words
+from fedagentgym.envs.verifiers import Verdict
+from fedagentgym.envs.verifiers.formats import ToolCall
+from fedagentgym.envs.verifiers.qa import grade_choice, grade_qa, normalise
+
+GENERATOR_VERSION = 1
+MOST_FOUND = 3
+TOOLS = {"search[name]": "shows what is known about a name"}
+
+
+class QAEnv(ReplyEnv):
+    """Answer a question that takes several facts.
+
+    **Tasks.** Generated: four types (the categories: compositional, bridge, comparison, agreement) at five levels over a
+    generated knowledge base; `size="tiny"` asks for two hops over four or fewer short facts. Loaded: `source="hotpotqa"` and
+    others, see `docs/reasoning.md`.
+    **Actions.** The whole reply: `<think> ... </think> <answer> Oslo </answer>`. With `tools=["search"]` the facts are not
+    shown but found by `<tool> search[name] </tool>`; with `attempts=n` a wrong answer gets feedback and another try.
+    **Observations.** The facts (unless they are to be searched) and the question; what a search found; feedback.
+    **Reward.** 1 for an exact match after normalisation, else 0; with `score="f1"` the overlap of words. Components:
+    `accuracy/qa` (exact match), `f1`, `format`, `tags`, `repetition`.
+    **World.** `{"kind": "wording", "variant": 0..7}`: the same question in other words around it.
+    **Versions.** v0: first one.
+    """
+
+    id = "fedagentgym/QA-v0"
+    role = "You answer questions."
+    action_help = instructions("the answer, as short as possible", TOOLS)
+    accuracy = "qa"
+    reward_names = ("accuracy/qa", "f1", "format", "tags", "repetition")
+    tool_help: ClassVar[Mapping[str, str]] = {"search": "search[name]"}
+    wordings = (
+        "{}",
+        "Read this . {}",
+        "Here is what is known . {}",
+        "{} Give a short answer .",
+        "Find the answer . {}",
+        "{} Answer with a name only .",
+        "A student asks this . {}",
+        "Think first . {}",
+    )
+
+    def __init__(self, *, score: str = "exact", **options: Any) -> None:
+        self.scoring = choose("score", score, ("exact", "f1"))
+        super().__init__(**options)
+
+    def cells(self) -> Sequence[Cell]:
+        if self.size == "tiny":
+            return [Cell(kind, 1, Deck(forms, self.seed, "tiny", kind)) for kind, forms in TINY_QUESTIONS.items()]
+        by_kind = question_forms(self.seed)
+        return [
+            Cell(kind, level, Deck(levels[level - 1], self.seed, kind, level))
+            for level in range(1, 6)
+            for kind, levels in by_kind.items()
+        ]
+
+    def split_counts(self) -> dict[str, int]:
+        if self.size == "tiny":
+            return {"train": 3_000, "val": 200, "test": 400, "warmup": 2_000}
+        return {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000}
+
+    def generator_version(self) -> int:
+        return GENERATOR_VERSION
+
+    def record(self, payload: Any) -> Question:
+        return question_of(payload)
+
+    def question(self, record: Question) -> str:
+        asked = record.question
+        if record.options:
+            asked += "\n" + "\n".join(f"{letter}. {option}" for letter, option in record.options)
+        if "search" in self.tools or not record.facts:
+            return asked
+        blank = " " if self.size == "tiny" and self.source is None else "\n"
+        return blank.join((*(fact.text for fact in record.facts), asked))
+
+    def grade(self, record: Question, reply: str) -> tuple[Verdict, Mapping[str, float]]:
+        if record.options:
+            verdict = grade_choice(reply, record.answers[0] if record.answers else "", dict(record.options))
+        else:
+            verdict = grade_qa(reply, record.answers)
+        exact = float(verdict.correct)
+        earned = {"accuracy/qa": exact, "f1": verdict.score}
+        return (verdict._replace(score=exact) if self.scoring == "exact" else verdict), earned
+
+    def use(self, state: State, call: ToolCall) -> str:
+        return search(state.record.facts, call.argument)
+
+    @staticmethod
+    def strip(payload: Any) -> Question:
+        return question_of(payload)._replace(answers=(), path=(), solution="")
+
+    def vocabulary(self) -> Iterable[str]:
+        around = words(" ".join(self.wordings).replace("{}", "") + " search Nothing found I look up do not know")
+        said = (
+            TINY_QA_WORDS if self.size == "tiny" else (*KNOWLEDGE_WORDS, *QUESTION_WORDS, *words("0 1 2 3 4 5 6 7 8 9"))
+        )
+        return [*tag_words(), *around, *said]
+
+    def expert(self) -> QAExpert:
+        return QAExpert("search" in self.tools)
+
+
+class QAExpert:
+    """Looks up what it needs and has not yet seen, then answers with the supporting facts as its reasoning."""
+
+    def __init__(self, searching: bool) -> None:
+        self._searching = searching
+
+    def act(self, episode: Episode) -> str:
+        question = question_of(episode.task.payload)
+        if not question.answers or not episode.task.graded:
+            return "<think> I do not know . </think> <answer> no </answer>"
+        if self._searching:
+            known = {fact.title: fact.text for fact in question.facts}
+            shown = " ".join(episode.state.seen)
+            missing = next((title for title in question.path if known.get(title, "") not in shown), None)
+            if missing is not None:
+                return f"<think> I look up {missing} . </think> <tool> search[{missing}] </tool>"
+        thought = question.solution or question.answers[0]
+        return f"<think> {thought} </think> <answer> {question.answers[0]} </answer>"
+
+
+def search(facts: Sequence[Fact], query: str) -> str:
+    """The facts that fit a query best: those about exactly this, else those that share most of its words."""
+    wanted = normalise(query[:200])
+    about = [fact.text for fact in facts if normalise(fact.title) == wanted]
+    if not about and wanted:
+        asked = set(wanted.split())
+        overlap = [(len(asked & set(normalise(fact.title).split())), -number) for number, fact in enumerate(facts)]
+        best = sorted((pair for pair in overlap if pair[0]), reverse=True)[:MOST_FOUND]
+        about = [facts[-number].text for _, number in best]
+    return " ".join(about) if about else "Nothing found ."
+
+
+def question_of(payload: Any) -> Question:
+    """The record of a payload, also of a plain mapping with `question` and `answers` (or one `answer`)."""
+    if isinstance(payload, Question):
+        return payload
+    if isinstance(payload, Mapping) and isinstance(payload.get("question"), str):
+        answers = payload.get("answers", payload.get("answer"))
+        golds = (answers,) if isinstance(answers, str) else answers
+        facts, options = payload.get("facts", ()), payload.get("options", {})
+        if isinstance(golds, Sequence) and all(isinstance(gold, str) and gold.strip() for gold in golds):
+            pairs = options.items() if isinstance(options, Mapping) else options
+            try:
+                told = tuple(Fact(str(title), str(text)) for title, text in facts)
+                letters = tuple((str(letter), str(option)) for letter, option in pairs)
+            except (TypeError, ValueError):
+                raise DataError(
+                    "'facts' of fedagentgym/QA-v0 are pairs of title and text, 'options' of letter and text"
+                ) from None
+            path = tuple(str(title) for title in payload.get("path", ()))
+            return Question(payload["question"], tuple(golds), told, path, str(payload.get("solution", "")), letters)
+    raise DataError(
+        f"a payload of fedagentgym/QA-v0 has a text 'question' and texts 'answers', got {str(payload)[:80]!r}"
+    )

@@ -1,0 +1,160 @@
+"""Rows of data files: JSON lines, JSON, parquet, packed or not, one file or a folder of them; and fields of a row.
+
+Every complaint names the file, the line (or record) and the field.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedagentgym.base.encoding import file_digest
+from fedagentgym.base.errors import DataError, listed
+from fedagentgym.base.extras import require
+
+SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet", ".ndjson")
+SPLIT_WORDS = {"train": "train", "test": "test", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
+
+
+class Row(NamedTuple):
+    """A record of a file: where it stands, for messages, the split that its path tells, if any, and its fields."""
+
+    where: str
+    split: str | None
+    fields: Mapping[str, Any]
+
+    def text(self, *names: str) -> str:
+        """The first of these fields that is there, as text that is not blank."""
+        value = self.value(*names)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return plain_number(value)
+        if not isinstance(value, str) or not value.strip():
+            raise DataError(f"{self.where}: the field {self._named(names)!r} is not a text, but {str(value)[:60]!r}")
+        return value
+
+    def value(self, *names: str) -> Any:
+        for name in names:
+            if name in self.fields:
+                return self.fields[name]
+        raise DataError(f"{self.where}: there is no field {names[0]!r}, only {listed(sorted(self.fields))}")
+
+    def get(self, *names: str) -> Any:
+        return next((self.fields[name] for name in names if self.fields.get(name) is not None), None)
+
+    def wrong(self, name: str, why: str) -> DataError:
+        return DataError(f"{self.where}: the field {name!r} {why}")
+
+    def _named(self, names: Sequence[str]) -> str:
+        return next((name for name in names if name in self.fields), names[0])
+
+
+def plain_number(value: float) -> str:
+    """A number as people write it: 27.0 is 27."""
+    return str(int(value)) if float(value).is_integer() else str(value)
+
+
+def data_files(data: str | Path) -> list[Path]:
+    """The data files of a path, sorted."""
+    path = Path(data)
+    if path.is_file():
+        if not path.name.endswith(SUFFIXES):
+            raise DataError(f"cannot read {path}: data files end in {', '.join(SUFFIXES)}")
+        return [path]
+    if not path.is_dir():
+        raise DataError(f"cannot read {path}: there is no such file or folder")
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file.name.endswith(SUFFIXES))
+    if not files:
+        raise DataError(f"cannot read {path}: the folder holds no file that ends in {', '.join(SUFFIXES)}")
+    return files
+
+
+def digests(data: str | Path) -> dict[str, str]:
+    """The digest of every data file, by its path inside the folder."""
+    root = Path(data)
+    files = data_files(root)
+    return {str(file.relative_to(root)) if root.is_dir() else file.name: file_digest(file) for file in files}
+
+
+def rows(data: str | Path) -> Iterator[Row]:
+    """Every record of a file or folder."""
+    root = Path(data)
+    for file in data_files(root):
+        named = file.relative_to(root) if root.is_dir() else Path(file.name)
+        split = split_of(named)
+        for where, fields in _records(file):
+            if not isinstance(fields, Mapping):
+                raise DataError(f"{where}: a record is a JSON object, not {type(fields).__name__}")
+            yield Row(where, split, fields)
+
+
+def split_of(named: Path) -> str | None:
+    """The split that a path tells by one of its words: `gsm8k/test.jsonl` is test."""
+    for part in reversed(named.parts):
+        words = "".join(character if character.isalnum() else " " for character in part.lower()).split()
+        for word in words:
+            if word in SPLIT_WORDS:
+                return SPLIT_WORDS[word]
+    return None
+
+
+def _records(file: Path) -> Iterator[tuple[str, Any]]:
+    if file.name.endswith(".parquet"):
+        yield from _parquet(file)
+        return
+    try:
+        packed = file.name.endswith(".gz")
+        text = (gzip.decompress(file.read_bytes()) if packed else file.read_bytes()).decode("utf-8")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read {file}: {error}") from None
+    stem = file.name.removesuffix(".gz")
+    if stem.endswith(".json"):
+        yield from _json(file, text)
+        return
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield f"{file.name}, line {number}", _parsed(f"{file.name}, line {number}", line)
+
+
+def _json(file: Path, text: str) -> Iterator[tuple[str, Any]]:
+    if not text.strip():
+        raise DataError(f"{file.name}: the file is empty")
+    try:
+        value = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        if text.lstrip().startswith("{") and "\n{" in text:
+            for number, line in enumerate(text.split("\n"), start=1):
+                if line.strip():
+                    yield f"{file.name}, line {number}", _parsed(f"{file.name}, line {number}", line)
+            return
+        raise DataError(f"{file.name}: not valid JSON: {error}") from None
+    if isinstance(value, Mapping) and isinstance(value.get("data"), list):
+        value = value["data"]
+    if isinstance(value, Mapping):
+        yield file.name, value
+        return
+    if not isinstance(value, list):
+        raise DataError(f"{file.name}: a list of records is expected, not {type(value).__name__}")
+    for number, fields in enumerate(value, start=1):
+        yield f"{file.name}, record {number}", fields
+
+
+def _parsed(where: str, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{where}: not valid JSON: {error.msg}, column {error.colno}") from None
+    except RecursionError:
+        raise DataError(f"{where}: nested too deeply") from None
+
+
+def _parquet(file: Path) -> Iterator[tuple[str, Any]]:
+    parquet = require("pyarrow.parquet", "data")
+    try:
+        table = parquet.read_table(file)
+    except Exception as error:
+        raise DataError(f"cannot read {file}: {error}") from None
+    for number, fields in enumerate(table.to_pylist(), start=1):
+        yield f"{file.name}, record {number}", fields

@@ -1,0 +1,30 @@
+"""Verifiers: total functions from a reply and a gold answer to a verdict. Usable alone, without an environment.
+
+- `formats`: what a reply looks like (think/answer layout, tags, fenced code, repetition);
+- `math`: is this answer that number, expression, tuple, set or interval (`grade_math`);
+- `qa`: exact match and F1 after SQuAD normalisation, multiple choice (`grade_qa`, `grade_choice`);
+- `code`: does this program pass these tests, in a sandboxed child (`grade_code`).
+
+None of them raises for any reply, none can be hung, and each carries a version string that belongs into results.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Verdict(NamedTuple):
+    """What a verifier found. `score` is 0..1 (for QA the F1), `parsed` the answer it read, `reason` one short phrase."""
+
+    correct: bool
+    score: float
+    parsed: str | None
+    reason: str
+
+
+def wrong(reason: str, parsed: str | None = None) -> Verdict:
+    return Verdict(False, 0.0, parsed, reason)
+
+
+def right(reason: str, parsed: str | None = None) -> Verdict:
+    return Verdict(True, 1.0, parsed, reason)

@@ -1,0 +1,233 @@
+"""Does this program pass these tests?
+
+Three kinds of tests: calls of a function with expected values, test code that calls the program (HumanEval's `check`, MBPP's
+asserts), and inputs with expected outputs. The program runs in a confined child that never sees what is expected: for calls
+the values come back as plain data and are compared here; test code runs in a child of its own and reaches the program by
+messages; outputs are compared here. So a program gains nothing by looking around, by objects that equal everything, or by
+ending early.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedagentgym.envs.verifiers import Verdict, wrong
+from fedagentgym.envs.verifiers.formats import ANSWER, last_block, last_fenced_code
+from fedagentgym.envs.verifiers.sandbox import plain
+from fedagentgym.envs.verifiers.sandbox.pool import Ended, Limits, Slots
+
+CODE_VERIFIER_VERSION = "code/1"
+LONGEST_PROGRAM = 200_000
+
+
+class Call(NamedTuple):
+    """One expected result of a function."""
+
+    args: tuple[Any, ...]
+    expected: Any
+
+
+class Tests(NamedTuple):
+    """What a program has to pass; any of the three kinds may be empty.
+
+    `entry` is the function's name. `code` is test code with its `setup` (trusted helpers and imports); `check` names a
+    function in it that takes the program's function. `outputs` pairs inputs of a whole program with expected outputs.
+    `preamble` (imports and helpers of the task) is put in front of the program.
+    """
+
+    entry: str = ""
+    calls: tuple[Call, ...] = ()
+    code: str = ""
+    setup: str = ""
+    check: str = ""
+    outputs: tuple[tuple[str, str], ...] = ()
+    preamble: str = ""
+
+
+class CodeVerifier:
+    """Runs programs in slots of its own. Callable from threads."""
+
+    def __init__(self, limits: Limits = Limits(), workers: int | None = None) -> None:  # noqa: B008 - a constant
+        self.limits, self.slots = limits, Slots(workers)
+
+    def verify(self, program: str, tests: Tests, limits: Limits | None = None) -> Verdict:
+        """`correct` when all tests pass; `score` is the share that does (test code counts as one)."""
+        if refused := refusal(program):
+            return wrong(refused, program[:200])
+        if not (tests.calls or tests.code or tests.outputs):
+            return wrong("no tests", program[:200])
+        limits = limits or self.limits
+        program = f"{tests.preamble}\n{program}" if tests.preamble.strip() else program
+        passed, reasons = [], []
+        with self.slots.one() as slot:
+            if tests.calls:
+                requests = [{"do": "call", "name": tests.entry, "args": list(call.args)} for call in tests.calls]
+                answers, ended = slot.calls(program, requests, limits)
+                results = _compare_calls(tests.calls, answers)
+                passed += results
+                reasons.append(_why(results, answers, ended))
+            if tests.code and all(passed):
+                verdict, ended = slot.test_program(program, _test_run(tests), limits)
+                passed.append(bool(verdict and verdict.get("passed") is True))
+                reasons.append(str(verdict["reason"]) if verdict and "reason" in verdict else ended.status)
+            for given, expected in tests.outputs if all(passed) or not tests.code else ():
+                ended = slot.script(program, given, limits)
+                passed.append(ended.status == "ended" and ended.code == 0 and same_output(ended.out, expected))
+                reasons.append("passed" if passed[-1] else _why_not(ended))
+        first_failure = next((reason for reason in reasons if reason != "passed"), "passed")
+        return Verdict(all(passed), sum(passed) / len(passed), program[:200], first_failure[:200])
+
+    def run(self, program: str, given: str = "", limits: Limits | None = None) -> Ended:
+        """Run a whole program and say how it ended and what it wrote."""
+        if refused := refusal(program):
+            return Ended("refused", -1, "", refused)
+        with self.slots.one() as slot:
+            return slot.script(program, given, limits or self.limits)
+
+    def close(self) -> None:
+        self.slots.close()
+
+
+def refusal(program: str) -> str | None:
+    """Why a program is not even tried, or None."""
+    if len(program) > LONGEST_PROGRAM:
+        return "too long"
+    if not program.strip():
+        return "no program"
+    try:
+        program.encode("utf-8")
+    except UnicodeEncodeError:
+        return "not text"
+    return "not text" if "\x00" in program else None
+
+
+def extract_program(reply: str) -> str | None:
+    """The program of a reply: the last fenced block of its answer (or of all of it), else the bare answer."""
+    block = last_block(reply, ANSWER)
+    fenced = last_fenced_code(reply if block is None else block)
+    return fenced if fenced is not None else block
+
+
+def same_output(out: str, expected: str) -> bool:
+    """Equal line by line, blanks at the ends of lines and empty lines at the end aside."""
+    return [line.rstrip() for line in out.rstrip().split("\n")] == [
+        line.rstrip() for line in expected.rstrip().split("\n")
+    ]
+
+
+def _compare_calls(calls: Sequence[Call], answers: Sequence[Mapping[str, Any]]) -> list[bool]:
+    given = list(answers[1:]) + [{}] * len(calls)
+    return [_same(answer, call.expected) for call, answer in zip(calls, given, strict=False)]
+
+
+def _same(answer: Mapping[str, Any], expected: Any) -> bool:
+    """Python's equality on plain data of the same kind; two floats may differ in their last bits."""
+    if "value" not in answer:
+        return False
+    value = answer["value"]
+    if isinstance(value, float) and isinstance(expected, float):
+        return (
+            value == expected
+            or math.isclose(value, expected, rel_tol=1e-12)
+            or (value != value and expected != expected)
+        )
+    if isinstance(value, plain.Handle) or isinstance(value, bool) != isinstance(expected, bool):
+        return False
+    try:
+        return bool(value == expected)
+    except RecursionError:
+        return False
+
+
+def _why(results: Sequence[bool], answers: Sequence[Mapping[str, Any]], ended: Ended) -> str:
+    if all(results):
+        return "passed"
+    if ended.status != "ended":
+        return ended.status
+    failed = next((answer for answer in answers if "error" in answer), None)
+    return f"{failed['error']}: {failed.get('text', '')}" if failed else "wrong result"
+
+
+def _why_not(ended: Ended) -> str:
+    if ended.status != "ended":
+        return ended.status
+    return "wrong output" if ended.code == 0 else (ended.err.strip().rsplit("\n", 1)[-1] or f"exit code {ended.code}")
+
+
+def _test_run(tests: Tests) -> dict[str, Any]:
+    return {
+        "source": tests.code,
+        "setup": tests.setup,
+        "check": tests.check,
+        "entry": tests.entry,
+        "remote": remote_names(tests),
+    }
+
+
+def remote_names(tests: Tests) -> list[str]:
+    """What test code uses without defining it: names that the program has to bring."""
+    used: dict[str, None] = {}
+    bound = set(dir(builtins)) | {"candidate", "METADATA"}
+    for source in (tests.setup, tests.code):
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                used[node.id] = None
+            elif isinstance(node, ast.Name):
+                bound.add(node.id)
+            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+                bound.add(node.name)
+            elif isinstance(node, ast.arg):
+                bound.add(node.arg)
+            elif isinstance(node, ast.alias):
+                bound.add((node.asname or node.name).split(".")[0])
+            elif isinstance(node, ast.ExceptHandler) and node.name:
+                bound.add(node.name)
+    remote = [name for name in used if name not in bound]
+    return remote if tests.entry in remote or not tests.entry else [*remote, tests.entry]
+
+
+def calls_of(asserts: Sequence[str]) -> tuple[str, tuple[Call, ...]] | None:
+    """The calls in a list of `assert f(1, 2) == 3`, when all are of that form with literal values."""
+    names, calls = set(), []
+    for source in asserts:
+        try:
+            (statement,) = ast.parse(source).body
+            if not (isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Compare)):
+                return None
+            compared = statement.test
+            call = compared.left
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.keywords):
+                return None
+            if len(compared.ops) != 1 or not isinstance(compared.ops[0], ast.Eq):
+                return None
+            calls.append(
+                Call(tuple(ast.literal_eval(given) for given in call.args), ast.literal_eval(compared.comparators[0]))
+            )
+            names.add(call.func.id)
+        except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+            return None
+    return (names.pop(), tuple(calls)) if len(names) == 1 else None
+
+
+_default: CodeVerifier | None = None
+_default_lock = threading.Lock()
+
+
+def default_verifier() -> CodeVerifier:
+    """The verifier that this process shares; its servers start with the first program."""
+    global _default
+    with _default_lock:
+        if _default is None:
+            _default = CodeVerifier()
+        return _default
+
+
+def grade_code(reply: str, tests: Tests, limits: Limits | None = None) -> Verdict:
+    """Grade a whole reply with the shared verifier."""
+    program = extract_program(reply)
+    return wrong("no program") if program is None else default_verifier().verify(program, tests, limits)

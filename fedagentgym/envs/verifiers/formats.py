@@ -1,0 +1,121 @@
+"""What a reply looks like: the layout of its tags, its fenced code, its repetitions. Pure text, linear time.
+
+The layout is `<think> reasoning </think> <answer> answer </answer>`. A turn that calls a tool instead of answering has
+`<tool> name[argument] </tool>` in the place of the answer, and is judged by the same rules with that tag.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+THINK = ("<think>", "</think>")
+ANSWER = ("<answer>", "</answer>")
+TOOL = ("<tool>", "</tool>")
+TAGS = (*THINK, *ANSWER, *TOOL)
+FORMAT_VERSION = "formats/1"
+_LONGEST_JUDGED = 200_000
+_TOOL_CALL = re.compile(r"([a-z_]{1,20})\[(.*)\]", re.DOTALL)
+_FENCE = "```"
+PYTHON = ("python", "py", "python3")
+
+
+class ToolCall(NamedTuple):
+    """`search[first dog]` is the tool `search` with the argument `first dog`."""
+
+    name: str
+    argument: str
+
+
+def last_block(reply: str, tags: tuple[str, str]) -> str | None:
+    """The text of the last complete block of a tag.
+
+    >>> last_block("<answer>1</answer> no: <answer>2</answer>", ANSWER)
+    '2'
+    """
+    opening, closing = tags
+    end = reply.rfind(closing)
+    start = reply.rfind(opening, 0, end) if end >= 0 else -1
+    return reply[start + len(opening) : end].strip() if start >= 0 else None
+
+
+def tool_call(reply: str) -> ToolCall | None:
+    """The tool that a reply calls: in tool tags, or as the whole reply. An answer anywhere in the reply comes first.
+
+    >>> tool_call("<think> 2 steps </think> <tool> calc[3 * (4 + 5)] </tool>")
+    ToolCall(name='calc', argument='3 * (4 + 5)')
+    """
+    if last_block(reply, ANSWER) is not None:
+        return None
+    block = last_block(reply, TOOL)
+    matched = _TOOL_CALL.fullmatch((reply if block is None else block).strip())
+    return ToolCall(matched[1], matched[2].strip()) if matched else None
+
+
+def _last_tag(reply: str) -> tuple[str, str]:
+    return TOOL if TOOL[0] in reply and ANSWER[0] not in reply else ANSWER
+
+
+def think_answer_format(reply: str) -> float:
+    """1 when the reply is one think block and then one answer (or tool) block, each tag once, nothing around them.
+
+    >>> think_answer_format("<think> 1 + 1 = 2 </think> <answer> 2 </answer>")
+    1.0
+    """
+    last = _last_tag(reply)
+    counts = {tag: reply.count(tag) for tag in TAGS}
+    if any(counts[tag] != (1 if tag in (*THINK, *last) else 0) for tag in TAGS):
+        return 0.0
+    text = reply.strip()
+    after_think, answer_opens = text.find(THINK[1]) + len(THINK[1]), text.find(last[0])
+    ordered = text.startswith(THINK[0]) and text.endswith(last[1]) and after_think <= answer_opens
+    return 1.0 if ordered and not text[after_think:answer_opens].strip() else 0.0
+
+
+def tag_count(reply: str) -> float:
+    """A quarter for each of the four tags that is there exactly once."""
+    return 0.25 * sum(reply.count(tag) == 1 for tag in (*THINK, *_last_tag(reply)))
+
+
+def last_fenced_code(text: str) -> str | None:
+    """The program in the last fenced block that is marked as Python or not marked at all; a block may be a single line.
+
+    >>> last_fenced_code("```python def f(x): return x + 1```")
+    'def f(x): return x + 1'
+    """
+    for block in reversed(text.split(_FENCE)[1:-1:2]):
+        language, newline, program = block.partition("\n")
+        if not newline:
+            language, _, program = block.strip().partition(" ")
+            return program if language.lower() in PYTHON else block.strip()
+        if language.strip().lower() in ("", *PYTHON):
+            return program.rstrip()
+    return None
+
+
+def code_format(reply: str) -> float:
+    """1 when the layout is right and the answer (or the tool's argument) holds a fenced Python block."""
+    block = last_block(reply, _last_tag(reply))
+    fenced = (
+        block is not None and f"{_FENCE}py" in block.lower().replace(" ", "") and last_fenced_code(block) is not None
+    )
+    return think_answer_format(reply) if fenced else 0.0
+
+
+def repetition(reply: str, size: int = 3) -> float:
+    """0 when no phrase of `size` words occurs twice, down to nearly -1 when all are the same.
+
+    >>> repetition("one two three four"), repetition("no no no no no")
+    (0.0, -0.6666666666666667)
+    """
+    words = reply[:_LONGEST_JUDGED].lower().split()
+    phrases = list(zip(*(words[start:] for start in range(size)), strict=False))
+    return len(set(phrases)) / len(phrases) - 1.0 if phrases else 0.0
+
+
+def format_rewards(reply: str, code: bool = False) -> dict[str, float]:
+    """The components that need no gold, under the names that the environments pay them."""
+    rewards = {"format": think_answer_format(reply), "tags": tag_count(reply), "repetition": repetition(reply)}
+    if code:
+        rewards["code_format"] = code_format(reply)
+    return rewards

@@ -1,0 +1,162 @@
+"""A small pool of math-verify workers: persistent, limited in memory and time, replaced when they die.
+
+The pool belongs to one process. It starts with the first comparison, is as large as the machine has cores, and may be used
+from any number of threads: a thread takes an idle worker, sends one comparison and waits for the answer. The clock starts
+when a worker takes the comparison; a worker that overruns is ended by the kernel, and the next comparison gets a fresh one,
+forked in milliseconds from a process that has math-verify loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+HEADER = 4
+PATIENCE = 0.7
+STARTUP = 60.0
+
+
+class Outcome(NamedTuple):
+    """What a worker said: equal, different, not readable, timeout, out of memory, too deep, or died; and after how long."""
+
+    said: str
+    seconds: float
+
+
+class WorkerPool:
+    """Comparisons of a gold answer with another, each in some worker."""
+
+    def __init__(self, clock: float = 1.0, memory: int = 512 << 20, workers: int | None = None) -> None:
+        self.clock, self.memory = clock, memory
+        self.workers = workers or _cores()
+        self.restarts = 0
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(self.workers)
+        self._idle: list[socket.socket] = []
+        self._control: socket.socket | None = None
+        self._parent: subprocess.Popen[bytes] | None = None
+        os.register_at_fork(after_in_child=self._forget)
+
+    def compare(self, gold: str, answer: str, seconds: float | None = None) -> Outcome:
+        """Compare in an idle worker; never raises for any text, never takes longer than the clock and a moment."""
+        limit = self.clock if seconds is None else min(self.clock, max(seconds, 0.02))
+        message = json.dumps([gold, answer, limit]).encode("ascii")
+        with self._slots:
+            return self._ask(len(message).to_bytes(HEADER, "big") + message, limit)
+
+    def close(self) -> None:
+        """End every worker and the process they are forked from."""
+        with self._lock:
+            for worker in self._idle:
+                worker.close()
+            self._idle.clear()
+            control, parent, self._control, self._parent = self._control, self._parent, None, None
+        if control is not None and parent is not None:
+            control.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                parent.wait(timeout=5)
+            parent.kill()
+            parent.wait()
+
+    def _forget(self) -> None:
+        """A forked process must not share its parent's workers; it starts its own at its first comparison."""
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(self.workers)
+        self._idle, self._control, self._parent = [], None, None
+
+    def _ask(self, message: bytes, limit: float) -> Outcome:
+        worker, fresh = self._deliver(message, limit)
+        started = time.monotonic()
+        try:
+            size = int.from_bytes(_read_exactly(worker, HEADER), "big")
+            said, seconds, retiring = json.loads(_read_exactly(worker, size))
+        except (OSError, EOFError):
+            worker.close()
+            with self._lock:
+                self.restarts += 1
+            late = fresh or time.monotonic() - started >= 0.9 * limit
+            return Outcome("timeout" if late else "died", limit)
+        self._give_back(worker, retiring)
+        return Outcome(str(said), float(seconds))
+
+    def _deliver(self, message: bytes, limit: float) -> tuple[socket.socket, bool]:
+        """Hand the comparison to an idle worker, or to a new one; a worker that died while idle is passed over."""
+        while True:
+            worker, fresh = self._take()
+            worker.settimeout(STARTUP if fresh else limit + PATIENCE)
+            try:
+                worker.sendall(message)
+                return worker, fresh
+            except OSError:
+                worker.close()
+                if fresh:
+                    raise
+
+    def _take(self) -> tuple[socket.socket, bool]:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop(), False
+            return self._spawn(), True
+
+    def _give_back(self, worker: socket.socket, retiring: bool) -> None:
+        with self._lock:
+            if retiring or self._control is None:
+                worker.close()
+            else:
+                self._idle.append(worker)
+
+    def _spawn(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        try:
+            for _ in range(2):
+                control = self._control if self._control is not None else self._start_parent()
+                try:
+                    socket.send_fds(control, [b"+"], [theirs.fileno()])
+                    return ours
+                except OSError:
+                    control.close()
+                    self._control = None
+        finally:
+            theirs.close()
+        raise OSError("the math workers cannot be started")
+
+    def _start_parent(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        script = str(Path(__file__).with_name("math_worker.py"))
+        self._parent = subprocess.Popen(
+            [sys.executable, "-I", script],
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ},
+            cwd="/",
+            start_new_session=True,
+        )
+        theirs.close()
+        setup = json.dumps({"path": sys.path, "memory": self.memory}).encode("ascii")
+        ours.sendall(len(setup).to_bytes(HEADER, "big") + setup)
+        self._control = ours
+        return ours
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _read_exactly(channel: socket.socket, size: int) -> bytes:
+    parts = []
+    while size:
+        part = channel.recv(size)
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,147 @@
+"""The process behind the math verifier. Run as a script: it imports math-verify once and forks workers from there.
+
+It speaks over the socket that is its standard input. A message `spawn` carries one end of a socket pair; the forked worker
+serves comparisons on it until that end is closed. The clock of a worker is the kernel's: an interval timer is armed before
+every comparison, its signal has the default action, so a comparison that overruns ends the process, wherever it is stuck.
+Nothing of the package is imported here (this file's folder holds a module called `math`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+HEADER = 4
+GROWTH_BEFORE_RETIRING = 96 << 20
+
+
+def read_exactly(channel: socket.socket, size: int) -> bytes:
+    parts = []
+    while size:
+        part = channel.recv(size)
+        if not part:
+            os._exit(0)
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def serve(channel: socket.socket, memory: int, comparer: Any) -> None:
+    """Answer comparisons until the other end is closed; retire after growing, so that memory goes back."""
+    limit_memory(memory)
+    started_with = resident()
+    while True:
+        size = int.from_bytes(read_exactly(channel, HEADER), "big")
+        gold, answer, seconds = json.loads(read_exactly(channel, size))
+        started = time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            outcome = "equal" if comparer(gold, answer) else "different"
+        except MemoryError:
+            outcome = "out of memory"
+        except RecursionError:
+            outcome = "too deep"
+        except Exception:
+            outcome = "not readable"
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        retiring = outcome == "out of memory" or resident() - started_with > GROWTH_BEFORE_RETIRING
+        reply = json.dumps([outcome, time.monotonic() - started, retiring]).encode()
+        channel.sendall(len(reply).to_bytes(HEADER, "big") + reply)
+        if retiring:
+            os._exit(0)
+
+
+def resident() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def limit_memory(memory: int) -> None:
+    """Let the address space grow by `memory` bytes beyond what the imports took."""
+    try:
+        with open("/proc/self/statm") as file:  # noqa: PTH123 - this script imports as little as it can
+            mapped = int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        mapped = 1 << 30
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + memory, mapped + memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def make_comparer() -> Any:
+    """The comparison itself, with both sides boxed, so that nothing but the box is looked at."""
+    from functools import lru_cache
+
+    from math_verify import LatexExtractionConfig, parse, verify
+
+    config = [LatexExtractionConfig(boxed_match_priority=0)]
+
+    def read(text: str) -> list[Any]:
+        boxed = "\\boxed{" + text + "}"
+        found: list[Any] = parse(boxed, config, fallback_mode="no_fallback", parsing_timeout=None)
+        return found
+
+    read_gold = lru_cache(maxsize=256)(read)
+
+    def compare(gold: str, answer: str) -> bool:
+        wanted, given = read_gold(gold), read(answer)
+        if not wanted or not given:
+            raise ValueError("nothing to compare")
+        if "%" not in gold + answer and surely_different(wanted[0], given[0]):
+            return False
+        return bool(verify(wanted, given, allow_set_relation_comp=True, timeout_seconds=None))
+
+    for gold, answer in (("\\frac{1}{2}", "0.5"), ("x^2-1", "(x-1)(x+1)"), ("[1,2)", "1 \\le x < 2"), ("x=3", "3")):
+        compare(gold, answer)
+    read_gold.cache_clear()
+    return compare
+
+
+def surely_different(wanted: Any, given: Any) -> bool:
+    """Do two plain expressions differ at one point by more than rounding explains? Much cheaper than to simplify."""
+    from sympy import Expr, Float, Symbol
+
+    if not isinstance(wanted, Expr) or not isinstance(given, Expr):
+        return False
+    symbols = wanted.free_symbols | given.free_symbols
+    if any(not isinstance(symbol, Symbol) or len(symbol.name) != 1 for symbol in symbols):
+        return False
+    point = {symbol: Float(0.7) + Float(ord(symbol.name)) / 83 for symbol in symbols}
+    try:
+        one, other = complex(wanted.xreplace(point).evalf(17)), complex(given.xreplace(point).evalf(17))
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        return False
+    distance, size = abs(one - other), max(abs(one), abs(other))
+    return distance > 1e-5 * size and distance < float("inf")
+
+
+def main() -> None:
+    import gc
+    import logging
+
+    control = socket.socket(fileno=0)
+    setup = json.loads(read_exactly(control, int.from_bytes(read_exactly(control, HEADER), "big")))
+    sys.path[:] = setup["path"]
+    logging.disable(logging.CRITICAL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    comparer = make_comparer()
+    gc.collect()
+    gc.freeze()
+    while True:
+        command, handles, _, _ = socket.recv_fds(control, 1, 1)
+        if not command or not handles:
+            os._exit(0)
+        if os.fork() == 0:
+            control.close()
+            os.open(os.devnull, os.O_RDONLY)
+            serve(socket.socket(fileno=handles[0]), setup["memory"], comparer)
+        os.close(handles[0])
+
+
+if __name__ == "__main__":
+    main()

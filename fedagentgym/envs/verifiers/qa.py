@@ -1,0 +1,94 @@
+"""Does this text name the answer? Exact match and F1 after SQuAD's normalisation, and multiple choice."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from fedagentgym.envs.verifiers import Verdict, wrong
+from fedagentgym.envs.verifiers.math_text import extract_answer, normal
+
+QA_VERIFIER_VERSION = "qa/1"
+LONGEST_ANSWER = 4_000
+CLOSED = frozenset({"yes", "no", "noanswer"})
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_LETTER = re.compile(r"\(([A-Za-z])\)|([A-Za-z])(?:[.):,]|\Z)")
+_SAYS_LETTER = re.compile(r"(?:answer|option|choice)(?:\s+is)?\s*:?\s*\(?([A-Z])\)?(?![A-Za-z])", re.IGNORECASE)
+
+
+def normalise(text: str) -> str:
+    """Lower case, without punctuation, articles and superfluous blanks.
+
+    >>> normalise("The  Beatles' first L.P.")
+    'beatles first lp'
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_DROP_PUNCTUATION)).split())
+
+
+def exact_match(answer: str, gold: str) -> bool:
+    return normalise(answer) == normalise(gold)
+
+
+def f1(answer: str, gold: str) -> float:
+    """Overlap of the two bags of words. Yes and no have no partial credit, in either direction (HotpotQA's rule)."""
+    given, wanted = normalise(answer), normalise(gold)
+    if given != wanted and (given in CLOSED or wanted in CLOSED):
+        return 0.0
+    given_words, wanted_words = given.split(), wanted.split()
+    if not given_words or not wanted_words:
+        return float(given_words == wanted_words)
+    common = sum((Counter(given_words) & Counter(wanted_words)).values())
+    return 2 * common / (len(given_words) + len(wanted_words))
+
+
+def verify_qa(answer: str, golds: str | Iterable[str]) -> Verdict:
+    """`correct` is an exact match with one of the golds, `score` the best F1."""
+    if len(answer) > LONGEST_ANSWER:
+        return wrong("too long", answer[:200])
+    candidates = [golds] if isinstance(golds, str) else list(golds)
+    candidates = [gold for gold in candidates if normalise(gold)]
+    if not candidates:
+        return wrong("no gold answer", answer[:200])
+    matched = any(exact_match(answer, gold) for gold in candidates)
+    return Verdict(
+        matched, max(f1(answer, gold) for gold in candidates), answer[:200], "exact" if matched else "overlap"
+    )
+
+
+def grade_qa(reply: str, golds: str | Iterable[str]) -> Verdict:
+    """Grade a whole reply by its last answer block or box.
+
+    >>> grade_qa("<answer>the Eiffel Tower</answer>", ["Eiffel Tower", "La tour Eiffel"]).correct
+    True
+    """
+    answer = extract_answer(reply)
+    return wrong("no answer") if answer is None or not answer.strip() else verify_qa(answer, golds)
+
+
+def chosen_letter(answer: str, options: Mapping[str, str]) -> str | None:
+    """Which option an answer means: a letter, a letter with its text, or the text of exactly one option."""
+    text = normal(answer[:LONGEST_ANSWER])
+    same = [letter for letter, option in options.items() if exact_match(text, option)]
+    same = same or [letter for letter, option in options.items() if exact_match(text, f"{letter} {option}")]
+    if len(same) == 1:
+        return same[0]
+    told = _LETTER.match(text) or _SAYS_LETTER.search(text)
+    letter = next(group for group in told.groups() if group).upper() if told else None
+    return letter if letter in options else None
+
+
+def grade_choice(reply: str, gold: str, options: Mapping[str, str]) -> Verdict:
+    """Grade a reply to a multiple-choice question by the letter that it chooses.
+
+    >>> grade_choice("<answer>(B) aspirin</answer>", "B", {"A": "opium", "B": "aspirin"}).correct
+    True
+    """
+    answer = extract_answer(reply)
+    if answer is None or not answer.strip():
+        return wrong("no answer")
+    letter = chosen_letter(answer, options)
+    correct = letter is not None and letter == gold
+    return Verdict(correct, float(correct), answer[:200], f"chose {letter}" if letter else "no option")
