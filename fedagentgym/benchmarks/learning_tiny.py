@@ -1,0 +1,58 @@
+"""Does the tiny agent learn? Each recipe of `learning/recipes`, from its warm start to its end, on unseen tasks.
+
+`quick` follows the first recipe for a few steps with one seed: it shows that the machinery runs, not that it learns.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+from fedagentgym.base.progress import progress
+from fedagentgym.benchmarks import Measurement
+from fedagentgym.learning.curve import Point, learning_curve
+from fedagentgym.learning.recipe import Recipe, load_recipe, recipe_names
+
+SEEDS = (0, 1, 2)
+BARS = {"tiny-alfworld": "from 0.20-0.45 to at least 0.75 in under 600 s on two quiet cores"}
+
+
+def run(quick: bool) -> list[Measurement]:
+    """Success (and score) before and after, per recipe and seed, with the curve between."""
+    figures: list[Measurement] = []
+    for name in recipe_names()[:1] if quick else recipe_names():
+        recipe = load_recipe(name)
+        if quick:
+            shorter = recipe.evaluation.model_copy(update={"tasks": 20, "every": 2})
+            recipe = recipe.model_copy(update={"steps": 2, "evaluation": shorter})
+        curves = [_follow(name, recipe, seed, figures) for seed in (SEEDS[:1] if quick else SEEDS)]
+        figures += _summary(name, curves)
+    return figures
+
+
+def _follow(name: str, recipe: Recipe, seed: int, figures: list[Measurement]) -> list[Point]:
+    points: list[Point] = []
+    with progress(f"{name} seed {seed}", total=recipe.steps) as bar:
+        for point in learning_curve(recipe, seed):
+            bar.advance(point.step - (points[-1].step if points else 0), success=point.success, score=point.score)
+            points.append(point)
+            label = f"{name} seed {seed} step {point.step} ({point.seconds:.0f} s)"
+            figures.append(Measurement(f"{label} success", point.success, ""))
+            figures.append(Measurement(f"{label} score", point.score, ""))
+    return points
+
+
+def _summary(name: str, curves: list[list[Point]]) -> list[Measurement]:
+    bar = BARS.get(name, "after clearly above before, beyond the spread over seeds")
+    figures = []
+    for measure in ("success", "score"):
+        before = statistics.mean(getattr(curve[0], measure) for curve in curves)
+        after = [float(getattr(curve[-1], measure)) for curve in curves]
+        spread = statistics.stdev(after) if len(after) > 1 else 0.0
+        figures.append(Measurement(f"{name} {measure} before", before, ""))
+        figures.append(
+            Measurement(f"{name} {measure} after (mean of {len(after)} seeds)", statistics.mean(after), "", bar)
+        )
+        figures.append(Measurement(f"{name} {measure} spread over seeds", spread, ""))
+    figures.append(Measurement(f"{name} longest run", max(curve[-1].seconds for curve in curves), "s"))
+    figures.append(Measurement(f"{name} environment's share of rollouts", curves[0][-1].env_share, ""))
+    return figures

@@ -1,0 +1,68 @@
+"""A learning curve on one site: warm-started agent, so many steps, a look at unseen tasks now and then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from fedagentgym.base.streams import derive
+from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.learning.evaluation import evaluate
+from fedagentgym.learning.local import LocalTraining
+from fedagentgym.learning.pretrain import pretrain_tiny
+from fedagentgym.learning.recipe import Recipe
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent
+
+
+class Point(NamedTuple):
+    """Where the run stands after `step` steps and `seconds` of playing and learning (evaluations not counted)."""
+
+    step: int
+    seconds: float
+    success: float
+    score: float
+    format_broken: float
+    env_share: float
+
+
+def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[Point]:
+    """Follow a recipe; the first point is the warm-started agent, the last one the trained agent.
+
+    The warm start is made once per world and shared by all seeds, as a pretrained model would be; the seed moves the tasks that
+    are drawn, the episodes and the sampling.
+    """
+    agent = warm_started(recipe)
+    local = LocalTraining(
+        agent,
+        ENVIRONMENTS.get(recipe.env.id)(**{**recipe.env.options, "split": "train"}),
+        recipe.learning,
+        run_steps=recipe.steps,
+    )
+    judged = ENVIRONMENTS.get(recipe.env.id)(**{**recipe.env.options, "split": recipe.evaluation.split})
+    seconds, agent_seconds, env_seconds = 0.0, 0.0, 0.0
+    while True:
+        found = evaluate(agent, judged, recipe.evaluation, seed=derive(0, "judged"))
+        share = env_seconds / (agent_seconds + env_seconds) if env_seconds else found.stats.env_share
+        means = {name: estimate.mean for name, estimate in found.overall.items()}
+        yield Point(local.step, seconds, means["success"], means["score"], means["format_broken"], share)
+        steps = min(recipe.evaluation.every, recipe.steps - local.step)
+        if steps <= 0:
+            return
+        clock = time.perf_counter()
+        report = local.run(steps, seed=derive(seed, "curve"))
+        seconds += time.perf_counter() - clock
+        agent_seconds += report.metrics["seconds/agent"] * steps
+        env_seconds += report.metrics["seconds/env"] * steps
+
+
+def warm_started(recipe: Recipe) -> TokenAgent:
+    """The recipe's agent after its warm start, which is made now if it was not made before."""
+    from fedagentgym.agents.make import make_agent
+
+    made = pretrain_tiny(recipe.env.id, recipe.env.options, recipe.warm_start, agent=recipe.agent)
+    settings = recipe.agent.model_copy(update={"name": "tiny", "model": str(made.folder)})
+    agent: TokenAgent = make_agent(settings)  # type: ignore[assignment]
+    return agent

@@ -1,0 +1,256 @@
+"""One site's loop end to end: a tiny language model that plays and learns a guessing game."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedagentgym.agents.agent import TokenAgent
+from fedagentgym.agents.policy import Decoding
+from fedagentgym.agents.prompts import Template
+from fedagentgym.agents.settings import AdapterSettings
+from fedagentgym.agents.tiny import tiny_model
+from fedagentgym.agents.torch_policy import TorchPolicy
+from fedagentgym.base.encoding import decode, encode
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.learning.local import LocalTraining, SiteState, StepReport, mean_metrics, trainable_policy
+from fedagentgym.learning.pretrain import pretrain_tiny
+from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
+from fedagentgym.learning.trajectory import from_plain, to_plain
+from fedagentgym.learning.warm_start import WarmStartSettings, demonstrated_tasks, demonstrations, warm_start
+
+from .test_rollouts import Guesser
+
+SMALL: dict[str, Any] = {
+    "tasks_per_step": 2,
+    "group_size": 4,
+    "learning_rate": 1e-3,
+    "minibatches": 2,
+    "parallel_episodes": 8,
+}
+SMALL_TASKS = [task.id for task in GuessEnv().pool if task.category == "small"][:64]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def single_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def env() -> GuessEnv:
+    return GuessEnv()
+
+
+def make_agent(**options: Any) -> TokenAgent:
+    adapter = options.pop("adapter", None)
+    decoding = options.pop("decoding", Decoding(max_new_tokens=8))
+    model, tokenizer = tiny_model(GuessEnv().vocabulary(), "0.1m", context_length=256)
+    policy = TorchPolicy(model, tokenizer, adapter=adapter)
+    return TokenAgent("tiny", policy, Template("compact", False), decoding, **options)
+
+
+def make_local(**options: Any) -> LocalTraining:
+    more = {name: options.pop(name) for name in ("proximal", "run_steps") if name in options}
+    agent = make_agent(decoding=Decoding(max_new_tokens=8, constrained=True))
+    return LocalTraining(agent, GuessEnv(tasks=SMALL_TASKS), LearningSettings.load({**SMALL, **options}), **more)
+
+
+def same(a: Any, b: Any) -> bool:
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"context": "window"},
+        {"decoding": Decoding(max_new_tokens=8, temperature=0.7)},
+        {"decoding": Decoding(max_new_tokens=8, constrained=True)},
+        {"adapter": AdapterSettings(rank=2)},
+    ],
+    ids=["session", "window", "tempered", "constrained", "lora"],
+)
+def test_recorded_log_probs_are_those_of_the_training_pass(env: GuessEnv, options: dict[str, Any]) -> None:
+    """What the rollout engine wrote down and what the update computes are the same distribution."""
+    agent = make_agent(**options)
+    policy = trainable_policy(agent)
+    random = np.random.default_rng(0)
+    policy.set_weights(
+        {n: w + 0.1 * random.standard_normal(w.shape).astype(np.float32) for n, w in policy.get_weights().items()}
+    )
+    local = LocalTraining(agent, env, LearningSettings.load(SMALL))
+    groups = local.collect(seed=1)
+    for group, again in zip(groups, local.rescored(groups), strict=True):
+        for trajectory, fresh in zip(group, again, strict=True):
+            for segment, rescored in zip(trajectory.segments, fresh.segments, strict=True):
+                np.testing.assert_allclose(segment.logprobs, rescored.logprobs, atol=2e-5)
+    given = [[1.0, -1.0, 0.5, -0.5] for _ in groups]
+    report = LocalTraining(agent, env, LearningSettings.load({**SMALL, "minibatches": 1})).update(
+        groups, advantages=given
+    )
+    assert report.metrics["ratio"] == pytest.approx(1.0, abs=1e-4)
+
+
+def test_the_same_state_and_seed_give_the_same_bits() -> None:
+    first, second = make_local(), make_local()
+    reports = [local.run(2, seed=3) for local in (first, second)]
+    assert same(first.state().weights, second.state().weights)
+    timeless = [{k: v for k, v in r.metrics.items() if not k.startswith("seconds")} for r in reports]
+    assert timeless[0] == timeless[1]
+    other = make_local()
+    other.run(2, seed=4)
+    assert not same(first.state().weights, other.state().weights)
+
+
+def test_a_site_can_stop_anywhere_and_go_on_elsewhere() -> None:
+    """State through the wire, mid-round, with optimizer and anchor: the same bits as without a break."""
+    options = {"kl": 0.05, "proximal": 0.01, "schedule": {"name": "linear"}, "run_steps": 6}
+    straight = make_local(**options)
+    straight.run(3, seed=3)
+    first, second = make_local(**options), make_local(**options)
+    first.run(1, seed=3)
+    second.run(1, seed=99)
+    carried = SiteState.from_plain(decode(encode(first.state(optimizer=True, anchor=True).plain())))
+    second.start(carried)
+    second.run(2, seed=3)
+    assert second.step == straight.step == 3
+    assert same(second.state().weights, straight.state().weights)
+    assert same(second.state(anchor=True).anchor, straight.state(anchor=True).anchor)
+
+
+def test_the_optimizer_travels_only_when_it_is_kept() -> None:
+    forgetful, keeping = make_local(), make_local(keep_optimizer=True)
+    for local in (forgetful, keeping):
+        local.run(1, seed=0)
+    assert forgetful.state().optimizer == {} and keeping.state().optimizer
+    assert forgetful.state(anchor=True).anchor == {}
+
+
+def test_a_broken_state_is_one_error() -> None:
+    for broken in ({}, {"weights": 3, "optimizer": {}, "anchor": {}, "step": 0}, {"weights": {}, "step": "x"}):
+        with pytest.raises(DataError, match="not the state of a site"):
+            SiteState.from_plain(broken)
+    with pytest.raises(DataError, match="fit"):
+        make_local().start(SiteState(weights={"x": np.zeros(1)}))
+
+
+def test_tasks_are_drawn_from_the_site_s_pool_anew_at_every_step() -> None:
+    local = LocalTraining(
+        make_agent(), GuessEnv(tasks=GuessEnv().pool.ids[5:9]), LearningSettings.load({**SMALL, "tasks_per_step": 12})
+    )
+    first = local.draw_tasks(7)
+    assert set(first) <= set(GuessEnv().pool.ids[5:9]) and len(first) == 12 == len(local.draw_tasks(7))
+    local.step = 1
+    assert local.draw_tasks(7) != first
+    named = local.collect(7, tasks=[first[0]], group_size=3)
+    assert [[t.task for t in group] for group in named] == [[first[0]] * 3]
+
+
+def test_given_advantages_replace_those_of_the_rewards() -> None:
+    local = make_local()
+    before = local.state().weights
+    groups = local.collect(seed=0)
+    zero = local.update(groups, advantages=[[0.0] * len(group) for group in groups])
+    assert zero.metrics["update/empty"] == 2 and same(before, local.state().weights)
+    local.update(groups, advantages=[[1.0, -1.0, 0.5, -0.5] for _ in groups])
+    assert not same(before, local.state().weights)
+    with pytest.raises(OptionError, match="given 1 advantages"):
+        local.update(groups, advantages=[[1.0]] * len(groups))
+    with pytest.raises(OptionError, match="not a finite number"):
+        local.update(groups, advantages=[[float("nan")] * len(group) for group in groups])
+
+
+def test_somebody_else_s_episodes_can_be_learnt_from() -> None:
+    """Through the wire, rescored or with the donor's own log-probs."""
+    donor, receiver = make_local(), make_local()
+    donor.run(2, seed=5)
+    sent = [[to_plain(t) for t in group] for group in donor.collect(seed=6)]
+    received = [tuple(from_plain(decode(encode(plain))) for plain in group) for group in sent]
+    given = [[1.0, -1.0, 1.0, -1.0]] * len(received)
+    theirs = receiver.update(received, advantages=given).metrics["ratio"]
+    local = make_local()
+    own = local.update(local.rescored(received), advantages=given).metrics["ratio"]
+    assert abs(theirs - 1.0) > 1e-4 and own == pytest.approx(1.0, abs=0.02)
+
+
+def test_objective_gradients_and_weights_follow_the_steps() -> None:
+    """What FedMOA needs: a gradient per objective, and weights that a callback changes between steps."""
+    local = make_local(objectives=[{"name": "accuracy/guess"}, {"name": "length", "weight": 0.5}])
+    names = ("accuracy/guess", "length")
+    seen: list[StepReport] = []
+
+    def after_step(report: StepReport) -> dict[str, float]:
+        seen.append(report)
+        return {"accuracy/guess": 0.0, "length": 1.0}
+
+    local.run(2, seed=0, gradients_of=names, after_step=after_step)
+    assert len(seen) == 2 and set(seen[0].gradients) == set(names)
+    assert seen[0].gradients["length"].shape == (64,) and np.any(seen[0].gradients["length"])
+    group = seen[0].groups[0]
+    weighted = [float(r.sum()) for r in local.rewards_of(group, {"length": 1.0})]
+    penalties = [0.1 * sum(not turn.format for turn in t.turns) for t in group]
+    best = min(range(len(group)), key=lambda i: group[i].tokens)
+    assert weighted[best] + penalties[best] == pytest.approx(0.5 * group[best].success)
+
+
+def test_metrics_of_several_steps_are_means_and_counts_are_sums() -> None:
+    merged = mean_metrics([{"success": 1.0, "episodes": 8.0}, {"success": 0.0, "episodes": 8.0, "kl": 2.0}])
+    assert merged == {"success": 0.5, "episodes": 16.0, "kl": 2.0}
+    assert mean_metrics([]) == {}
+    assert make_local().run(0, seed=0).metrics == {}
+
+
+def test_only_a_model_in_this_process_can_be_trained(env: GuessEnv) -> None:
+    with pytest.raises(OptionError, match="cannot be trained"):
+        LocalTraining(Guesser(), env, LearningSettings())  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="proximal"):
+        make_local(proximal=-1.0)
+
+
+def test_demonstrations_solve_the_tasks_in_the_agent_s_own_tokens() -> None:
+    agent, warm = make_agent(), GuessEnv(split="warmup")
+    shown = demonstrations(agent, warm, 150, noise=0.2, seed=1)
+    assert len(shown) == 150 and {t.task for t in shown[:120]} == set(warm.pool.ids)
+    noisy = [turn for t in shown for turn in t.turns if not turn.learn]
+    assert 0.1 < len(noisy) / sum(len(t.turns) for t in shown) < 0.3
+    clean = demonstrations(agent, warm, 20, seed=1)
+    assert all(t.success and all(turn.learn and turn.format for turn in t.turns) for t in clean)
+    assert demonstrated_tasks(warm, 20, 1) == [t.task for t in shown[:20]]
+
+
+def test_a_tiny_agent_is_made_once_and_found_again(tmp_path: Path) -> None:
+    settings = WarmStartSettings(steps=40, episodes=120, context_length=256)
+    judged = EvaluationSettings(tasks=10, resamples=10)
+    made = pretrain_tiny("fedagentgym/Guess-v0", {}, settings, evaluation=judged, folder=tmp_path / "guess")
+    assert not made.reused and made.note["format_broken"] < 0.5
+    found = pretrain_tiny("fedagentgym/Guess-v0", {}, settings, evaluation=judged, folder=tmp_path / "guess")
+    assert found.reused and found.note == made.note
+    again = pretrain_tiny("fedagentgym/Guess-v0", {}, settings, evaluation=judged, folder=tmp_path / "again")
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (made.folder, again.folder)]
+    assert weights[0] == weights[1]
+    changed = settings.model_copy(update={"steps": 1})
+    other = pretrain_tiny("fedagentgym/Guess-v0", {}, changed, evaluation=judged, folder=tmp_path / "guess")
+    assert not other.reused and (other.folder / "model.safetensors").read_bytes() != weights[0]
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(DataError, match="was not made by"):
+        pretrain_tiny("fedagentgym/Guess-v0", {}, changed, evaluation=judged, folder=tmp_path / "mine")
+
+
+def test_the_loop_learns() -> None:
+    """Warm-started on little, the agent wins more often after some steps of learning on its own games."""
+    agent = make_agent(decoding=Decoding(max_new_tokens=8, constrained=True))
+    warm_start(agent, GuessEnv(split="warmup"), WarmStartSettings(steps=60, episodes=200), seed=0)
+    chosen = {**SMALL, "tasks_per_step": 8, "group_size": 8, "parallel_episodes": 64, "learning_rate": 2e-3}
+    local = LocalTraining(agent, GuessEnv(tasks=SMALL_TASKS), LearningSettings.load(chosen))
+    steps = local.run(30, seed=0).steps
+    success = [step["success"] for step in steps]
+    assert np.mean(success[-6:]) > np.mean(success[:6]) + 0.1
