@@ -1,0 +1,135 @@
+"""What the methods become when their additions are switched off, bit for bit, and what their messages weigh."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedagentgym.algorithms.workbench import Bench, Workbench, make_algorithm
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.settings import merged
+from fedagentgym.base.streams import derive, stream
+from fedagentgym.federation.backends.in_process import Sequential
+from fedagentgym.federation.commits import Commit
+from fedagentgym.federation.server import Plan, run_rounds
+from fedagentgym.federation.settings import FederationSettings
+from fedagentgym.federation.states import StateStore
+from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
+
+BENCH: dict[str, Any] = {
+    "env": {"id": "fedagentgym/Guess-v0"},
+    "agent": "untrained-tiny",
+    "rounds": 2,
+    "learning": {"tasks_per_step": 4, "group_size": 4, "learning_rate": 1e-3},
+    "partition": {"clients": 3, "tasks_per_client": 8, "roles": {"public": 8, "auxiliary": 8, "server": 8}},
+}
+OBJECTIVES = {
+    "learning": {"objectives": [{"name": "accuracy/guess", "weight": 0.7}, {"name": "length", "weight": 0.3}]}
+}
+
+
+def make(algorithm: Any, bench: Any = None) -> Any:
+    loaded = Bench.load(merged(BENCH, {"algorithm": algorithm, **(bench or {})}))
+    return make_algorithm(loaded, Workbench(loaded))
+
+
+def go(folder: Path, algorithm: Any, bench: Any = None, rounds: int = 2) -> Commit:
+    built = make(algorithm, bench)
+    plan = Plan(folder, 0, FederationSettings(rounds=rounds))
+    return run_rounds(built, Sequential(built, StateStore(folder / "states")), plan)
+
+
+def theta(commit: Commit) -> dict[str, bytes]:
+    return {name: np.asarray(value).tobytes() for name, value in commit.state.weights.items()}
+
+
+def test_pubswap_that_never_swaps_is_fedavg_of_grpo(tmp_path: Path) -> None:
+    """Clients of equal size, so that the weighted mean is the mean."""
+    swap = go(tmp_path / "swap", {"name": "pubswap", "local_steps": 2, "swap_period": 3, "aggregation": "weighted"})
+    plain = go(tmp_path / "plain", {"name": "fedavg-grpo", "local_steps": 2})
+    assert theta(swap) == theta(plain)
+
+
+def test_pubswap_with_public_steps_is_not(tmp_path: Path) -> None:
+    swap = go(tmp_path / "swap", {"name": "pubswap", "local_steps": 2, "swap_period": 2, "public_tasks": 4})
+    plain = go(tmp_path / "plain", {"name": "fedavg-grpo", "local_steps": 2})
+    assert theta(swap) != theta(plain)
+    assert swap.record["metrics"]["public/answers"] == 3 * 4 * 4
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_fedmoa_without_its_additions_is_fedavg_of_grpo(tmp_path: Path, steps: int) -> None:
+    moa = go(
+        tmp_path / "moa", {"name": "fedmoa", "step_size": 0.0, "aggregation": "mean", "local_steps": steps}, OBJECTIVES
+    )
+    plain = go(tmp_path / "plain", {"name": "fedavg-grpo", "local_steps": steps}, OBJECTIVES)
+    assert theta(moa) == theta(plain)
+
+
+def test_fedmoa_counts_equal_clients_equally(tmp_path: Path) -> None:
+    """With fixed, equal weights every alpha is 1/M: the two stages are the plain mean up to rounding."""
+    two = go(tmp_path / "two", {"name": "fedmoa", "step_size": 0.0, "local_steps": 1}, OBJECTIVES)
+    plain = go(tmp_path / "plain", {"name": "fedavg-grpo", "local_steps": 1}, OBJECTIVES)
+    for name, value in two.state.weights.items():
+        assert np.abs(np.asarray(value) - np.asarray(plain.state.weights[name])).max() < 1e-6
+
+
+def test_experts_that_know_all_answers_make_fedgrpo_central(tmp_path: Path) -> None:
+    """All experts AE and `pool`: the M equal rows change neither mean nor deviation of the candidates' rewards."""
+    from fedagentgym.learning.local import LocalTraining, SiteState
+
+    bench = {"partition": {"clients": 1, "tasks_per_client": 200, "roles": {"auxiliary": 8, "server": 40}}}
+    algorithm = make(
+        {"name": "fedgrpo", "experts": 1, "neighbours": 3, "scorer": "reward_model", "format_weight": 0.0}, bench
+    )
+    fed = go(
+        tmp_path,
+        {"name": "fedgrpo", "experts": 1, "neighbours": 3, "scorer": "reward_model", "format_weight": 0.0},
+        bench,
+        rounds=1,
+    )
+    learning = algorithm.bench.learning
+    held = algorithm.bench.open_env(pool=algorithm.bench.federation.pool.subset(algorithm.questions.pool.ids))
+    local = LocalTraining(algorithm.bench.agent, held, learning)
+    local.start(SiteState(algorithm.bench.initial_weights))
+    groups = local.collect(derive(0, "server", 1, "play"))
+    scores = [np.array([8 * trajectory.score for trajectory in group]) for group in groups]
+    spread = [(row - row.mean()) / (row.std() + 1e-6) if np.ptp(row) else np.zeros(len(row)) for row in scores]
+    assert any(np.ptp(row) for row in scores), "no group differs: the test would show nothing"
+    local.update(groups, advantages=[row.tolist() for row in spread])
+    for name, value in local.state().weights.items():
+        assert np.abs(value - np.asarray(fed.state.weights[name])).max() < 1e-6
+
+
+def test_fedgrpo_sends_four_bytes_per_score_and_no_weights(tmp_path: Path) -> None:
+    commit = go(tmp_path, {"name": "fedgrpo", "experts": 2, "neighbours": 3, "scorer": "reward_model"})
+    total = commit.record["bytes_total"]
+    candidates, questions, experts, rounds = 4, 4, 2, 2
+    assert total["up"]["scores"] == rounds * questions * experts * candidates * 4 + 3 * 1  # and 8 bits per client, once
+    assert total["up"]["weights"] == total["down"]["weights"] == total["up"]["text"] == 0
+    assert total["down"]["text"] > 0
+
+
+def test_missing_roles_and_impossible_settings_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="the auxiliary set holds 8"):
+        go(tmp_path / "a", {"name": "fedgrpo", "scorer": "reward_model"})
+    with pytest.raises(OptionError, match="holds 8"):
+        go(tmp_path / "d", {"name": "pubswap", "public_tasks": 9, "local_steps": 2})
+    without = Bench.load(
+        {**BENCH, "partition": {"clients": 3, "tasks_per_client": 8}, "algorithm": {"name": "pubswap"}}
+    )
+    with pytest.raises(OptionError, match="no role 'public'"):
+        make_algorithm(without, Workbench(without)).public_tasks(stream(0))
+    with pytest.raises(OptionError, match="there are 3 clients"):
+        go(tmp_path / "b", {"name": "fedgrpo", "experts": 4, "neighbours": 3, "scorer": "reward_model"})
+    with pytest.raises(OptionError, match="reward_model"):
+        go(tmp_path / "c", {"name": "fedgrpo", "neighbours": 3})
+    with pytest.raises(OptionError, match="exactly one accuracy"):
+        make({"name": "fedmoa", "objectives": [["length"]]})
+    with pytest.raises(OptionError, match=r"set agent\.adapter"):
+        make({"name": "fedpetuning"})
+    with pytest.raises(OptionError, match="cannot exceed"):
+        make({"name": "dpsda-fl", "candidates": 5, "synthetic_tasks": 6})
