@@ -8,6 +8,7 @@ one of them. `can_hold` asks of the same tree whether the goal is within reach a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from fedagentgym.base.errors import DataError
@@ -167,14 +168,20 @@ class _Grounder:
             "receptacle": [Entity("receptacle", number) for number in range(len(game.receptacles))],
             "object": [Entity("object", number) for number in range(len(game.objects))],
         }
+        self.types = {f"{kind}type".lower() for kind in {*game.object_kinds, *game.receptacle_kinds}}
+        self.inner = dict(game.inner)
+        self.narrowed: dict[tuple[int, str], list[Entity]] = {}
+
+    @cached_property
+    def constants(self) -> dict[str, Entity]:
+        """The game's things by id, for the odd goal that names one."""
+        game = self.game
         named = zip(("location", "receptacle", "object"), (game.locations, game.receptacles, game.objects), strict=True)
-        self.constants = {
+        return {
             identifier.lower(): Entity(type_name, number)
             for type_name, column in named
             for number, identifier in enumerate(column)
         }
-        self.inner = dict(game.inner)
-        self.narrowed: dict[tuple[int, str], list[Entity]] = {}
 
     def formula(self, goal: Goal, bound: Mapping[str, Entity]) -> Node:
         self.formulas += 1
@@ -218,11 +225,22 @@ class _Grounder:
         key = (id(body), name)
         if key not in self.narrowed:
             demands = list(_demands(body, name))
-            met = [
-                one for one in self.of_type(type_name) if all(self.static(fact, one) is not False for fact in demands)
+            self.narrowed[key] = [
+                one
+                for one in self.candidates(demands, type_name)
+                if all(self.static(fact, one) is not False for fact in demands)
             ]
-            self.narrowed[key] = met
         return self.narrowed[key]
+
+    def candidates(self, demands: list[tuple[str, str]], type_name: str) -> list[Entity]:
+        """The entities of a type, or of the one kind that is demanded."""
+        for predicate, kind in demands:
+            wanted = _KIND_OF.get(predicate)
+            if wanted is not None and type_name in (wanted, "object"):
+                kinds = self.game.object_kinds if wanted == "object" else self.game.receptacle_kinds
+                column = self.entities[wanted]
+                return [column[number] for number, own in enumerate(kinds) if f"{own}type".lower() == kind]
+        return self.of_type(type_name)
 
     def placed(self, body: Goal, name: str, type_name: str, bound: Mapping[str, Entity]) -> list[Entity] | None:
         """The one location a variable can stand for when a formula demands that a known receptacle is there."""
@@ -244,13 +262,13 @@ class _Grounder:
 
     def term(self, word: str, bound: Mapping[str, Entity]) -> Entity:
         name = word.lower()
+        if name in self.types:
+            return Entity("type", 0, name)
         if name.startswith("?"):
             if name not in bound:
                 raise DataError(f"the goal uses the variable {word}, which no quantifier binds")
             return bound[name]
-        if name in self.constants:
-            return self.constants[name]
-        return Entity("type", 0, name)
+        return self.constants.get(name) or Entity("type", 0, name)
 
     def static(self, fact: tuple[str, str], one: Entity) -> bool | None:
         """The truth of a fact about one entity that never changes."""
@@ -389,6 +407,7 @@ def _can_contain(grounder: _Grounder, predicate: str, holder: Entity, held: Enti
     return (holder.name, held.name) in pairs
 
 
+_KIND_OF = {"objecttype": "object", "receptacletype": "receptacle"}
 _ATOMS: Mapping[str, tuple[int, Callable[..., Node]]] = {
     "=": (2, _equal),
     "objecttype": (2, _type_of),
