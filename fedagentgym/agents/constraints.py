@@ -15,7 +15,7 @@ from fedagentgym.agents.policy import Tokenizer
 from fedagentgym.base.errors import OptionError
 
 SLOT = re.compile(r"<[a-z_]+>")
-SLOT_WORDS = 8
+SLOT_WORDS = 16
 _WORD = re.compile(r"[^\W_]+")
 _NEVER = 1 << 30
 _REMEMBERED = 4096

@@ -32,7 +32,7 @@ SIZES = {
 
 
 def tiny_model(
-    vocabulary: Iterable[str], size: str = "0.1m", context_length: int = 1024, seed: int = 0
+    vocabulary: Iterable[str], size: str = "0.1m", context_length: int = 4096, seed: int = 0
 ) -> tuple[Any, TokenizerSeam]:
     """Make an untrained model and its tokenizer, the same bits for the same arguments.
 

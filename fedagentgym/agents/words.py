@@ -52,7 +52,7 @@ def fixed_tokens() -> list[str]:
     return tokens
 
 
-def build_tokenizer(texts: Iterable[str], context_length: int = 1024) -> PreTrainedTokenizerFast:
+def build_tokenizer(texts: Iterable[str], context_length: int = 4096) -> PreTrainedTokenizerFast:
     """Make the tokenizer that has every word of the given texts (an environment's ``vocabulary()``) as one token."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast

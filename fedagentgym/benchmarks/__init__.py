@@ -25,6 +25,9 @@ BENCHMARKS = Registry(
     {
         "alfworld": "fedagentgym.benchmarks.speed_alfworld:run",
         "alfworld-houses": "fedagentgym.benchmarks.speed_houses:run",
+        "communication": "fedagentgym.benchmarks.communication:run",
+        "speed-agents": "fedagentgym.benchmarks.speed_agents:run",
         "speed-core": "fedagentgym.benchmarks.speed_core:run",
+        "speed-partitions": "fedagentgym.benchmarks.speed_partitions:run",
     },
 )
