@@ -1,0 +1,113 @@
+"""What each method sends in the papers' protocols, counted by the same byte counter that counts real runs.
+
+The messages are built from the shapes of the models' layers (no weights are needed: an array that repeats one zero has the size
+of a real one), encoded forms apart. Text is counted at a stated mean length, since nobody publishes theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedagentgym.benchmarks import Measurement
+from fedagentgym.federation.message import Message
+
+RANK = 32
+ROUNDS = 320
+QUESTIONS = 2000
+CANDIDATES = 8
+EXPERTS = 2
+CLIENTS = 10
+AUXILIARY = 100
+PARTICIPANTS = 2
+CANDIDATE_TEXT = 2000
+QUESTION_TEXT = 300
+SYNTHETIC_ITERATIONS = 10
+SYNTHETIC_CANDIDATES = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The numbers of a model's configuration that decide the sizes of its linear layers."""
+
+    hidden: int
+    inner: int
+    layers: int
+    key_value: int
+
+    def linear(self) -> dict[str, tuple[int, int]]:
+        """Output and input width of each adapted layer of a block."""
+        attention = {"q": (self.hidden, self.hidden), "o": (self.hidden, self.hidden)}
+        narrow = dict.fromkeys(("k", "v"), (self.key_value, self.hidden))
+        wide = {"gate": (self.inner, self.hidden), "up": (self.inner, self.hidden), "down": (self.hidden, self.inner)}
+        return attention | narrow | wide
+
+
+SHAPES = {
+    "Qwen2.5-1.5B": Shape(1536, 8960, 28, 256),
+    "Qwen2.5-3B": Shape(2048, 11008, 36, 256),
+    "Qwen2.5-7B": Shape(3584, 18944, 28, 512),
+}
+PUBLISHED = {"fedgrpo": "paper: 2.4 MB, scope undefined", "dpsda-fl": "paper: 102.5 MB", "7B": "paper: up to 6.1 GB"}
+
+
+def zeros(*shape: int) -> np.ndarray:
+    """An array of this shape that takes no memory."""
+    return np.broadcast_to(np.zeros((), dtype=np.float32), shape)
+
+
+def adapter(shape: Shape, rank: int = RANK) -> Message:
+    """One client's LoRA factors."""
+    factors: dict[str, np.ndarray] = {}
+    for layer in range(shape.layers):
+        for name, (out, into) in shape.linear().items():
+            factors[f"{layer}.{name}.A"] = zeros(rank, into)
+            factors[f"{layer}.{name}.B"] = zeros(out, rank)
+    return Message(weights=factors)
+
+
+def payload(message: Message) -> int:
+    return sum(message.payload().values())
+
+
+def fedgrpo_bytes() -> Mapping[str, float]:
+    """Up: one bit per auxiliary example and client, one number per candidate and expert. Down: the texts."""
+    bits = payload(Message(scores={"right": np.zeros((AUXILIARY + 7) // 8, dtype=np.uint8)}))
+    scores = payload(Message(scores={"scores": zeros(1, CANDIDATES)}))
+    question = payload(
+        Message(text={"question": "x" * QUESTION_TEXT, "candidates": ["x" * CANDIDATE_TEXT] * CANDIDATES})
+    )
+    example = payload(Message(text={"question": "x" * QUESTION_TEXT}))
+    return {
+        "up": float(CLIENTS * bits + QUESTIONS * EXPERTS * scores),
+        "down": float(CLIENTS * AUXILIARY * example + QUESTIONS * EXPERTS * question),
+    }
+
+
+def dpsda_bytes() -> Mapping[str, float]:
+    """Up: a histogram per iteration and client. Down: the candidates."""
+    votes = payload(Message(scores={"votes": zeros(SYNTHETIC_CANDIDATES)}))
+    texts = payload(Message(text={"candidates": ["x" * QUESTION_TEXT] * SYNTHETIC_CANDIDATES}))
+    exchanged = SYNTHETIC_ITERATIONS * CLIENTS
+    return {"up": float(exchanged * votes), "down": float(exchanged * texts)}
+
+
+def run(quick: bool = False) -> list[Measurement]:
+    """The papers' protocols: 2,000 questions, 8 candidates, M = 2; LoRA of rank 32 on all linear layers, float32."""
+    found = []
+    for direction, size in fedgrpo_bytes().items():
+        note = PUBLISHED["fedgrpo"] if direction == "up" else "left out of the paper's number"
+        found.append(Measurement(f"FedGRPO, whole run, {direction}", size / 1e6, "MB", note))
+    for direction, size in dpsda_bytes().items():
+        found.append(Measurement(f"DPSDA-FL, whole run, {direction}", size / 1e6, "MB", PUBLISHED["dpsda-fl"]))
+    for name, shape in SHAPES.items():
+        one = payload(adapter(shape))
+        note = PUBLISHED["7B"] if name.endswith("7B") else ""
+        found.append(Measurement(f"LoRA FedAvg, {name}, one client one way", one / 1e6, "MB"))
+        whole = 2 * PARTICIPANTS * ROUNDS * one
+        found.append(
+            Measurement(f"LoRA FedAvg, {name}, {ROUNDS} rounds of {PARTICIPANTS} clients", whole / 1e9, "GB", note)
+        )
+    return found
