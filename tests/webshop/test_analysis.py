@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.envs.webshop.analysis import term, terms, words
-from fedagentgym.envs.webshop.fuzzy import token_set_ratio
+from fedagentgym.envs.webshop.fuzzy import exceeds, token_set_ratio
 from fedagentgym.envs.webshop.porter import stem
 
 TEXTS = st.text(max_size=60)
@@ -80,3 +80,9 @@ def test_fuzzy_scores_are_the_originals(parity: Callable[[str], Any]) -> None:
 def test_fuzzy_scores_are_percentages_and_a_subset_of_words_scores_full(a: str, b: str) -> None:
     assert 0 <= token_set_ratio(a, b) <= 100
     assert token_set_ratio("red shoes", f"{'red shoes'} box") == 100
+
+
+@given(st.text(alphabet="ab xé'1", max_size=14), st.text(alphabet="ab xé'1", max_size=14), st.integers(1, 99))
+@settings(max_examples=400, deadline=None)
+def test_the_shortcut_agrees_with_the_score(a: str, b: str, threshold: int) -> None:
+    assert exceeds(a, b, threshold) == (token_set_ratio(a, b) > threshold)

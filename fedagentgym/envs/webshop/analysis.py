@@ -89,7 +89,7 @@ def words(text: str) -> list[str]:
     ["men's", 't', 'shirt', '3.5oz', 'u.s.a', '1,000', 'pcs']
     """
     found = (_ASCII_WORD if text.isascii() else _word_pattern()).findall(text)
-    if any(len(word) > MAX_TOKEN for word in found):
+    if found and max(map(len, found)) > MAX_TOKEN:
         found = [word[start : start + MAX_TOKEN] for word in found for start in range(0, len(word), MAX_TOKEN)]
     return found
 

@@ -16,7 +16,7 @@ from fedagentgym.envs.webshop.expert import Shopper
 from fedagentgym.envs.webshop.goals import Goal
 from fedagentgym.envs.webshop.nouns import NounFunction, noun_function
 from fedagentgym.envs.webshop.pages import Piece
-from fedagentgym.envs.webshop.site import Move, Site, State, utterable
+from fedagentgym.envs.webshop.site import Move, Site, State
 from fedagentgym.envs.webshop.stock import Choice, open_stock
 from fedagentgym.envs.webshop.vocabulary import vocabulary_of
 from fedagentgym.envs.webshop.worlds import build_shop, check_world
@@ -136,12 +136,11 @@ class WebShopEnv(TextEnv):
         shown = self._rendered(state, pieces)
         if any(self._history):
             state, shown = self._remember(state, shown, action)
-        offered = pages.clickables(pieces)
-        searching = not state.kind
+        offer = self.site.offer(state)
         extra: dict[str, Any] = {
             "instruction": state.goal.instruction,
-            "has_search_bar": searching,
-            "clickables": offered,
+            "has_search_bar": not state.kind,
+            "clickables": offer.clickables,
             "options": dict(state.options),
         }
         score = 0.0
@@ -149,9 +148,8 @@ class WebShopEnv(TextEnv):
             score = float(state.reward)
             if move.worth is not None:
                 extra["details"] = move.worth.details()
-        admissible = ("search[<query>]",) if searching else tuple(f"click[{v}]" for v in offered if utterable(v))
         rewards = {ACCURACY: score}
-        view = View(shown, admissible, score, score, score == 1.0, move.done, move.acted, rewards, extra)
+        view = View(shown, offer.actions, score, score, score == 1.0, move.done, move.acted, rewards, extra)
         return state, view
 
     def _rendered(self, state: State, pieces: list[Piece]) -> str:

@@ -7,6 +7,7 @@ numbers for a quarter of all pairs. The order of the arguments matters, since `d
 from __future__ import annotations
 
 import re
+from collections import Counter
 from difflib import SequenceMatcher
 from functools import lru_cache
 
@@ -27,6 +28,33 @@ def token_set_ratio(first: str, second: str) -> int:
     with_mine = f"{common} {' '.join(sorted(mine - theirs))}".strip()
     with_theirs = f"{common} {' '.join(sorted(theirs - mine))}".strip()
     return max(_ratio(common, with_mine), _ratio(common, with_theirs), _ratio(with_mine, with_theirs))
+
+
+@lru_cache(maxsize=1 << 16)
+def exceeds(first: str, second: str, threshold: int) -> bool:
+    """Whether the ratio is above a threshold; most pairs are refused by their lengths and letters alone.
+
+    >>> exceeds("navy blue", "blue", 85), exceeds("small", "x-large", 85)
+    (True, False)
+    """
+    mine, theirs = set(_plain(first).split()), set(_plain(second).split())
+    if not mine or not theirs:
+        return False
+    if (mine <= theirs or theirs <= mine) and threshold < 100:
+        return True
+    common = " ".join(sorted(mine & theirs))
+    with_mine = f"{common} {' '.join(sorted(mine - theirs))}".strip()
+    with_theirs = f"{common} {' '.join(sorted(theirs - mine))}".strip()
+    pairs = ((common, with_mine), (common, with_theirs), (with_mine, with_theirs))
+    return any(_highest_possible(a, b) > threshold and _ratio(a, b) > threshold for a, b in pairs)
+
+
+def _highest_possible(first: str, second: str) -> int:
+    """A bound of the ratio: all letters that both hold could match, in whatever order."""
+    if not first or not second:
+        return 0
+    shared = sum((Counter(first) & Counter(second)).values())
+    return round(100 * (2.0 * shared / (len(first) + len(second))))
 
 
 @lru_cache(maxsize=1 << 14)

@@ -103,15 +103,6 @@ def clickables(pieces: Iterable[Piece]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*kinds["button"], *kinds["link"], *kinds["option"]]))
 
 
-def option_name(pieces: Iterable[Piece], value: str) -> str | None:
-    """The option that a value belongs to; the last one if several have it."""
-    found = None
-    for kind, text, name in pieces:
-        if kind == "option" and text == value:
-            found = name
-    return found
-
-
 def as_text(pieces: Iterable[Piece]) -> str:
     """Visible text, one segment per piece."""
     return SEPARATOR.join([shown.strip() for _, text, _ in pieces if (shown := _visible(text)) is not None])

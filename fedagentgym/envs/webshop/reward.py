@@ -10,10 +10,11 @@ where a goal names its options, each is compared as a (name, value) pair, whose 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from fedagentgym.envs.webshop.catalogue import Product
-from fedagentgym.envs.webshop.fuzzy import token_set_ratio
+from fedagentgym.envs.webshop.fuzzy import exceeds
 from fedagentgym.envs.webshop.goals import Goal
 from fedagentgym.envs.webshop.lists import listed
 from fedagentgym.envs.webshop.nouns import NounFunction
@@ -99,7 +100,7 @@ def matched_attributes(product: Product, wanted: Iterable[str]) -> int:
     texts: tuple[str, ...] | None = None
     count = 0
     for attribute in wanted:
-        if any(token_set_ratio(listed, attribute) > ALIKE for listed in product.attributes):
+        if any(exceeds(listed, attribute, ALIKE) for listed in product.attributes):
             count += 1
             continue
         if texts is None:
@@ -116,9 +117,10 @@ def matched_options(chosen: Iterable[str], wanted: Mapping[str, str] | Iterable[
         if isinstance(wanted, Mapping)
         else map(normalize_color, wanted)
     )
-    return sum(any(token_set_ratio(value, goal) > ALIKE for value in values) for goal in goals)
+    return sum(any(exceeds(value, goal, ALIKE) for value in values) for goal in goals)
 
 
+@lru_cache(maxsize=1 << 14)
 def normalize_color(text: str) -> str:
     """The first colour name, in alphabetical order, that a text contains; else the text.
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import log
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +26,7 @@ from fedagentgym.envs.webshop.index import Index, hash_term, quantised_lengths
 K1, B = 0.9, 0.4
 READ_ALL_BELOW = 1 << 16
 BLOCK = 1024
+REMEMBERED_TERMS = 1 << 12
 
 Floats = NDArray[np.float32]
 
@@ -62,31 +65,35 @@ class Searcher:
         self._denominators = _denominators(k1, b, np.float32(total / max(self._documents, 1)))
         self._inverse = self._denominators[256:512] - np.float32(1)
         self._bounds: dict[tuple[int, int], float] = {}
+        self._place = lru_cache(maxsize=REMEMBERED_TERMS)(self._find_place)
 
     def search(self, query: str, k: int) -> list[int]:
         """Rows of the k best products, best first. A product that shares no term with the query is not found."""
         counts = Counter(terms(query))
         found: list[tuple[float, str, int]] = []
-        frequencies = {text: [s.postings.span(hash_term(text)) for s in self.segments] for text in counts}
+        places = {text: self._place(text) for text in counts}
         for number, segment in enumerate(self.segments):
             chosen: list[_Term] = []
             for text, count in counts.items():
-                ranges = frequencies[text]
-                start, stop = ranges[number]
+                idf, spans = places[text]
+                start, stop = spans[number]
                 if start < stop:
-                    weight = np.float32(count) * self._idf(sum(end - begin for begin, end in ranges))
+                    weight = np.float32(count) * idf
                     chosen.append(_Term(weight, self._bound(segment, weight, start, stop), start, stop))
             scores, documents = self._best(segment, chosen, k)
             rows = segment.postings.rows[documents].tolist()
             if len(self.segments) == 1:
                 return [row + segment.offset for row in rows]
             asin = self._asin or str
-            places = [row + segment.offset for row in rows]
-            found += [(-score, asin(place), place) for score, place in zip(scores.tolist(), places, strict=True)]
+            shifted = [row + segment.offset for row in rows]
+            found += [(-score, asin(place), place) for score, place in zip(scores.tolist(), shifted, strict=True)]
         return [place for _, _, place in sorted(found)[:k]]
 
-    def _idf(self, frequency: int) -> np.float32:
-        return np.float32(np.log(1 + (self._documents - frequency + 0.5) / (frequency + 0.5)))
+    def _find_place(self, text: str) -> tuple[np.float32, list[tuple[int, int]]]:
+        """How much a term is worth, and where its postings are in each segment."""
+        spans = [segment.postings.span(hash_term(text)) for segment in self.segments]
+        frequency = sum(stop - start for start, stop in spans)
+        return np.float32(log(1 + (self._documents - frequency + 0.5) / (frequency + 0.5))), spans
 
     def _bound(self, segment: Segment, weight: np.float32, start: int, stop: int) -> float:
         """The most that a term adds to any document. Read through once per term, since queries share their frequent ones."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from fedagentgym.envs.webshop import pages
+from fedagentgym.envs.webshop.catalogue import CACHED_PRODUCTS
 from fedagentgym.envs.webshop.goals import Goal
 from fedagentgym.envs.webshop.nouns import NounFunction
 from fedagentgym.envs.webshop.pages import Piece
@@ -67,11 +69,32 @@ def utterable(value: str) -> bool:
     return parse(f"click[{value}]") == ("click", value)
 
 
+class Offer(NamedTuple):
+    """What a page lets one do: things to click in the original's order, actions that can be uttered, options by value."""
+
+    clickables: tuple[str, ...]
+    actions: tuple[str, ...]
+    option_names: Mapping[str, str]
+
+
+def _offer(pieces: list[Piece]) -> Offer:
+    values = pages.clickables(pieces)
+    names = {piece.text: piece.name for piece in pieces if piece.kind == "option"}
+    return Offer(values, tuple(f"click[{value}]" for value in values if utterable(value)), names)
+
+
+START_OFFER = _offer(pages.start_page(""))._replace(actions=("search[<query>]",))
+DONE_OFFER = Offer((), (), {})
+
+
 class Site:
     """The rules of movement over one shop."""
 
     def __init__(self, shop: Shop, nouns: NounFunction) -> None:
         self.shop, self._nouns = shop, nouns
+        self._item_offer = lru_cache(maxsize=CACHED_PRODUCTS)(
+            lambda row: _offer(pages.item_page("", shop.product(row)))
+        )
 
     def pieces(self, state: State) -> list[Piece]:
         """The page that a state shows."""
@@ -88,6 +111,14 @@ class Site:
         if state.kind == "item_page":
             return pages.item_page(instruction, product)
         return pages.sub_page(instruction, product, state.label)
+
+    def offer(self, state: State) -> Offer:
+        """What the page of a state lets one do."""
+        if not state.kind:
+            return START_OFFER
+        if state.kind == "item_page":
+            return self._item_offer(state.row)
+        return DONE_OFFER if state.kind == "done" else _offer(self.pieces(state))
 
     def url(self, state: State) -> str:
         """The address of a state's page; some rules and marks look into it."""
@@ -110,9 +141,9 @@ class Site:
         if name == "search" and argument is not None:
             return self._search(state, argument, 1)
         if name == "click" and argument is not None and argument != "search":
-            shown = self.pieces(state)
-            if argument in pages.clickables(shown):
-                return self._click(state, argument, shown)
+            offer = self.offer(state)
+            if argument in offer.clickables:
+                return self._click(state, argument, offer)
         return Move(state, acted=False)
 
     def _search(self, state: State, query: str, number: int) -> Move:
@@ -121,7 +152,7 @@ class Site:
         found = state._replace(kind="search_results", query=query, number=number, row=-1, label="", options=())
         return Move(found, acted=True)
 
-    def _click(self, state: State, value: str, shown: list[Piece]) -> Move:
+    def _click(self, state: State, value: str, offer: Offer) -> Move:
         if value == pages.BUY.lower():
             return self._buy(state)
         if value == pages.BACK.lower():
@@ -132,7 +163,7 @@ class Site:
             return self._previous(state)
         if value in _SUB_PAGES and state.kind == "item_page":
             return Move(state._replace(kind="item_sub_page", label=_SUB_PAGES[value]), acted=True)
-        name = pages.option_name(shown, value)
+        name = offer.option_names.get(value)
         if name is not None:
             return Move(state._replace(options=_with(state.options, name, value)), acted=True)
         return self._open(state, value)
