@@ -99,9 +99,13 @@ def transformers(settings: AgentSettings, *, env: TextEnv | None = None, seed: i
 
 
 def tiny_folder(env: TextEnv) -> Path:
-    """Return where ``fedagentgym pretrain tiny`` leaves the model of an environment: by its id and its vocabulary."""
-    words = digest(sorted(set(env.vocabulary()))).removeprefix("sha256:")
-    return cache_folder("tiny", f"{short_name(env.id)}-{words[:12]}")
+    """Return where ``fedagentgym pretrain tiny`` leaves the model of an environment.
+
+    By its id and where its tasks come from (generator, size, seed): the same for every split and for every client's variant of
+    the world.
+    """
+    source = digest([env.id, dict(env.pool.source)]).removeprefix("sha256:")
+    return cache_folder("tiny", f"{short_name(env.id)}-{source[:12]}")
 
 
 def tiny(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
