@@ -27,6 +27,7 @@ BENCHMARKS = Registry(
         "alfworld-houses": "fedagentgym.benchmarks.speed_houses:run",
         "communication": "fedagentgym.benchmarks.communication:run",
         "speed-agents": "fedagentgym.benchmarks.speed_agents:run",
+        "learning-tiny": "fedagentgym.benchmarks.learning_tiny:run",
         "speed-core": "fedagentgym.benchmarks.speed_core:run",
         "speed-partitions": "fedagentgym.benchmarks.speed_partitions:run",
     },

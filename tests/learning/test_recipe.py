@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+
+from fedagentgym.base.errors import OptionError, UnknownNameError
+from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.learning.curve import learning_curve
+from fedagentgym.learning.recipe import Recipe, load_recipe, recipe_for, recipe_names
+from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_is_valid_and_belongs_to_a_world(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.env.id in ENVIRONMENTS and recipe_for(recipe.env.id) == recipe
+    assert recipe.evaluation.split in ENVIRONMENTS.get(recipe.env.id).evaluation_splits
+
+
+def test_an_unknown_recipe_is_named() -> None:
+    with pytest.raises(UnknownNameError, match="tiny-math"):
+        load_recipe("tiny-maths")
+    assert recipe_for("fedagentgym/Guess-v0") is None
+
+
+def test_a_curve_begins_before_the_first_step_and_ends_after_the_last(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: str
+) -> None:
+    monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path))
+    recipe = Recipe.load(
+        {
+            "env": {"id": "fedagentgym/Guess-v0"},
+            "agent": {"name": "tiny", "decoding": {"max_new_tokens": 8}},
+            "warm_start": {"steps": 10, "episodes": 30, "context_length": 256},
+            "learning": {"tasks_per_step": 2, "group_size": 2, "learning_rate": 1e-3},
+            "steps": 3,
+            "evaluation": {"tasks": 5, "every": 2, "resamples": 10},
+        }
+    )
+    points = list(learning_curve(recipe))
+    assert [point.step for point in points] == [0, 2, 3]
+    assert points[0].seconds == 0 < points[1].seconds < points[2].seconds
+    assert list(learning_curve(recipe))[-1].success == points[-1].success
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"clip": [0.2]}, "learning.clip"),
+        ({"clip": [1.5, 0.2]}, "clip is"),
+        ({"cilp": [0.2, 0.2]}, "did you mean 'clip'"),
+        ({"advantage": "gae"}, "learning.advantage.name"),
+        ({"kl": -1}, "learning.kl"),
+        ({"kl": True}, "learning.kl"),
+        ({"objectives": []}, "learning.objectives"),
+        ({"objectives": ["reward", "reward"]}, "twice"),
+        ({"betas": [0.9, 1.0]}, "betas"),
+        ({"learning_rate": float("nan")}, "learning.learning_rate"),
+        ({"learning_rate": "fast"}, "learning.learning_rate"),
+        ({"schedule": {"name": "cosine", "floor": 2}}, "learning.schedule.floor"),
+    ],
+)
+def test_wrong_settings_are_explained(wrong: dict[str, object], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        LearningSettings.load(wrong, "learning")
+
+
+def test_short_forms() -> None:
+    settings = LearningSettings.load(
+        {
+            "kl": 0.01,
+            "advantage": "gigpo",
+            "loss": "sequence",
+            "schedule": "cosine",
+            "objectives": ["accuracy/math", "length"],
+        }
+    )
+    assert settings.kl.coefficient == 0.01 and settings.kl.reference == "round"
+    assert (settings.advantage.name, settings.loss.name, settings.schedule.name) == ("gigpo", "sequence", "cosine")
+    assert [objective.weight for objective in settings.objectives] == [1.0, 1.0]
+    assert LearningSettings.load(settings.model_dump(mode="json")) == settings
+    assert EvaluationSettings.load({"split": "test"}).temperature == 0.4
