@@ -148,6 +148,11 @@ def search(facts: Sequence[Fact], query: str) -> str:
     return " ".join(about) if about else "Nothing found ."
 
 
+def _fact(fact: Any) -> Fact:
+    title, text = (fact["title"], fact["text"]) if isinstance(fact, Mapping) else fact
+    return Fact(str(title), str(text))
+
+
 def question_of(payload: Any) -> Question:
     """The record of a payload, also of a plain mapping with `question` and `answers` (or one `answer`)."""
     if isinstance(payload, Question):
@@ -159,9 +164,9 @@ def question_of(payload: Any) -> Question:
         if isinstance(golds, Sequence) and all(isinstance(gold, str) and gold.strip() for gold in golds):
             pairs = options.items() if isinstance(options, Mapping) else options
             try:
-                told = tuple(Fact(str(title), str(text)) for title, text in facts)
+                told = tuple(_fact(fact) for fact in facts)
                 letters = tuple((str(letter), str(option)) for letter, option in pairs)
-            except (TypeError, ValueError):
+            except (KeyError, TypeError, ValueError):
                 raise DataError(
                     "'facts' of fedagentgym/QA-v0 are pairs of title and text, 'options' of letter and text"
                 ) from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -146,6 +147,15 @@ class ReplyEnv(TextEnv):
             sizes["train"] = self.train_tasks
         source = {"generator": self.accuracy, "version": self.generator_version(), "size": self.size, "seed": self.seed}
         return Generated(self.id, self.cells(), sizes, source, self.strip)
+
+    def believing(self, task: Task, reply: str) -> Task | None:
+        """The task as it is for somebody who takes this reply's answer for the right one; None if it gives no answer,
+        or if an answer of this world (a program) is not something that others could be compared with."""
+        record = self.record(task.payload)
+        answer = self.grade(record, reply)[0].parsed
+        if answer is None or not hasattr(record, "answers"):
+            return None
+        return replace(task, payload=record._replace(answers=(answer,)), graded=True)
 
     # ---- the course of an episode -------------------------------------------------------------------------------
 
