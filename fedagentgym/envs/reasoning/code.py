@@ -14,7 +14,7 @@ from fedagentgym.envs.reasoning.generators.space import Deck, words
 from fedagentgym.envs.reasoning.pools import Cell
 from fedagentgym.envs.reasoning.replies import ReplyEnv, State, instructions, tag_words
 from fedagentgym.envs.verifiers import Verdict, wrong
-from fedagentgym.envs.verifiers.code import Call, Tests, default_verifier, extract_program, grade_code
+from fedagentgym.envs.verifiers.code import Call, Checks, default_verifier, extract_program, grade_code
 from fedagentgym.envs.verifiers.formats import ToolCall, last_fenced_code
 from fedagentgym.envs.verifiers.sandbox.pool import Limits
 
@@ -105,7 +105,7 @@ class CodeEnv(ReplyEnv):
 
     @staticmethod
     def strip(payload: Any) -> Program:
-        return program_of(payload)._replace(tests=Tests(), solution="", thought="")
+        return program_of(payload)._replace(tests=Checks(), solution="", thought="")
 
     def vocabulary(self) -> Iterable[str]:
         around = words(
@@ -136,7 +136,7 @@ def program_of(payload: Any) -> Program:
         return payload
     if isinstance(payload, Mapping) and isinstance(payload.get("statement"), str):
         given = payload.get("tests", payload)
-        if isinstance(given, Tests):
+        if isinstance(given, Checks):
             tests = given
         elif isinstance(given, Mapping):
             tests = _tests_of(given)
@@ -146,7 +146,7 @@ def program_of(payload: Any) -> Program:
     raise DataError(f"a payload of fedagentgym/Code-v0 has a text 'statement' and its tests, got {str(payload)[:80]!r}")
 
 
-def _tests_of(given: Mapping[str, Any]) -> Tests:
+def _tests_of(given: Mapping[str, Any]) -> Checks:
     try:
         calls = tuple(Call(tuple(args), expected) for args, expected in given.get("calls", ()))
         outputs = tuple((str(shown), str(expected)) for shown, expected in given.get("outputs", ()))
@@ -157,4 +157,4 @@ def _tests_of(given: Mapping[str, Any]) -> Tests:
     named = {name: str(given.get(name, "")) for name in ("entry", "code", "setup", "check", "preamble")}
     if calls and not named["entry"]:
         raise DataError("'calls' of fedagentgym/Code-v0 need 'entry', the name of the function")
-    return Tests(calls=calls, outputs=outputs, **named)
+    return Checks(calls=calls, outputs=outputs, **named)

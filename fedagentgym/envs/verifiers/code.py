@@ -32,7 +32,7 @@ class Call(NamedTuple):
     expected: Any
 
 
-class Tests(NamedTuple):
+class Checks(NamedTuple):
     """What a program has to pass; any of the three kinds may be empty.
 
     `entry` is the function's name. `code` is test code with its `setup` (trusted helpers and imports); `check` names a
@@ -55,7 +55,7 @@ class CodeVerifier:
     def __init__(self, limits: Limits = Limits(), workers: int | None = None) -> None:  # noqa: B008 - a constant
         self.limits, self.slots = limits, Slots(workers)
 
-    def verify(self, program: str, tests: Tests, limits: Limits | None = None) -> Verdict:
+    def verify(self, program: str, tests: Checks, limits: Limits | None = None) -> Verdict:
         """`correct` when all tests pass; `score` is the share that does (test code counts as one)."""
         if refused := refusal(program):
             return wrong(refused, program[:200])
@@ -159,7 +159,7 @@ def _why_not(ended: Ended) -> str:
     return "wrong output" if ended.code == 0 else (ended.err.strip().rsplit("\n", 1)[-1] or f"exit code {ended.code}")
 
 
-def _test_run(tests: Tests) -> dict[str, Any]:
+def _test_run(tests: Checks) -> dict[str, Any]:
     return {
         "source": tests.code,
         "setup": tests.setup,
@@ -169,7 +169,7 @@ def _test_run(tests: Tests) -> dict[str, Any]:
     }
 
 
-def remote_names(tests: Tests) -> list[str]:
+def remote_names(tests: Checks) -> list[str]:
     """What test code uses without defining it: names that the program has to bring."""
     used: dict[str, None] = {}
     bound = set(dir(builtins)) | {"candidate", "METADATA"}
@@ -227,7 +227,7 @@ def default_verifier() -> CodeVerifier:
         return _default
 
 
-def grade_code(reply: str, tests: Tests, limits: Limits | None = None) -> Verdict:
+def grade_code(reply: str, tests: Checks, limits: Limits | None = None) -> Verdict:
     """Grade a whole reply with the shared verifier."""
     program = extract_program(reply)
     return wrong("no program") if program is None else default_verifier().verify(program, tests, limits)

@@ -23,7 +23,15 @@ from typing import NamedTuple
 
 from fedagentgym.envs.verifiers import Verdict, right, wrong
 from fedagentgym.envs.verifiers.math_pool import WorkerPool
-from fedagentgym.envs.verifiers.math_text import extract_answer, normal, number, refusal, same_number, squeezed
+from fedagentgym.envs.verifiers.math_text import (
+    extract_answer,
+    normal,
+    number,
+    refusal,
+    same_number,
+    squeezed,
+    unreadable,
+)
 
 MOST_PARTS = 24
 
@@ -58,9 +66,12 @@ class MathVerifier:
         """Does `answer` (without tags or box) say the same as `gold`?"""
         comparison = _Comparison(self.pool)
         try:
-            if reason := refusal(answer):
+            if reason := unreadable(answer):
                 return wrong(reason, _shown(answer))
-            equal = comparison.equal(normal(gold), normal(answer))
+            given = normal(answer)
+            if reason := refusal(given):
+                return wrong(reason, _shown(answer))
+            equal = comparison.equal(normal(gold), given)
         except _Unsettled as unsettled:
             return wrong(str(unsettled), _shown(answer))
         except RecursionError:

@@ -91,8 +91,8 @@ class WorkerPool:
         """Hand the comparison to an idle worker, or to a new one; a worker that died while idle is passed over."""
         while True:
             worker, fresh = self._take()
-            worker.settimeout(STARTUP if fresh else limit + PATIENCE)
             try:
+                worker.settimeout(STARTUP if fresh else limit + PATIENCE)
                 worker.sendall(message)
                 return worker, fresh
             except OSError:

@@ -72,7 +72,7 @@ def normal(text: str) -> str:
     for pattern, replacement in _REPLACED:
         text = pattern.sub(replacement, text)
     text = _WORDS.sub(lambda found: f" {found[1]} ", text)
-    text = " ".join(text.split()).removeprefix("####").lstrip()
+    text = " ".join(text.split()).removeprefix("####").lstrip("= ")
     while text and text[-1] in ".,;:":
         text = text[:-1].rstrip()
     return text
@@ -271,14 +271,19 @@ _FACTORIAL = re.compile(r"([0-9]+|[^0-9\s])\s*!")
 _SERIES = re.compile(r"\\(?:binom|choose|sum|prod|int|lim)(?![a-z])")
 
 
-def refusal(text: str) -> str | None:
-    """Why an answer is not even tried, or None. Shapes that no sensible answer has and that computer algebra chokes on."""
+def unreadable(text: str) -> str | None:
+    """Why a text is not even brought into normal form, or None."""
     if len(text) > LONGEST_ANSWER:
         return "too long"
     if any(
         (ord(character) < 32 and character not in "\t\n\r") or 0xD800 <= ord(character) < 0xE000 for character in text
     ):
         return "not text"
+    return None
+
+
+def refusal(text: str) -> str | None:
+    """Why an answer in normal form goes no further, or None: shapes that no sensible answer has and that algebra chokes on."""
     if "\\boxed" in text or text.count("{") != text.count("}"):
         return "braces do not match"
     if _deepest(text) > 12:

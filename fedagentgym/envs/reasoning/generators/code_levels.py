@@ -20,7 +20,7 @@ from fedagentgym.envs.reasoning.generators.program import (
     texts,
 )
 from fedagentgym.envs.reasoning.generators.space import Form, words
-from fedagentgym.envs.verifiers.code import Tests
+from fedagentgym.envs.verifiers.code import Checks
 
 
 class Step(NamedTuple):
@@ -292,7 +292,7 @@ def _program(asked: str, solution: str, draw: Callable[[Stream], Any], apply: Ca
     calls = draw_calls(asked, draw, apply)
     examples = " ".join(f"f({call.args[0]!r}) is {call.expected!r}." for call in calls[:2])
     return Program(
-        f"{asked}\nExamples: {examples}", Tests("f", calls), solution, "I do the steps one after the other ."
+        f"{asked}\nExamples: {examples}", Checks("f", calls), solution, "I do the steps one after the other ."
     )
 
 

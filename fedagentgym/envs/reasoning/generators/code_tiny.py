@@ -8,7 +8,7 @@ from typing import Any
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.reasoning.generators.program import Program, draw_calls
 from fedagentgym.envs.reasoning.generators.space import Form, words
-from fedagentgym.envs.verifiers.code import Tests
+from fedagentgym.envs.verifiers.code import Checks
 
 SMALL, POSITIVE, FEW = range(20), range(2, 20), range(2, 8)
 Meaning = Callable[[Any, int, int], Any]
@@ -38,7 +38,7 @@ def _template(
         asked = f"Write f ( {name} ) that returns {said.format(k=first, m=second)} ."
         calls = draw_calls(asked, INPUTS[name], lambda given: meaning(given, first, second))
         solution = f"def f ( {name} ) : return {written.format(k=first, m=second)}"
-        return Program(asked, Tests("f", calls), solution, f"return {written.format(k=first, m=second)} .")
+        return Program(asked, Checks("f", calls), solution, f"return {written.format(k=first, m=second)} .")
 
     return Form((k, m), make)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fedagentgym.base.streams import Stream, stream
-from fedagentgym.envs.verifiers.code import Call, Tests
+from fedagentgym.envs.verifiers.code import Call, Checks
 
 SHOWN, HIDDEN, CANDIDATES = 2, 8, 24
 
@@ -15,7 +15,7 @@ class Program(NamedTuple):
     """What a programming task holds: the specification, the tests that nobody sees, and a solution (the gold)."""
 
     statement: str
-    tests: Tests
+    tests: Checks
     solution: str = ""
     thought: str = ""
 

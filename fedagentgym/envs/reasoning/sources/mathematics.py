@@ -8,7 +8,7 @@ from typing import Any
 from fedagentgym.envs.reasoning.generators.problem import MathProblem
 from fedagentgym.envs.reasoning.pools import Loaded
 from fedagentgym.envs.reasoning.sources.rows import Row, plain_number
-from fedagentgym.envs.verifiers.math_text import last_box, normal, refusal
+from fedagentgym.envs.verifiers.math_text import last_box, normal, unreadable
 
 _STEP = re.compile(r"<<[^<>]*>>")
 _YEAR_AND_PROBLEM = re.compile(r"/(?P<contest>[0-9]{4}_[A-Za-z0-9_]+?)_Problems/Problem_(?P<number>[0-9]+)")
@@ -135,6 +135,6 @@ def _loaded(
     for gold in golds:
         if not normal(gold):
             raise row.wrong("answer", f"is empty once it is normalised: {gold[:60]!r}")
-        if (why := refusal(gold)) in ("not text", "braces do not match"):
+        if why := unreadable(gold):
             raise row.wrong("answer", f"cannot be verified ({why}): {gold[:60]!r}")
     return Loaded(split, category, MathProblem(problem, tuple(golds), solution), hardness)

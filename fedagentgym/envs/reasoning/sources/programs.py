@@ -7,7 +7,7 @@ import ast
 from fedagentgym.envs.reasoning.generators.program import Program
 from fedagentgym.envs.reasoning.pools import Loaded
 from fedagentgym.envs.reasoning.sources.rows import Row
-from fedagentgym.envs.verifiers.code import Tests, calls_of
+from fedagentgym.envs.verifiers.code import Checks, calls_of
 
 
 def humaneval(row: Row, split: str) -> Loaded:
@@ -15,7 +15,7 @@ def humaneval(row: Row, split: str) -> Loaded:
     _parses(row, "prompt", prompt)
     _parses(row, "test", test)
     preamble = prompt[: prompt.index(f"def {entry}")] if f"def {entry}" in prompt else ""
-    tests = Tests(entry, code=test, setup=prompt, check="check", preamble=preamble)
+    tests = Checks(entry, code=test, setup=prompt, check="check", preamble=preamble)
     statement = f"Complete this function.\n```python\n{prompt.rstrip()}\n```"
     return Loaded(split, "humaneval", Program(statement, tests, prompt + str(row.get("canonical_solution") or "")))
 
@@ -31,9 +31,9 @@ def mbpp(row: Row, split: str) -> Loaded:
     _parses(row, "test_setup_code", setup)
     simple = None if setup.strip() else calls_of(asserts)
     if simple is not None:
-        tests = Tests(simple[0], simple[1])
+        tests = Checks(simple[0], simple[1])
     else:
-        tests = Tests(code="\n".join([setup, *asserts]))
+        tests = Checks(code="\n".join([setup, *asserts]))
     statement = f"{row.text('text', 'prompt')}\nYour program must pass tests like this one:\n{asserts[0]}"
     number = row.get("task_id")
     if row.split is None and isinstance(number, int):

@@ -46,6 +46,7 @@ class Server:
     """One warm server process, started at its first run and again after it died."""
 
     def __init__(self) -> None:
+        self.walls: tuple[str, ...] = ()
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -112,6 +113,7 @@ class Server:
             raise FedAgentGymError(
                 f"the sandbox for programs cannot start: {sys.executable} {script} ended at once"
             ) from None
+        self.walls = tuple(standing)
         _tell_once(standing)
         self._control = ours
         return ours
@@ -205,6 +207,13 @@ class Slots:
             finally:
                 with self._lock:
                     self._idle.append(slot)
+
+    def walls(self) -> tuple[str, ...]:
+        """Which protections stand on this system."""
+        with self.one() as slot:
+            if not slot.program.walls:
+                slot.script("", "", Limits())
+            return slot.program.walls
 
     def close(self) -> None:
         with self._lock:

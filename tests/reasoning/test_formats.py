@@ -1,0 +1,100 @@
+"""The layout of replies: tags, tool calls, fenced programs, repetition."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedagentgym.envs.verifiers import formats
+from fedagentgym.envs.verifiers.formats import (
+    ToolCall,
+    code_format,
+    format_rewards,
+    last_fenced_code,
+    repetition,
+    tag_count,
+    think_answer_format,
+    tool_call,
+)
+
+GOOD = "<think> 1 + 1 = 2 </think> <answer> 2 </answer>"
+
+
+@pytest.mark.parametrize(
+    ("reply", "layout", "tags"),
+    [
+        (GOOD, 1.0, 1.0),
+        (f"\n{GOOD}\n", 1.0, 1.0),
+        ("<think>a\nb</think>\n<answer>\n2\n</answer>", 1.0, 1.0),
+        (f"{GOOD} and more", 0.0, 1.0),
+        (f"so {GOOD}", 0.0, 1.0),
+        ("<answer>2</answer><think>a</think>", 0.0, 1.0),
+        ("<think>a</think> stray <answer>2</answer>", 0.0, 1.0),
+        (GOOD + GOOD, 0.0, 0.0),
+        ("<think>a</think>2", 0.0, 0.5),
+        ("<think>a<answer>2</answer>", 0.0, 0.75),
+        ("<think>a<answer></think>2</answer>", 0.0, 1.0),
+        ("2", 0.0, 0.0),
+        ("", 0.0, 0.0),
+        ("<think>x</think> <tool> calc[2 + 3] </tool>", 1.0, 1.0),
+        ("<think>x</think> <tool> calc[2] </tool> <answer>2</answer>", 0.0, 1.0),
+    ],
+)
+def test_layout_and_tags(reply: str, layout: float, tags: float) -> None:
+    assert think_answer_format(reply) == layout
+    assert tag_count(reply) == tags
+
+
+def test_a_tool_is_called_in_tags_or_by_the_whole_reply_but_never_beside_an_answer() -> None:
+    assert tool_call("<tool> search[New York] </tool>") == ToolCall("search", "New York")
+    assert tool_call(" search[a[0]] ") == ToolCall("search", "a[0]")
+    assert tool_call("<tool> search[x] </tool> <answer> y </answer>") is None
+    assert tool_call("please search[x]") is None
+    assert tool_call("<tool> search[x </tool>") is None
+
+
+def test_the_last_fenced_python_block_counts() -> None:
+    assert last_fenced_code("```python\na = 1\n```\nthen\n```\nb = 2\n```") == "b = 2"
+    assert last_fenced_code("```python\na = 1\n```\n```json\n{}\n```") == "a = 1"
+    assert last_fenced_code("```python\na = 1\n") is None
+    assert code_format("<think>x</think><answer>```python\na = 1\n```</answer>") == 1.0
+    assert code_format("<think>x</think><answer>a = 1</answer>") == 0.0
+    assert code_format("<answer>```python\na = 1\n```</answer>") == 0.0
+
+
+def test_repetition_falls_with_repeated_phrases() -> None:
+    assert repetition("a b c d e") == 0.0
+    assert repetition("a b") == 0.0
+    assert -1.0 < repetition("go " * 50) < -0.9
+    assert repetition("a b c d a b c e") == pytest.approx(5 / 6 - 1)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.text(alphabet="<>/thinkanswer `[]\n\x00\ud800", max_size=200))
+def test_every_text_has_finite_components(reply: str) -> None:
+    rewards = format_rewards(reply, code=True)
+    assert set(rewards) == {"format", "tags", "repetition", "code_format"}
+    assert all(-1.0 <= value <= 1.0 for value in rewards.values())
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<think>" * 50_000,
+        "```" * 100_000,
+        "```python" + " " * 200_000,
+        "<tool>a[" + "]" * 200_000,
+        " " * 300_000,
+        "a[" * 100_000,
+    ],
+    ids=["tags", "fences", "blanks", "brackets", "nothing", "calls"],
+)
+def test_long_replies_are_judged_in_linear_time(reply: str) -> None:
+    started = time.process_time()
+    format_rewards(reply, code=True)
+    tool_call(reply)
+    assert time.process_time() - started < 2.0
+    assert formats.FORMAT_VERSION

@@ -1,0 +1,342 @@
+"""Mathematical answers: what is equal, what is not, and what must not hang."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedagentgym.envs.verifiers.math import MathVerifier, grade_math, math_verifier_version, split
+from fedagentgym.envs.verifiers.math_text import extract_answer, normal, number, refusal, unreadable
+
+EQUAL = [
+    ("18", "18 eggs per day"),
+    ("18", "$18.00"),
+    ("18", "The answer is 18."),
+    ("18", "Janet makes 18 dollars every day."),
+    ("18", "x = 18"),
+    ("18", "36/2"),
+    ("18", r"18\text{ cm}^2"),
+    ("18", "15 + 3 = 18"),
+    ("1,234", "1234"),
+    ("1234", "1,234.00"),
+    ("1234", "1{,}234"),
+    (r"\$32,\!000", "32000"),
+    ("0.5", "50%"),
+    (r"10\%", "0.1"),
+    (r"10\%", "10"),
+    (r"\frac{1}{2}", "0.5"),
+    (r"\frac{1}{3}", "0.3333333"),
+    ("3/2", r"1\frac{1}{2}"),
+    ("1.5", "1 1/2"),
+    (r"-\frac34", r"\frac{-3}{4}"),
+    ("3500000", "3.5 million"),
+    ("10^{6}", "1,000,000"),
+    ("2^{10}", "1024"),
+    ("18", r"18^\circ"),
+    ("(1,2)", "(1, 2.0)"),
+    ("(1,2)", "1,2"),
+    ("(1,-2)", "x=1, y=-2"),
+    (r"\left( 3, \frac{\pi}{2} \right)", r"(3,\pi/2)"),
+    ("3,5,7", "7,5,3"),
+    ("2,3", "x=2 or x=3"),
+    ("2, 3", "2 and 3"),
+    (r"\{1,2\}", "2,1"),
+    (r"\pm 2", "2,-2"),
+    (r"1 \pm \sqrt{2}", r"1-\sqrt2, 1+\sqrt2"),
+    ("(1,2),(3,4)", "(3,4),(1,2)"),
+    ("[1,2)", r"1\le x<2"),
+    ("[1,2)", r"x\in[1,2)"),
+    (r"1\le x<2", "[1,2)"),
+    ("x>3", r"(3,\infty)"),
+    (r"(3,\infty)", "x>3"),
+    (r"(-\infty,2)\cup(3,\infty)", r"(3,\infty)\cup(-\infty,2)"),
+    (r"(-\infty,2)\cup(3,\infty)", r"x<2 \text{ or } x>3"),
+    (r"x \ge 2", r"2 \le x"),
+    ("x^2+2x+1", "(x+1)^2"),
+    ("(x+1)(x-1)", "x^2-1"),
+    (r"2\sqrt{3}", r"\sqrt{12}"),
+    (r"\sqrt{5}", "2.236067977"),
+    (r"\frac{\pi}{2}", r"\pi/2"),
+    ("x=3", "3"),
+    ("3", "x=3"),
+    ("y=2x+1", "2x-y+1=0"),
+    ("1+i", "i+1"),
+    (r"\binom{5}{2}", "10"),
+    (r"\text{Evelyn}", "evelyn."),
+    (r"\text{(C)}", "C"),
+    ("12_{5}", "12_5"),
+    ("12_5", "12"),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\2.0\end{pmatrix}"),
+]
+DIFFERENT = [
+    ("18", "17"),
+    ("18", "19"),
+    ("18", "-18"),
+    ("18", "18 or 19"),
+    ("18", "not 18"),
+    ("18", "18 million"),
+    ("18", "18 and a half"),
+    ("18", "18!"),
+    ("18", "18 - x"),
+    ("18", "eighteen thousand"),
+    ("18", "3 of 18"),
+    ("5", "5x"),
+    ("5", "5 pi"),
+    ("5", "5 y"),
+    ("5x", "5"),
+    ("5,10", "10"),
+    ("10", "5,10"),
+    (r"\frac{1}{3}", "0.33"),
+    (r"\sqrt{5}", "2.24"),
+    ("(1,2)", "(2,1)"),
+    ("(1,2)", "[1,2]"),
+    ("(1,2,3)", "(3,2,1)"),
+    ("1,2", "(2,1)"),
+    ("(-1,6)", "(-1,-6)"),
+    ("(1,2),(3,4)", "(4,3),(1,2)"),
+    ("3,5,7", "7,5,4"),
+    ("3,5,7", "3,5"),
+    ("3,3,5", "3,5,5"),
+    ("[1,2)", "[1,2]"),
+    ("[1,2)", r"1\le x\le2"),
+    (r"(3,\infty)", r"x\ge3"),
+    (r"(-\infty,2)\cup(3,\infty)", r"(-\infty,2)\cup(4,\infty)"),
+    ("x^2+2x+1", "(x-1)^2"),
+    ("p - q", "q - p"),
+    ("6 - 5i", "6+5i"),
+    ("x=3", "y=3"),
+    ("12_5", "12_6"),
+    ("12_5", "7"),
+    (r"\text{Evelyn}", "Bob"),
+    ("even", "odd"),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}2\\1\end{pmatrix}"),
+    (r"\infty", "5"),
+    ("0", ""),
+]
+HOSTILE = {
+    "tower": "9^{9^9}",
+    "another tower": "9^9^9^9",
+    "factorials": "(((9)!)!)!",
+    "double factorials": "9!!!!!!!!",
+    "power of a sum": "(x+y+z+w+1)^{200}",
+    "digits": "7" * 100_000,
+    "brackets": "(" * 3000 + "1" + ")" * 3000,
+    "braces": "{" * 400 + "1" + "}" * 400,
+    "equations": "x" + "=x" * 3000,
+    "no character": "1\x00",
+    "surrogate": "\ud800 1",
+    "nested powers": "((x+y+z+w+1)^{12})^{12}",
+    "product of sums": "(x+y+z+w+1)^{9}(x-y+z-w+1)^{9}(x+2y+z+w+1)^{9}",
+    "integral": r"\int_0^1 \sin(x^{x^x}) e^{x^2} dx",
+    "another integral": r"\int \frac{1}{x^5+x+1} dx",
+    "product": r"\prod_{k=1}^{10000000} k",
+    "sum": r"\sum_{k=1}^{99999} \frac{1}{k^3}",
+    "roots": r"\sqrt{" * 11 + "2" + "}" * 11,
+    "functions": r"\sin" * 100 + "x",
+    "operators": "1" + "+1" * 450,
+    "long list": ",".join(str(k) for k in range(200)),
+    "symbols": "abcdefghijklmnopqrstuvwxyz" * 20,
+}
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[MathVerifier]:
+    made = MathVerifier()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("gold", "answer"), EQUAL)
+def test_equal_answers(verifier: MathVerifier, gold: str, answer: str) -> None:
+    assert verifier.verify(gold, answer).correct
+    assert verifier.verify(gold, gold).correct
+
+
+@pytest.mark.parametrize(("gold", "answer"), DIFFERENT)
+def test_different_answers(verifier: MathVerifier, gold: str, answer: str) -> None:
+    assert not verifier.verify(gold, answer).correct
+
+
+def test_the_last_answer_block_and_the_last_box_count() -> None:
+    assert extract_answer(r"\boxed{1} and \boxed{\frac{1}{2}}") == r"\frac{1}{2}"
+    assert extract_answer(r"\boxed{5} <answer> 6 </answer>") == "6"
+    assert extract_answer(r"<answer> it is \boxed{7} </answer>") == "7"
+    assert extract_answer("<answer> 1 </answer> <answer> 2 </answer>") == "2"
+    assert extract_answer("42") is None
+    assert extract_answer(r"\boxed{never closed") is None
+    assert grade_math(r"\boxed{1} \boxed{2}", "2").correct
+    assert not grade_math(r"\boxed{1} \boxed{2}", "1").correct
+    assert not grade_math("the answer is 2", "2").correct
+    assert grade_math("<answer>2</answer>", ["3", "2"]).correct
+    assert not grade_math("<answer>2</answer>", []).correct
+    assert extract_answer(r"\boxed{1}" * 5000) == "1"
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.fractions(max_denominator=10_000), st.integers(1, 9))
+def test_rational_numbers_are_exact(value: Fraction, step: int) -> None:
+    written = f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
+    read = number(normal(written))
+    assert read is not None and read.value == value
+    near = number(normal(f"{value.numerator + step}/{value.denominator}"))
+    assert near is not None and near.value != value
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text(max_size=120))
+def test_any_text_has_a_verdict_without_computer_algebra_raising(text: str) -> None:
+    assert isinstance(normal(text), str)
+    number(normal(text))
+    split(normal(text))
+    refusal(normal(text))
+    unreadable(text)
+
+
+def _rewrites(gold: str) -> Iterator[str]:
+    value = int(gold.replace(",", ""))
+    yield from (f"{value}", f"{value:,}", f"{value}.0", f"{value}.00", f"\\frac{{{2 * value}}}{{2}}", f"{3 * value}/3")
+    yield from (
+        f"${value}",
+        f"{value} dollars",
+        f"{value} apples in total.",
+        f"The answer is {value}.",
+        f"\\${value:,}.00",
+    )
+    yield from (f"x = {value}", f"{value}\\text{{ km}}", f"{value} km/h", f"**{value}**", f" {value} .", f"= {value}")
+
+
+def _near_misses(gold: str) -> Iterator[str]:
+    value = int(gold.replace(",", ""))
+    yield from (
+        f"{value + 1}",
+        f"{value - 1} dollars",
+        f"{value}.5",
+        f"{10 * value + 1}",
+        f"\\frac{{{2 * value + 1}}}{{2}}",
+    )
+    yield from (f"{value}x", f"{value} or {value + 1}", f"({value}, {value + 1})")
+    if value:
+        yield from (f"-{value}" if value > 0 else f"{-value}", f"{2 * value} apples", f"1/{value + 1}")
+
+
+def test_gsm8k_golds_their_rewrites_and_near_misses(verifier: MathVerifier, shared_data: Path) -> None:
+    lines = (shared_data / "gsm8k" / "test.jsonl").read_text().splitlines()
+    golds = [json.loads(line)["answer"].rpartition("####")[2].strip() for line in lines]
+    assert len(golds) == 1319
+    wrong = [gold for gold in golds if not verifier.verify(gold, gold).correct]
+    for gold in dict.fromkeys(golds):
+        wrong += [f"{gold} is {text}" for text in _rewrites(gold) if not verifier.verify(gold, text).correct]
+    for gold in sorted(set(golds))[::4]:
+        wrong += [f"{gold} is not {text}" for text in _near_misses(gold) if verifier.verify(gold, text).correct]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", ["aime24", "amc23"])
+def test_contest_golds_verify(verifier: MathVerifier, shared_data: Path, name: str) -> None:
+    golds = [json.loads(line)["answer"] for line in (shared_data / name / "test.jsonl").read_text().splitlines()]
+    for gold in golds:
+        text = str(int(float(gold)))
+        assert verifier.verify(text, str(gold)).correct
+        assert not verifier.verify(text, str(float(gold) + 1)).correct
+
+
+@pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_answers_are_wrong_within_two_seconds(verifier: MathVerifier, answer: str) -> None:
+    verifier.verify("x+1", "1+x")
+    started = time.monotonic()
+    assert not verifier.verify("x+1", answer).correct
+    assert not grade_math(f"<answer> {answer} </answer>", "x+1").correct
+    assert time.monotonic() - started < 6.0
+    assert verifier.verify("x+1", "1+x").correct
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _many_threads(count: int, clock: float) -> MathVerifier:
+    verifier = MathVerifier(clock=clock)
+    assert verifier.verify("x+1", "1+x").correct
+    burners = [
+        "((x+y+z+w+1)^{12})^{12}",
+        r"\int \frac{1}{x^5+x+1} dx",
+        "9^{9^9}",
+        "(((9)!)!)!",
+        "7" * 5000,
+        "x=x=x=x=x",
+        "\x00",
+        "\ud800",
+    ]
+    verdicts: list[bool] = []
+    order = random.Random(0).choices(burners, k=count)
+
+    def work(mine: list[str]) -> None:
+        verdicts.extend(verifier.verify("x+1", answer).correct for answer in mine)
+
+    threads = [threading.Thread(target=work, args=(order[number::8],)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert verdicts == [False] * count
+    return verifier
+
+
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow)])
+def test_hostile_answers_from_eight_threads_leave_a_working_verifier(count: int) -> None:
+    before = _resident()
+    verifier = _many_threads(count, clock=0.2)
+    verifier.pool.clock = 5.0
+    assert verifier.verify(r"\sqrt{8}", r"2\sqrt{2}").correct
+    assert not verifier.verify(r"\sqrt{8}", r"3\sqrt{2}").correct
+    process = verifier.pool._parent
+    assert process is not None
+    verifier.close()
+    assert process.returncode is not None
+    assert not Path(f"/proc/{process.pid}").exists()
+    assert _resident() - before < 100 << 20
+
+
+def test_a_dead_worker_and_a_dead_parent_are_replaced(verifier: MathVerifier) -> None:
+    made = MathVerifier(workers=1)
+    assert made.verify("x+1", "1+x").correct
+    assert made.pool._parent is not None
+    made.pool._parent.kill()
+    made.pool._parent.wait()
+    for worker in made.pool._idle:
+        worker.close()
+    assert made.verify("x+2", "2+x").correct
+    made.close()
+    assert made.verify("x+3", "3+x").correct
+    made.close()
+
+
+def test_a_forked_process_uses_workers_of_its_own(verifier: MathVerifier) -> None:
+    assert verifier.verify("x+1", "1+x").correct
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writing, b"1" if verifier.verify("x+4", "4+x").correct else b"0")
+            verifier.close()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    assert os.read(reading, 1) == b"1"
+    os.close(reading)
+    os.waitpid(child, 0)
+    assert verifier.verify("x+5", "5+x").correct
+
+
+def test_the_version_names_the_library() -> None:
+    assert math_verifier_version().startswith("math/1+math-verify-0.9")

@@ -1,0 +1,68 @@
+"""Exact match, F1 and multiple choice."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedagentgym.envs.verifiers.qa import chosen_letter, f1, grade_choice, grade_qa, normalise, verify_qa
+
+OPTIONS = {"A": "aspirin", "B": "opium", "C": "the same as A"}
+
+
+def test_normalisation_drops_case_punctuation_articles_and_blanks() -> None:
+    assert normalise("  The Beatles'  first, an L.P.! ") == "beatles first lp"
+    assert grade_qa("<answer>the eiffel tower.</answer>", "Eiffel Tower").correct
+    assert not grade_qa("<answer>Eiffel</answer>", "Eiffel Tower").correct
+
+
+def test_f1_is_the_overlap_of_bags_of_words() -> None:
+    assert f1("big red red dog", "red dog") == pytest.approx(2 * 2 / 6)
+    assert f1("cat", "dog") == 0.0
+    assert f1("", "the") == 1.0
+    verdict = verify_qa("Eiffel", ["Big Ben", "Eiffel Tower"])
+    assert not verdict.correct and verdict.score == pytest.approx(2 / 3)
+
+
+def test_yes_and_no_have_no_partial_credit() -> None:
+    assert f1("yes", "yes it is") == 0.0
+    assert f1("no it is not", "no") == 0.0
+    assert f1("Yes.", "yes") == 1.0
+
+
+def test_without_answer_or_gold_nothing_is_right() -> None:
+    assert not grade_qa("Paris", "Paris").correct
+    assert not grade_qa("<answer></answer>", "Paris").correct
+    assert not grade_qa("<answer>the</answer>", ["", "the"]).correct
+    assert not verify_qa("x" * 10_000, "x" * 10_000).correct
+
+
+@pytest.mark.parametrize(
+    ("answer", "letter"),
+    [
+        ("B", "B"),
+        ("(b)", "B"),
+        ("B. opium", "B"),
+        ("B opium", "B"),
+        ("Opium.", "B"),
+        ("The answer is B", "B"),
+        ("option: A", "A"),
+        ("D", None),
+        ("a drug", None),
+        ("", None),
+        ("A or B", None),
+    ],
+)
+def test_a_choice_is_a_letter_or_the_text_of_one_option(answer: str, letter: str | None) -> None:
+    assert chosen_letter(answer, OPTIONS) == letter
+    assert grade_choice(f"<answer>{answer}</answer>", "B", OPTIONS).correct == (letter == "B")
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_f1_is_symmetric_and_bounded(one: str, other: str) -> None:
+    assert f1(one, other) == pytest.approx(f1(other, one))
+    assert 0.0 <= f1(one, other) <= 1.0
+    assert f1(one, one) == 1.0
+    chosen_letter(one, OPTIONS)
