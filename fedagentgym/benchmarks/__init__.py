@@ -30,5 +30,7 @@ BENCHMARKS = Registry(
         "learning-tiny": "fedagentgym.benchmarks.learning_tiny:run",
         "speed-core": "fedagentgym.benchmarks.speed_core:run",
         "speed-partitions": "fedagentgym.benchmarks.speed_partitions:run",
+        "webshop": "fedagentgym.benchmarks.speed_webshop:run",
+        "webshop-figures": "fedagentgym.benchmarks.webshop_figures:run",
     },
 )

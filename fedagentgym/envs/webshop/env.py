@@ -12,7 +12,7 @@ from fedagentgym.envs.core import Expert, TextEnv, View
 from fedagentgym.envs.pool import TaskIds, TaskPool
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.webshop import pages
-from fedagentgym.envs.webshop.expert import Shopper
+from fedagentgym.envs.webshop.expert import TURNS, Shopper
 from fedagentgym.envs.webshop.goals import Goal
 from fedagentgym.envs.webshop.nouns import NounFunction, noun_function
 from fedagentgym.envs.webshop.pages import Piece
@@ -51,7 +51,7 @@ class WebShopEnv(TextEnv):
         "'description', 'features', 'reviews', 'buy now'. Choose every wanted option before you buy; buying ends the task."
     )
     split_aliases: ClassVar[Mapping[str, str]] = {"eval": "val"}
-    default_max_turns = 15
+    default_max_turns = TURNS
     reward_names = (ACCURACY,)
 
     def __init__(
@@ -128,7 +128,7 @@ class WebShopEnv(TextEnv):
         return vocabulary_of(self.stock)
 
     def expert(self) -> Expert:
-        return Shopper(self.site)
+        return Shopper(self.site, min(self.max_turns, TURNS))
 
     def _show(self, move: Move, action: str | None) -> tuple[State, View]:
         state = move.state

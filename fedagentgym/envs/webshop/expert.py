@@ -69,8 +69,8 @@ def read_instruction(instruction: str) -> Wish:
 class Shopper:
     """The expert of one episode."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, site: Site, turns: int = TURNS) -> None:
+        self._site, self._turns = site, turns
         self._wish: Wish | None = None
         self._seen: dict[str, Look] = {}
         self._searches = 0
@@ -123,7 +123,7 @@ class Shopper:
         others = [seen.merit for other, seen in self._seen.items() if other != asin]
         good = look.merit >= ENOUGH or (bool(wish.options) and look.offered == 1.0)
         best = self._late(wish, turn) and look.merit >= max(others, default=0.0)
-        best = best or turn + len(wanted) + 3 > TURNS
+        best = best or turn + len(wanted) + 3 > self._turns
         if asin != self._decided and not good and not best:
             return f"click[{pages.PREVIOUS.lower()}]"
         chosen = dict(state.options)
@@ -134,7 +134,7 @@ class Shopper:
 
     def _late(self, wish: Wish, turn: int) -> bool:
         """Whether there is no time left to look at one more product and still buy with all options chosen."""
-        return turn + 4 + (len(wish.options) or UNNAMED) > TURNS
+        return turn + 4 + (len(wish.options) or UNNAMED) > self._turns
 
     def _note(self, state: State, page: list[Piece], wish: Wish) -> Look:
         """Remember the words on a product's pages and judge it by all of them so far."""
