@@ -108,6 +108,7 @@ def test_bad_problems_are_refused_in_one_sentence(name: str) -> None:
         "()", "(and)(and)", "and", "(exists)", "(exists (?o - object))", "(exists ?o (isHot ?o))", "(exists (?o - ) (isHot ?o))",
         "(not)", "(forall (?o - object))", "(imply (isHot a))", "((isHot a))", "(isHot)", "(isHot (a))", "(and isHot)",
         "(exists ((?o) - object) (isHot ?o))", "(holds ?a ?o)", "(objectType)", "(= 1)", "((and) (and))",
+        "(exists (o - object) (isHot o))",
         "(exists (?o - object ?o - receptacle) (isHot ?o))", "(exists (?a ?b ?c ?d ?e ?f ?g ?h - object) (isHot ?h))",
     ],
 )  # fmt: skip

@@ -131,20 +131,24 @@ def build(
     scene: str = "",
     origin: str = "",
     holding: str | None = None,
+    places: Iterable[str] = (),
 ) -> Game:
-    """A game from records; refuses doubled ids and references to what is not there."""
+    """A game from records; refuses doubled ids and references to what is not there.
+
+    Locations are those that the records name; `places` adds others that exist, which count in the numbers of locations.
+    """
     if wording not in WORDINGS:
         raise DataError(f"unknown wording {wording!r} of an ALFWorld game; known: {', '.join(WORDINGS)}")
-    places = sorted(receptacles, key=_sort_key)
+    holders = sorted(receptacles, key=_sort_key)
     objects = sorted(things, key=_sort_key)
-    place_index = _index([receptacle.id for receptacle in places], "receptacle")
+    place_index = _index([receptacle.id for receptacle in holders], "receptacle")
     object_index = _index([thing.id for thing in objects], "object")
-    named = [start, *(one.place for one in places), *(one.place for one in objects)]
+    named = [start, *places, *(one.place for one in holders), *(one.place for one in objects)]
     spelled = [place for place in named if place is not None]
     locations = sorted({place.lower(): place for place in spelled}.values(), key=str.lower)
     location_index = _index(locations, "location")
 
-    contents, laid, inner = [0] * len(places), [0] * len(locations), []
+    contents, laid, inner = [0] * len(holders), [0] * len(locations), []
     for number, thing in enumerate(objects):
         for holder in thing.inside:
             contents[_look_up(place_index, holder, "receptacle", thing.id)] |= 1 << number
@@ -153,13 +157,13 @@ def build(
         if thing.inner:
             inner.append((number, _set_of(_look_up(object_index, one, "object", thing.id) for one in thing.inner)))
     return Game(
-        receptacles=tuple(receptacle.id for receptacle in places),
-        receptacle_kinds=tuple(receptacle.kind for receptacle in places),
+        receptacles=tuple(receptacle.id for receptacle in holders),
+        receptacle_kinds=tuple(receptacle.kind for receptacle in holders),
         receptacle_places=tuple(
-            NOWHERE if receptacle.place is None else location_index[receptacle.place.lower()] for receptacle in places
+            NOWHERE if receptacle.place is None else location_index[receptacle.place.lower()] for receptacle in holders
         ),
-        openable=_set_of(number for number, receptacle in enumerate(places) if receptacle.openable),
-        opened=_set_of(number for number, receptacle in enumerate(places) if receptacle.opened),
+        openable=_set_of(number for number, receptacle in enumerate(holders) if receptacle.openable),
+        opened=_set_of(number for number, receptacle in enumerate(holders) if receptacle.opened),
         objects=tuple(thing.id for thing in objects),
         object_kinds=tuple(thing.kind for thing in objects),
         contents=tuple(contents),

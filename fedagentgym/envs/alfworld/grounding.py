@@ -78,6 +78,8 @@ def check_form(goal: Any) -> None:
     if head in ("exists", "forall"):
         if not isinstance(goal[1], tuple) or not all(isinstance(word, str) for word in goal[1]):
             raise DataError(f"the goal has ({head} ...) without a list of variables")
+        if stray := [name for name, _ in typed_variables(goal[1]) if not name.startswith("?")]:
+            raise DataError(f"the goal has {stray[0]} among its variables, whose names begin with '?'")
         check_form(goal[2])
     elif head in ("and", "or", "not", "imply"):
         for part in goal[1:]:

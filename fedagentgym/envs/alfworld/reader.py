@@ -175,6 +175,7 @@ class _Problem:
             goal=goal,
             category=category_of(goal),
             holding=self.held[0] if self.held else None,
+            places=[self.spelling[name] for name in self.named("location")],
             **said,
         )
 
