@@ -33,9 +33,12 @@ def visible(window: Window) -> Tensor:
 
 
 class ModuleForward:
-    """Any causal language model, through its own modules and a cache object that writes into the slots."""
+    """Any causal language model, through its own modules and a cache object that writes into the slots.
 
-    def __init__(self, model: Any, device: torch.device) -> None:
+    ``compute``: the type of autocast, or None. On a GPU rollouts run as training does, or their log-probs would disagree.
+    """
+
+    def __init__(self, model: Any, device: torch.device, compute: torch.dtype | None = None) -> None:
         config = model.config.get_text_config()
         declared = getattr(config, "layer_types", None)
         kinds = set(declared or ["full_attention"])
@@ -51,21 +54,23 @@ class ModuleForward:
         self.model = model
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        self.slots = Slots(config.num_hidden_layers, heads, width, next(model.parameters()).dtype, device)
+        self.compute = compute
+        self.slots = Slots(config.num_hidden_layers, heads, width, compute or next(model.parameters()).dtype, device)
         self.cache = _module_cache(self.slots)
 
     @torch.no_grad()
     def logits(self, window: Window, ids: Tensor, last: Tensor) -> Tensor:
         self.cache.window = window
         wanted = torch.unique(last)
-        found = self.model(
-            input_ids=ids,
-            attention_mask=self._mask(window),
-            position_ids=window.positions,
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=wanted,
-        ).logits
+        with torch.autocast(ids.device.type, dtype=self.compute, enabled=self.compute is not None):
+            found = self.model(
+                input_ids=ids,
+                attention_mask=self._mask(window),
+                position_ids=window.positions,
+                past_key_values=self.cache,
+                use_cache=True,
+                logits_to_keep=wanted,
+            ).logits
         index = torch.searchsorted(wanted, last)
         answer: Tensor = found[torch.arange(len(ids), device=ids.device), index]
         return answer

@@ -75,7 +75,8 @@ class Slots:
         """Store keys and values [rows, heads, length, width]; return all that the rows hold, [rows, heads, columns, width]."""
         found = []
         for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
-            store.view(-1, self.width).index_copy_(0, window.cells, new.reshape(-1, self.width))
+            cells = new.to(self.dtype).reshape(-1, self.width)
+            store.view(-1, self.width).index_copy_(0, window.cells, cells)
             rows = store[: window.rows] if window.slots is None else store.index_select(0, window.slots)
             found.append(rows[:, :, : window.columns])
         return found[0], found[1]

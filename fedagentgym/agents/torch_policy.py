@@ -70,7 +70,8 @@ class TorchPolicy:
         else:
             self.model.eval()
             self._merge.acquire()
-            forward, give_back = ModuleForward(self.model, self.device), self._merge.release
+            compute = torch.bfloat16 if self.device.type == "cuda" else None
+            forward, give_back = ModuleForward(self.model, self.device, compute), self._merge.release
         return TorchSession(
             forward, self.context_length, self.tokenizer.stop_ids, self.tokenizer.pad_id, on_close=give_back
         )

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from fedagentgym.agents.forwards import QwenForward
+from fedagentgym.agents.forwards import ModuleForward, QwenForward
 from fedagentgym.agents.policy import Decoding
+from fedagentgym.agents.session import TorchSession
 from fedagentgym.agents.tiny import SIZES, tiny_model
 from fedagentgym.agents.torch_policy import TorchPolicy
 from fedagentgym.base.errors import DataError, OptionError
@@ -258,6 +259,25 @@ def test_merging_an_adapter_leaves_no_trace() -> None:
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert not any(getattr(module, "merged", False) for module in policy.model.modules())
+
+
+def test_autocast_sessions_agree_with_an_autocast_forward() -> None:
+    """What rollouts on a GPU do, here on a CPU: float32 weights, bfloat16 arithmetic and cache."""
+    policy = make_policy("hf", adapter=True)
+    stops, pad = policy.tokenizer.stop_ids, policy.tokenizer.pad_id
+    forward = ModuleForward(policy.model, policy.device, torch.bfloat16)
+    prompt = random_ids(stream(0), policy, 30)
+    with TorchSession(forward, 512, stops, pad) as session:
+        rows = session.open([prompt], copies=3)
+        session.append(rows, [[40], [41, 42], [43, 44, 45]])
+        said = session.generate(rows, [stream(1, row) for row in rows], Decoding(max_new_tokens=8))
+    assert forward.slots.keys[0].dtype == torch.bfloat16
+    for chunk, answer in zip([[40], [41, 42], [43, 44, 45]], said, strict=True):
+        ids = [*prompt, *chunk, *answer.token_ids]
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            full = full_logprobs(policy, ids)[-len(answer.token_ids) :]
+        torch.testing.assert_close(torch.tensor(answer.logprobs), full, atol=0.25, rtol=0)
+        assert float((torch.tensor(answer.logprobs) - full).abs().mean()) < 0.05
 
 
 def test_training_after_a_session_works() -> None:
