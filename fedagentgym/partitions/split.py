@@ -120,12 +120,11 @@ class Split:
     def _names(self, client: int) -> tuple[str, ...]:
         if self.ids is None:
             raise DataError("this split holds numbers only: open it together with its pool (load_federation)")
-        ids = self.ids
-        return tuple(ids[number] for number in self.clients[client].tolist())
+        return tuple(map(self.ids.__getitem__, self.clients[client].tolist()))
 
 
 def client_digest(ids: Sequence[str], world: World | None) -> bytes:
-    text = "\n".join([*ids, canonical_json(None if world is None else dict(world))])
+    text = "\n".join([*ids, "null" if world is None else canonical_json(dict(world))])
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 

@@ -95,6 +95,7 @@ class Statistics:
             },
             "mixture": {
                 "pool": dict(zip(self.categories, self.pool_shares.tolist(), strict=True)),
+                "clients": dict(zip(self.categories, self.shares.mean(axis=0).tolist(), strict=True)),
                 "mean_distance": float(self.distances.mean()),
                 "max_distance": float(self.distances.max()),
                 "worst_client": self.worst,

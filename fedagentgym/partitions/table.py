@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +43,12 @@ class Table:
     def __len__(self) -> int:
         return len(self.codes)
 
-    @property
+    @cached_property
     def counts(self) -> Ints:
         """Items per category."""
         return np.bincount(self.codes, minlength=len(self.names)).astype(np.int64)
 
-    @property
+    @cached_property
     def by_category(self) -> tuple[Ints, Ints]:
         """The items sorted by category (ascending inside each), and where each category starts."""
         return np.argsort(self.codes, kind="stable"), np.concatenate([[0], np.cumsum(self.counts)])

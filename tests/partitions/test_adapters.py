@@ -41,7 +41,7 @@ def test_row_indices_name_the_tasks(federation: Federation) -> None:
 def test_partitioner(federation: Federation) -> None:
     partitioner = SplitPartitioner(federation)
     assert partitioner.num_partitions == 5 and not partitioner.is_dataset_assigned()
-    with pytest.raises(OptionError, match="assign partitioner.dataset first"):
+    with pytest.raises(OptionError, match=r"assign partitioner\.dataset first"):
         partitioner.load_partition(0)
     with pytest.raises(DataError, match="has 3 rows"):
         partitioner.dataset = Rows([1, 2, 3])

@@ -84,15 +84,15 @@ def test_a_split_by_hardness_carries_its_labels(file: Path, tmp_path: Path) -> N
     ("change", "message"),
     [
         (lambda lines: lines[:1] + lines[2:], r"miss 1 of 600 tasks, the first is guess/train/00000: run the same"),
-        (lambda lines: ["{}"] + lines[1:], "is not a label file"),
+        (lambda lines: ["{}", *lines[1:]], "is not a label file"),
         (lambda lines: [], "is not a label file"),
         (
             lambda lines: [*lines, '{"task": "x", "successes": 9}'],
             "line 602: a label has a task id and between 0 and 4",
         ),
         (lambda lines: [*lines, "nonsense"], "line 602: not valid JSON"),
-        (lambda lines: [lines[0].replace("sha256:", "sha256:0")] + lines[1:], "made for another pool"),
-        (lambda lines: [lines[0].replace('"seed":0', '"seed":"x"')] + lines[1:], "line 1: the header is malformed"),
+        (lambda lines: [lines[0].replace("sha256:", "sha256:0"), *lines[1:]], "made for another pool"),
+        (lambda lines: [lines[0].replace('"seed":0', '"seed":"x"'), *lines[1:]], "line 1: the header is malformed"),
     ],
 )
 def test_bad_label_files(file: Path, tmp_path: Path, change: Any, message: str) -> None:
@@ -121,7 +121,7 @@ def test_labels_in_other_forms() -> None:
         federate(GUESS, clients=2, tasks_per_client=4, labels=7)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="no labels come with this pool"):
         federate(GUESS, partition="hardness", clients=2, tasks_per_client=4, xi=1.0)
-    with pytest.raises(DataError, match="(?i)no such file"):
+    with pytest.raises(DataError, match=r"(?i)no such file"):
         federate(GUESS, partition="hardness", clients=2, tasks_per_client=4, xi=1.0, labels="nowhere.jsonl")
 
 

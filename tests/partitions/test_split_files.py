@@ -180,13 +180,8 @@ def test_too_many_assignments_for_one_json(
 
 
 def test_worlds_are_kept(tmp_path: Path) -> None:
-    made = federate(
-        "fedagentgym/Math-v0",
-        clients=5,
-        tasks_per_client=4,
-        world={"kind": "wording", "variants": 4},
-        env={"size": "tiny"},
-    )
+    world = {"kind": "wording", "variants": 4}
+    made = federate("fedagentgym/Math-v0", clients=5, tasks_per_client=4, world=world, env={"size": "tiny"})
     for form in FORMS:
         made.save(tmp_path / form)
         again = load_federation(tmp_path / form)

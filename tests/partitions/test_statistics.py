@@ -31,6 +31,7 @@ def test_by_hand() -> None:
     assert found.solved is not None and found.solved.tolist() == [2, 3, 0]
     assert found.worst == 2
     plain = json.loads(json.dumps(found.as_dict()))
+    assert plain["mixture"]["clients"] == pytest.approx({"a": 0.5, "b": 1 / 6})
     assert plain["overlap"]["covered"] == 0.75 and plain["sizes"]["max"] == 4
     assert describe(HELD, TABLE.with_solved(None), "uniform").as_dict().get("hardness") is None
 

@@ -70,18 +70,9 @@ def test_bad_worlds(world: Any, message: str) -> None:
 
 def test_worlds_leave_the_tasks_alone() -> None:
     """A world level composes with any task level: the division is the same with and without it."""
-    plain = federate(
-        IDS["webshop"], clients=4, tasks_per_client=9, env={"size": "tiny"}, partition="preference", omega=0.9
-    )
-    other = federate(
-        IDS["webshop"],
-        clients=4,
-        tasks_per_client=9,
-        env={"size": "tiny"},
-        partition="preference",
-        omega=0.9,
-        world="bm25_weights",
-    )
+    keywords: dict[str, Any] = {"partition": "preference", "clients": 4, "tasks_per_client": 9, "omega": 0.9}
+    plain = federate(IDS["webshop"], env={"size": "tiny"}, **keywords)
+    other = federate(IDS["webshop"], env={"size": "tiny"}, world="bm25_weights", **keywords)
     assert [client.tasks for client in plain] == [client.tasks for client in other]
     assert plain.digest != other.digest
 
