@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -124,10 +126,24 @@ def _check_folder(source: str | Path) -> None:
         raise DataError(f"{folder} holds no weights: model.safetensors is missing")
 
 
+@contextlib.contextmanager
+def without_bars() -> Iterator[None]:
+    """Keep transformers from drawing progress bars over ours; its own setting is put back."""
+    logging = require("transformers.utils.logging", "train")
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def _attempt(what: str, load: Any) -> Any:
     """Run a loader of transformers; whatever it raises becomes one sentence."""
     try:
-        return load()
+        with without_bars():
+            return load()
     except FedAgentGymError:
         raise
     except Exception as error:

@@ -26,7 +26,6 @@ _PAPER = {
     "template": "standard",
     "think": True,
     "parser": "published",
-    "dtype": "bfloat16",
     "decoding": {"temperature": 1.0, "max_new_tokens": 512},
 }
 _TINY = {
@@ -38,7 +37,7 @@ _TINY = {
     "dtype": "float32",
     "decoding": {"temperature": 1.0, "max_new_tokens": 16},
 }
-_GENERAL = {**_PAPER, "context": "session", "parser": "strict", "dtype": "float32"}
+_GENERAL = {**_PAPER, "context": "session", "parser": "strict"}
 
 
 def _filled(settings: AgentSettings, defaults: dict[str, object]) -> AgentSettings:
@@ -73,7 +72,7 @@ def _load(settings: AgentSettings, source: str | Path, seed: int) -> TokenAgent:
 
     policy: TorchPolicy = TorchPolicy.load(
         source,
-        dtype=settings.dtype or "float32",
+        dtype=settings.dtype or ("float32" if settings.adapter is None else "bfloat16"),
         device=settings.device,
         name=settings.name,
         context_length=settings.context_length,

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _SHORTEST_SHARED = 8
 """A common prefix below this many tokens is not worth a copy."""
+_MOST_AT_ONCE = 32_768
+"""Tokens (padding included) that go through the model in one pass: bounds the memory of long prompts."""
 
 
 class _Row:
@@ -192,7 +194,9 @@ class TorchSession:
         most = decoding.max_new_tokens
         self._reserve(0, max(len(row.ids) for row in rows) + most)
         self._to_front(rows)
-        rules = _Rules(constraints) if constraints is not None and any(constraints) else None
+        rules = (
+            _Rules(constraints) if constraints is not None and any(rule is not None for rule in constraints) else None
+        )
         said = _Said(rows, uniforms, torch.as_tensor(uniforms, device=self.slots.device), rules)
         logits = self._catch_up(said.in_front(rows))
         for step in range(most):
@@ -281,11 +285,12 @@ class TorchSession:
 
 
 def _similar(lengths: list[int]) -> list[list[int]]:
-    """Split indices into groups, in order of length, whose shortest is not drowned in padding."""
+    """Split indices into groups, in order of length, none drowned in padding and none too large for one pass."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     groups: list[list[int]] = []
     for index in order:
-        if not groups or lengths[index] > 2 * lengths[groups[-1][0]] + 16:
+        length = lengths[index]
+        if not groups or length > 2 * lengths[groups[-1][0]] + 16 or length * (len(groups[-1]) + 1) > _MOST_AT_ONCE:
             groups.append([])
         groups[-1].append(index)
     return groups if len(groups) != 1 else [list(range(len(lengths)))]

@@ -46,7 +46,11 @@ class AgentSettings(Settings):
     decoding: Decoding | None = Field(default=None, description="how tokens are drawn")
     adapter: AdapterSettings | None = Field(default=None, description="train a LoRA adapter instead of all weights")
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N; auto takes the GPU if there is one")
-    dtype: Literal["float32", "bfloat16"] | None = Field(default=None, description="type of the stored weights")
+    dtype: Literal["float32", "bfloat16"] | None = Field(
+        default=None,
+        description="type of the stored weights; None: float32 when they are trained (small steps vanish in bfloat16), "
+        "bfloat16 under an adapter, whose own weights stay float32",
+    )
     context_length: int | None = Field(default=None, ge=16, description="use at most this many tokens of context")
     forward: Literal["auto", "own", "hf"] = Field(
         default="auto", description="rollouts by our own Qwen2 forward (small models on CPU) or by the model's modules"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fedagentgym.agents.forwards import Forward, ModuleForward, QwenForward
-from fedagentgym.agents.loading import check_fit, choose_device, load_model
+from fedagentgym.agents.loading import check_fit, choose_device, load_model, without_bars
 from fedagentgym.agents.lora import Merge, add_adapter
 from fedagentgym.agents.session import TorchSession
 from fedagentgym.agents.settings import AdapterSettings
@@ -107,7 +107,8 @@ class TorchPolicy:
         self._merge.acquire()
         try:
             plain = self.model.get_base_model() if self.adapter is not None else self.model
-            plain.save_pretrained(target, state_dict=_plain_state(plain) if self.adapter is not None else None)
+            with without_bars():
+                plain.save_pretrained(target, state_dict=_plain_state(plain) if self.adapter is not None else None)
         finally:
             self._merge.release()
         self.tokenizer.hf.save_pretrained(target)

@@ -121,7 +121,16 @@ def test_the_agent_of_a_folder(folder: Path) -> None:
     )
     assert isinstance(paper, TokenAgent)
     assert (paper.context, paper.history, paper.parser, paper.template.think) == ("window", 2, "published", True)
-    assert next(paper.policy.model.parameters()).dtype == torch.bfloat16  # type: ignore[attr-defined]
+    assert {weight.dtype for weight in parameters(paper, frozen=False)} == {torch.float32}
+    adapted = make_agent(
+        {"name": "llama-3.2-3b-instruct", "model": str(folder), "device": "cpu", "adapter": {"rank": 2}}
+    )
+    assert {weight.dtype for weight in parameters(adapted, frozen=True)} == {torch.bfloat16}
+    assert {weight.dtype for weight in parameters(adapted, frozen=False)} == {torch.float32}
+
+
+def parameters(agent: Any, frozen: bool) -> list[torch.Tensor]:
+    return [weight for weight in agent.policy.model.parameters() if weight.requires_grad is not frozen]
 
 
 def test_a_tiny_agent_is_found_by_its_environment(
