@@ -12,6 +12,7 @@ ENVIRONMENTS = Registry(
         "fedagentgym/Code-v0": "fedagentgym.envs.reasoning.code:CodeEnv",
         "fedagentgym/Guess-v0": "fedagentgym.envs.guess:GuessEnv",
         "fedagentgym/Math-v0": "fedagentgym.envs.reasoning.math:MathEnv",
+        "fedagentgym/Mixture-v0": "fedagentgym.envs.reasoning.mixture:MixtureEnv",
         "fedagentgym/WebShop-v0": "fedagentgym.envs.webshop.env:WebShopEnv",
         "fedagentgym/QA-v0": "fedagentgym.envs.reasoning.qa:QAEnv",
     },

@@ -1,0 +1,130 @@
+"""Several reply worlds as one, so that clients of one federation can hold tasks of different kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from fedagentgym.base.errors import OptionError, listed, unknown
+from fedagentgym.base.registry import resolve
+from fedagentgym.envs.core import Episode, Expert, TextEnv, View
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.task import Task
+
+MEMBERS = {
+    "math": "fedagentgym.envs.reasoning.math:MathEnv",
+    "qa": "fedagentgym.envs.reasoning.qa:QAEnv",
+    "code": "fedagentgym.envs.reasoning.code:CodeEnv",
+}
+
+
+class State(NamedTuple):
+    """Which world the episode is played in, and its state there."""
+
+    member: str
+    inner: Any
+
+
+class MixtureEnv(TextEnv):
+    """Questions of several kinds: mathematics, question answering, programming.
+
+    **Tasks.** The tasks of the worlds named in `kinds`, one after the other; the kind is the category, so that
+    `by_source` gives whole kinds to whole clients. `size` and `seed` are handed on.
+    **Actions, observations.** Those of the task's own world.
+    **Reward.** That of the task's own world. Components: the accuracies of the kinds that the pool holds, `format`, `tags`,
+    `repetition` (and `code_format` with programming).
+    **Versions.** v0: first one.
+    """
+
+    id = "fedagentgym/Mixture-v0"
+    takes = "reply"
+    role = "You answer questions of several kinds."
+    action_help = "Reply with <think> your reasoning </think> <answer> the answer </answer>."
+    default_max_turns = 1
+    reward_names: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self, *, kinds: Sequence[str] = ("math", "code"), size: str = "default", seed: int = 0, **options: Any
+    ):
+        if isinstance(kinds, str) or not kinds or len(set(kinds)) != len(kinds):
+            raise OptionError(f"kinds is a list of different names among {listed(MEMBERS)}, got {kinds!r}")
+        for kind in kinds:
+            if kind not in MEMBERS:
+                raise unknown("kind", kind, MEMBERS)
+        if options.get("world") is not None:
+            raise OptionError(f"{self.id} has no world variants")
+        split = options.get("split", "train")
+        self.kinds, self.size, self.seed = tuple(kinds), size, seed
+        made = {"size": size, "seed": seed, "split": "train" if split == "all" else split}
+        self._members: dict[str, TextEnv] = {kind: resolve(MEMBERS[kind])(**made) for kind in self.kinds}
+        super().__init__(**options)
+        self.reward_names = self._reward_names()  # type: ignore[misc]
+
+    def _reward_names(self) -> tuple[str, ...]:
+        """The components of the kinds that this pool holds: a client of one kind knows only its own accuracy."""
+        held = [kind for kind in self.kinds if kind in self.pool.categories]
+        names = [name for kind in held for name in self._members[kind].reward_names]
+        return tuple(dict.fromkeys(names))
+
+    def load_pool(self, split: str) -> TaskPool:
+        pools = {kind: member.load_pool(split) for kind, member in self._members.items()}
+        sizes = [len(pool) for pool in pools.values()]
+        ends = np.cumsum(sizes)
+        members = list(pools.values())
+
+        def payload(index: int) -> tuple[str, Any]:
+            which = int(np.searchsorted(ends, index, side="right"))
+            start = int(ends[which - 1]) if which else 0
+            return self.kinds[which], members[which][index - start].payload
+
+        return TaskPool(
+            env=self.id,
+            split=split,
+            ids=[f"mixture/{identifier}" for pool in members for identifier in pool.ids],
+            categories=(self.kinds, np.repeat(np.arange(len(self.kinds), dtype=np.int32), sizes)),
+            payload=payload,
+            source={"mixture": {kind: pool.source for kind, pool in pools.items()}},
+            strip=self._strip,
+        )
+
+    def _strip(self, payload: tuple[str, Any]) -> tuple[str, Any]:
+        kind, inner = payload
+        member: Any = self._members[kind]
+        return kind, member.strip(inner)
+
+    def begin(self, task: Task, seed: int) -> tuple[State, View]:
+        kind = task.payload[0]
+        inner, view = self._members[kind].begin(self._own(task), seed)
+        return State(kind, inner), view
+
+    def advance(self, state: State, action: str) -> tuple[State, View]:
+        inner, view = self._members[state.member].advance(state.inner, action)
+        return State(state.member, inner), view
+
+    def vocabulary(self) -> Iterable[str]:
+        return [word for member in self._members.values() for word in member.vocabulary()]
+
+    def expert(self) -> MixtureExpert:
+        return MixtureExpert(self._members)
+
+    @staticmethod
+    def _own(task: Task) -> Task:
+        """The task as its own world knows it."""
+        return Task(task.id, task.env, task.split, task.category, task.payload[1], task.hardness, task.graded)
+
+
+class MixtureExpert:
+    """The expert of the task's own world."""
+
+    def __init__(self, members: Mapping[str, TextEnv]) -> None:
+        self._members = members
+        self._inner: Expert | None = None
+
+    def act(self, episode: Episode) -> str:
+        kind = episode.task.payload[0]
+        if self._inner is None:
+            self._inner = self._members[kind].expert()
+        own = episode._replace(task=MixtureEnv._own(episode.task), state=episode.state.inner)
+        return self._inner.act(own)
