@@ -39,6 +39,9 @@ class Case(NamedTuple):
     steps: int
     manner: str
     """`expert` follows the expert often, so that goals are reached and undone; `random` does not."""
+    declared: str = ""
+    facts: str = ""
+    """What is put into the problem's text beside what the game says."""
 
 
 class Report(NamedTuple):
@@ -81,6 +84,24 @@ def odd_cases(count: int, steps: int, seed: int = 0) -> list[Case]:
         pool = house_pool("train", env=ENV, size=("tiny", "small")[number % 3 == 2], seed=seed, wording=wording)
         game = odd_game(pool[draws.integers(len(pool))].payload, draws)
         cases.append(Case(f"odd {number} {wording}", game, steps, "random"))
+    return cases
+
+
+def cluttered_cases(count: int, steps: int) -> list[Case]:
+    """Games whose problems name things without a place, facts that nobody asks for, and a thing in hand."""
+    cases = []
+    for number, case in enumerate(odd_cases(count, steps, seed=3)):
+        game, declared, facts = case.game, "", f"(checked {case.game.receptacles[0]}) (isOn {case.game.objects[0]})"
+        declared += (
+            " Faucet_bar_1 Faucet_bar_2 - object loc_bar_0_bar_0 loc_bar_0_bar_1 - location Drawer_bar_0 - receptacle"
+        )
+        facts += " (pickupable Faucet_bar_2) (examined loc_bar_0_bar_1) (= (total-cost) 0) (= (distance loc_bar_0_bar_0 x) 2)"
+        if number % 2:
+            facts += f" (holds agent1 {game.objects[-1]}) (holdsAny agent1)"
+        else:
+            declared, facts = f"{declared} plain - object", f"{facts} (objectType plain MugType) (pickupable plain)"
+            facts += f" (inReceptacle plain {game.receptacles[-1]})"
+        cases.append(case._replace(name=f"cluttered {case.name}", declared=f"{declared} x - location", facts=facts))
     return cases
 
 
@@ -175,6 +196,8 @@ def duel(real: RealEngine, case: Case, seed: int = 0) -> Report:
     """Play one case in both engines, until its steps are done or they differ."""
     draws = stream(seed, "duel", case.name)
     content = json.loads(json.dumps(game_content(case.game)))
+    problem = content["pddl_problem"].replace("(:objects", f"(:objects {case.declared}")
+    content["pddl_problem"] = problem.replace("(:init", f"(:init {case.facts}")
     game = parse_game(content, case.name)
     expert, task = HouseholdExpert(), Task("alfworld/train/00000", ENV, "train", case.game.category, game)
     outcome = start(game)

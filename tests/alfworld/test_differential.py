@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("textworld", reason="the real engine comes with the extra [alfworld]")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from duel import Report, duels, odd_cases, plain_cases, room_of
+from duel import Report, cluttered_cases, duels, odd_cases, plain_cases, room_of
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.alfworld.game import CATEGORIES
@@ -50,7 +50,7 @@ def test_the_games_cover_types_rooms_and_wordings_and_go_on_past_the_goal(plain_
 
 
 def test_games_as_no_generator_writes_them_go_the_same_way_too() -> None:
-    reports = duels(odd_cases(ODD, ODD_STEPS))
+    reports = duels([*odd_cases(ODD, ODD_STEPS), *cluttered_cases(4, ODD_STEPS)])
     assert_equal(reports)
     assert sum(report.wins for report in reports) > 0
 
