@@ -151,3 +151,9 @@ def test_the_vocabulary_covers_what_is_shown(tiny: WebShopEnv) -> None:
         (episode,) = tiny.step_many([episode], [action])
         shown = re.findall(r"[^\W_]+", episode.view.observation + " " + " ".join(episode.view.admissible or ()))
         assert {word for word in shown if not word.isdigit() and len(word) > 1} <= known
+
+
+def test_a_goal_of_another_shop_is_refused(tiny: WebShopEnv) -> None:
+    env = WebShopEnv(size="tiny", seed=8, pool=tiny.pool)
+    with pytest.raises(FedAgentGymError, match="made for another shop"):
+        env.reset(seed=0)

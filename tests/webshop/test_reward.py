@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.envs.webshop.catalogue import Product
 from fedagentgym.envs.webshop.goals import Goal
-from fedagentgym.envs.webshop.nouns import noun_function, nouns_by_rule
+from fedagentgym.envs.webshop.nouns import _spacy_nouns, noun_function, nouns_by_rule
 from fedagentgym.envs.webshop.reward import (
     COLORS,
     kind_match,
@@ -96,10 +98,23 @@ def test_titles_without_nouns_count_as_slightly_alike() -> None:
     assert (kind.title_score, kind.r_type) == (0.2, 0.5)
 
 
-def test_nouns_can_be_chosen() -> None:
+def test_nouns_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert noun_function("rule") is nouns_by_rule
     assert noun_function(str.split) is str.split  # type: ignore[arg-type, comparison-overlap]
     with pytest.raises(FedAgentGymError, match="nouns is"):
         noun_function("guess")
-    with pytest.raises(FedAgentGymError, match="spacy"):
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    with pytest.raises(FedAgentGymError, match="needs spaCy"):
         noun_function("spacy")
+    word = SimpleNamespace
+    tagged = [word(text="Red", pos_="ADJ"), word(text="Shoes", pos_="NOUN"), word(text="Acme", pos_="PROPN")]
+    installed: set[str] = set()
+    library = SimpleNamespace(
+        util=SimpleNamespace(is_package=installed.__contains__), load=lambda name, disable: lambda title: tagged
+    )
+    monkeypatch.setitem(sys.modules, "spacy", library)
+    with pytest.raises(FedAgentGymError, match="spacy download en_core_web_sm"):
+        noun_function("spacy")
+    installed.add("en_core_web_sm")
+    assert noun_function("spacy")("Red Shoes Acme") == ("shoes", "acme")
+    _spacy_nouns.cache_clear()

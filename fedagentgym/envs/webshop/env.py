@@ -118,7 +118,10 @@ class WebShopEnv(TextEnv):
         )
 
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
-        state = State(_goal(task), seed)
+        goal = _goal(task)
+        if goal.known and (goal.row >= len(self.stock.catalogue) or self.site.shop.head(goal.row).asin != goal.asin):
+            raise DataError(f"task {task.id} was made for another shop: its target {goal.asin} is not in this one")
+        state = State(goal, seed)
         return self._show(Move(state, acted=True), None)
 
     def advance(self, state: State, action: str) -> tuple[State, View]:

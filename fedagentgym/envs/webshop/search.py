@@ -26,6 +26,7 @@ from fedagentgym.envs.webshop.index import Index, hash_term, quantised_lengths
 K1, B = 0.9, 0.4
 READ_ALL_BELOW = 1 << 16
 BLOCK = 1024
+SLACK = 1e-5
 REMEMBERED_TERMS = 1 << 12
 
 Floats = NDArray[np.float32]
@@ -138,9 +139,7 @@ class Searcher:
         if segment.postings.size < READ_ALL_BELOW:
             for part in chosen:
                 self._add(segment.postings, part, sums)
-            if segment.allowed is not None:
-                sums *= segment.allowed
-            return _top(sums.astype(np.float32), None, k)
+            return _top(_allowed(segment, sums).astype(np.float32), None, k)
         chosen.sort(key=lambda part: -part.bound)
         return self._pruned(segment, chosen, sums, k)
 
@@ -151,21 +150,20 @@ class Searcher:
     def _pruned(
         self, segment: Segment, chosen: list[_Term], sums: NDArray[np.float64], k: int
     ) -> tuple[Floats, NDArray[np.int64]]:
-        index, rest = segment.postings, sum(part.bound for part in chosen)
-        done, floor = 0, 0.0
-        read = 0
-        while done < len(chosen) and rest >= floor:
+        """Read terms from the greatest bound down until the rest cannot bring in a document that was not met yet."""
+        index, floor = segment.postings, 0.0
+        rest, unread = sum(part.bound for part in chosen), sum(part.stop - part.start for part in chosen)
+        done = 0
+        while done < len(chosen) and rest >= floor - SLACK:
             self._add(index, chosen[done], sums)
-            read += chosen[done].stop - chosen[done].start
             rest -= chosen[done].bound
+            unread -= chosen[done].stop - chosen[done].start
             done += 1
-            if segment.allowed is not None:
-                sums *= segment.allowed
-            following = sum(part.stop - part.start for part in chosen[done:])
-            if following * 4 > BLOCK * 16 and read * 4 > following // 16:
-                floor = _kth_at_least(sums, k)
-        reach = floor - max(rest, 0.0) - 1e-6 if done < len(chosen) else max(_kth_at_least(sums, k) - 1e-6, 0.0)
-        documents = np.flatnonzero(sums > max(reach, 0.0))
+            if unread > index.size // 4:
+                floor = _kth_at_least(_allowed(segment, sums), k)
+        sums = _allowed(segment, sums)
+        floor = max(floor, _kth_at_least(sums, k))
+        documents = np.flatnonzero(sums > max(floor - max(rest, 0.0) - SLACK, 0.0))
         scores = sums[documents]
         for part in chosen[done:]:
             self._look_up(index, part, documents, scores)
@@ -177,6 +175,11 @@ class Searcher:
         hit = np.flatnonzero(held[np.minimum(at, len(held) - 1)] == documents)
         places = at[hit] + part.start
         scores[hit] += self._gain(index, part.weight, index.codes[places], places)
+
+
+def _allowed(segment: Segment, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scores with those of documents that may not be found set to zero."""
+    return sums if segment.allowed is None else sums * segment.allowed
 
 
 def _denominators(k1: float, b: float, average: np.float32) -> Floats:
