@@ -133,3 +133,50 @@ def test_missing_roles_and_impossible_settings_are_one_sentence(tmp_path: Path) 
         make({"name": "fedpetuning"})
     with pytest.raises(OptionError, match="cannot exceed"):
         make({"name": "dpsda-fl", "candidates": 5, "synthetic_tasks": 6})
+
+
+def test_fedmoa_clusters_by_accuracy_and_weighs_clusters_by_size() -> None:
+    from fedagentgym.federation.aggregation import Contribution
+
+    moa = make({"name": "fedmoa"}, OBJECTIVES)
+    objectives = {
+        0: {"accuracy/math": 0.5, "format": 0.5},
+        1: {"accuracy/math": 0.3, "format": 0.7},
+        2: {"accuracy/code": 1.0},
+    }
+    alpha, clusters = moa.cluster_shares(objectives)
+    assert clusters == {"accuracy/math": [0, 1], "accuracy/code": [2]}
+    scores = np.array([1 / (0.5 + 1e-6), 1 / (0.3 + 1e-6)])
+    expected = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+    assert np.allclose([alpha[0], alpha[1]], expected) and alpha[2] == 1.0
+    given = [
+        Contribution(k, {"w": np.full(2, float(k), np.float32)}, examples)
+        for k, examples in ((0, 10), (1, 30), (2, 20))
+    ]
+    merged_theta = moa.averaged({"w": np.zeros(2, np.float32)}, given, alpha, clusters)
+    by_hand = (40 * (expected[0] * 0 + expected[1] * 1) + 20 * 2) / 60
+    assert np.allclose(merged_theta["w"], by_hand, atol=1e-6)
+    alone, of_one = moa.cluster_shares({2: objectives[2]})
+    assert alone == {2: 1.0} and of_one == {"accuracy/code": [2]}, "a cluster without clients this round counts nothing"
+
+
+def test_fedmoa_over_two_kinds_of_task(tmp_path: Path) -> None:
+    bench = {
+        "env": {"id": "fedagentgym/Mixture-v0", "options": {"size": "tiny", "kinds": ["math", "qa"]}},
+        "agent": {"name": "untrained-tiny", "decoding": {"max_new_tokens": 6, "constrained": False}},
+        "learning": {"tasks_per_step": 2, "group_size": 2},
+        "partition": {"sampler": "by_source", "clients": 2},
+    }
+    plain = {key: value for key, value in merged(BENCH, bench).items() if key != "partition"}
+    loaded = Bench.load({**plain, "partition": bench["partition"], "algorithm": MIXED})
+    built = make_algorithm(loaded, Workbench(loaded))
+    plan = Plan(tmp_path, 0, FederationSettings(rounds=2))
+    commit = run_rounds(built, Sequential(built, StateStore(tmp_path / "states")), plan)
+    assert commit.record["metrics"]["clusters"] == 2 and not commit.record["failures"]
+    assert {name for name in commit.record["clients"]["0"] if name.startswith("weight/")} == {
+        "weight/accuracy/math",
+        "weight/format",
+    }
+
+
+MIXED = {"name": "fedmoa", "local_steps": 2, "objectives": [["accuracy", "format"]]}
