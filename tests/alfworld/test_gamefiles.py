@@ -149,11 +149,11 @@ def test_the_real_engine_plays_them_and_the_expert_wins(size: str, wording: str,
 
 @pytest.mark.slow
 @NEEDS_ALFWORLD
-def test_the_expert_wins_sixty_written_games_in_the_real_engine(pool: Pools) -> None:
+def test_the_expert_wins_twentyfour_games_in_the_real_engine(pool: Pools) -> None:
     env = ALFWorldEnv(engine="textworld")
     won = 0
     try:
-        for first in range(0, 1000, 100):
+        for first in range(0, 400, 100):
             for task in _one_of_each(pool("full"), first):
                 (episode,), expert = env.reset_many([task], [0]), env.expert()
                 while not episode.over:
@@ -161,7 +161,7 @@ def test_the_expert_wins_sixty_written_games_in_the_real_engine(pool: Pools) -> 
                 won += episode.view.success
     finally:
         env.close()
-    assert won >= 57
+    assert won >= 23
 
 
 def test_a_goal_of_another_form_has_no_folder_name(tmp_path: Path) -> None:
