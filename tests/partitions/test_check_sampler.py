@@ -1,0 +1,54 @@
+"""The conformance check accepts every sampler of ours and names what is wrong with a bad one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.partitions import PARTITIONS, register_partition
+from fedagentgym.partitions.table import Table
+from fedagentgym.testing import check_sampler
+from tests.partitions.test_samplers import SPECS
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_ours_pass(name: str) -> None:
+    check_sampler(name, **SPECS[name])
+
+
+@pytest.fixture
+def bad() -> Iterator[str]:
+    yield "test-bad"
+    PARTITIONS._entries.pop("test-bad", None)
+
+
+def _check(function: Any, **parameters: Any) -> None:
+    register_partition("test-bad", function, replace=True)
+    check_sampler("test-bad", **parameters)
+
+
+def test_bad_ones_are_named(bad: str) -> None:
+    def fixed(table: Table, clients: int, seed: int) -> list[list[str]]:
+        return [[table.ids[client]] for client in range(clients)]
+
+    def restless(table: Table, clients: int, seed: int) -> list[list[str]]:
+        return [[table.ids[int(np.random.randint(len(table)))]] for _ in range(clients)]
+
+    def twice(table: Table, clients: int, seed: int) -> list[list[str]]:
+        return [[table.ids[seed]] * 2 for _ in range(clients)]
+
+    def short(table: Table, clients: int, seed: int) -> list[list[str]]:
+        return [[table.ids[seed]]]
+
+    with pytest.raises(AssertionError, match="does not depend on the seed"):
+        _check(fixed)
+    with pytest.raises(AssertionError, match="global generator"):
+        _check(restless)
+    with pytest.raises(DataError, match="an item twice"):
+        _check(twice)
+    with pytest.raises(DataError, match="made 1 clients, 10 were asked for"):
+        _check(short)
