@@ -158,21 +158,22 @@ def _words(game: Game) -> Iterator[str]:
 
 def _found(folder: Path) -> list[list[Any]]:
     """Game files below a folder with what tells that they changed: sizes and times, of the file beside each as well."""
-    found = []
-    for root, folders, files in os.walk(folder):
-        folders.sort()
-        if GAME_FILE in files:
-            relative = Path(root, GAME_FILE).relative_to(folder).as_posix()
-            found.append([relative, _stamp(Path(root, GAME_FILE)), _stamp(Path(root, TRAJECTORY_FILE))])
-    return sorted(found)
+    top = os.fspath(folder)
+    return sorted(
+        [f"{root}{os.sep}{GAME_FILE}"[len(top) + 1 :].replace(os.sep, "/"), *_stamps(root)]
+        for root, _, files in os.walk(top)
+        if GAME_FILE in files
+    )
 
 
-def _stamp(path: Path) -> list[int]:
-    try:
-        status = path.stat()
-    except OSError:
-        return []
-    return [status.st_size, status.st_mtime_ns]
+def _stamps(root: str) -> Iterator[list[int]]:
+    for name in (GAME_FILE, TRAJECTORY_FILE):
+        try:
+            status = os.stat(os.path.join(root, name))  # noqa: PTH116, PTH118 - thousands of files, strings are faster
+        except OSError:
+            yield []
+        else:
+            yield [status.st_size, status.st_mtime_ns]
 
 
 def split_of(folder: Path, path: str) -> str:

@@ -105,7 +105,7 @@ def _launch() -> subprocess.Popen[str]:
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
     return subprocess.Popen(
-        [sys.executable, "-m", SERVER],
+        [sys.executable, "-P", "-m", SERVER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
