@@ -14,7 +14,7 @@ from fedagentgym.envs.alfworld import engine
 from fedagentgym.envs.alfworld.expert import HouseholdExpert
 from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build
 from fedagentgym.envs.alfworld.goals import goal_of
-from fedagentgym.envs.alfworld.house_pool import SPLITS, TURNS
+from fedagentgym.envs.alfworld.house_pool import SPLITS, TURNS, house_pool
 from fedagentgym.envs.alfworld.plans import shortest_plan, target_of
 from fedagentgym.envs.alfworld.reader import read_game, read_problem
 from fedagentgym.envs.core import Episode, View
@@ -114,6 +114,14 @@ def test_it_wins_the_recorded_games(turns_to_win: Player, shared_data: Path, nam
 def test_it_wins_the_real_game(shared_data: Path, turns_to_win: Player) -> None:
     (path,) = (shared_data / "alfworld" / "real").rglob("game.tw-pddl")
     assert turns_to_win(read_game(path), 50) is not None
+
+
+@pytest.mark.parametrize("size", ["tiny", "full"])
+def test_it_wins_in_the_private_rooms_of_a_client(turns_to_win: Player, size: str) -> None:
+    world = {"kind": "scene_split", "client": 5, "seed": 2}
+    tasks = house_pool("train", env="fedagentgym/ALFWorld-v0", size=size, world=world)
+    turns = [turns_to_win(tasks[index].payload, TURNS[size]) for index in range(0, 400, 4)]
+    assert sum(turn is not None for turn in turns) >= (100 if size == "tiny" else 95)
 
 
 def test_it_needs_no_familiar_furniture(turns_to_win: Player) -> None:
