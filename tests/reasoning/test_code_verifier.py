@@ -205,7 +205,8 @@ def test_test_code_reaches_the_program_by_messages_only(verifier: CodeVerifier) 
     )
     assert verifier.verify(program, tests).correct
     assert not verifier.verify(program.replace("node.v +", "1 +"), tests).correct
-    looking = "import gc\ndef f(x):\n    return 42 if any('candidate' in str(o) for o in gc.get_objects() if type(o) is str) else 0"
+    looking = "import gc\ndef f(x):\n    texts = (o for o in gc.get_objects() if type(o) is str)\n"
+    looking += "    return 42 if any('candidate' in text for text in texts) else 0"
     assert not verifier.verify(looking, ANSWER_BY_TEST).correct
 
 

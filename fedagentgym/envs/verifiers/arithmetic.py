@@ -10,6 +10,7 @@ from fractions import Fraction
 
 LONGEST = 300
 LARGEST_BITS = 4_000
+LARGEST_SHOWN_DIVISOR = 10_000
 _BINARY: dict[type, Callable[[Fraction, Fraction], Fraction | int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -41,7 +42,7 @@ def calculate(expression: str) -> str:
         return "Error : division by zero ."
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
         return "Error : not an expression ."
-    return str(value)
+    return str(value) if value.denominator <= LARGEST_SHOWN_DIVISOR else f"{float(value):.10g}"
 
 
 def _value(node: ast.expr) -> Fraction:

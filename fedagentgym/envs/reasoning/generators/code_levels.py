@@ -76,11 +76,11 @@ NUMBER_STEPS: list[Step] = [
     *_each("add {k}", "n = n + {k}", lambda n, k: n + k, range(1, 26)),
     *_each("subtract {k}", "n = n - {k}", lambda n, k: n - k, range(1, 26)),
     *_each("multiply by {k}", "n = n * {k}", lambda n, k: n * k, range(2, 10)),
-    *_each("take the remainder by {k}", "n = n % {k}", lambda n, k: n - k * (n // k), range(3, 20)),
+    *_each("take the remainder by {k}", "n = n % {k}", lambda n, k: n - k * (n // k), range(7, 30)),
     *_each(
         "divide by {k} and drop the fraction downwards", "n = n // {k}", lambda n, k: (n - n % k) // k, range(2, 10)
     ),
-    *_each("take the larger of it and {k}", "n = max(n, {k})", lambda n, k: k if n < k else n, range(-5, 20)),
+    *_each("take the larger of it and {k}", "n = max(n, {k})", lambda n, k: k if n < k else n, range(-9, 8)),
     *_each("take the smaller of it and {k}", "n = min(n, {k})", lambda n, k: n if n < k else k, range(10, 60, 2)),
     *_each(
         "if it is even add {k}, else halve it downwards",
@@ -105,7 +105,7 @@ LIST_STEPS: list[Step] = [
         "keep only the numbers above {k}",
         "xs = [x for x in xs if x > {k}]",
         lambda xs, k: list(filter(k.__lt__, xs)),
-        range(-8, 16),
+        range(-8, 8),
     ),
     *_each(
         "keep only the numbers divisible by {k}",
@@ -135,7 +135,7 @@ LIST_STEPS: list[Step] = [
         "replace every number by its remainder by {k}",
         "xs = [x % {k} for x in xs]",
         lambda xs, k: [x - x // k * k for x in xs],
-        range(3, 12),
+        range(5, 18),
     ),
     *_each("append {k}", "xs = xs + [{k}]", lambda xs, k: [*xs, k], range(10)),
     Step("sort the numbers upwards", "xs = sorted(xs)", _insertion),
@@ -181,13 +181,13 @@ REDUCING_STEPS: list[Step] = [
         "return how many are below {k}",
         "return sum(x < {k} for x in xs)",
         lambda xs, k: len(xs) - len([x for x in xs if x >= k]),
-        range(1, 21),
+        range(2, 24),
     ),
     *_each(
         "return how many are above {k}",
         "return sum(x > {k} for x in xs)",
         lambda xs, k: len([x for x in xs if k < x]),
-        range(20),
+        range(-4, 20),
     ),
 ]
 TEXT_STEPS: list[Step] = [

@@ -10,7 +10,7 @@ from fedagentgym.envs.reasoning.generators.program import Program, draw_calls
 from fedagentgym.envs.reasoning.generators.space import Form, words
 from fedagentgym.envs.verifiers.code import Checks
 
-SMALL, POSITIVE, FEW = range(20), range(2, 20), range(2, 8)
+FIRST, SMALL, POSITIVE, FEW = range(1, 20), range(20), range(2, 20), range(2, 8)
 Meaning = Callable[[Any, int, int], Any]
 
 
@@ -30,7 +30,7 @@ INPUTS = {"x": _ints, "xs": _lists, "s": _strings}
 
 
 def _template(
-    name: str, said: str, written: str, meaning: Meaning, k: range = SMALL, m: range = SMALL
+    name: str, said: str, written: str, meaning: Meaning, k: range = FIRST, m: range = SMALL
 ) -> Form[Program]:
     """One template: what is asked, the expression that does it, and what it means, each with two numbers in it."""
 

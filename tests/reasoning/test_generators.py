@@ -1,0 +1,264 @@
+"""Generated tasks: all different, the same for ever, right by an independent method."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import re
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedagentgym.base.encoding import digest
+from fedagentgym.base.errors import OptionError
+from fedagentgym.envs.reasoning.code import CodeEnv
+from fedagentgym.envs.reasoning.generators.knowledge import CITIES, COUNTRIES, FIRMS, PEOPLE, WORKS, knowledge
+from fedagentgym.envs.reasoning.generators.program import Program
+from fedagentgym.envs.reasoning.generators.question import Question
+from fedagentgym.envs.reasoning.generators.space import Deck, Form, Shuffle
+from fedagentgym.envs.reasoning.math import MathEnv
+from fedagentgym.envs.reasoning.qa import QAEnv
+from fedagentgym.envs.reasoning.replies import ReplyEnv
+from fedagentgym.envs.verifiers.code import CodeVerifier
+from fedagentgym.envs.verifiers.math import MathVerifier
+
+WORLDS: tuple[type[ReplyEnv], ...] = (MathEnv, QAEnv, CodeEnv)
+GOLDEN = {
+    ("math", "tiny"): "sha256:6aa9cd7d3c0a2c081688f95c8d62fc7663447105922906da6528e6124839fd44",
+    ("math", "default"): "sha256:398f08c1800d283a03a30c7db618c6f2550d073543491a36370525afa41897a8",
+    ("qa", "tiny"): "sha256:fd1bafc059b5c7022604c163dc9afe9fc1f168240a16670ce62eb16492f38c34",
+    ("qa", "default"): "sha256:24646f9ab0602f554fad7e2c6e2df36d7c027c11df49a509cbd59e4d124b2d5d",
+    ("code", "tiny"): "sha256:06e7536bfcabe8069ae2d0304f63021547554fe17cf4c212fab5b62fcac99129",
+    ("code", "default"): "sha256:9764cb8a5f2f6323306147ebd0f2873a130fd6f45ae60ad7468ec14af8f96ca8",
+}
+
+
+def asked(payload: Any) -> Any:
+    """What makes two tasks the same."""
+    if isinstance(payload, Question):
+        return (payload.question, frozenset(payload.facts))
+    return payload.statement if isinstance(payload, Program) else payload.problem
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, 3000), st.integers(0, 5))
+def test_a_shuffle_is_a_permutation(size: int, seed: int) -> None:
+    shuffle = Shuffle(size, seed, "test")
+    assert sorted(shuffle(number) for number in range(size)) == list(range(size))
+
+
+def test_a_deck_gives_every_problem_of_every_form_once() -> None:
+    forms = (Form((range(3), "ab"), lambda n, c: f"{c}{n}"), Form((range(5),), lambda n: f"n{n}"))
+    deck: Deck[str] = Deck(forms, 0, "test")
+    dealt = [deck[number] for number in range(len(deck))]
+    assert len(deck) == 11 and len(set(dealt)) == 11
+    assert dealt != [Deck(forms, 1, "test")[number] for number in range(11)]
+    with pytest.raises(OptionError, match="11 different problems"):
+        deck[11]
+
+
+@pytest.mark.parametrize("size", ["tiny", "default"])
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.accuracy)
+def test_splits_are_disjoint_and_the_same_for_ever(world: type[ReplyEnv], size: str) -> None:
+    seen: dict[Any, str] = {}
+    for split in world.splits:
+        pool = world(size=size, split=split).pool
+        for number in range(min(len(pool), 300) if size == "default" else len(pool)):
+            task = pool[number]
+            key = asked(task.payload)
+            assert seen.setdefault(key, task.id) == task.id
+    pool = world(size=size).pool
+    tasks = [pool[number] for number in range(40)]
+    sample = [[task.id, task.category, repr(task.payload), task.hardness] for task in tasks]
+    assert tasks == [world(size=size).pool[number] for number in range(40)]
+    assert digest(sample) == GOLDEN[world.accuracy, size]
+    assert world(size=size, seed=1).pool.digest != pool.digest
+    assert asked(world(size=size, seed=1).pool[0].payload) != asked(pool[0].payload)
+
+
+def test_a_hundred_thousand_mathematics_tasks_are_distinct() -> None:
+    pool = MathEnv(train_tasks=100_000).pool
+    assert len(pool) == 100_000
+    assert len({task.payload.problem for task in pool}) == 100_000
+    assert set(pool.categories.values()) == {12_500}
+    assert [pool[number].payload for number in range(10)] == [MathEnv().pool[number].payload for number in range(10)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [QAEnv, CodeEnv], ids=lambda world: world.accuracy)
+def test_a_hundred_thousand_other_tasks_are_distinct(world: type[ReplyEnv]) -> None:
+    pool = world(train_tasks=100_000).pool
+    assert len({asked(task.payload) for task in pool}) == 100_000
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.accuracy)
+def test_more_tasks_than_there_are_is_an_error_with_the_number(world: type[ReplyEnv]) -> None:
+    assert len(world(train_tasks=100_000).pool) == 100_000
+    with pytest.raises(OptionError, match=r"has \d+ different training tasks"):
+        world(train_tasks=10_000_000)
+
+
+# ---- independent answers --------------------------------------------------------------------------------------------
+
+
+def _names() -> dict[str, Any]:
+    """sympy and plain Python for the formal statements of problems."""
+    import sympy
+
+    names = {name: getattr(sympy, name) for name in dir(sympy) if not name.startswith("_")}
+    names.update(zip("xyzk", sympy.symbols("x y z k"), strict=True))
+    names.update(sum=builtins.sum, max=builtins.max, min=builtins.min, prod=math.prod)
+    return names
+
+
+@pytest.mark.parametrize("size", ["tiny", "default"])
+def test_mathematics_answers_agree_with_sympy_or_brute_force(size: str) -> None:
+    from sympy import latex
+
+    names, verifier = _names(), MathVerifier()
+    pool = MathEnv(size=size, split="test").pool
+    for number in range(160):
+        problem = pool[number].payload
+        value = eval(problem.formal, dict(names))
+        assert verifier.verify(problem.answers[0], latex(value)).correct, problem
+        numbers = set(re.findall(r"\d+", problem.problem))
+        assert numbers & set(re.findall(r"\d+", problem.formal)) or not numbers, problem
+    verifier.close()
+
+
+def test_tiny_arithmetic_is_what_its_text_says() -> None:
+    for task in MathEnv(size="tiny", split="val").pool:
+        if task.category == "arithmetic":
+            expression = task.payload.problem.removeprefix("What is ").removesuffix(" ?")
+            assert re.fullmatch(r"[0-9+*\- ]+", expression)
+            assert str(eval(expression)) == task.payload.answers[0]
+            assert all(int(number) < 20 for number in re.findall(r"[0-9]+", expression))
+
+
+def _tiny_answer(question: Question) -> str:
+    """Answers a tiny question from its facts alone, by other means than the generator's."""
+    facts = " ".join(fact.text for fact in question.facts)
+    lives = dict(re.findall(r"(\w+) lives in (\w+)", facts))
+    lies = dict(re.findall(r"(\w+) is in (\w+)", facts))
+    friend = dict(re.findall(r"(\w+) is a friend of (\w+)", facts))
+    wrote = dict(re.findall(r"(\w+) was written by (\w+)", facts))
+    ages = {name: int(age) for name, age in re.findall(r"(\w+) is (\d+) years", facts)}
+    rules: list[tuple[str, Callable[..., str]]] = [
+        (r"In which country does (\w+) live", lambda who: lies[lives[who]]),
+        (r"In which city does the author of (\w+) live", lambda book: lives[wrote[book]]),
+        (r"In which city does the friend of (\w+) live", lambda who: lives[friend[who]]),
+        (r"Who is older , (\w+) or (\w+)", lambda one, other: max(one, other, key=ages.__getitem__)),
+        (r"Who is younger , (\w+) or (\w+)", lambda one, other: min(one, other, key=ages.__getitem__)),
+        (r"Do (\w+) and (\w+) live in", lambda one, other: "yes" if lives[one] == lives[other] else "no"),
+    ]
+    for pattern, rule in rules:
+        if found := re.match(pattern, question.question):
+            return rule(*found.groups())
+    raise AssertionError(question.question)
+
+
+def test_tiny_questions_are_answered_by_their_facts() -> None:
+    for task in QAEnv(size="tiny", split="test").pool:
+        assert _tiny_answer(task.payload) == task.payload.answers[0]
+
+
+MONTHS = tuple(date(2000, month, 1).strftime("%B") for month in range(1, 13))
+
+
+class Reader:
+    """Answers default questions from the text of their pages, by following the phrase from its inside out."""
+
+    def __init__(self, question: Question) -> None:
+        text = "\n".join(fact.text for fact in question.facts)
+        self.home = dict(re.findall(r"^([\w ]+?) was born in (\w+) in", text, re.MULTILINE))
+        born = re.findall(r"^([\w ]+?) was born in \w+ in (\w+) (\d+)", text, re.MULTILINE)
+        self.born = {name: (int(year), MONTHS.index(month)) for name, month, year in born}
+        self.profession = dict(re.findall(r"\. ([\w ]+?) is known as an? (\w+)", text))
+        self.teacher = dict(re.findall(r"\. ([\w ]+?) is known as .*? was taught by ([\w ]+?) and works", text))
+        self.employer = dict(re.findall(r"\. ([\w ]+?) is known as .*? works for (\w+)\.", text))
+        self.author = dict(re.findall(r"^([\w ]+?) is an? \w+ by ([\w ]+?), finished", text, re.MULTILINE))
+        made = re.findall(r"^([\w ]+?) is an? \w+ by .*?, finished in (\w+) (\d+)", text, re.MULTILINE)
+        self.made = {name: (int(year), MONTHS.index(month)) for name, month, year in made}
+        self.country = dict(re.findall(r"^(\w+) is a city in (\w+)", text, re.MULTILINE))
+        self.founder = dict(re.findall(r"^(\w+) was founded by ([\w ]+?) in \d", text, re.MULTILINE))
+        self.founded = dict(re.findall(r"^(\w+) was founded by .*? in (\d+)", text, re.MULTILINE))
+        self.seat = dict(re.findall(r"^(\w+) was founded by .*? seat in (\w+)\.", text, re.MULTILINE))
+
+    def entity(self, phrase: str) -> str:
+        relations = {
+            "author": self.author, "teacher": self.teacher, "employer": self.employer, "founder": self.founder,
+            "birthplace": self.home, "seat": self.seat, "country": self.country,
+        }  # fmt: skip
+        if found := re.match(r"the (author|teacher|employer|founder|birthplace|seat|country) of (.*)", phrase):
+            return relations[found[1]][self.entity(found[2])]
+        return phrase
+
+    def answer(self, question: str) -> str:
+        if found := re.match(r"What is the profession of (.*)\?", question):
+            return self.profession[self.entity(found[1])]
+        if found := re.match(r"(?:Who|What) is (.*)\?", question):
+            return self.entity(found[1])
+        if found := re.match(r"In which year was (.*) (born|founded)\?", question):
+            who = self.entity(found[1])
+            return str(self.born[who][0]) if found[2] == "born" else self.founded[who]
+        if found := re.match(r"(?:Who|Which work) was (born|finished) (earlier|later), (.*) or (.*)\?", question):
+            dates = self.born if found[1] == "born" else self.made
+            sides = sorted((self.entity(found[3]), self.entity(found[4])), key=dates.__getitem__)
+            return sides[0] if found[2] == "earlier" else sides[1]
+        if found := re.match(r"Do (.*) and (.*) work for the same firm\?", question):
+            return "yes" if self.employer[self.entity(found[1])] == self.employer[self.entity(found[2])] else "no"
+        found = re.match(r"Were (.*) and (.*) born in the same (city|country)\?", question)
+        assert found, question
+        homes = [self.home[self.entity(found[side])] for side in (1, 2)]
+        places = homes if found[3] == "city" else [self.country[home] for home in homes]
+        return "yes" if places[0] == places[1] else "no"
+
+
+def test_questions_are_answered_by_their_pages_and_balanced() -> None:
+    tasks = list(QAEnv(split="test").pool)
+    for task in tasks:
+        assert Reader(task.payload).answer(task.payload.question) == task.payload.answers[0], task.payload
+        assert set(task.payload.path) <= {fact.title for fact in task.payload.facts}
+    agreements = [task.payload.answers[0] for task in tasks if task.category == "agreement"]
+    assert 0.4 < agreements.count("yes") / len(agreements) < 0.6
+    named = [task.payload for task in tasks if task.category == "comparison" and "the " not in task.payload.question]
+    first = [question.answers[0] in question.question.partition(" or ")[0] for question in named]
+    assert 0.35 < sum(first) / len(first) < 0.65
+
+
+def test_names_of_the_knowledge_base_are_unique() -> None:
+    base = knowledge(3)
+    assert len({base.person(one) for one in range(PEOPLE)}) == PEOPLE
+    assert len({base.work(one) for one in range(WORKS)}) == WORKS
+    places = {base.city(one) for one in range(CITIES)} | {base.country(one) for one in range(COUNTRIES)}
+    assert len(places | {base.firm(one) for one in range(FIRMS)}) == CITIES + COUNTRIES + FIRMS
+    assert all(base.teacher(base.pupil(one)) == one != base.teacher(one) for one in range(0, PEOPLE, 37))
+
+
+@pytest.mark.parametrize("size", ["tiny", "default"])
+def test_solutions_of_programs_do_what_the_steps_say(size: str) -> None:
+    verifier = CodeVerifier()
+    pool = CodeEnv(size=size, split="test").pool
+    for number in range(300):
+        program = pool[number].payload
+        names: dict[str, Any] = {}
+        exec(program.solution, names)
+        for call in program.tests.calls:
+            assert names["f"](*call.args) == call.expected, (program, call)
+        assert len(program.tests.calls) >= 4
+        if number % 40 == 0:
+            assert verifier.verify(program.solution, program.tests).correct
+            assert not verifier.verify(program.solution.replace("return", "return None and"), program.tests).correct
+    verifier.close()
+
+
+def test_hardly_any_program_is_passed_by_a_constant() -> None:
+    for size, most in (("tiny", 0.03), ("default", 0.12)):
+        pool = CodeEnv(size=size, split="test").pool
+        tasks = [pool[number] for number in range(200)]
+        constant = [task for task in tasks if len({repr(call.expected) for call in task.payload.tests.calls}) == 1]
+        assert len(constant) / len(tasks) < most
