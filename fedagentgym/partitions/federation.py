@@ -22,7 +22,7 @@ from fedagentgym.partitions import store
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.labels import Labels
 from fedagentgym.partitions.roles import checked_sizes, draw_server, reserve
-from fedagentgym.partitions.sampling import recorded, sampled, sampler_of
+from fedagentgym.partitions.sampling import recorded, sampled, sampler_of, whole_number
 from fedagentgym.partitions.split import NoWorlds, Split
 from fedagentgym.partitions.table import Table
 from fedagentgym.partitions.worlds import assign_worlds, world_request
@@ -86,7 +86,9 @@ class Federation:
         self.pool = pool
         self.own_pool = own_pool
         self.options = dict(options)
-        self.split = split if split.ids is not None else split.bound(self.table.ids)
+        self.split = split
+        if split.ids is None:
+            self.split = split.bound(self.table.ids)
 
     def __len__(self) -> int:
         return len(self.split)
@@ -98,7 +100,7 @@ class Federation:
         return f"Federation({len(self)} clients of {self.split.env_id}, {self.split.sampler} {dict(self.split.parameters)})"
 
     def client(self, index: int) -> Client:
-        self.split.check_number(index)
+        index = self.split.checked_number(index)
         return Client(self, index, self.split.tasks(index), self.split.worlds[index])
 
     def role(self, name: str) -> TaskPool:
@@ -122,10 +124,7 @@ class Federation:
         return table if found is None else table.with_solved(found.solved)
 
     def _labels(self, ids: Sequence[str]) -> Labels | None:
-        split: Split | None = self.__dict__.get("split")
-        if split is not None and split.labels is not None:
-            return split.labels
-        return known_labels(self.pool, ids)
+        return self.split.labels if self.split.labels is not None else known_labels(self.pool, ids)
 
     @cached_property
     def assignment(self) -> Assignment:
@@ -186,8 +185,7 @@ def federate(
     cls = environment(env_id)
     split = cls.canonical_split(split)
     refuse_evaluation(cls, split)
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise OptionError(f"seed is a whole number, got {seed!r}")
+    seed, clients = whole_number(seed, "seed"), whole_number(clients, "clients", least=1)
     if not 0.0 <= server_overlap <= 1.0:
         raise OptionError(f"server_overlap lies between 0 and 1, got {server_overlap}")
     sampler = sampler_of(partition, parameters)
@@ -282,7 +280,8 @@ def _resolve_labels(given: Any, pool: TaskPool, ids: Sequence[str], *, needed: b
     if found is None and needed:
         raise DataError(
             f"hardness needs to know which tasks of {pool.env} ({pool.split}) are solved, and no labels come with this pool: "
-            f"make them with `fedagentgym label {pool.env}` and pass labels=FILE"
+            f"make them with `fedagentgym label {pool.env}` and pass labels=FILE, or pass labels='pool' for the easier half "
+            "by the tasks' own difficulty"
         )
     return found
 

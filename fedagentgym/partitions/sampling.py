@@ -62,6 +62,14 @@ def sampler_of(name: str, parameters: Mapping[str, Any]) -> Sampler | FunctionSa
     raise OptionError(f"the partition {name!r} is neither a Sampler class nor a function (table, clients, seed, ...)")
 
 
+def whole_number(value: Any, name: str, least: int | None = None) -> int:
+    """An integer that a caller gave, numpy's included."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or (least is not None and value < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise OptionError(f"{name} is a whole number{bound}, got {value!r}")
+    return int(value)
+
+
 def recorded(sampler: Sampler | FunctionSampler) -> dict[str, Any]:
     """The parameters as they go into the split file: those that were left at None are left out."""
     return {key: value for key, value in sampler.model_dump(mode="json").items() if value is not None}
@@ -69,8 +77,7 @@ def recorded(sampler: Sampler | FunctionSampler) -> dict[str, Any]:
 
 def sampled(sampler: Sampler | FunctionSampler, table: Table, clients: int, seed: int) -> Assignment:
     """Sample, and hold the sampler to what every split must be."""
-    if isinstance(clients, bool) or not isinstance(clients, int) or clients < 1:
-        raise OptionError(f"clients is a whole number of at least 1, got {clients!r}")
+    clients = whole_number(clients, "clients", least=1)
     assignment = sampler.sample(table, clients, seed)
     if len(assignment) != clients:
         raise DataError(f"the sampler made {len(assignment):,} clients, {clients:,} were asked for")

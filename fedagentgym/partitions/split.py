@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.partitions.assignment import Assignment
@@ -67,7 +69,7 @@ class Split:
 
     def tasks(self, client: int) -> tuple[str, ...]:
         """The task ids of a client; those of a stored split are checked against the client's digest."""
-        self.check_number(client)
+        client = self.checked_number(client)
         ids = self._names(client)
         if self.stored_digests is not None:
             expected = self.stored_digests[32 * client : 32 * client + 32]
@@ -77,11 +79,13 @@ class Split:
                 )
         return ids
 
-    def check_number(self, client: int) -> None:
-        if isinstance(client, bool) or not isinstance(client, int) or not 0 <= client < len(self):
+    def checked_number(self, client: int) -> int:
+        """The number of a client as a plain integer, or one sentence that says which numbers there are."""
+        if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < len(self):
             raise OptionError(
                 f"there is no client {client!r}: the split has {len(self):,}, numbered 0 to {len(self) - 1:,}"
             )
+        return int(client)
 
     def held(self) -> Iterator[tuple[str, ...]]:
         """The task ids of every client, in order."""
@@ -120,7 +124,12 @@ class Split:
     def _names(self, client: int) -> tuple[str, ...]:
         if self.ids is None:
             raise DataError("this split holds numbers only: open it together with its pool (load_federation)")
-        return tuple(map(self.ids.__getitem__, self.clients[client].tolist()))
+        numbers = self.clients[client].tolist()
+        if numbers and not 0 <= min(numbers) <= max(numbers) < len(self.ids):
+            raise DataError(
+                f"client {client} of the split holds a task number that the pool does not have: it was changed"
+            )
+        return tuple(map(self.ids.__getitem__, numbers))
 
 
 def client_digest(ids: Sequence[str], world: World | None) -> bytes:

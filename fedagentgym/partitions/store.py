@@ -78,6 +78,8 @@ def load(path: str | Path) -> Split:
         raise DataError(f"there is no split file {path}")
     if path.is_dir() or zipfile.is_zipfile(path):
         return _load_arrays(path)
+    if path.suffix == ".zip":
+        raise DataError(f"{path} is not a whole zip file: it was cut off or is something else")
     return from_json(read_json(path), str(path))
 
 

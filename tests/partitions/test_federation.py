@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 
 import gymnasium
+import numpy as np
 import pytest
 
 import fedagentgym
@@ -155,6 +156,12 @@ def test_a_pool_of_ones_own() -> None:
     made = federate(GUESS, clients=3, tasks_per_client=5, pool=pool)
     env = made.client(1).make()
     assert list(env.unwrapped.pool.ids) == list(made.client(1).tasks) and env.reset(seed=0)[0]
+
+
+def test_numpy_integers_are_integers(federation: Federation) -> None:
+    assert federation.client(np.int64(2)).tasks == federation.client(2).tasks  # type: ignore[arg-type]
+    made = federate(GUESS, clients=np.int32(2), tasks_per_client=3, seed=np.int64(1))  # type: ignore[arg-type]
+    assert made.digest == federate(GUESS, clients=2, tasks_per_client=3, seed=1).digest
 
 
 def test_lazy_names_resolve() -> None:

@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.sampling import sampled, sampler_of
 from fedagentgym.partitions.statistics import Statistics, describe, excess
 from fedagentgym.partitions.table import Table
@@ -122,6 +125,30 @@ def test_an_axis_moves_alone(name: str, parameters: dict[str, Any], moved: str) 
     assert (mixture > 10) if "mixture" in moved else (abs(mixture) < 4)
     assert (hardness > 10) if "hardness" in moved else (abs(hardness) < 4)
     assert (spread > 20) if "sizes" in moved else (spread == 0)
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    omega=st.floats(0.3, 1.5),
+    xi=st.sampled_from([1.0, 4.0, 16.0]),
+    seed=st.integers(0, 10**6),
+    tasks=st.integers(20, 60),
+)
+def test_axes_stay_apart_for_any_setting(omega: float, xi: float, seed: int, tasks: int) -> None:
+    """Whatever the knob and the seed, the measures of the other two axes stay within sampling noise of chance."""
+    table = make_table(6000)
+    assert table.solved is not None
+    solved, nothing = table.solved.astype(np.int64), np.zeros(len(table), dtype=np.int64)
+
+    def drawn(name: str, **parameters: Any) -> Assignment:
+        return sampled(sampler_of(name, parameters), table, 80, seed)
+
+    likes = drawn("preference", omega=omega, tasks_per_client=tasks)
+    knows = drawn("coverage", xi=xi, mean_tasks=tasks)
+    solves = drawn("hardness", xi=xi, tasks_per_client=tasks)
+    assert excess(likes, solved, nothing).z < 6 and np.ptp(likes.sizes) == 0
+    assert excess(knows, solved, nothing).z < 6 and excess(knows, table.codes, nothing).z < 6
+    assert excess(solves, table.codes, solved).z < 6 and np.ptp(solves.sizes) == 0
 
 
 def test_hardness_leaves_the_mixture_alone_given_the_labels() -> None:

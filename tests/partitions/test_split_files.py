@@ -144,6 +144,25 @@ def test_damaged_folders_are_refused(federation: Federation, tmp_path: Path) -> 
         load_federation(tmp_path / "nowhere")
 
 
+def test_a_cut_zip_and_a_number_beyond_the_pool_are_refused(federation: Federation, tmp_path: Path) -> None:
+    path = federation.save(tmp_path / "split.zip")
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(DataError, match="not a whole zip file"):
+        load_federation(path)
+    federation.save(tmp_path / "folder")
+    items = np.fromfile(tmp_path / "folder" / "items.bin", dtype="<i4")
+    items[0] = 10**6
+    items.tofile(tmp_path / "folder" / "items.bin")
+    with pytest.raises(DataError, match="client 0 of the split holds a task number that the pool does not have"):
+        load_federation(tmp_path / "folder").client(0)
+
+
+def test_a_folder_brings_its_labels(federation: Federation, tmp_path: Path) -> None:
+    opened = load_federation(federation.save(tmp_path / "split"))
+    assert opened.table.solved is not None and federation.table.solved is not None
+    assert np.array_equal(opened.table.solved, federation.table.solved)
+
+
 def test_a_client_of_a_folder_is_read_alone(federation: Federation, tmp_path: Path) -> None:
     """Damage in one client's slice does not keep another from being opened."""
     federation.save(tmp_path / "split")
