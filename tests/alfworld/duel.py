@@ -190,6 +190,12 @@ def odd_goals(game: Game, draws: Stream) -> Iterator[tuple[Any, ...]]:
     )
     yield ("and", ("exists", some_o, ("and", typed, ("not", ("isHot", "?o")), ("isClean", "?o"))))
     yield ("and", ("forall", some_o, ("or", ("not", typed), ("isCool", "?o"), ("isSliced", "?o"))))
+    yield (
+        "and",
+        ("forall", some_r, ("or", ("opened", "?r"), ("not", there))),
+        ("exists", some_o, ("holds", "agent1", "?o")),
+    )
+    yield ("and", ("exists", some_o, ("and", typed, ("or", ("holds", "agent1", "?o"), ("forall", some_r, inside)))))
 
 
 def duel(real: RealEngine, case: Case, seed: int = 0) -> Report:

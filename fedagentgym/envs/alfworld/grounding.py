@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.envs.alfworld.game import CONDITIONS, NOWHERE, TRAITS, Game, Goal
+from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, Goal
 
 if TYPE_CHECKING:
     from fedagentgym.envs.alfworld.engine import State
@@ -62,7 +62,7 @@ TYPES = ("agent", "location", "receptacle", "object", "rtype", "otype")
 
 
 def ground(game: Game, relaxed: bool = False) -> Node:
-    """The goal of a game over its own receptacles and objects; `relaxed` takes every "not" for fulfilled."""
+    """The goal of a game over its own receptacles and objects; `relaxed` takes "not" and "forall" for fulfilled."""
     check_form(game.goal)
     return _Grounder(game, relaxed).formula(game.goal, {})
 
@@ -200,6 +200,8 @@ class _Grounder:
             return self.negated(goal[1], bound)
         if head == "imply":
             return disjoin([self.negated(goal[1], bound), self.formula(goal[2], bound)])
+        if head == "forall" and self.relaxed:
+            return True
         if head in ("exists", "forall"):
             variables = list(typed_variables(goal[1]))
             return self.quantified(head, variables, goal[2], dict(bound))
@@ -391,16 +393,20 @@ def _receptacle_at(grounder: _Grounder, predicate: str, one: Entity, place: Enti
     return fits and grounder.game.receptacle_places[one.number] == place.number
 
 
+_AGENT = ("agent", "type")
+"""What may stand where the agent is meant: a variable for it, or its name, which no game keeps."""
+
+
 def _agent_at(grounder: _Grounder, predicate: str, agent: Entity, place: Entity) -> Node:
-    return Fact("place", place.number, NOWHERE) if agent.type == "agent" and place.type == "location" else False
+    return Fact("place", place.number, NOWHERE) if agent.type in _AGENT and place.type == "location" else False
 
 
 def _holds(grounder: _Grounder, predicate: str, agent: Entity, one: Entity) -> Node:
-    return Fact("held", NOWHERE, one.number) if agent.type == "agent" and one.type == "object" else False
+    return Fact("held", NOWHERE, one.number) if agent.type in _AGENT and one.type == "object" else False
 
 
 def _holds_any(grounder: _Grounder, predicate: str, agent: Entity) -> Node:
-    return Fact("holding", NOWHERE, NOWHERE) if agent.type == "agent" else False
+    return Fact("holding", NOWHERE, NOWHERE) if agent.type in _AGENT else False
 
 
 def _can_contain(grounder: _Grounder, predicate: str, holder: Entity, held: Entity) -> Node:
@@ -427,4 +433,3 @@ _ATOMS: Mapping[str, tuple[int, Callable[..., Node]]] = {
     "holdsany": (1, _holds_any),
     "cancontain": (2, _can_contain),
 }
-assert set(CONDITION_PREDICATES.values()) == set(CONDITIONS)

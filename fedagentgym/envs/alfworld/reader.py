@@ -17,7 +17,7 @@ from fedagentgym.base.errors import DataError, nearest
 from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build
 from fedagentgym.envs.alfworld.goals import category_of
 from fedagentgym.envs.alfworld.grammar import recognise
-from fedagentgym.envs.alfworld.grounding import TYPES
+from fedagentgym.envs.alfworld.grounding import CONDITION_PREDICATES, TRAIT_PREDICATES, TYPES
 from fedagentgym.envs.alfworld.pddl import Form, Source, plain
 from fedagentgym.envs.alfworld.reach import within_reach
 
@@ -25,18 +25,8 @@ GAME_FILE = "game.tw-pddl"
 TRAJECTORY_FILE = "traj_data.json"
 MAX_FILE_BYTES = 32 << 20
 
-OBJECT_TRAITS = {
-    "pickupable": "pickupable",
-    "isreceptacleobject": "container",
-    "cleanable": "cleanable",
-    "heatable": "heatable",
-    "coolable": "coolable",
-    "toggleable": "toggleable",
-    "sliceable": "sliceable",
-}
-OBJECT_CONDITIONS = {"isclean": "clean", "ishot": "hot", "iscool": "cool", "issliced": "sliced", "istoggled": "toggled"}
 SIGNATURES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys((*OBJECT_TRAITS, *OBJECT_CONDITIONS), ("object",)),
+    **dict.fromkeys((*TRAIT_PREDICATES, *CONDITION_PREDICATES), ("object",)),
     "atlocation": ("agent", "location"),
     "receptacleatlocation": ("receptacle", "location"),
     "objectatlocation": ("object", "location"),
@@ -298,8 +288,8 @@ class _Problem:
             kind=self.kind(name),
             inside=tuple(self.inside.get(name, ())),
             place=None if place is None else self.spelling[place],
-            traits=frozenset(trait for predicate, trait in OBJECT_TRAITS.items() if predicate in marks),
-            condition=frozenset(state for predicate, state in OBJECT_CONDITIONS.items() if predicate in marks),
+            traits=frozenset(trait for predicate, trait in TRAIT_PREDICATES.items() if predicate in marks),
+            condition=frozenset(state for predicate, state in CONDITION_PREDICATES.items() if predicate in marks),
             inner=tuple(self.inner.get(name, ())),
         )
 
