@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "train": "fedagentgym.cli.train:train",
     "eval": "fedagentgym.cli.eval:evaluate",
     "export": "fedagentgym.cli.export:export",
+    "flower": "fedagentgym.cli.flower:app",
     "bench": "fedagentgym.cli.bench:bench",
     "doctor": "fedagentgym.cli.doctor:doctor",
 }

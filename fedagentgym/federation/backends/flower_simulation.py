@@ -1,0 +1,153 @@
+"""The same operations on Flower's simulation engine: every client is a virtual SuperNode, Ray's actors are the workers.
+
+Client states stay with the server and travel with the request, since any actor may serve any client. What Flower cannot do is
+stop an actor: a client that hangs keeps its actor until it ends, while the round goes on without it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.base.errors import FedAgentGymError, OptionError
+from fedagentgym.base.extras import require
+from fedagentgym.federation.backends.flower_wire import exchange, read_request, reply_record, request_record
+from fedagentgym.federation.clients import Backend
+from fedagentgym.federation.exchange import Reply, Request, StateName, late, perform
+from fedagentgym.federation.operation import Application, Recipe
+from fedagentgym.federation.states import StateStore
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""Nobody is told that a run takes place."""
+_START_SECONDS = 120.0
+_built: dict[str, Application] = {}
+
+
+def open_backend(
+    recipe: Recipe,
+    *,
+    folder: Path | None = None,
+    workers: int = 0,
+    application: Application | None = None,
+    device_per_worker: Sequence[str] = (),
+    **options: Any,
+) -> Backend:
+    """`workers` bounds how many clients run at once. Options go to Flower's `client_resources` (num_gpus, ...)."""
+    if device_per_worker:
+        raise OptionError(
+            "federation.device_per_worker is for in-process workers: give Flower options: {num_gpus: 0.5}"
+        )
+    clients = list(getattr(application, "client_ids", lambda: range(1))())
+    return FlowerSimulation(recipe, StateStore(folder), clients, max(1, workers), options)
+
+
+class FlowerSimulation:
+    """Flower's engine in a thread beside ours; its ServerApp does nothing but lend us its grid."""
+
+    def __init__(
+        self, recipe: Recipe, store: StateStore, clients: Sequence[int], workers: int, resources: Mapping[str, Any]
+    ) -> None:
+        for name, value in QUIET.items():
+            os.environ.setdefault(name, value)
+        require("ray", "flower")
+        logging.getLogger("flwr").setLevel(logging.ERROR)
+        self._recipe, self._store = recipe.plain(), store
+        self._done = threading.Event()
+        self._lent: queue.Queue[Any] = queue.Queue()
+        self._thread = threading.Thread(target=self._simulate, args=(len(clients), workers, resources), daemon=True)
+        self._thread.start()
+        self._grid = self._take()
+        self._nodes = dict(zip(sorted(clients), self._all_nodes(len(clients)), strict=True))
+
+    def _all_nodes(self, count: int) -> list[int]:
+        """The nodes' numbers; Flower registers them while it lends its grid already."""
+        deadline = time.monotonic() + _START_SECONDS
+        while len(nodes := list(self._grid.get_node_ids())) < count:
+            if time.monotonic() > deadline:
+                raise FedAgentGymError(f"Flower registered {len(nodes)} of {count} clients in {_START_SECONDS:g} s")
+            time.sleep(0.05)
+        return sorted(nodes)
+
+    def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
+        if not self._thread.is_alive():
+            raise FedAgentGymError("Flower's simulation engine has stopped: see its messages above")
+        states = [self._store.get(request.client, request.base) for request in requests]
+        contents = [request_record(r, self._recipe, state) for r, state in zip(requests, states, strict=True)]
+        sent = [(self._nodes[request.client], request) for request in requests]
+        replies = [late(reply, deadline) for reply in exchange(self._grid, sent, contents, deadline)]
+        for request, reply in zip(requests, replies, strict=True):
+            if reply.state is not None:
+                self._store.put(request.client, request.name, reply.state)
+        return replies
+
+    def commit(self, heads: Mapping[int, StateName]) -> None:
+        self._store.commit(heads)
+
+    def forget(self, heads: Mapping[int, StateName]) -> None:
+        self._store.forget(heads)
+
+    def close(self) -> None:
+        self._done.set()
+        self._thread.join(timeout=30.0)
+
+    def _simulate(self, clients: int, workers: int, resources: Mapping[str, Any]) -> None:
+        simulation = require("flwr.simulation", "flower")
+        server = require("flwr.serverapp", "flower").ServerApp()
+
+        @server.main()  # type: ignore[untyped-decorator]
+        def main(grid: Any, context: Any) -> None:
+            self._lent.put(grid)
+            self._done.wait()
+
+        config = {
+            "client_resources": {"num_cpus": 1, "num_gpus": 0.0, **resources},
+            "init_args": {"num_cpus": workers, "include_dashboard": False, "log_to_driver": False},
+        }
+        try:
+            simulation.run_simulation(server, client_app(), num_supernodes=clients, backend_config=config)
+        except BaseException as error:
+            self._lent.put(error)
+
+    def _take(self) -> Any:
+        try:
+            lent = self._lent.get(timeout=_START_SECONDS)
+        except queue.Empty:
+            raise FedAgentGymError(f"Flower's simulation engine did not start within {_START_SECONDS:g} s") from None
+        if isinstance(lent, BaseException):
+            raise FedAgentGymError(f"Flower's simulation engine did not start: {lent}") from lent
+        return lent
+
+
+def client_app() -> Any:
+    """The ClientApp of the simulation: build the application once per actor, then serve whatever client is asked for."""
+    app = require("flwr.clientapp", "flower").ClientApp()
+
+    @app.train()  # type: ignore[untyped-decorator]
+    def train(message: Any, context: Any) -> Any:
+        return require("flwr.app", "flower").Message(content=_serve(message.content), reply_to=message)
+
+    return app
+
+
+def _serve(content: Any) -> Any:
+    from fedagentgym.base.encoding import digest
+    from fedagentgym.federation.backends.process import ONE_THREAD
+
+    os.environ.update(ONE_THREAD)
+    request, recipe, state = read_request(content)
+    name = digest(recipe)
+    if name not in _built:
+        _built.clear()
+        _built[name] = Recipe.load(recipe).build()
+    return reply_record(perform(_built[name], request, state))
