@@ -119,7 +119,7 @@ def run(quick: bool = False) -> list[Measurement]:
 
 def _in_own_process(sampler: str, size: tuple[int, int, int]) -> dict[str, float]:
     command = [sys.executable, "-m", "fedagentgym.benchmarks.speed_partitions", sampler, *map(str, size)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
 

@@ -66,6 +66,7 @@ def make(
     """Make a split and write it to a file."""
     from fedagentgym.base.settings import assign
     from fedagentgym.partitions.federation import federate
+    from fedagentgym.partitions.plots import checked_path
 
     given: dict[str, Any] = {
         "clients": clients,
@@ -82,6 +83,8 @@ def make(
         "labels": labels,
         "world": _world(world),
     }
+    if plot is not None:
+        checked_path(plot)
     keywords = _wanted(preset, sampler, env, world_options(env_set))
     keywords.update({key: value for key, value in given.items() if value is not None})
     for assignment in parameters or []:

@@ -94,6 +94,8 @@ def _published_sizes(
     clients: int, low: int, center: int, high: int, dispersion: float, total: int, rng: np.random.Generator
 ) -> Ints:
     """Scale, clip, round by largest remainder, clip again, and move what the clipping lost to the first with room."""
+    if low == high:
+        return np.full(clients, low, dtype=np.int64)
     share = min(max((center - low) / (high - low), 1e-6), 1 - 1e-6)
     spread = max(dispersion, 2e-3)
     sizes = low + rng.beta(share * spread, (1 - share) * spread, size=clients) * (high - low)

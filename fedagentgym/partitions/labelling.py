@@ -17,7 +17,7 @@ from pydantic import Field
 
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import write_atomic
+from fedagentgym.base.files import read_bytes, write_atomic
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream, derive, stream
 from fedagentgym.envs.core import Episode, TextEnv
@@ -137,7 +137,7 @@ def _resumed(path: Path, header: LabelFile) -> set[str]:
     if not path.exists():
         write_atomic(path, first + "\n")
         return set()
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = read_bytes(path).decode("utf-8", "replace")
     whole = text[: text.rfind("\n") + 1]
     if whole.partition("\n")[0] != first:
         raise DataError(

@@ -150,14 +150,16 @@ def _unpacked(record: Mapping[str, Any], ids: Sequence[str]) -> LabelFile:
 
 
 def from_mapping(solved: Mapping[str, Any], ids: Sequence[str]) -> Labels:
-    """Labels given in Python: task id -> solved or not (or a success share of at least one half)."""
+    """Labels given in Python: task id -> solved or not (or a success share, of which one half is enough)."""
     missing = [name for name in ids if name not in solved]
     if missing:
         raise DataError(f"the labels miss {len(missing):,} of {len(ids):,} tasks: {listed(missing, 3)}")
+    for name in ids:
+        if not isinstance(solved[name], bool | int | float | np.bool_ | np.number):
+            raise DataError(f"the label of {name} is a success share or true or false, got {solved[name]!r}")
     flags = np.fromiter((float(solved[name]) >= 0.5 for name in ids), dtype=bool, count=len(ids))
-    return Labels(
-        flags, {"policy": {"name": "given"}, "digest": digest([[n, bool(f)] for n, f in zip(ids, flags, strict=True)])}
-    )
+    given = digest([[name, flag] for name, flag in zip(ids, flags.tolist(), strict=True)])
+    return Labels(flags, {"policy": {"name": "given"}, "digest": given})
 
 
 def from_pool(pool: TaskPool, ids: Sequence[str]) -> Labels:

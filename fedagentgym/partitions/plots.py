@@ -90,12 +90,18 @@ def _figure(widths: list[int]) -> tuple[Any, Any]:
 
 def save(figure: Any, path: str | Path) -> None:
     """PNG or SVG, by the name; the same figure gives the same bytes."""
-    path = Path(path)
-    if path.suffix not in (".png", ".svg"):
-        raise OptionError(f"figures are written as .png or .svg, got {path.name!r}")
+    path = checked_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"Date": None, "Creator": "fedagentgym"} if path.suffix == ".svg" else {"Software": "fedagentgym"}
     figure.savefig(path, metadata=metadata)
+
+
+def checked_path(path: str | Path) -> Path:
+    """Refuse other formats before anything is computed."""
+    path = Path(path)
+    if path.suffix not in (".png", ".svg"):
+        raise OptionError(f"figures are written as .png or .svg, got {path.name!r}")
+    return path
 
 
 def title(federation: Federation) -> str:

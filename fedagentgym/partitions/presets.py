@@ -3,7 +3,8 @@
 The FedAgent paper divides 100 clients x 100 tasks on WebShop (validation 0-499, training from 500 on: goal_order
 "fedagent") and ALFWorld, mild and strong on each of its three axes. It gives no bounds for coverage; its code uses
 (100, 500, 1000), which makes clients five times larger than everywhere else. Both are here: `coverage` with mean 100, so
-that it compares with the others, and `coverage-published`.
+that it compares with the others, and `coverage-published`. FedMOA's hard split gives five clients each to MATH, GSM8K and
+MBPP, of which the first two count as one task: ten clients of mathematics and five of programming.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from fedagentgym.base.errors import unknown
 WEBSHOP = {"env_id": "fedagentgym/WebShop-v0", "env": {"goal_order": "fedagent"}}
 ALFWORLD = {"env_id": "fedagentgym/ALFWorld-v0", "env": {}}
 MATH = {"env_id": "fedagentgym/Math-v0", "env": {}}
+MIXTURE = {"env_id": "fedagentgym/Mixture-v0", "env": {"kinds": ["math", "code"]}}
 CLIENTS, TASKS = 100, 100
 
 
@@ -51,6 +53,13 @@ def _others() -> dict[str, dict[str, Any]]:
         "pubswap-math-dirichlet-0.3": {**common, **equal, "beta": 0.3, "roles": {"public": 1250}},
         "pubswap-math-dirichlet-0.1": {**common, **equal, "beta": 0.1, "roles": {"public": 1250}},
         "fedmoa-math-disjoint": {**common, "partition": "uniform", "disjoint": True, "clients": 10},
+        "fedmoa-mixture-by-source": {
+            **MIXTURE,
+            "seed": 0,
+            "partition": "by_source",
+            "clients": 15,
+            "sources": {"math": 10, "code": 5},
+        },
     }
 
 

@@ -99,6 +99,8 @@ def test_worlds_and_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ([*MAKE, "--out", "split.gif/../x/y.json", "--split", "val"], "never divided among clients"),
         (["split", "show", "nowhere.json"], "there is no split file nowhere.json"),
         (["split", "plot", "nowhere.json"], "there is no split file nowhere.json"),
+        ([*MAKE, "--plot", "a.gif"], "written as .png or .svg"),
+        (["label", "Guess", "--out", "."], "it is a folder"),
         (["label", "Nothing"], "unknown environment 'Nothing'"),
         (["label", "Guess", "--threshold", "5"], "threshold is between 1 and the 4 attempts"),
     ],

@@ -51,6 +51,14 @@ def test_vector_environments(federation: Federation) -> None:
     vector.close()
 
 
+def test_vector_environments_in_processes(federation: Federation) -> None:
+    vector = federation.client(1).make_vec(2, mode="async")
+    observations, infos = vector.reset(seed=5)
+    assert len(observations) == 2 and set(infos["task"]) <= set(federation.client(1).tasks)
+    vector.step(("guess 3", "guess 4"))
+    vector.close()
+
+
 def test_a_client_number_out_of_range(federation: Federation, tmp_path: Path) -> None:
     path = federation.save(tmp_path / "split.json")
     for number in (-1, 6, 10**9):

@@ -7,9 +7,14 @@ import pytest
 from fedagentgym.base.errors import UnknownNameError
 from fedagentgym.partitions.presets import FIGURES, PRESETS, preset
 from fedagentgym.partitions.sampling import sampled, sampler_of
-from tests.partitions.conftest import make_table
+from tests.partitions.conftest import WEBSHOP, make_table
 
-POOLS = {"fedagentgym/WebShop-v0": 6334, "fedagentgym/ALFWorld-v0": 3553, "fedagentgym/Math-v0": 12_000}
+POOLS = {
+    "fedagentgym/WebShop-v0": 6334,
+    "fedagentgym/ALFWorld-v0": 3553,
+    "fedagentgym/Math-v0": 10_000,
+    "fedagentgym/Mixture-v0": 20_000,
+}
 OTHER_KEYS = ("env_id", "env", "clients", "seed", "partition", "roles")
 
 
@@ -18,7 +23,9 @@ def test_every_preset_can_be_sampled(name: str) -> None:
     keywords = preset(name)
     parameters = {key: value for key, value in keywords.items() if key not in OTHER_KEYS}
     reserved = sum(size for role, size in keywords.get("roles", {}).items() if role != "server")
-    table = make_table(POOLS[keywords["env_id"]] - reserved)
+    kinds = keywords["env"].get("kinds")
+    shares = dict.fromkeys(kinds, 1 / len(kinds)) if kinds else WEBSHOP
+    table = make_table(POOLS[keywords["env_id"]] - reserved, shares)
     drawn = sampled(sampler_of(keywords["partition"], parameters), table, keywords["clients"], 0)
     if name.startswith("fedagent-") and "coverage" not in name:
         assert set(drawn.sizes.tolist()) == {100} and len(drawn) == 100
