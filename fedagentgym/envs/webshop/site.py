@@ -8,7 +8,7 @@ that contains `search_results` misleads it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from fedagentgym.envs.webshop.goals import Goal
 from fedagentgym.envs.webshop.nouns import NounFunction
 from fedagentgym.envs.webshop.pages import Piece
 from fedagentgym.envs.webshop.reward import Worth, worth
-from fedagentgym.envs.webshop.shop import Shop
+from fedagentgym.envs.webshop.shop import RESULTS, Shop
 
 BASE_URL = "http://127.0.0.1:3000"
 PAGE_SIZE = 10
@@ -27,12 +27,14 @@ _SUB_PAGES = {label.lower(): label for label in pages.SUB_PAGES}
 
 
 class State(NamedTuple):
-    """Where a shopper stands. `kind` is empty on the start page; `past` holds shown observations and played actions."""
+    """Where a shopper stands. `kind` is empty on the start page; `found` are the rows that the last search gave, None if they
+    are too many to keep; `past` holds shown observations and played actions."""
 
     goal: Goal
     seed: int
     kind: str = ""
     query: str = ""
+    found: tuple[int, ...] | None = ()
     number: int = 1
     row: int = -1
     label: str = ""
@@ -102,15 +104,19 @@ class Site:
         if not state.kind:
             return pages.start_page(instruction)
         if state.kind == "search_results":
-            found = self.shop.find(state.query, state.seed) or ()
-            shown = found[(state.number - 1) * PAGE_SIZE : state.number * PAGE_SIZE]
-            return pages.results_page(instruction, [self.shop.head(row) for row in shown], state.number, len(found))
+            total, shown = self._shown(state)
+            return pages.results_page(instruction, [self.shop.head(row) for row in shown], state.number, total)
         if state.kind == "done":
             return pages.done_page(self.shop.head(state.row).asin, dict(state.options), state.reward)
         product = self.shop.product(state.row)
         if state.kind == "item_page":
             return pages.item_page(instruction, product)
         return pages.sub_page(instruction, product, state.label)
+
+    def _shown(self, state: State) -> tuple[int, Sequence[int]]:
+        """How many products the last search found, and the rows on this page of them."""
+        found = state.found if state.found is not None else self.shop.find(state.query, state.seed) or ()
+        return len(found), found[(state.number - 1) * PAGE_SIZE : state.number * PAGE_SIZE]
 
     def offer(self, state: State) -> Offer:
         """What the page of a state lets one do."""
@@ -147,10 +153,18 @@ class Site:
         return Move(state, acted=False)
 
     def _search(self, state: State, query: str, number: int) -> Move:
-        if self.shop.find(query, state.seed) is None:
+        """The results of a query; those of the query at hand are kept, so that turning a page does not search again."""
+        if state.kind and query == state.query and state.found:
+            rows: Sequence[int] | None = state.found
+        else:
+            rows = self.shop.find(query, state.seed)
+        if rows is None:
             return Move(state, acted=False)
-        found = state._replace(kind="search_results", query=query, number=number, row=-1, label="", options=())
-        return Move(found, acted=True)
+        kept = tuple(rows) if len(rows) <= RESULTS else None
+        there = state._replace(
+            kind="search_results", query=query, found=kept, number=number, row=-1, label="", options=()
+        )
+        return Move(there, acted=True)
 
     def _click(self, state: State, value: str, offer: Offer) -> Move:
         if value == pages.BUY.lower():
@@ -178,9 +192,7 @@ class Site:
         return Move(state._replace(kind="item_page", label=""), acted=True)
 
     def _open(self, state: State, value: str) -> Move:
-        found = self.shop.find(state.query, state.seed) or ()
-        shown = found[(state.number - 1) * PAGE_SIZE : state.number * PAGE_SIZE]
-        row = next(row for row in shown if self.shop.head(row).asin.lower() == value)
+        row = next(row for row in self._shown(state)[1] if self.shop.head(row).asin.lower() == value)
         visited = state.visited | {self.shop.head(row).asin}
         return Move(state._replace(kind="item_page", row=row, visited=visited), acted=True)
 

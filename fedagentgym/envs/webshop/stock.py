@@ -118,17 +118,13 @@ def _state_of(folder: Path) -> tuple[tuple[str, int, int], ...]:
 def _generated(choice: Choice) -> Stock:
     preset = PRESETS[choice.size]
     products = choice.products or preset.products
-    source = {
-        "generator": f"webshop-{generate.VERSION}",
-        "size": choice.size,
-        "products": products,
-        "goal_order": choice.goal_order,
-        "seed": choice.seed,
-    }
+    generator = f"webshop-{generate.VERSION}"
+    made_of = {"generator": generator, "size": choice.size, "products": products, "seed": choice.seed}
+    source = {**made_of, "goal_order": choice.goal_order}
     large = products > IN_MEMORY_PRODUCTS
     entries: Entries = lambda: generate.generate(products, choice.seed, preset.layout)  # noqa: E731
-    folder = cache_folder("webshop", digest([source, LAYOUT_VERSION])[7:23]) if large else None
-    catalogue = _catalogue(entries, {"source": source}, folder)
+    folder = cache_folder("webshop", digest([made_of, LAYOUT_VERSION])[7:23]) if large else None
+    catalogue = _catalogue(entries, made_of, folder)
     goals = _goals(catalogue, choice, folder)
     splits = split_ranges(len(goals), choice.goal_order, (preset.test, preset.val, preset.warmup))
     return Stock(catalogue, goals, splits, source, folder)
