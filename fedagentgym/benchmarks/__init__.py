@@ -32,5 +32,6 @@ BENCHMARKS = Registry(
         "speed-partitions": "fedagentgym.benchmarks.speed_partitions:run",
         "webshop": "fedagentgym.benchmarks.speed_webshop:run",
         "webshop-figures": "fedagentgym.benchmarks.webshop_figures:run",
+        "speed-verifiers": "fedagentgym.benchmarks.speed_verifiers:run",
     },
 )

@@ -211,7 +211,7 @@ _FUNCTIONS = re.compile(r"sqrt|infty|sin|cos|tan|log|pi\b|theta|alpha|beta")
 def split(text: str) -> Parts:
     """The outer structure of an answer in normal form.
 
-    >>> split("(1, 2)"), split(r"\\\\{3, 4\\\\}").kind, split("1, 2").kind, split("(x+1)(x+2)").kind
+    >>> split("(1, 2)"), split(r"\\{3, 4\\}").kind, split("1, 2").kind, split("(x+1)(x+2)").kind
     (Parts(kind='tuple', brackets='()', items=('1', '2')), 'set', 'list', 'one')
     """
     text = _ELEMENT.sub("", text)
