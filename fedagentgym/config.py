@@ -1,7 +1,8 @@
 """The configuration tree of a run: every setting of every room, in one typed place.
 
 A configuration comes from a YAML file, a preset of this package (`fedagentgym train --list`), or plain data; `a.b=value`
-assignments are laid over it. A key that does not exist is answered with the nearest one.
+assignments are laid over it. `FILE:NAME,NAME` applies variants that the file defines. A key that does not exist is answered with
+the nearest one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pydantic import Field, field_validator
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.workbench import Bench, EnvSettings, PartitionSettings, algorithm_class, load_settings
 from fedagentgym.base.encoding import digest
-from fedagentgym.base.errors import DataError, OptionError, listed, nearest
+from fedagentgym.base.errors import DataError, OptionError, listed, nearest, unknown
 from fedagentgym.base.files import read_text
 from fedagentgym.base.settings import Settings, assign
 from fedagentgym.federation.operation import load_plugins
@@ -52,6 +53,8 @@ class RunConfig(Settings):
     @field_validator("algorithm", mode="before")
     @classmethod
     def _name_is_enough(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {"name": "fedagent", **value}
         return {"name": value} if isinstance(value, str) else value
 
     def bench(self, agent: AgentSettings | None = None) -> Bench:
@@ -90,7 +93,8 @@ def load_config(source: RunConfig | Mapping[str, Any] | str | Path, changes: Seq
     elif isinstance(source, Mapping):
         plain = source
     else:
-        plain = _read(str(source))
+        plain, of_variants = _read(str(source))
+        changes = [*of_variants, *changes]
     for change in changes:
         plain = assign(plain, change)
     config = RunConfig.load(plain)
@@ -101,18 +105,33 @@ def load_config(source: RunConfig | Mapping[str, Any] | str | Path, changes: Seq
     return resolved
 
 
-def _read(source: str) -> Mapping[str, Any]:
+def _read(source: str) -> tuple[Mapping[str, Any], list[str]]:
+    """The plain configuration of a file or preset, and the changes of the variants named after a colon."""
+    name, _, named = source.partition(":")
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        text, where = read_text(path), str(path)
+    elif name in preset_names():
+        text, where = preset_text(name), f"preset {name}"
+    else:
+        guess = nearest(name, preset_names())
+        hint = f"did you mean {guess!r}?" if guess else f"presets are {listed(preset_names(), 40)}"
+        raise OptionError(f"there is no file and no preset {name!r}: {hint}")
+    plain = _parsed(text, where)
+    variants = _variants(plain, where)
+    changes = []
+    for variant in filter(None, named.split(",")):
+        if variant not in variants:
+            raise unknown(f"variant of {where}", variant, variants)
+        changes += variants[variant]
+    if changes and "output" in plain:
+        changes.append(f"output.folder={plain['output']['folder']}-{named.replace(',', '-')}")
+    return {key: value for key, value in plain.items() if key != "variants"}, changes
+
+
+def _parsed(text: str, where: str) -> Mapping[str, Any]:
     import yaml
 
-    path = Path(source)
-    if path.suffix in (".yaml", ".yml") or path.exists():
-        text, where = read_text(path), str(path)
-    elif source in preset_names():
-        text, where = preset_text(source), f"preset {source}"
-    else:
-        guess = nearest(source, preset_names())
-        hint = f"did you mean {guess!r}?" if guess else f"presets are {listed(preset_names(), 40)}"
-        raise OptionError(f"there is no file and no preset {source!r}: {hint}")
     try:
         plain = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -120,6 +139,23 @@ def _read(source: str) -> Mapping[str, Any]:
     if not isinstance(plain, Mapping):
         raise DataError(f"{where}: a configuration is a mapping of sections, found {type(plain).__name__}")
     return plain
+
+
+def _variants(plain: Mapping[str, Any], where: str) -> dict[str, list[str]]:
+    """`variants:` of a file: name -> list of `a.b=value` changes, chosen as FILE:NAME,NAME."""
+    variants = plain.get("variants") or {}
+    good = isinstance(variants, Mapping) and all(
+        isinstance(changes, list) and all(isinstance(change, str) for change in changes)
+        for changes in variants.values()
+    )
+    if not good:
+        raise DataError(f"{where}: variants is a mapping from a name to a list of changes such as federation.rounds=5")
+    return {str(name): list(changes) for name, changes in variants.items()}
+
+
+def variant_names(preset: str) -> tuple[str, ...]:
+    """The variants that a preset offers."""
+    return tuple(_variants(_parsed(preset_text(preset), preset), preset))
 
 
 def _check(config: RunConfig) -> None:

@@ -19,7 +19,9 @@ Change = Annotated[
 
 
 def train(
-    config: Annotated[str | None, typer.Argument(help="A YAML file, or the name of a preset (see --list).")] = None,
+    config: Annotated[
+        str | None, typer.Argument(help="A YAML file or a preset (see --list), with :VARIANT,... after it.")
+    ] = None,
     changes: Change = None,
     resume: Annotated[
         Path | None, typer.Option("--resume", help="Go on with the run in this folder.", metavar="RUN")
@@ -29,16 +31,18 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the run's record instead of the table.")] = False,
 ) -> None:
     """Train agents, federated or not, as a configuration says; ends with a summary and report.html."""
-    from fedagentgym.config import preset_names, preset_text
+    from fedagentgym.config import preset_names, preset_text, variant_names
 
     if listing:
         for name in preset_names():
-            console().print(f"{name:34s} {_first_line(preset_text(name))}", highlight=False, markup=False)
+            console().print(f"{name:16s} {_first_line(preset_text(name))}", highlight=False, markup=False)
+            if variants := variant_names(name):
+                console().print(f"{'':16s}   {name}:{', '.join(variants)}", highlight=False, markup=False)
         return
     if (config is None) == (resume is None):
         raise OptionError("name a configuration to train, or a run to go on with: train FILE, or train --resume RUN")
     if show and config is not None:
-        typer.echo(preset_text(config))
+        typer.echo(preset_text(config.partition(":")[0]))
         return
     from fedagentgym import running
 
@@ -52,7 +56,7 @@ def train(
 
         typer.echo(canonical_json(result.record))
     else:
-        _summary(result.folder, result.record)
+        summary(result.folder, result.record)
 
 
 def _first_line(text: str) -> str:
@@ -121,7 +125,8 @@ def _held_out(evaluation: Mapping[str, Any] | None) -> str:
     return f"{mean:.3f} [{low:.2f},{high:.2f}]"
 
 
-def _summary(folder: Path, record: Mapping[str, Any]) -> None:
+def summary(folder: Path, record: Mapping[str, Any]) -> None:
+    """What is said at the end of a run."""
     out = console()
     first, best, final = record["first"], record["best"], record["final"]
     out.print()

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.config import RunConfig, load_config, preset_names, variant_names
+
+LEAST: dict[str, Any] = {"env": {"id": "fedagentgym/Guess-v0"}, "partition": {"clients": 3}}
+EVERY_PRESET = [*preset_names()] + [f"{p}:{v}" for p in preset_names() for v in variant_names(p)]
+
+
+@pytest.mark.parametrize("name", EVERY_PRESET)
+def test_every_preset_and_variant_is_a_valid_configuration(name: str) -> None:
+    config = load_config(name)
+    again = load_config(yaml.safe_load(yaml.safe_dump(config.plain())))
+    assert again.digest == config.digest
+    if ":" in name:
+        plain = load_config(name.partition(":")[0])
+        assert config.digest != plain.digest or plain.agent.name == config.agent.name == "qwen2.5-1.5b-instruct"
+        assert config.output.folder.endswith(name.partition(":")[2])
+
+
+def test_the_presets_follow_the_papers_protocol() -> None:
+    for world in ("webshop", "alfworld"):
+        config = load_config(f"paper-{world}")
+        assert (config.partition.clients, config.federation.clients_per_round, config.federation.rounds) == (100, 2, 70)
+        assert config.algorithm["local_steps"] * config.federation.rounds == 210
+        assert config.learning.episodes_per_step == 64
+        for variant in ("epochs-1", "epochs-5"):
+            other = load_config(f"paper-{world}:{variant}")
+            assert other.algorithm["local_steps"] * other.federation.rounds == 210
+
+
+def test_the_digest_is_about_what_is_computed() -> None:
+    config = load_config(LEAST)
+    same = load_config(LEAST, ["name=other", "federation.workers=2", "output.folder=elsewhere", "output.keep_rounds=9"])
+    assert same.digest == config.digest
+    assert load_config(LEAST, ["seed=1"]).digest != config.digest
+    assert load_config(config).digest == config.digest
+    assert load_config(RunConfig.load(LEAST)).digest == config.digest
+
+
+def test_a_whole_configuration_of_the_specification_loads() -> None:
+    text = """
+    name: houses-preference
+    seed: 0
+    env: {id: fedagentgym/ALFWorld-v0, split: train, options: {size: tiny}}
+    partition: {sampler: preference, clients: 12, tasks_per_client: 64, omega: 0.9, roles: {public: 200}}
+    agent: {name: tiny, context: session, adapter: null,
+            decoding: {temperature: 1.0, constrained: false, max_new_tokens: 16}}
+    learning: {tasks_per_step: 16, group_size: 8, learning_rate: 4.0e-4, clip: [0.2, 0.2], kl: 0.0, gradient_epochs: 1,
+               advantage: {name: grpo, std: population}, loss: token, format_penalty: 0.1}
+    algorithm: {name: fedagent, local_steps: 4, aggregation: mean}
+    federation: {backend: in-process, rounds: 20, clients_per_round: 3, workers: 2, quorum: 0.5, deadline: 600}
+    evaluation: {split: val, every: 5, temperature: 0.4}
+    output: {folder: runs/houses-preference, keep_rounds: 3}
+    """
+    config = load_config(yaml.safe_load(text))
+    assert config.algorithm["aggregation"] == {"name": "mean"}
+    assert config.partition.model_extra == {"tasks_per_client": 64, "omega": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("federation.round=3", "did you mean 'rounds'"),
+        ("learning.learning_rat=1", "did you mean 'learning_rate'"),
+        ("federation.quorum=1.5", "quorum"),
+        ("federation.clients_per_round=9", "clients_per_round is 9, but partition.clients is 3"),
+        ("algorithm=fedagnet", "did you mean 'fedagent'"),
+        ("algorithm.tau=3", "algorithm.tau"),
+        ("seed=-1", "seed"),
+        ("name=a b", "name"),
+        ("plugins=[nowhere.py]", "no such file"),
+        ("warm_start={steps: 3}", "warm_start"),
+        ("partition.clients=null", "how many clients"),
+        ("partition={file: x.json, omega: 3}", "leave out omega, clients"),
+    ],
+)
+def test_what_is_wrong_is_named(change: str, says: str) -> None:
+    changes = ["agent=random", change] if change.startswith("warm_start") else [change]
+    with pytest.raises(FedAgentGymError, match=says) as caught:
+        load_config(LEAST, changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_and_variants(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump({**LEAST, "variants": {"long": ["federation.rounds=99"]}}))
+    assert load_config(file).federation.rounds == 20
+    assert load_config(f"{file}:long").federation.rounds == 99
+    with pytest.raises(FedAgentGymError, match="did you mean 'long'"):
+        load_config(f"{file}:longer")
+    file.write_text("- a\n- b\n")
+    with pytest.raises(DataError, match="mapping of sections"):
+        load_config(file)
+    file.write_text("a: [")
+    with pytest.raises(DataError, match="not YAML"):
+        load_config(file)
+    with pytest.raises(DataError, match="no such file"):
+        load_config(tmp_path / "absent.yaml")
+    with pytest.raises(OptionError, match="did you mean 'demo'"):
+        load_config("demoo")
+    file.write_text("variants: 3\nenv: {}")
+    with pytest.raises(DataError, match="variants"):
+        load_config(file)
