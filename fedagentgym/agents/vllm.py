@@ -3,8 +3,8 @@
 vLLM keeps key-value caches of its own, so a session is nothing but rows of ids that are sent whole each turn (its prefix cache
 finds what it knows). Facts that this module rests on: log-probs are those of the sampling distribution only under
 ``logprobs_mode="processed_logprobs"``; a changed adapter under an old id is silently ignored, so every version gets a fresh id;
-after new full weights the prefix cache must be emptied. vLLM samples with its own generator, seeded per request from the row's
-stream.
+after new full weights the prefix cache must be emptied, and on a CPU a tied output head packed anew, or it stays the old one.
+vLLM samples with its own generator, seeded per request from the row's stream.
 """
 
 from __future__ import annotations
@@ -84,6 +84,8 @@ class VllmEngine:
             self._adapter = request.LoRARequest(f"version-{version}", version + 1, str(folder))
         else:
             self.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+            if self._vllm.platforms.current_platform.is_cpu():
+                self.llm.apply_model(_repack_head)
             self.llm.reset_prefix_cache()
         self.version = version
 
@@ -128,6 +130,12 @@ class VllmEngine:
         )
         finish: Finish = "stop" if ids and ids[-1] in self.tokenizer.stop_ids else "length"
         return Completion(ids, logprobs, finish)
+
+
+def _repack_head(model: Any) -> None:
+    """Pack the output head again: on a CPU, 0.32 leaves a head that is tied to the embedding packed from the old weights."""
+    head = model.lm_head
+    head.quant_method.process_weights_after_loading(head)
 
 
 class VllmSession:

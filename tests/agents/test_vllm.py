@@ -70,6 +70,14 @@ class StandIn:
         self.calls.append((name, kwargs))
         self.policy = TorchPolicy.load(kwargs["weights_path"], device="cpu")
 
+    def apply_model(self, function: Any) -> None:
+        packed: list[Any] = []
+        head = types.SimpleNamespace()
+        head.quant_method = types.SimpleNamespace(process_weights_after_loading=packed.append)
+        function(types.SimpleNamespace(lm_head=head))
+        assert packed == [head]
+        self.calls.append(("apply_model", None))
+
     def reset_prefix_cache(self) -> None:
         self.calls.append(("reset_prefix_cache", None))
 
@@ -82,6 +90,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
         types.ModuleType("vllm.lora.request"),
     )
     module.LLM = StandIn  # type: ignore[attr-defined]
+    cpu = types.SimpleNamespace(is_cpu=lambda: True)
+    module.platforms = types.SimpleNamespace(current_platform=cpu)  # type: ignore[attr-defined]
     module.SamplingParams = types.SimpleNamespace  # type: ignore[attr-defined]
     request.LoRARequest = lambda name, number, path: (name, number, path)  # type: ignore[attr-defined]
     for name, value in {"vllm": module, "vllm.lora": lora, "vllm.lora.request": request}.items():
@@ -90,7 +100,14 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def settings(folder: Path, **more: Any) -> dict[str, Any]:
     decoding = {"max_new_tokens": 12, "temperature": 0.7, **more.pop("decoding", {})}
-    plain = {"template": "compact", "think": False, "device": "cpu", "dtype": "float32", "context": "session"}
+    plain: dict[str, Any] = {
+        "template": "compact",
+        "think": False,
+        "device": "cpu",
+        "dtype": "float32",
+        "context": "session",
+    }
+    plain["options"] = {"eager": True}
     return {"name": "vllm", "model": str(folder), "decoding": decoding, **plain, **more}
 
 
@@ -139,9 +156,13 @@ def test_new_weights_empty_the_prefix_cache_and_adapters_get_fresh_ids(folder: P
     agent: Any = make_agent(settings(folder))
     agent.policy.touch()
     agent.policy.session().close()
-    assert [name for name, _ in agent.policy.engine.llm.calls] == ["reload_weights", "reset_prefix_cache"]
+    assert [name for name, _ in agent.policy.engine.llm.calls] == [
+        "reload_weights",
+        "apply_model",
+        "reset_prefix_cache",
+    ]
     agent.policy.session().close()
-    assert len(agent.policy.engine.llm.calls) == 2
+    assert len(agent.policy.engine.llm.calls) == 3
     adapted: Any = make_agent(settings(folder, adapter={"rank": 4}))
     assert adapted.policy.engine.llm.arguments["max_lora_rank"] == 4
     seen = []
