@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from fedagentgym.base.errors import OptionError
+from fedagentgym.base.logs import logger
 from fedagentgym.base.streams import stream
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.dealing import deal
@@ -59,6 +60,11 @@ class Coverage(Sampler):
         low = self.min_tasks if self.min_tasks is not None else int(mean // 5)
         high = self.max_tasks if self.max_tasks is not None else min(int(np.ceil(3 * mean)), items)
         total = total_places(clients, mean, self.overlap, items)
+        if self.mean_tasks is not None and total != total_places(clients, mean, None, items):
+            text = (
+                "coverage: overlap %g over %s tasks gives clients a mean of %.6g tasks, not the mean_tasks %g asked for"
+            )
+            logger(__name__).warning(text, self.overlap, f"{items:,}", total / clients, mean)
         return checked(Bounds(total, low, mean, high), items, clients, "tasks")
 
 

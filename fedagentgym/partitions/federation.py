@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import gymnasium
 import numpy as np
 
+from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError, listed
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.envs.core import TextEnv
@@ -20,9 +21,10 @@ from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions import labels as label_files
 from fedagentgym.partitions import store
 from fedagentgym.partitions.assignment import Assignment
+from fedagentgym.partitions.division import divide
 from fedagentgym.partitions.labels import Labels
-from fedagentgym.partitions.roles import checked_sizes, draw_server, reserve
-from fedagentgym.partitions.sampling import recorded, sampled, sampler_of, whole_number
+from fedagentgym.partitions.roles import checked_sizes
+from fedagentgym.partitions.sampling import recorded, sampler_of, whole_number
 from fedagentgym.partitions.split import NoWorlds, Split
 from fedagentgym.partitions.table import Table
 from fedagentgym.partitions.worlds import assign_worlds, world_request
@@ -178,8 +180,8 @@ def federate(
     `parameters` are those of the sampler (`omega`, `xi`, `beta`, `tasks_per_client`, ...), `env` the options of the
     environment, `world` what differs between the clients' worlds, `roles` how many tasks to set aside and for whom,
     `labels` which tasks count as solved (a label file, a mapping, or "pool" for the easier half by the tasks' own
-    difficulty; the default pools bring theirs). `pool` divides a pool
-    of your own instead of the one that the environment loads.
+    difficulty; the default pools bring theirs). `pool` divides a pool of your own instead of the one that the
+    environment loads.
     """
     options = dict(env or {})
     cls = environment(env_id)
@@ -188,19 +190,15 @@ def federate(
     seed, clients = whole_number(seed, "seed"), whole_number(clients, "clients", least=1)
     if not 0.0 <= server_overlap <= 1.0:
         raise OptionError(f"server_overlap lies between 0 and 1, got {server_overlap}")
-    sampler = sampler_of(partition, parameters)
-    sizes = checked_sizes(roles or {})
+    sampler, sizes = sampler_of(partition, parameters), checked_sizes(roles or {})
+    request = world_request(world, env_id)
     whole = pool if pool is not None else open_pool(env_id, split, options)
     table = Table.of(whole)
-    found = _resolve_labels(labels, whole, table.ids, needed=sampler.needs_labels or "hardness" in parameters.values())
+    needs_labels = sampler.needs_labels or parameters.get("label") == "hardness"
+    found = _resolve_labels(labels, whole, table.ids, needed=needs_labels)
     if found is not None:
         table = table.with_solved(found.solved)
-    left, drawn = reserve(table, sizes, seed)
-    assignment = sampled(sampler, left, clients, seed)
-    if "server" in sizes:
-        drawn["server"] = left.rows[draw_server(left, assignment, sizes["server"], server_overlap, seed)]
-    assignment = assignment.renamed(left.rows)
-    request = world_request(world, cls.id if hasattr(cls, "id") else env_id)
+    division = divide(table, sampler, clients, seed, sizes, server_overlap)
     made = Split(
         env_id=env_id,
         env_split=split,
@@ -209,14 +207,14 @@ def federate(
         sampler=partition,
         parameters=recorded(sampler),
         seed=seed,
-        clients=assignment,
+        clients=division.clients,
         ids=table.ids,
         worlds=NoWorlds(clients) if request is None else assign_worlds(request, seed, clients),
         world=request,
-        roles={name: tuple(table.ids[number] for number in numbers.tolist()) for name, numbers in drawn.items()},
+        roles=division.roles,
         server_overlap=float(server_overlap),
         evaluation=cls.evaluation_splits,
-        labels=found if labels is not None or sampler.needs_labels else None,
+        labels=found if labels is not None or needs_labels else None,
         provenance=provenance(),
     )
     federation = Federation(made, whole, options, own_pool=pool is not None)
@@ -327,7 +325,7 @@ def _mismatch(split: Split, pool: TaskPool, where: str) -> str:
 
 def _merged_options(split: Split, given: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in given.items():
-        if key in split.env_options and split.env_options[key] != value:
+        if key in split.env_options and canonical_json(split.env_options[key]) != canonical_json(value):
             raise OptionError(
                 f"the split was made with {key}={split.env_options[key]!r}, {value!r} was given: leave it out, the file decides"
             )

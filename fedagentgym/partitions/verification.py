@@ -11,7 +11,8 @@ import numpy as np
 from fedagentgym.base.errors import DataError, FedAgentGymError, listed
 from fedagentgym.partitions import PARTITIONS
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.roles import RESERVED, draw_server, reserve
+from fedagentgym.partitions.division import Division, divide
+from fedagentgym.partitions.roles import RESERVED
 from fedagentgym.partitions.sampling import sampled, sampler_of
 from fedagentgym.partitions.split import client_digest, split_digest
 from fedagentgym.partitions.statistics import excess
@@ -116,7 +117,7 @@ def _resampled(federation: Federation) -> Check:
         again, roles = _again(federation)
     except FedAgentGymError as error:
         return Check("re-sampling", False, f"sampling again fails: {error}")
-    same_roles = {name: list(ids) for name, ids in split.roles.items()} == roles
+    same_roles = dict(split.roles) == roles
     worlds = [None] * len(split) if split.world is None else assign_worlds(split.world, split.seed, len(split))
     same_worlds = all(old == new for old, new in zip(split.worlds, worlds, strict=True))
     if again.same_as(federation.assignment) and same_roles and same_worlds:
@@ -126,17 +127,12 @@ def _resampled(federation: Federation) -> Check:
     return Check("re-sampling", False, _why_not(federation, again, same_roles, same_worlds))
 
 
-def _again(federation: Federation) -> tuple[Assignment, dict[str, list[str]]]:
+def _again(federation: Federation) -> Division:
     """The split once more, from its sampler, parameters and seed."""
     split = federation.split
-    table = federation.table
     sizes = {name: len(ids) for name, ids in split.roles.items()}
-    left, drawn = reserve(table, sizes, split.seed)
-    assignment = sampled(sampler_of(split.sampler, split.parameters), left, len(split), split.seed)
-    if "server" in sizes:
-        drawn["server"] = left.rows[draw_server(left, assignment, sizes["server"], split.server_overlap, split.seed)]
-    roles = {name: [table.ids[number] for number in numbers.tolist()] for name, numbers in drawn.items()}
-    return assignment.renamed(left.rows), roles
+    sampler = sampler_of(split.sampler, split.parameters)
+    return divide(federation.table, sampler, len(split), split.seed, sizes, split.server_overlap)
 
 
 def _why_not(federation: Federation, again: Assignment, same_roles: bool, same_worlds: bool) -> str:

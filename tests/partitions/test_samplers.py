@@ -194,11 +194,12 @@ def test_coverage_in_every_corner(
     assert copies.max() - copies.min() <= 1 and copies.min() == places // items
 
 
-def test_coverage_with_an_overlap_reports_the_mean_it_gives() -> None:
+def test_coverage_with_an_overlap_reports_the_mean_it_gives(caplog: pytest.LogCaptureFixture) -> None:
     drawn = draw("coverage", make_table(100), 10, xi=1.0, overlap=2.5)
     assert int(drawn.sizes.sum()) == 250 and set(drawn.copies(100).tolist()) == {2, 3}
     both = draw("coverage", make_table(100), 10, xi=1.0, overlap=2.5, mean_tasks=20, min_tasks=5, max_tasks=60)
     assert both.sizes.mean() == 25
+    assert "gives clients a mean of 25 tasks, not the mean_tasks 20 asked for" in caplog.text
 
 
 def test_equal_bounds_give_equal_sizes() -> None:

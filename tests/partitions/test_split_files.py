@@ -212,5 +212,15 @@ def test_worlds_are_kept(tmp_path: Path) -> None:
         load_federation(path)
 
 
+def test_options_are_compared_as_they_are_stored(tmp_path: Path) -> None:
+    """A tuple becomes a list in the file; giving the tuple again is no contradiction."""
+    options = {"kinds": ("math", "qa"), "size": "tiny"}
+    made = federate("fedagentgym/Mixture-v0", clients=2, tasks_per_client=3, env=options)
+    path = made.save(tmp_path / "split.json")
+    assert load_federation(path, env=options).digest == made.digest
+    with pytest.raises(OptionError, match="made with kinds="):
+        load_federation(path, env={"kinds": ("math",)})
+
+
 def test_the_package_names_it() -> None:
     assert fedagentgym.federate is federate and fedagentgym.load_federation is load_federation

@@ -1,0 +1,36 @@
+"""One division of one pool: roles first, then the clients among what is left, then the server's questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fedagentgym.partitions.assignment import Assignment
+from fedagentgym.partitions.roles import draw_server, reserve
+from fedagentgym.partitions.sampler import Sampler
+from fedagentgym.partitions.sampling import FunctionSampler, sampled
+from fedagentgym.partitions.table import Table
+
+
+class Division(NamedTuple):
+    """Who holds what, in the numbers of the table, and the ids of each role."""
+
+    clients: Assignment
+    roles: dict[str, tuple[str, ...]]
+
+
+def divide(
+    table: Table,
+    sampler: Sampler | FunctionSampler,
+    clients: int,
+    seed: int,
+    role_sizes: Mapping[str, int],
+    server_overlap: float,
+) -> Division:
+    """Everything that is random in a split follows from these arguments; `verify` calls this again and compares."""
+    left, drawn = reserve(table, role_sizes, seed)
+    assignment = sampled(sampler, left, clients, seed)
+    if "server" in role_sizes:
+        drawn["server"] = left.rows[draw_server(left, assignment, role_sizes["server"], server_overlap, seed)]
+    roles = {name: tuple(table.ids[number] for number in numbers.tolist()) for name, numbers in drawn.items()}
+    return Division(assignment.renamed(left.rows), roles)
