@@ -166,7 +166,9 @@ class Searcher:
         documents = np.flatnonzero(sums > max(floor - max(rest, 0.0) - SLACK, 0.0))
         scores = sums[documents]
         for part in chosen[done:]:
+            documents, scores = _within_reach(documents, scores, rest, k)
             self._look_up(index, part, documents, scores)
+            rest -= part.bound
         return _top(scores.astype(np.float32), documents, k)
 
     def _look_up(self, index: Index, part: _Term, documents: NDArray[np.int64], scores: NDArray[np.float64]) -> None:
@@ -187,6 +189,17 @@ def _denominators(k1: float, b: float, average: np.float32) -> Floats:
     one, sharpness, slope = np.float32(1), np.float32(k1), np.float32(b)
     inverse = one / (sharpness * ((one - slope) + slope * quantised_lengths() / average))
     return (one + np.arange(256, dtype=np.float32)[:, None] * inverse[None, :]).ravel()
+
+
+def _within_reach(
+    documents: NDArray[np.int64], scores: NDArray[np.float64], rest: float, k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The documents that can still be among the best k when no more than `rest` can be added to any."""
+    if len(scores) <= k:
+        return documents, scores
+    floor = np.partition(scores, len(scores) - k)[len(scores) - k]
+    kept = np.flatnonzero(scores >= floor - max(rest, 0.0) - SLACK)
+    return documents[kept], scores[kept]
 
 
 def _kth_at_least(sums: NDArray[np.float64], k: int) -> float:
