@@ -28,6 +28,8 @@ BENCHMARKS = Registry(
         "communication": "fedagentgym.benchmarks.communication:run",
         "speed-agents": "fedagentgym.benchmarks.speed_agents:run",
         "learning-tiny": "fedagentgym.benchmarks.learning_tiny:run",
+        "speed-federation": "fedagentgym.benchmarks.speed_federation:run",
+        "table1-tiny": "fedagentgym.experiments:table1_tiny",
         "speed-core": "fedagentgym.benchmarks.speed_core:run",
         "speed-partitions": "fedagentgym.benchmarks.speed_partitions:run",
         "webshop": "fedagentgym.benchmarks.speed_webshop:run",

@@ -59,7 +59,7 @@ class Message:
     def encoded_report(self) -> bytes:
         return encode(self.report) if self.report else b""
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return bytes_digest(self.encoded)
 
@@ -97,6 +97,8 @@ class Message:
         message = cls(**{kind: value.get(kind, {}) for kind in KINDS}, report=report)
         if form is not None:
             form.check(message, len(data))
+        if isinstance(data, bytes):
+            message.__dict__["encoded"] = data  # what came is what would be computed again
         return message
 
 
