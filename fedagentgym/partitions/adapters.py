@@ -6,12 +6,13 @@ for the rows of a partition id. A division made elsewhere comes in as a mapping 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.federation import (
@@ -48,11 +49,8 @@ def client_dataset(federation: Federation, client: int, dataset: Any) -> Any:
 
 
 class SplitPartitioner:
-    """A split in the form that flwr-datasets takes: `FederatedDataset(dataset=..., partitioners={"train": partitioner})`.
-
-    It has the members of flwr-datasets' `Partitioner` (dataset, is_dataset_assigned, load_partition, num_partitions) and
-    needs neither that package nor its data sets.
-    """
+    """A split with the members of flwr-datasets' `Partitioner`: dataset, is_dataset_assigned, load_partition,
+    num_partitions. Works without that package; `flower_partitioner` makes one that the package accepts as its own."""
 
     def __init__(self, federation: Federation) -> None:
         self._federation = federation
@@ -84,6 +82,19 @@ class SplitPartitioner:
     def load_partition(self, partition_id: int) -> Any:
         """The rows of one client."""
         return client_dataset(self._federation, partition_id, self.dataset)
+
+
+def flower_partitioner(federation: Federation) -> SplitPartitioner:
+    """A partitioner for `FederatedDataset(dataset=..., partitioners={"train": flower_partitioner(federation)})`.
+
+    flwr-datasets asks whether a partitioner is an instance of its abstract class, so ours is registered there.
+    """
+    try:
+        partitioner: Any = importlib.import_module("flwr_datasets.partitioner")
+    except ImportError:
+        raise MissingExtraError("flwr-datasets is not installed: pip install flwr-datasets") from None
+    partitioner.Partitioner.register(SplitPartitioner)
+    return SplitPartitioner(federation)
 
 
 def import_federation(

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from abc import ABC, abstractmethod
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.partitions.adapters import SplitPartitioner, client_dataset, import_federation, row_indices
+from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
+from fedagentgym.partitions.adapters import (
+    SplitPartitioner,
+    client_dataset,
+    flower_partitioner,
+    import_federation,
+    row_indices,
+)
 from fedagentgym.partitions.federation import Federation, federate, load_federation
 
 GUESS = "fedagentgym/Guess-v0"
@@ -51,6 +60,23 @@ def test_partitioner(federation: Federation) -> None:
         partitioner.load_partition(5)
     with pytest.raises(OptionError, match="already"):
         partitioner.dataset = Rows(list(range(600)))
+
+
+def test_flower_takes_the_partitioner_as_its_own(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in of the package, whose `FederatedDataset` asks isinstance(partitioner, Partitioner)."""
+    monkeypatch.setitem(sys.modules, "flwr_datasets", None)
+    with pytest.raises(MissingExtraError, match="pip install flwr-datasets"):
+        flower_partitioner(federation)
+    package, module = ModuleType("flwr_datasets"), ModuleType("flwr_datasets.partitioner")
+
+    class Partitioner(ABC):
+        @abstractmethod
+        def load_partition(self, partition_id: int) -> object: ...
+
+    module.Partitioner = Partitioner  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "flwr_datasets", package)
+    monkeypatch.setitem(sys.modules, "flwr_datasets.partitioner", module)
+    assert isinstance(flower_partitioner(federation), Partitioner)
 
 
 def test_a_hugging_face_data_set(federation: Federation) -> None:
