@@ -157,3 +157,5 @@ def test_a_goal_of_another_shop_is_refused(tiny: WebShopEnv) -> None:
     env = WebShopEnv(size="tiny", seed=8, pool=tiny.pool)
     with pytest.raises(FedAgentGymError, match="made for another shop"):
         env.reset(seed=0)
+    with pytest.raises(FedAgentGymError, match="made for another shop"):
+        WebShopEnv(size="tiny", seed=8, pool=tiny.pool, world={"kind": "lookalikes", "attack": "price"})

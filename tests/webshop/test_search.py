@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -128,3 +129,12 @@ def test_index_fields_select_texts(real: WebShopEnv) -> None:
     assert product.bullets[2].lower() in document(product, ("bullets",))
     assert check_fields(["features", "name"]) == ("name", "features")
     assert index_of(real.stock, ("name",)).total_terms < index_of(real.stock).total_terms
+
+
+def test_an_index_in_a_folder_is_the_one_in_memory(tmp_path: Path) -> None:
+    texts = ["tea cup " * 300, "red shoe", "blue shoe tea"]
+    kept = build_index_of(texts, np.arange(3, dtype=np.int32), tmp_path)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".bin"] * 7 + [".json"]
+    for mine, theirs in zip(kept, collection(texts), strict=True):
+        assert np.array_equal(mine, theirs)
+    assert Searcher([Segment(kept)]).search("tea", 3) == straightforward(texts, "tea", 3)

@@ -95,7 +95,7 @@ class WebShopEnv(TextEnv):
             reward=reward,
             render_mode=render_mode,
         )
-        self.site = Site(build_shop(self.stock, checked, (_goal(task) for task in self.pool), tagger), tagger)
+        self.site = Site(build_shop(self.stock, checked, map(self._goal, self.pool), tagger), tagger)
 
     def load_pool(self, split: str) -> TaskPool:
         goals, splits = self.stock.goals, self.stock.splits
@@ -118,11 +118,16 @@ class WebShopEnv(TextEnv):
         )
 
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
-        goal = _goal(task)
-        if goal.known and (goal.row >= len(self.stock.catalogue) or self.site.shop.head(goal.row).asin != goal.asin):
+        return self._show(Move(State(self._goal(task), seed), acted=True), None)
+
+    def _goal(self, task: Task) -> Goal:
+        """The goal of a task, which may come from a pool that was made for another shop."""
+        goal, catalogue = task.payload, self.stock.catalogue
+        if not isinstance(goal, Goal):
+            raise DataError(f"task {task.id} carries no shopping goal: its payload is {type(goal).__name__}")
+        if goal.known and (goal.row >= len(catalogue) or catalogue.head(goal.row).asin != goal.asin):
             raise DataError(f"task {task.id} was made for another shop: its target {goal.asin} is not in this one")
-        state = State(goal, seed)
-        return self._show(Move(state, acted=True), None)
+        return goal
 
     def advance(self, state: State, action: str) -> tuple[State, View]:
         return self._show(self.site.play(state, action), action)
@@ -206,9 +211,3 @@ class AllIds(TaskIds):
                 return start + found
             start += len(part)
         return None
-
-
-def _goal(task: Task) -> Goal:
-    if not isinstance(task.payload, Goal):
-        raise DataError(f"task {task.id} carries no shopping goal: its payload is {type(task.payload).__name__}")
-    return task.payload

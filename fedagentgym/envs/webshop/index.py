@@ -26,6 +26,7 @@ FIELDS = ("name", "description", "bullets", "features")
 ORIGINAL_FIELDS = ("name", "description", "first_bullet", "features")
 CHUNK_TOKENS = 1 << 21
 EXACT_LENGTHS = 24
+SCRATCH = ".part"
 
 
 def document(product: Product, fields: Sequence[str] = ORIGINAL_FIELDS) -> str:
@@ -113,6 +114,9 @@ def build_index_of(texts: Iterable[str], rows: NDArray[np.int32], folder: Path |
     quantised = quantise(np.array(lengths, dtype=np.int64))
     table: dict[str, Array | int] = {**_merge(chunks, lexicon, quantised, folder), "rows": rows}
     bundle = arrays.store(folder, table, {"total_terms": sum(lengths)})
+    for name in ("documents", "codes"):
+        if folder is not None:
+            (folder / f"{name}{SCRATCH}").unlink(missing_ok=True)
     return open_index(bundle)
 
 
@@ -196,7 +200,7 @@ def _scratch(name: str, dtype: str, length: int, folder: Path | None) -> Array:
     """Where postings are laid out: in memory, or straight in a file, so that building needs no second copy."""
     if folder is None or not length:
         return np.empty(length, dtype=dtype)
-    return np.memmap(folder / f"{name}.part", dtype=dtype, mode="w+", shape=(length,))
+    return np.memmap(folder / f"{name}{SCRATCH}", dtype=dtype, mode="w+", shape=(length,))
 
 
 def quantise(lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
