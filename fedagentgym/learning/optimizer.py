@@ -19,7 +19,7 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 _COUNTS = "counts"
 
 
-def make_adamw(parameters: Mapping[str, torch.nn.Parameter], settings: LearningSettings) -> torch.optim.AdamW:
+def make_adamw(parameters: Mapping[str, torch.Tensor], settings: LearningSettings) -> torch.optim.AdamW:
     """A fresh optimizer: no moments yet."""
     import torch
 
@@ -28,7 +28,7 @@ def make_adamw(parameters: Mapping[str, torch.nn.Parameter], settings: LearningS
     )
 
 
-def moments(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, NDArray[Any]]:
+def moments(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
     """Both moments of every parameter and the number of steps taken; empty before the first step."""
     known = {name: optimizer.state[value] for name, value in parameters.items() if value in optimizer.state}
     if not known:
@@ -42,7 +42,7 @@ def moments(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.nn.
 
 
 def load_moments(
-    optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.nn.Parameter], arrays: Mapping[str, NDArray[Any]]
+    optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor], arrays: Mapping[str, NDArray[Any]]
 ) -> None:
     """Give a fresh optimizer the moments of an earlier one."""
     import torch

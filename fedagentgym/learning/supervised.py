@@ -19,6 +19,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.progress import Progress
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import generator
+from fedagentgym.learning.masters import Masters
 from fedagentgym.learning.optimizer import learning_rate_factor, make_adamw
 from fedagentgym.learning.rows import packed
 from fedagentgym.learning.settings import LearningSettings, ScheduleSettings
@@ -69,7 +70,8 @@ class SupervisedTraining:
     def __init__(self, policy: TrainablePolicy, settings: SupervisedSettings) -> None:
         self.policy, self.settings = policy, settings
         adam = LearningSettings(learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
-        self._optimizer = make_adamw(policy.parameters(), adam)
+        self._masters = Masters(policy.parameters())
+        self._optimizer = make_adamw(self._masters.full, adam)
         self.step = 0
 
     def run(self, data: Sequence[Example], seed: int, progress: Progress | None = None) -> list[float]:
@@ -97,10 +99,12 @@ class SupervisedTraining:
             loss = _cross_entropy(model, [batch[index] for index in part], self.policy.device) / total
             loss.backward()  # type: ignore[no-untyped-call]
             loss_value += float(loss.detach())
-        parameters = list(self.policy.parameters().values())
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, settings.gradient_clip or float("inf")))
+        self._masters.take_gradients()
+        masters = list(self._masters.full.values())
+        norm = float(torch.nn.utils.clip_grad_norm_(masters, settings.gradient_clip or float("inf")))
         if np.isfinite(loss_value) and np.isfinite(norm):
             self._optimizer.step()
+            self._masters.publish()
         self._optimizer.zero_grad(set_to_none=True)
         self.policy.touch()
         self.step += 1

@@ -23,6 +23,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import derive, generator
 from fedagentgym.learning import forward
 from fedagentgym.learning.losses import token_losses, token_weights
+from fedagentgym.learning.masters import Masters
 from fedagentgym.learning.optimizer import load_moments, make_adamw, moments
 from fedagentgym.learning.rows import Row, micro_batches, trajectory_rows
 from fedagentgym.learning.settings import LearningSettings
@@ -47,9 +48,10 @@ class PolicyUpdate:
         if decoding.temperature <= 0:
             raise OptionError("training needs a sampling temperature above 0: a greedy policy explores nothing")
         self.policy, self.decoding, self.settings, self.proximal = policy, decoding, settings, proximal
+        self._masters = Masters(policy.parameters())
         self._base = self._tensors(base if base is not None else policy.get_weights()) if self._needs_base() else {}
         self._anchor: Tensors = {}
-        self._optimizer = make_adamw(policy.parameters(), settings)
+        self._optimizer = make_adamw(self._masters.full, settings)
         self._set_anchor({})
 
     # ---- state ------------------------------------------------------------------------------------------------------
@@ -57,20 +59,21 @@ class PolicyUpdate:
     def load(self, weights: Arrays, optimizer: Arrays, anchor: Arrays) -> None:
         """Take over a site: weights into the model, moments into a new optimizer, the anchor of its round."""
         self.policy.set_weights(weights)
-        self._optimizer = make_adamw(self.policy.parameters(), self.settings)
+        self._masters = Masters(self.policy.parameters(), weights)
+        self._optimizer = make_adamw(self._masters.full, self.settings)
         if optimizer:
-            load_moments(self._optimizer, self.policy.parameters(), optimizer)
+            load_moments(self._optimizer, self._masters.full, optimizer)
         self._set_anchor(anchor)
 
     def weights(self) -> dict[str, NDArray[Any]]:
-        return self.policy.get_weights()
+        return self._masters.arrays()
 
     def optimizer_state(self) -> dict[str, NDArray[Any]]:
-        return moments(self._optimizer, self.policy.parameters())
+        return moments(self._optimizer, self._masters.full)
 
     def anchor_weights(self) -> dict[str, NDArray[Any]]:
         """The round's starting point, if any term of the loss refers to it."""
-        return {name: tensor.float().cpu().numpy().copy() for name, tensor in self._anchor.items()}
+        return {name: tensor.cpu().numpy().copy() for name, tensor in self._anchor.items()}
 
     def _needs_base(self) -> bool:
         return self.settings.kl.coefficient > 0 and self.settings.kl.reference == "base"
@@ -82,10 +85,10 @@ class PolicyUpdate:
         elif anchor:
             self._anchor = self._tensors(anchor)
         else:
-            self._anchor = {name: value.detach().clone() for name, value in self.policy.parameters().items()}
+            self._anchor = self._masters.clones()
 
     def _tensors(self, arrays: Arrays) -> Tensors:
-        parameters = self.policy.parameters()
+        parameters = self._masters.full
         if set(arrays) != set(parameters):
             odd = min(set(arrays) ^ set(parameters))
             raise DataError(f"reference weights do not belong to this model: parameter {odd!r} is on one side only")
@@ -129,11 +132,13 @@ class PolicyUpdate:
             loss = self._loss([rows[place] for place in places], weights[places], given, meter)
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
+        self._masters.take_gradients()
         total += self._proximal_gradient()
-        parameters = list(self.policy.parameters().values())
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.settings.gradient_clip or float("inf")))
+        masters = list(self._masters.full.values())
+        norm = float(torch.nn.utils.clip_grad_norm_(masters, self.settings.gradient_clip or float("inf")))
         if np.isfinite(total) and np.isfinite(norm):
             self._optimizer.step()
+            self._masters.publish()
             meter.add("loss", total)
             meter.add("gradient_norm", norm)
         else:
@@ -158,7 +163,7 @@ class PolicyUpdate:
         if self.proximal == 0:
             return 0.0
         value = 0.0
-        for name, parameter in self.policy.parameters().items():
+        for name, parameter in self._masters.full.items():
             difference = parameter.detach() - self._anchor[name]
             value += self.proximal / 2 * float(difference.double().square().sum())
             pull = self.proximal * difference

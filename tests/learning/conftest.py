@@ -43,7 +43,7 @@ class ToyPolicy:
         return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
-        return {name: value.detach().numpy().copy() for name, value in self.parameters().items()}
+        return {name: value.detach().float().numpy().copy() for name, value in self.parameters().items()}
 
     def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
         with torch.no_grad():

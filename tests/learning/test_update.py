@@ -230,6 +230,25 @@ def test_a_site_moved_half_way_goes_on_bit_for_bit(make_groups: MakeGroups) -> N
         second.load(first.weights(), {"counts": np.ones(3)}, {})
 
 
+def test_steps_too_small_for_bfloat16_are_not_lost(make_groups: MakeGroups) -> None:
+    """The masters move, travel and come back exactly; the model holds their roundings."""
+    policy = ToyPolicy()
+    policy.model.to(torch.bfloat16)
+    update = learner(policy, learning_rate=1e-6)
+    before = update.weights()
+    for order in range(20):
+        update.improve(rows_of(make_groups(), update.settings), order=order)
+    after = update.weights()
+    assert all(array.dtype == np.float32 for array in after.values())
+    assert distance(before, after) > 5e-6
+    name = "model.layers.0.self_attn.q_proj.weight"
+    rounded = policy.parameters()[name].detach().float().numpy()
+    assert not np.array_equal(rounded, after[name])
+    np.testing.assert_array_equal(rounded, torch.from_numpy(after[name]).bfloat16().float().numpy())
+    update.load(after, update.optimizer_state(), {})
+    assert distance(update.weights(), after) == 0
+
+
 def test_the_process_s_generator_is_left_alone(policy: ToyPolicy, make_groups: MakeGroups) -> None:
     before = torch.random.get_rng_state()
     learner(policy).improve(rows_of(make_groups(), LearningSettings()))
