@@ -67,6 +67,8 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.tx
 def load_model(source: str | Path, dtype: str, device: Any) -> Loaded:
     """Load a causal language model and its tokenizer, and check that they belong together."""
     torch, transformers = require("torch", "train"), require("transformers", "train")
+    if str(source).startswith("~"):
+        source = Path(source).expanduser()
     _check_folder(source)
     tokenizer = load_tokenizer(source)
     model = _attempt(
