@@ -68,10 +68,12 @@ class MathVerifier:
         try:
             if reason := unreadable(answer):
                 return wrong(reason, _shown(answer))
-            given = normal(answer)
-            if reason := refusal(given):
-                return wrong(reason, _shown(answer))
-            equal = comparison.equal(normal(gold), given)
+            wanted, given = normal(gold), normal(answer)
+            equal = comparison.plainly(wanted, given)
+            if equal is None:
+                if reason := refusal(given):
+                    return wrong(reason, _shown(answer))
+                equal = comparison.equal(wanted, given)
         except _Unsettled as unsettled:
             return wrong(str(unsettled), _shown(answer))
         except RecursionError:
@@ -101,7 +103,7 @@ class _Comparison:
         self.pool, self.left, self.reason = pool, pool.clock, "equal text"
 
     def equal(self, gold: str, answer: str, depth: int = 0) -> bool:
-        decided = self._plainly(gold, answer)
+        decided = self.plainly(gold, answer)
         if decided is not None:
             return decided
         wanted, given = split(gold), split(answer)
@@ -111,7 +113,7 @@ class _Comparison:
                 return decided
         return self._by_algebra(gold, answer)
 
-    def _plainly(self, gold: str, answer: str) -> bool | None:
+    def plainly(self, gold: str, answer: str) -> bool | None:
         """Decide by strings and exact numbers, if that is sure."""
         self.reason = "equal text"
         if not gold or not answer:
@@ -169,7 +171,7 @@ class _Comparison:
         """Can every wanted part be paired with a given one of its own?"""
         left = list(given)
         for part in wanted:
-            exact = next((other for other in left if self._plainly(part, other)), None)
+            exact = next((other for other in left if self.plainly(part, other)), None)
             found = (
                 exact
                 if exact is not None

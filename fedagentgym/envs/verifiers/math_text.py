@@ -292,7 +292,7 @@ def refusal(text: str) -> str | None:
         return "too many parts"
     if _LONG_NUMBER.search(text):
         return "a number too long"
-    if _POWER_OF_POWER.search(text) or any(len(power) > 3 or int(power) > 400 for power in _POWER.findall(text)):
+    if _POWER_OF_POWER.search(text) or any(len(power) > 4 for power in _POWER.findall(text)):
         return "a power too large"
     if _POWER_OF_SUM.search(text) and _WORD.search(text):
         return "a power too large"

@@ -132,16 +132,21 @@ def by_numbers(wanted: Any, given: Any) -> bool | None:
     if any(not isinstance(symbol, Symbol) or len(symbol.name) != 1 for symbol in symbols):
         return None
     point = {symbol: Float(0.7) + Float(ord(symbol.name)) / 83 for symbol in symbols}
+    one, other = wanted.xreplace(point).evalf(17), given.xreplace(point).evalf(17)
     try:
-        one, other = complex(wanted.xreplace(point).evalf(17)), complex(given.xreplace(point).evalf(17))
-        distance, size = abs(one - other), max(abs(one), abs(other))
-        if 1e-5 * size < distance < float("inf"):
-            return False
-        if symbols or distance > 1e-14 * size or not size or wanted.has(Float) or given.has(Float):
-            return None
-        rest = abs(wanted.evalf(30) - given.evalf(30))
-        return True if rest < 1e-25 * size else None
-    except (TypeError, ValueError, OverflowError, AttributeError):
+        distance, size = abs(complex(one) - complex(other)), max(abs(complex(one)), abs(complex(other)))
+    except (TypeError, ValueError, AttributeError, OverflowError):
+        return None
+    if not size < float("inf"):
+        huge = one.is_Float and other.is_Float and abs(one - other) > 1e-5 * max(abs(one), abs(other))
+        return False if huge else None
+    if distance > 1e-5 * size:
+        return False
+    if symbols or distance > 1e-14 * size or not size or wanted.has(Float) or given.has(Float):
+        return None
+    try:
+        return True if abs(wanted.evalf(30) - given.evalf(30)) < 1e-25 * size else None
+    except TypeError:
         return None
 
 
