@@ -15,20 +15,21 @@ from round to round in the client's state (`learning.keep_optimizer`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.workbench import Site, Workbench, writable
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import Aggregation, Contribution, Mean
 from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.checks import UpdateChecks
+from fedagentgym.federation.checks import UpdateChecks, update_norm
 from fedagentgym.federation.clients import answered
 from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
+from fedagentgym.federation.privacy import PrivacySettings, epsilon, private_mean
 from fedagentgym.learning.settings import LearningSettings
 
 CONTROL_BYTES = 1024
@@ -46,6 +47,15 @@ class FedAgentSettings(Settings):
     aggregation: Aggregation = Mean()
     proximal: float = Field(default=0.0, ge=0.0, description="FedProx's mu: pulls a client back to the round's start")
     checks: UpdateChecks = Field(default=UpdateChecks(), description="which updates are refused or shortened")
+    privacy: PrivacySettings | None = Field(
+        default=None, description="clip every update and add noise to their mean, in place of checks and aggregation"
+    )
+
+    @model_validator(mode="after")
+    def _one_average(self) -> Self:
+        if self.privacy is not None and self.aggregation.name != "mean":
+            raise ValueError(f"privacy is for the plain mean: it cannot be combined with {self.aggregation.name}")
+        return self
 
 
 class FedAgent:
@@ -90,16 +100,29 @@ class FedAgent:
         message = Message(weights=state.weights, control={"step": step})
         answers = answered(round.clients.call("train", dict.fromkeys(round.participants, message)))
         given = [Contribution(k, answer.weights, answer.control["examples"]) for k, answer in answers.items()]
+        after, norms, spent = self._combined(state, given, round)
+        return RoundResult(
+            after,
+            metrics={**client_means(answers, norms), **spent},
+            clients={k: {**answer.report["metrics"], "update_norm": norms[k]} for k, answer in answers.items()},
+            episodes=[{"client": k, **one} for k, answer in answers.items() for one in answer.report["episodes"]],
+        )
+
+    def _combined(
+        self, state: Message, given: list[Contribution], round: Round
+    ) -> tuple[Message, dict[int, float], dict[str, float]]:
+        """The next global state, the norm of every update, and what privacy was spent."""
+        if (privacy := self.settings.privacy) is not None:
+            asked, clients = len(round.participants), len(round.clients.ids)
+            theta = private_mean(state.weights, given, asked, privacy, round.generator("privacy"))
+            norms = {each.client: update_norm(state.weights, each.parameters) for each in given}
+            spent = epsilon(privacy, rounds=round.number, asked=asked, clients=clients)
+            return Message(weights=theta), norms, {"privacy/epsilon": spent}
         good, refused, norms = self.settings.checks.apply(state.weights, given)
         round.clients.refuse(refused)
         memory = {name.removeprefix(_MEMORY): value for name, value in state.control.items()}
         theta, memory = self.settings.aggregation.apply(state.weights, good, memory)
-        return RoundResult(
-            Message(weights=theta, control={_MEMORY + name: value for name, value in memory.items()}),
-            metrics=client_means(answers, norms),
-            clients={k: {**answer.report["metrics"], "update_norm": norms[k]} for k, answer in answers.items()},
-            episodes=[{"client": k, **one} for k, answer in answers.items() for one in answer.report["episodes"]],
-        )
+        return Message(weights=theta, control={_MEMORY + name: value for name, value in memory.items()}), norms, {}
 
     # ---- client ---------------------------------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class Toy:
             case "hang":
                 time.sleep(60.0)
             case "late":
-                time.sleep(0.3)
+                time.sleep(2.5)
             case "die":
                 os._exit(3)
             case "die once":
