@@ -13,6 +13,8 @@ from fedagentgym.base.progress import console, progress
 from fedagentgym.base.streams import derive
 from fedagentgym.cli.worlds import EnvId, EnvSet, full_id, open_world, world_options
 
+ONE_SIDED = 0.1
+
 
 def label(
     env: EnvId,
@@ -65,6 +67,8 @@ def label(
     console().print(
         f"{out}: {solved:,} of {len(found.successes):,} tasks count as solved ({share:.1%})", highlight=False
     )
+    if not ONE_SIDED <= share <= 1 - ONE_SIDED:
+        console().print("These labels are one-sided: for splits by hardness take another agent, handicap or threshold.")
     if packed is not None:
         write_atomic(packed, pack(found, world.pool.ids))
 

@@ -63,6 +63,13 @@ def test_label_then_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["label", "Guess", "--agent", "random", "--turns", "3", "--out", str(tmp_path / "random.jsonl")]) == 0
 
 
+def test_any_agent_can_label(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "expert.jsonl")
+    assert main(["label", "Guess", "--agent", "expert", "--attempts", "1", "--threshold", "1", "--out", out]) == 0
+    shown = capsys.readouterr().out
+    assert "600 of 600 tasks count as solved" in shown and "one-sided" in shown
+
+
 def test_worlds_and_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = [
         "split",
