@@ -32,6 +32,11 @@ def visible(window: Window) -> Tensor:
     return (columns <= window.positions.unsqueeze(-1)).unsqueeze(1)
 
 
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Turn marks into a term that is added to the scores: every attention takes it, and none has to convert it per layer."""
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
+
+
 class ModuleForward:
     """Any causal language model, through its own modules and a cache object that writes into the slots.
 
@@ -77,19 +82,14 @@ class ModuleForward:
 
     def _mask(self, window: Window) -> Any:
         """Return one mask, or one per kind of layer; a model without kinds has the same span in all its layers."""
-        whole = visible(window)
+        whole, dtype = visible(window), self.slots.dtype
         if self.span is None:
-            return self._additive(whole)
+            return additive(whole, dtype)
         columns = torch.arange(window.columns, device=whole.device)
         near = whole & (columns > window.positions.unsqueeze(-1) - self.span).unsqueeze(1)
         if not self.mixed:
-            return self._additive(near)
-        return {"full_attention": self._additive(whole), "sliding_attention": self._additive(near)}
-
-    def _additive(self, mask: Tensor) -> Tensor:
-        """Eager attention adds its mask; the fused kernels take either, so one form serves every implementation."""
-        lowest = torch.finfo(self.slots.dtype).min
-        return torch.zeros(mask.shape, dtype=self.slots.dtype, device=mask.device).masked_fill_(~mask, lowest)
+            return additive(near, dtype)
+        return {"full_attention": additive(whole, dtype), "sliding_attention": additive(near, dtype)}
 
 
 def _module_cache(slots: Slots) -> Any:
@@ -151,7 +151,7 @@ class QwenForward:
         if window.columns > len(self.cos):
             self.cos, self.sin = self._angles(2 * window.columns)
         cos, sin = self.cos[window.positions].unsqueeze(1), self.sin[window.positions].unsqueeze(1)
-        mask = visible(window)
+        mask = additive(visible(window), self.slots.dtype)
         hidden = F.embedding(ids, self.embedding)
         both = self.heads + self.groups
         for index, (norm, mix, bias, out, norm_two, gate_up, down) in enumerate(self.layers):

@@ -176,7 +176,7 @@ class TrainablePolicy(Policy, Protocol):
         ...
 
     def save(self, folder: str | Path) -> None:
-        """Write model (or adapter) and tokenizer as an ordinary Hugging Face folder."""
+        """Write the model (an adapter merged into it) and the tokenizer as an ordinary Hugging Face folder."""
         ...
 
 

@@ -77,8 +77,8 @@ class Slots:
         for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
             cells = new.to(self.dtype).reshape(-1, self.width)
             store.view(-1, self.width).index_copy_(0, window.cells, cells)
-            rows = store[: window.rows] if window.slots is None else store.index_select(0, window.slots)
-            found.append(rows[:, :, : window.columns])
+            seen = store[:, :, : window.columns]
+            found.append(seen[: window.rows] if window.slots is None else seen.index_select(0, window.slots))
         return found[0], found[1]
 
     def permute(self, targets: Sequence[int], sources: Sequence[int]) -> None:
