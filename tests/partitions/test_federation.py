@@ -11,7 +11,7 @@ import pytest
 
 import fedagentgym
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
-from fedagentgym.partitions.federation import Federation, federate
+from fedagentgym.partitions.federation import Federation, federate, load_federation
 
 GUESS = "fedagentgym/Guess-v0"
 
@@ -164,6 +164,22 @@ def test_a_pool_of_ones_own() -> None:
     made = federate(GUESS, clients=3, tasks_per_client=5, pool=pool)
     env = made.client(1).make()
     assert list(env.unwrapped.pool.ids) == list(made.client(1).tasks) and env.reset(seed=0)[0]
+
+
+def test_loaded_data_is_found_by_whoever_has_it(shared_data: Path, tmp_path: Path) -> None:
+    """The split of a real catalogue holds no path; the holder of the data says where it lies."""
+    shop = "fedagentgym/WebShop-v0"
+    data = {"data": str(shared_data / "webshop")}
+    options = {"goal_order": "fedagent", **data}
+    made = federate(shop, partition="preference", clients=100, tasks_per_client=100, omega=0.9, env=options)
+    path = made.save(tmp_path / "split.json")
+    assert str(shared_data) not in path.read_text() and len(made.pool) == 6410
+    with pytest.raises(DataError, match="made for another pool"):
+        load_federation(path)
+    again = load_federation(path, env=data)
+    assert again.digest == made.digest and all(check.ok is not False for check in again.verify())
+    env = gymnasium.make(shop, federation=str(path), client=21, **data)
+    assert env.reset(seed=0)[1]["task"] in made.client(21).tasks
 
 
 def test_numpy_integers_are_integers(federation: Federation) -> None:
