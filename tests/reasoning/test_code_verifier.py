@@ -115,7 +115,7 @@ def verifier() -> Iterator[CodeVerifier]:
 
 
 def left_behind() -> list[str]:
-    return [name for name in os.listdir("/tmp") if name.startswith("fedagentgym-")]
+    return [name for name in os.listdir("/tmp") if name.startswith(("fedagentgym-run-", "fedagentgym-trial-"))]
 
 
 def children_of(pid: int) -> list[str]:
@@ -177,6 +177,16 @@ def test_plain_data_survives_the_channel(value: Any) -> None:
     back = plain.loads(plain.dumps(value))
     assert back == value
     assert type(back) is type(value)
+
+
+def test_colliding_hashes_cost_their_reader_nothing() -> None:
+    keys = b", ".join(b'{"i": "%x"}' % (number * (2**61 - 1)) for number in range(1, 9000))
+    started = time.process_time()
+    with pytest.raises(plain.NotPlain):
+        plain.loads(b'{"s": [' + keys + b"]}")
+    with pytest.raises(plain.NotPlain):
+        plain.loads(b"[" + b", ".join([b'{"s": [' + keys[:30_000].rpartition(b",")[0] + b"]}"] * 20) + b"]")
+    assert time.process_time() - started < 2.0
 
 
 @settings(deadline=None, max_examples=100)

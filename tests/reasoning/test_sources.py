@@ -322,6 +322,16 @@ def test_programs_keep_the_imports_of_their_task(tmp_path: Path) -> None:
     assert episode.view.success
 
 
+def test_dapo_is_unwrapped_and_its_repeated_problems_are_one(tmp_path: Path) -> None:
+    row = ROWS["dapo"][0]
+    wrapped = "Solve the following math problem step by step. Now.\n\nWhat is 2?\n\nRemember to put your answer last."
+    rows = [row, {**row, "prompt": [{"content": wrapped, "role": "user"}]}, row]
+    problems = [
+        task.payload.problem for task in MathEnv(source="dapo", data=write(tmp_path, "train.jsonl", *rows)).pool
+    ]
+    assert problems == ["p", "What is 2?"]
+
+
 def test_without_files_the_hub_is_asked_and_its_silence_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets, "load_dataset", lambda *given: {"test": [ROWS["math500"][0]]})

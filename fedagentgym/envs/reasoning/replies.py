@@ -23,6 +23,7 @@ from fedagentgym.envs.verifiers.formats import ToolCall, format_rewards, tool_ca
 SIZES = ("default", "tiny")
 TURNS_WITH_TOOLS = 8
 OVER = "This task is over."
+NO_VERDICT: Mapping[str, str] = {"verdict": ""}
 
 
 class State(NamedTuple):
@@ -161,12 +162,13 @@ class ReplyEnv(TextEnv):
 
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
         record = self.record(task.payload if task.graded else self.strip(task.payload))
-        return State(record, self.attempts), View(self.wordings[self.wording].format(self.question(record)))
+        asked = self.wordings[self.wording].format(self.question(record))
+        return State(record, self.attempts), View(asked, extra=NO_VERDICT)
 
     def advance(self, state: State, action: str) -> tuple[State, View]:
         if state.over:
             solved = state.score == 1.0
-            return state, View(OVER, score=state.score, success=solved, done=True, valid=False)
+            return state, View(OVER, score=state.score, success=solved, done=True, valid=False, extra=NO_VERDICT)
         rewards = format_rewards(action, self.code_replies)
         call = tool_call(action)
         if call is not None and self.tools:
@@ -176,9 +178,11 @@ class ReplyEnv(TextEnv):
     def _call(self, state: State, call: ToolCall, rewards: dict[str, float]) -> tuple[State, View]:
         if call.name not in self.tools:
             known = ", ".join(self.tools)
-            return state, View(f"There is no tool {call.name}. Tools: {known}.", valid=False, rewards=rewards)
+            return state, View(
+                f"There is no tool {call.name}. Tools: {known}.", valid=False, rewards=rewards, extra=NO_VERDICT
+            )
         shown = self.use(state, call)
-        return state._replace(seen=(*state.seen, shown)), View(shown, rewards=rewards)
+        return state._replace(seen=(*state.seen, shown)), View(shown, rewards=rewards, extra=NO_VERDICT)
 
     def _answer(self, state: State, action: str, rewards: dict[str, float]) -> tuple[State, View]:
         verdict, earned = self.grade(state.record, action)

@@ -82,6 +82,11 @@ def _read(name: str, found: Sequence[Row]) -> tuple[Loaded, ...]:
     else:
         tasks = [source.read(row, row.split or source.split) for row in found]
     kept = tuple(task for task in tasks if task is not None)
+    if name == "dapo":
+        unique: dict[str, Loaded] = {}
+        for task in kept:
+            unique.setdefault(task.payload.problem, task)
+        kept = tuple(unique.values())
     if not kept:
         raise DataError(f"the data for source {name!r} holds no task")
     return kept
@@ -104,7 +109,8 @@ def _from_hub(name: str) -> tuple[tuple[Loaded, ...], dict[str, Any]]:
         for part, table in loaded.items()
         for number, fields in enumerate(table, start=1)
     ]
-    return _read(name, found), {"source": name, "hub": source.hub, "rows": len(found)}
+    prints = {part: str(getattr(table, "_fingerprint", "")) for part, table in loaded.items()}
+    return _read(name, found), {"source": name, "hub": source.hub, "rows": len(found), "fingerprints": prints}
 
 
 def _held_out(tasks: Sequence[Loaded], holdout: int, seed: int) -> tuple[Loaded, ...]:

@@ -50,6 +50,13 @@ def dapo(row: Row, split: str) -> Loaded:
         prompt = prompt[-1].get("content")
     if not isinstance(prompt, str) or not prompt.strip():
         raise row.wrong("prompt", "holds no text")
+    parts = prompt.split("\n\n")
+    if (
+        len(parts) > 2
+        and parts[0].startswith("Solve the following")
+        and parts[-1].startswith("Remember to put your answer")
+    ):
+        prompt = "\n\n".join(parts[1:-1])
     told = row.get("reward_model")
     gold = told.get("ground_truth") if isinstance(told, dict) else row.value("answer", "solution", "reward_model")
     category = str(row.get("category", "topic", "data_source", "ability") or "dapo")
