@@ -54,7 +54,6 @@ def run(quick: bool = False) -> list[Measurement]:
     """Tokens per second at three sizes, environment included; the best round of each way counts."""
     import torch
 
-    import fedagentgym  # noqa: F401 - registers the environments
     from fedagentgym.agents.tiny import tiny_model
     from fedagentgym.agents.torch_policy import TorchPolicy
     from fedagentgym.envs import ENVIRONMENTS
