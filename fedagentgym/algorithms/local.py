@@ -32,8 +32,7 @@ class Local(FedAgent):
     metered: ClassVar[bool] = False
 
     def client_ids(self) -> Sequence[int]:
-        self.bench.federation.split.check_number(self.settings.client)
-        return [self.settings.client]
+        return [self.bench.federation.client(self.settings.client).index]
 
     @property
     def learning(self) -> LearningSettings:
