@@ -121,7 +121,7 @@ def test_mathematics_answers_agree_with_sympy_or_brute_force(size: str) -> None:
 
     names, verifier = _names(), MathVerifier()
     pool = MathEnv(size=size, split="test").pool
-    for number in range(160):
+    for number in range(100):
         problem = pool[number].payload
         value = eval(problem.formal, dict(names))
         assert verifier.verify(problem.answers[0], latex(value)).correct, problem
