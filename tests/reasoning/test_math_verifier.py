@@ -148,6 +148,7 @@ HOSTILE = {
     "functions": r"\sin" * 100 + "x",
     "operators": "1" + "+1" * 450,
     "long list": ",".join(str(k) for k in range(200)),
+    "prose": "we cannot know the answer since nothing is said about the second train",
     "symbols": "abcdefghijklmnopqrstuvwxyz" * 20,
 }
 
@@ -339,6 +340,11 @@ def test_a_forked_process_uses_workers_of_its_own(verifier: MathVerifier) -> Non
     os.close(reading)
     os.waitpid(child, 0)
     assert verifier.verify("x+5", "5+x").correct
+
+
+def test_prose_is_not_given_to_computer_algebra(verifier: MathVerifier) -> None:
+    assert verifier.verify("7", "I think that the answer could be something like five or eight").reason == "prose"
+    assert verifier.verify("x+1", r"\sqrt{x} + \sin x \text{ for all } x > 0").reason != "prose"
 
 
 def test_the_version_names_the_library() -> None:

@@ -268,6 +268,10 @@ _POWER = re.compile(r"\^\s*[{(]?\s*[-+]?\s*([0-9]+)")
 _POWER_OF_POWER = re.compile(r"\^\s*[{(]?[0-9.\s]*[})]?\s*\^|\^\s*[{(][^{}]{0,40}[0-9)}]\s*\^")
 _POWER_OF_SUM = re.compile(r"[)}\]]\s*\^\s*[{(]?\s*(?:1[3-9]|[2-9][0-9]|[0-9]{3})")
 _FACTORIAL = re.compile(r"([0-9]+|[^0-9\s])\s*!")
+_LONG_WORD = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{3,}")
+_MATHEMATICAL = _set(
+    "and sqrt sin cos tan cot sec csc log exp infty infinity mod max min gcd lcm arcsin arccos arctan for all"
+)
 _SERIES = re.compile(r"\\(?:binom|choose|sum|prod|int|lim)(?![a-z])")
 
 
@@ -296,6 +300,8 @@ def refusal(text: str) -> str | None:
         return "a power too large"
     if _POWER_OF_SUM.search(text) and _WORD.search(text):
         return "a power too large"
+    if len([word for word in _LONG_WORD.findall(text) if word.lower() not in _MATHEMATICAL]) > 5:
+        return "prose"
     factorials = _FACTORIAL.findall(text)
     if len(factorials) > 4 or not all(_modest_factorial(argument) for argument in factorials):
         return "a factorial too large"
