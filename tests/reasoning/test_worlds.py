@@ -217,6 +217,11 @@ def test_who_does_not_know_the_gold_is_not_graded(world: type[ReplyEnv]) -> None
     pickle.loads(pickle.dumps(episode))
 
 
+def test_every_world_tells_the_version_of_its_verifier() -> None:
+    versions = [world(size="tiny").verifier_version() for world in WORLDS]
+    assert [version.partition("/")[0] for version in versions] == ["math", "qa", "code"]
+
+
 def test_pools_are_made_of_plain_records() -> None:
     math_records = [{"category": "sums", "payload": {"problem": "2 + 2 ?", "answer": "4"}}]
     qa_records = [

@@ -14,7 +14,14 @@ from fedagentgym.envs.reasoning.generators.space import Deck, words
 from fedagentgym.envs.reasoning.pools import Cell
 from fedagentgym.envs.reasoning.replies import ReplyEnv, State, instructions, tag_words
 from fedagentgym.envs.verifiers import Verdict, wrong
-from fedagentgym.envs.verifiers.code import Call, Checks, default_verifier, extract_program, grade_code
+from fedagentgym.envs.verifiers.code import (
+    CODE_VERIFIER_VERSION,
+    Call,
+    Checks,
+    default_verifier,
+    extract_program,
+    grade_code,
+)
 from fedagentgym.envs.verifiers.formats import ToolCall, last_fenced_code
 from fedagentgym.envs.verifiers.sandbox.pool import Limits
 
@@ -79,6 +86,9 @@ class CodeEnv(ReplyEnv):
 
     def generator_version(self) -> int:
         return GENERATOR_VERSION
+
+    def verifier_version(self) -> str:
+        return CODE_VERIFIER_VERSION
 
     def record(self, payload: Any) -> Program:
         return program_of(payload)

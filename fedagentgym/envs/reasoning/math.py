@@ -17,7 +17,7 @@ from fedagentgym.envs.reasoning.replies import ReplyEnv, State, instructions, ta
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.arithmetic import calculate
 from fedagentgym.envs.verifiers.formats import ToolCall
-from fedagentgym.envs.verifiers.math import grade_math
+from fedagentgym.envs.verifiers.math import grade_math, math_verifier_version
 
 GENERATOR_VERSION = 1
 TOOLS = {"calc[3 * (4 + 5)]": "calculates"}
@@ -63,6 +63,9 @@ class MathEnv(ReplyEnv):
 
     def generator_version(self) -> int:
         return GENERATOR_VERSION
+
+    def verifier_version(self) -> str:
+        return math_verifier_version()
 
     def record(self, payload: Any) -> MathProblem:
         return math_problem(payload)

@@ -16,7 +16,7 @@ from fedagentgym.envs.reasoning.pools import Cell
 from fedagentgym.envs.reasoning.replies import ReplyEnv, State, instructions, tag_words
 from fedagentgym.envs.verifiers import Verdict
 from fedagentgym.envs.verifiers.formats import ToolCall
-from fedagentgym.envs.verifiers.qa import grade_choice, grade_qa, normalise
+from fedagentgym.envs.verifiers.qa import QA_VERIFIER_VERSION, grade_choice, grade_qa, normalise
 
 GENERATOR_VERSION = 1
 MOST_FOUND = 3
@@ -76,6 +76,9 @@ class QAEnv(ReplyEnv):
 
     def generator_version(self) -> int:
         return GENERATOR_VERSION
+
+    def verifier_version(self) -> str:
+        return QA_VERIFIER_VERSION
 
     def record(self, payload: Any) -> Question:
         return question_of(payload)

@@ -112,6 +112,10 @@ class ReplyEnv(TextEnv):
         """Version of what the generator makes."""
 
     @abstractmethod
+    def verifier_version(self) -> str:
+        """Version of the rules by which answers are judged, for results."""
+
+    @abstractmethod
     def record(self, payload: Any) -> Any:
         """The record of a payload: as generated or loaded, or rebuilt from a plain mapping."""
 
