@@ -9,6 +9,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export FLWR_TELEMETRY_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 DEMO := runs/demo
+SPEED := speed-core webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation
 
 .PHONY: demo test test-all lint bench wheel clean
 
@@ -29,7 +30,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev
-	$(BIN)/fedagentgym bench $$($(BIN)/fedagentgym bench | grep '^speed-')
+	$(BIN)/fedagentgym bench $(SPEED)
 
 wheel: $(VENV)/.dev
 	PYTHON=$(PYTHON) BIN=$(BIN) tests/wheel.sh
