@@ -20,6 +20,7 @@ from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, OptionError, listed, nearest, unknown
 from fedagentgym.base.files import read_text
 from fedagentgym.base.settings import Settings, assign
+from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.operation import load_plugins
 from fedagentgym.federation.settings import FederationSettings, OutputSettings
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
@@ -160,6 +161,7 @@ def variant_names(preset: str) -> tuple[str, ...]:
 
 def _check(config: RunConfig) -> None:
     """What no single section can see."""
+    BACKENDS.target(config.federation.backend)
     per_round, clients = config.federation.clients_per_round, config.partition.clients
     if per_round is not None and clients is not None and per_round > clients:
         raise OptionError(f"federation.clients_per_round is {per_round}, but partition.clients is {clients}")

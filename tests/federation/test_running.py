@@ -1,0 +1,168 @@
+"""A run from configuration to result, through the command line, on a world of numbers with an untrained agent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.settings import merged
+from fedagentgym.cli.main import main
+from fedagentgym.experiments import Row, markdown
+from fedagentgym.running import resume, train
+from fedagentgym.testing.algorithms import SMALL
+
+CONFIG: dict[str, Any] = merged(
+    SMALL, {"algorithm": {"name": "fedagent", "local_steps": 1}, "output": {"report": "html"}}
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    train(CONFIG, [f"output.folder={folder}"])
+    return folder
+
+
+def test_a_run_leaves_what_the_page_promises(finished: Path) -> None:
+    names = {path.name for path in finished.iterdir()}
+    assert {
+        "config.yaml",
+        "metrics.jsonl",
+        "rounds",
+        "evaluation",
+        "trajectories",
+        "result.json",
+        "report.html",
+    } <= names
+    record = json.loads((finished / "result.json").read_text())
+    assert record["schema"] == "fedagentgym/result-1"
+    assert record["rounds"] == 2
+    assert record["env_steps"] > 0
+    assert record["config_digest"].startswith("sha256:")
+    assert record["versions"]["torch"]
+    assert {path.name for path in (finished / "evaluation").iterdir()} == {f"000{n}.jsonl" for n in range(3)}
+
+
+def test_every_evaluation_episode_can_be_played_again(finished: Path) -> None:
+    from fedagentgym.envs import ENVIRONMENTS
+    from fedagentgym.learning.evaluation import replay
+
+    record = json.loads((finished / "result.json").read_text())
+    world = ENVIRONMENTS.get("fedagentgym/Guess-v0")(split="val")
+    for file in sorted((finished / "evaluation").iterdir()):
+        assert replay(file, world) == []
+    last = json.loads((finished / "evaluation" / "0002.jsonl").read_text().splitlines()[0])
+    assert last["policy"] == record["final"]["policy"]
+    assert last["round"] == 2
+
+
+def test_the_same_configuration_gives_the_same_run(finished: Path, tmp_path: Path) -> None:
+    stored = yaml.safe_load((finished / "config.yaml").read_text())
+    again = train(stored, [f"output.folder={tmp_path / 'again'}"])
+    assert again.digest == json.loads((finished / "result.json").read_text())["final"]["digest"]
+
+
+def test_a_finished_run_can_be_resumed_and_a_new_one_never_overwrites(finished: Path) -> None:
+    before = json.loads((finished / "result.json").read_text())
+    assert resume(finished).digest == before["final"]["digest"]
+    with pytest.raises(FedAgentGymError, match="there is a run in"):
+        train(CONFIG, [f"output.folder={finished}"])
+    with pytest.raises(FedAgentGymError, match="cannot be changed when a run is resumed"):
+        resume(finished, ["learning.learning_rate=1"])
+    with pytest.raises(DataError, match=r"config\.yaml is missing"):
+        resume(finished / "nowhere")
+
+
+def test_the_policy_is_exported_as_a_folder_that_transformers_loads(finished: Path, tmp_path: Path) -> None:
+    from fedagentgym.agents.torch_policy import TorchPolicy
+    from fedagentgym.base.encoding import bytes_digest, encode
+    from fedagentgym.exporting import export_policy
+
+    assert export_policy(finished, tmp_path / "model") == 2
+    weights = TorchPolicy.load(tmp_path / "model").get_weights()
+    assert bytes_digest(encode(weights)) == json.loads((finished / "result.json").read_text())["final"]["policy"]
+    with pytest.raises(DataError, match="exists already"):
+        export_policy(finished, tmp_path / "model")
+    with pytest.raises(DataError, match="round 9"):
+        export_policy(finished, tmp_path / "other", number=9)
+    with pytest.raises(FedAgentGymError, match="no adapter"):
+        export_policy(finished, tmp_path / "other", adapter_only=True)
+
+
+def test_an_adapter_is_exported_alone(tmp_path: Path) -> None:
+    from fedagentgym.exporting import export_policy
+
+    adapter = {
+        "agent": {"name": "untrained-tiny", "adapter": {"rank": 2}},
+        "federation": {"rounds": 1},
+        "evaluation": None,
+    }
+    train(merged(CONFIG, adapter), [f"output.folder={tmp_path / 'run'}"])
+    export_policy(tmp_path / "run", tmp_path / "adapter", adapter_only=True)
+    names = {path.name for path in (tmp_path / "adapter").iterdir()}
+    assert {"adapter_config.json", "adapter_model.safetensors"} <= names
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(CONFIG))
+    folder = tmp_path / "run"
+    assert main(["-q", "train", str(file), "--set", f"output.folder={folder}", "--set", "federation.rounds=1"]) == 0
+    shown = capsys.readouterr().out
+    assert "held-out" in shown
+    assert "success on held-out tasks" in shown
+    assert main(["-q", "train", "--resume", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rounds"] == 1
+    assert main(["-q", "export", str(folder), str(tmp_path / "model"), "--best"]) == 0
+    assert main(["train", "--list"]) == 0
+    assert "tiny-alfworld:centralized" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["train"], "name a configuration"),
+        (["train", "demo", "--resume", "x"], "name a configuration"),
+        (["train", "demoo"], "did you mean 'demo'"),
+        (["train", "demo", "--set", "seed"], "key.key=value"),
+        (["train", "demo", "--set", "federation.backend=flour"], "flower"),
+        (["train", "demo:nothing"], "unknown variant"),
+        (["train", "--resume", "nowhere"], "config.yaml is missing"),
+        (["export", "nowhere", "out"], "config.yaml is missing"),
+        (["export", "nowhere", "out", "--best", "--round", "3"], "exclude each other"),
+        (["flower", "init", "app", "--config", "nowhere.yaml"], "no such file"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_exit_code_two(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_flower_app_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(merged(CONFIG, {"output": {"folder": str(tmp_path / "run")}})))
+    assert main(["flower", "init", str(tmp_path / "app"), "--config", str(file)]) == 0
+    assert str(file) in (tmp_path / "app" / "pyproject.toml").read_text()
+    assert "flower-supernode" in capsys.readouterr().out
+    file.write_text(yaml.safe_dump(merged(CONFIG, {"output": {"folder": "relative"}})))
+    assert main(["flower", "init", str(tmp_path / "other"), "--config", str(file)]) == 2
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_table_says_what_came_out() -> None:
+    row = Row("fedagent", (0.5, 0.6, 0.7), 1000.0, 2.5)
+    assert row.mean == pytest.approx(0.6)
+    assert row.half_width == pytest.approx(4.303 * 0.1 / 3**0.5, rel=1e-3)
+    assert "| fedagent | 0.600 | ± 0.248 | 0.500, 0.600, 0.700 | 1,000 | 2.5 |" in markdown([row])
+    assert "| one | 0.500 |  |" in markdown([Row("one", (0.5,), 1.0, 0.0)])
