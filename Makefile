@@ -8,14 +8,13 @@ export FEDAGENTGYM_CACHE ?= $(CURDIR)/.cache
 export HF_HUB_DISABLE_TELEMETRY := 1
 export FLWR_TELEMETRY_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-DEMO := runs/demo
+DEMO := demo-report
 SPEED := speed-core webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation
 
 .PHONY: demo test test-all lint bench wheel clean
 
 demo: $(VENV)/.train
-	rm -rf $(DEMO)
-	$(BIN)/fedagentgym train demo --set output.folder=$(DEMO)
+	$(BIN)/python -m fedagentgym.demo --report $(DEMO)
 
 test: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist loadgroup
@@ -36,7 +35,7 @@ wheel: $(VENV)/.dev
 	PYTHON=$(PYTHON) BIN=$(BIN) tests/wheel.sh
 
 clean:
-	rm -rf $(VENV) .cache build dist runs *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .cache build dist runs $(DEMO) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/.train: pyproject.toml constraints.txt
 	@sh tests/tools-present.sh $(PYTHON) train
