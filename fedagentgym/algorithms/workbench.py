@@ -66,7 +66,11 @@ class PartitionSettings(Settings):
         if self.file is None and self.clients is None:
             raise ValueError("say how many clients there are, or name a split file")
         given = [*self.model_extra] if self.model_extra else []
-        given += [n for n, f in type(self).model_fields.items() if n != "file" and getattr(self, n) != f.get_default()]
+        given += [
+            n
+            for n, f in type(self).model_fields.items()
+            if n != "file" and getattr(self, n) != f.get_default(call_default_factory=True)
+        ]
         if self.file is not None and given:
             raise ValueError(f"a split file decides everything: leave out {listed(given)}")
         return self

@@ -166,3 +166,17 @@ def test_a_table_says_what_came_out() -> None:
     assert row.half_width == pytest.approx(4.303 * 0.1 / 3**0.5, rel=1e-3)
     assert "| fedagent | 0.600 | ± 0.248 | 0.500, 0.600, 0.700 | 1,000 | 2.5 |" in markdown([row])
     assert "| one | 0.500 |  |" in markdown([Row("one", (0.5,), 1.0, 0.0)])
+
+
+def test_a_saved_split_and_tensorboard(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from fedagentgym import federate
+
+    federate("fedagentgym/Guess-v0", partition="uniform", clients=3, tasks_per_client=8).save(tmp_path / "split.json")
+    plain = {**CONFIG, "partition": {"file": str(tmp_path / "split.json")}, "evaluation": None}
+    result = train(plain, [f"output.folder={tmp_path / 'run'}", "output.tensorboard=true", "federation.rounds=1"])
+    assert result.record["split"]["clients"] == 3
+    assert result.record["first"] is None
+    assert list((tmp_path / "run" / "tensorboard").iterdir())
+    worked = train(plain, [f"output.folder={tmp_path / 'pool'}", "federation.workers=1", "federation.rounds=1"])
+    assert worked.digest == result.digest
