@@ -27,7 +27,7 @@ from fedagentgym.federation.aggregation import Aggregation, Contribution, Mean
 from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.checks import UpdateChecks, update_norm
 from fedagentgym.federation.clients import answered
-from fedagentgym.federation.message import ArrayForm, Form, Message
+from fedagentgym.federation.message import REPORT_BYTES, ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.privacy import PrivacySettings, epsilon, private_mean
 from fedagentgym.learning.settings import LearningSettings
@@ -76,8 +76,9 @@ class FedAgent:
     @property
     def operations(self) -> Mapping[str, Operation]:
         if not self._operations:
-            theta = Form(self.bench.forms(), text=CONTROL_BYTES)
-            self._operations["train"] = Operation(self.train, theta, theta, self._state_form())
+            shown = REPORT_BYTES * (1 + self.bench.bench.sampled_episodes)
+            request, reply = (Form(self.bench.forms(), CONTROL_BYTES, report) for report in (0, shown))
+            self._operations["train"] = Operation(self.train, request, reply, self._state_form())
         return self._operations
 
     def resources(self, client: int) -> Site:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,8 +126,8 @@ def _record(round_: Round, result: RoundResult, before: Commit | None, seconds: 
     return {
         "round": round_.number,
         "participants": list(round_.participants) if round_.number else [],
-        "metrics": {name: float(value) for name, value in result.metrics.items()},
-        "clients": {str(client): dict(numbers) for client, numbers in sorted(result.clients.items())},
+        "metrics": told(result.metrics),
+        "clients": {str(client): told(numbers) for client, numbers in sorted(result.clients.items())},
         "client_seconds": {str(client): value for client, value in sorted(round_.clients.seconds.items())},
         "failures": round_.clients.failures,
         "bytes": counts,
@@ -135,6 +136,11 @@ def _record(round_: Round, result: RoundResult, before: Commit | None, seconds: 
         "seconds_total": spent,
         "digest": result.state.digest,
     }
+
+
+def told(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Metrics as they are recorded: one that is not finite says nothing, and JSON has no word for it."""
+    return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
 def _look_back(plan: Plan, rounds: Rounds, journal: Journal, commit: Commit) -> None:

@@ -170,3 +170,9 @@ def test_the_idle_cost_of_a_thousand_clients_is_small(run_toy: Run, tmp_path: Pa
     tracemalloc.stop()
     assert current < 20_000_000
     assert peak < 60_000_000
+
+
+def test_a_metric_that_is_not_finite_is_left_out_of_the_record() -> None:
+    from fedagentgym.federation.server import told
+
+    assert told({"good": 1, "nan": float("nan"), "infinite": float("inf")}) == {"good": 1.0}

@@ -127,9 +127,11 @@ class Pool:
 
     def _receive(self, batch: _Batch, deadline: float | None) -> None:
         """Take what has come; stop workers whose client is late."""
+        if not batch.flights:
+            return
         busy = {worker.connection: slot for slot in batch.flights if (worker := self._workers[slot]) is not None}
         patience = None
-        if deadline is not None and batch.flights:
+        if deadline is not None:
             patience = max(0.0, min(f.started for f in batch.flights.values()) + deadline - time.monotonic())
         for ready in wait(list(busy), patience):
             slot = busy[ready]  # type: ignore[index]
