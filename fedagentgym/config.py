@@ -72,8 +72,8 @@ class RunConfig(Settings):
         )
 
     def plain(self) -> dict[str, Any]:
-        """All settings, resolved, as plain values."""
-        return self.model_dump(mode="json")
+        """All settings, resolved, as plain values. Of the agent only what was said: the rest is its preset's to decide."""
+        return {**self.model_dump(mode="json"), "agent": self.agent.model_dump(mode="json", exclude_unset=True)}
 
     @property
     def digest(self) -> str:

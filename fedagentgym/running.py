@@ -125,7 +125,7 @@ class Run:
 
     def open_backend(self) -> Backend:
         federation = self.config.federation
-        recipe = Recipe(RECIPE, {"bench": self.bench.model_dump(mode="json")}, self.config.plugins)
+        recipe = Recipe(RECIPE, {"bench": self.bench.model_dump(mode="json", exclude_unset=True)}, self.config.plugins)
         options = dict(federation.options)
         backend: Backend = BACKENDS.get(federation.backend)(
             recipe,

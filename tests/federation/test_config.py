@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fedagentgym.algorithms.workbench import Bench
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.config import RunConfig, load_config, preset_names, variant_names
 
@@ -108,3 +109,12 @@ def test_files_and_variants(tmp_path: Path) -> None:
     file.write_text("variants: 3\nenv: {}")
     with pytest.raises(DataError, match="variants"):
         load_config(file)
+
+
+def test_what_was_not_said_of_an_agent_stays_unsaid_on_disk_and_on_the_way_to_workers() -> None:
+    config = load_config(LEAST, ["agent={name: tiny, decoding: {max_new_tokens: 8}}"])
+    stored = load_config(yaml.safe_load(yaml.safe_dump(config.plain())))
+    sent = Bench.load(config.bench().model_dump(mode="json", exclude_unset=True))
+    for agent in (stored.agent, sent.agent):
+        assert agent.model_dump(exclude_unset=True) == {"name": "tiny", "decoding": {"max_new_tokens": 8}}
+    assert sent == config.bench()
