@@ -48,8 +48,8 @@ def run(folder: Path, seed: int, changes: Sequence[str] = ()) -> Path:
         result = running.resume(place, observers=[Table()])
     else:
         console().print(
-            "12 clients with different preferences, 3 of them in a round; first a tiny agent learns the world's words by"
-            " imitation (a minute), then the clients teach it to solve their tasks (a few minutes).",
+            "12 clients with different preferences, 4 of them in a round; first a tiny agent learns the world's words by"
+            " imitation, then the clients teach it to solve their tasks.",
             highlight=False,
         )
         chosen = [f"seed={seed}", f"output.folder={place}", *changes]

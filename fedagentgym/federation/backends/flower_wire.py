@@ -1,7 +1,7 @@
 """How requests and replies travel as Flower messages, the same in simulation and in a deployment.
 
-A Flower message carries one record with our canonical bytes; Flower adds about 0.4 % to 5 MB. Waiting is ours: Flower gives no
-sign of a client that died within a minute, so every request has a deadline of its own, and there is one reply per request.
+A Flower message carries one record with our canonical bytes. Waiting is ours: Flower gives no sign of a client that died for a
+minute or more, so every request has a deadline of its own, and there is one reply per request.
 """
 
 from __future__ import annotations
