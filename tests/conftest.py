@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,3 +29,11 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the test data folder ../shared/data is not beside this checkout")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def usual_floating_point() -> Iterator[None]:
+    """A token session makes the processor take denormal numbers for zero, which other tests would be surprised by."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_flush_denormal(False)
