@@ -24,12 +24,12 @@ OURS = [env_id for env_id in ENVIRONMENTS.names() if env_id.startswith("fedagent
 
 
 def entries() -> list[tuple[Registry, str]]:
+    """What the package itself registers, by reference; what tests and pages add are objects of their own."""
     found = []
     for module, names in REGISTRIES.items():
         registries = [getattr(importlib.import_module(module), name) for name in names]
-        found += [
-            (registry, name) for registry in registries for name in registry.names() if not name.startswith("mine/")
-        ]
+        own = [(registry, name) for registry in registries for name in registry.names() if not name.startswith("mine/")]
+        found += [(registry, name) for registry, name in own if isinstance(registry.target(name), str)]
     return found
 
 
