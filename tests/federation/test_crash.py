@@ -25,7 +25,7 @@ from fedagentgym.federation.backends.in_process import open_backend
 from fedagentgym.federation.server import Plan, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 folder, workers = Path(sys.argv[2]), int(sys.argv[3])
-arguments = {"pause": 0.01, "calls": 2, "size": 20000}
+arguments = {"pause": 0.05, "calls": 2, "size": 20000}
 recipe = Recipe("fedagentgym_plugin_toy:build", arguments, (sys.argv[1],))
 backend = open_backend(recipe, workers=workers, folder=folder / "states")
 settings = FederationSettings(rounds=12, clients_per_round=3)
@@ -47,7 +47,7 @@ def crash_and_resume(folder: Path, workers: int, kills: int, seed: int) -> int:
         while process.poll() is None and not begun.exists():
             time.sleep(0.01)
         try:
-            process.wait(timeout=chance.uniform(0.05, 0.9))
+            process.wait(timeout=chance.uniform(0.05, 0.7))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             hit += 1

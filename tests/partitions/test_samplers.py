@@ -35,7 +35,8 @@ def draw(name: str, table: Table, clients: int = 10, seed: int = 0, **parameters
 
 
 def test_every_sampler_is_tried_here() -> None:
-    assert set(SPECS) == set(PARTITIONS.names())
+    ours = {name for name in PARTITIONS.names() if isinstance(PARTITIONS.target(name), str)}
+    assert set(SPECS) == ours, "pages and other tests add samplers of their own, as objects"
 
 
 @pytest.mark.parametrize("name", SPECS)
