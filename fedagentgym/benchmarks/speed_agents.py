@@ -31,7 +31,7 @@ class Bar(NamedTuple):
     rounds: int
 
 
-BARS = {"0.1m": Bar(2.0, 3.0, 20, 16, 3), "1m": Bar(2.0, 3.0, 5, 16, 2), "10m": Bar(2.0, 2.5, 5, 8, 1)}
+BARS = {"0.1m": Bar(2.0, 3.0, 20, 16, 2), "1m": Bar(2.0, 3.0, 5, 10, 1), "10m": Bar(2.0, 2.5, 5, 5, 1)}
 
 
 class Played(NamedTuple):
