@@ -28,12 +28,16 @@ class Dialogue:
 
     def ask(self, episode: Episode) -> list[Message]:
         """Return the messages that the model answers this turn."""
+        goal = self.env.goal(episode.task)
         if self.context == "window":
             shown: Sequence[PastTurn] = self.past[-self.history :] if self.history else ()
-            text = self.template.window(self.env, self.start, shown, episode.turn, episode.view)
+            text = self.template.window(self.env, self.start, shown, episode.turn, episode.view, goal)
             return [{"role": "user", "content": text}]
-        render = self.template.following if self.messages else self.template.first
-        return [*self.messages, {"role": "user", "content": render(self.env, episode.view)}]
+        if self.messages:
+            text = self.template.following(self.env, episode.view, goal)
+        else:
+            text = self.template.first(self.env, episode.view)
+        return [*self.messages, {"role": "user", "content": text}]
 
     def note(self, episode: Episode, asked: list[Message], reply: str, action: str) -> None:
         """Remember a turn."""

@@ -34,13 +34,15 @@ class Template:
         parts = [_introduction(world), f"What you see:\n{view.observation}", *self._closing(world, view)]
         return "\n\n".join(parts)
 
-    def following(self, world: TextEnv, view: View) -> str:
-        """Return what the world answers, as the next message of the dialogue."""
+    def following(self, world: TextEnv, view: View, goal: str = "") -> str:
+        """Return what the world answers, as the next message of the dialogue; ``compact`` repeats the goal after it."""
         if self.name == "compact":
-            return f"\n{view.observation}\n"
+            return f"\n{_reminding(view, goal)}"
         return "\n\n".join([f"What you see now:\n{view.observation}", *self._choices(world, view)])
 
-    def window(self, world: TextEnv, start: str, past: Sequence[PastTurn], turn: int, view: View) -> str:
+    def window(
+        self, world: TextEnv, start: str, past: Sequence[PastTurn], turn: int, view: View, goal: str = ""
+    ) -> str:
         """Return a whole prompt for turn ``turn`` that shows the start, the given past turns and the present."""
         if turn == 0:
             return self.first(world, view)
@@ -48,7 +50,7 @@ class Template:
         if self.name == "compact":
             lines = [start, "..."] if begun else []
             lines += [line for old in past for line in (old.observation, self.reply(world, old.action))]
-            return "\n".join([*lines, f"{view.observation}\n"])
+            return "\n".join([*lines, _reminding(view, goal)])
         parts = [_introduction(world)]
         if begun:
             parts.append(f"What you saw at the start:\n{start}")
@@ -79,6 +81,11 @@ class Template:
         if view.admissible is None or world.takes == "reply":
             return []
         return ["The actions you can take now:\n" + "\n".join(f"- {action}" for action in view.admissible)]
+
+
+def _reminding(view: View, goal: str) -> str:
+    """A small model binds words to what stands near: the goal comes right before the action that serves it."""
+    return f"{view.observation}\n{goal}\n" if goal else f"{view.observation}\n"
 
 
 def _introduction(world: TextEnv) -> str:

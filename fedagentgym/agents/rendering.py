@@ -55,7 +55,7 @@ class Renderer:
             if found is None and episode.turn == 0:
                 raise self._too_long(seat, episode)
             return found
-        text = self.agent.template.following(self.env, episode.view)
+        text = self.agent.template.following(self.env, episode.view, self.env.goal(episode.task))
         tokenizer = self.agent.tokenizer
         ids = tokenizer.encode_next(text, stopped=seat.stopped) if self.agent.chat else tokenizer.encode(text)
         return Context(ids, False) if seat.held + len(ids) <= self.room else None
@@ -70,7 +70,8 @@ class Renderer:
         return None
 
     def _prompt(self, seat: Seat, past: Sequence[PastTurn], episode: Episode) -> tuple[int, ...]:
-        text = self.agent.template.window(self.env, seat.start, past, episode.turn, episode.view)
+        goal = self.env.goal(episode.task)
+        text = self.agent.template.window(self.env, seat.start, past, episode.turn, episode.view, goal)
         tokenizer = self.agent.tokenizer
         return tokenizer.encode_chat(text) if self.agent.chat else tokenizer.encode(text)
 

@@ -131,6 +131,10 @@ class TextEnv(gymnasium.Env[str, str]):
         """A scripted player for one episode."""
         raise NotImplementedError
 
+    def goal(self, task: Task) -> str:
+        """The task in one line, for agents that are reminded of it at every turn; empty where observations say it."""
+        return ""
+
     # ---- gymnasium ----------------------------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:

@@ -69,6 +69,14 @@ def test_compact_contexts_agree_while_the_window_holds_everything() -> None:
     assert template.window(SHOP, START.observation, PAST[:1], 1, LATER) == dialogue
 
 
+def test_compact_repeats_the_goal_after_the_first_observation() -> None:
+    template, goal = Template("compact", think=False), "red shoes"
+    assert goal not in template.first(SHOP, LATER)
+    assert template.following(SHOP, LATER, goal) == f"\n{LATER.observation}\n{goal}\n"
+    assert template.window(SHOP, START.observation, PAST, 3, LATER, goal).endswith(f"{LATER.observation}\n{goal}\n")
+    assert goal not in Template("standard").following(SHOP, LATER, goal)
+
+
 def test_compact_marks_what_it_leaves_out() -> None:
     text = Template("compact", think=False).window(SHOP, START.observation, PAST[2:], 3, LATER)
     assert text == f"{START.observation}\n...\nthree\n<action>click[b]</action>\n{LATER.observation}\n"

@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.envs.alfworld import engine
+from fedagentgym.envs.alfworld.env import ALFWorldEnv
 from fedagentgym.envs.alfworld.game import CATEGORIES, TRAITS, Game, members
 from fedagentgym.envs.alfworld.house_pool import SPLITS
 from fedagentgym.envs.alfworld.houses import LONGEST_PLAN, HouseKey, house
 from fedagentgym.envs.alfworld.layouts import SIZES, seen_scenes, unseen_scenes
 from fedagentgym.envs.alfworld.plans import APPLIANCE, Target, plan_commands, target_of
 from fedagentgym.envs.alfworld.sentences import WORDINGS_OF_TYPE, sentence
+from fedagentgym.envs.task import Task
 
 KEYS = st.builds(
     HouseKey,
@@ -154,3 +156,11 @@ def test_there_are_at_least_two_wordings_per_task_type() -> None:
             for game, (thing, place) in zip(games, target_words, strict=True)
         }
         assert len(forms) == len(wordings)
+
+
+@settings(deadline=None, max_examples=20)
+@given(KEYS)
+def test_the_goal_in_one_line_is_the_sentence_that_the_first_observation_says(key: HouseKey) -> None:
+    world = ALFWorldEnv(size="tiny", split="val")
+    task = Task("alfworld/val/00000", world.id, "val", key.category, house(key))
+    assert f"Your task is to: {world.goal(task)}." in world.begin(task, 0)[1].observation

@@ -117,6 +117,9 @@ class ALFWorldEnv(TextEnv):
         after, feedback, valid = step(game, before, action)
         return Playing(game, after), _view(game, after, feedback, valid, True)
 
+    def goal(self, task: Task) -> str:
+        return str(task.payload.task)
+
     def vocabulary(self) -> Iterable[str]:
         said = words_said() | words_of(self.action_help)
         if self.folder is not None:
