@@ -170,7 +170,9 @@ class _Grounder:
             "receptacle": [Entity("receptacle", number) for number in range(len(game.receptacles))],
             "object": [Entity("object", number) for number in range(len(game.objects))],
         }
-        self.types = {f"{kind}type".lower() for kind in {*game.object_kinds, *game.receptacle_kinds}}
+        kinds = {"object": game.object_kinds, "receptacle": game.receptacle_kinds}
+        self.type_words = {name: [f"{kind}type".lower() for kind in column] for name, column in kinds.items()}
+        self.types = {word for column in self.type_words.values() for word in column}
         self.inner = dict(game.inner)
         self.narrowed: dict[tuple[int, str], list[Entity]] = {}
 
@@ -241,9 +243,8 @@ class _Grounder:
         for predicate, kind in demands:
             wanted = _KIND_OF.get(predicate)
             if wanted is not None and type_name in (wanted, "object"):
-                kinds = self.game.object_kinds if wanted == "object" else self.game.receptacle_kinds
-                column = self.entities[wanted]
-                return [column[number] for number, own in enumerate(kinds) if f"{own}type".lower() == kind]
+                pairs = zip(self.entities[wanted], self.type_words[wanted], strict=True)
+                return [entity for entity, word in pairs if word == kind]
         return self.of_type(type_name)
 
     def placed(self, body: Goal, name: str, type_name: str, bound: Mapping[str, Entity]) -> list[Entity] | None:
@@ -352,8 +353,7 @@ def _type_of(grounder: _Grounder, predicate: str, one: Entity, type_entity: Enti
     wanted = "object" if predicate == "objecttype" else "receptacle"
     if one.type != wanted:
         return False
-    kinds = grounder.game.object_kinds if wanted == "object" else grounder.game.receptacle_kinds
-    return f"{kinds[one.number]}type".lower() == type_entity.name
+    return grounder.type_words[wanted][one.number] == type_entity.name
 
 
 def _trait(grounder: _Grounder, predicate: str, one: Entity) -> Node:

@@ -200,6 +200,13 @@ def _weighted_places(room: Layout, kind: str, holders: list[int]) -> Weighted[in
     return places if places else Weighted((number, 1) for number in holders)
 
 
+@lru_cache(maxsize=8192)
+def _usual_places(room: LayoutKey, kind: str) -> Weighted[int]:
+    """The places of a kind that no goal asks for: the same in every game of a room."""
+    furnished = layout(room)
+    return _weighted_places(furnished, kind, _holders(furnished, kind))
+
+
 def _targets(size: str, errand: Errand, room: Layout, draws: Stream) -> Iterator[_Item]:
     places = _weighted_places(room, errand.thing, _starts(room, errand))
     copies = figures().target_copies[errand.category].draw(draws)
@@ -222,7 +229,7 @@ def _others(size: str, errand: Errand, room: Layout, draws: Stream) -> Iterator[
         copies = facts.copies.draw(draws)
         if size != "full":
             copies = min(copies, 2) if size == "small" else 1 + (draws.integers(6) == 0)
-        places = _weighted_places(room, kind, _holders(room, kind)) if facts.places else None
+        places = _usual_places(room.key, kind) if facts.places else None
         for _ in range(min(copies, left)):
             left -= 1
             if size == "full" and (not places or draws.integers(1000) < facts.floor):

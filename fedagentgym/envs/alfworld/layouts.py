@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from fedagentgym.base.streams import Stream, stream
@@ -98,7 +98,14 @@ class Layout:
         return f"FloorPlan{self.key.scene}" + (f"-{self.key.owner}" if self.key.owner else "")
 
     def numbers_of(self, kind: str) -> list[int]:
-        return [number for number, receptacle in enumerate(self.receptacles) if receptacle.kind == kind]
+        return self._numbers.get(kind, [])
+
+    @cached_property
+    def _numbers(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for number, receptacle in enumerate(self.receptacles):
+            found.setdefault(receptacle.kind, []).append(number)
+        return found
 
     def receptacle_kinds(self) -> frozenset[str]:
         return frozenset(receptacle.kind for receptacle in self.receptacles)
