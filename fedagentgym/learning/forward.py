@@ -42,8 +42,14 @@ def score(
     logprobs = chosen - torch.logsumexp(logits, dim=1)
     if not entropy:
         return Scores(logprobs, None)
+    return Scores(logprobs, _entropy(logits))
+
+
+def _entropy(logits: torch.Tensor) -> torch.Tensor:
+    """Entropy of each row's distribution. The surprisal of a forbidden token is left out before it is multiplied: a product of
+    0 and infinity would make the gradient of the whole batch NaN."""
     distribution = torch.log_softmax(logits, dim=1)
-    return Scores(logprobs, -torch.where(distribution > -1e30, distribution.exp() * distribution, 0.0).sum(1))
+    return -(distribution.exp() * distribution.masked_fill(logits == -torch.inf, 0.0)).sum(1)
 
 
 def _padded(sequences: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -95,6 +95,10 @@ def test_constrained_and_tempered_scores_are_those_of_the_distribution_sampled_f
     torch.testing.assert_close(scores.logprobs, torch.stack(expected), atol=1e-5, rtol=0)
     assert scores.entropy is not None
     torch.testing.assert_close(scores.entropy, torch.stack(entropies), atol=1e-5, rtol=0)
+    weights = list(policy.parameters().values())
+    given = torch.autograd.grad(scores.entropy.sum(), weights)
+    wanted = torch.autograd.grad(torch.stack(entropies).sum(), weights)
+    torch.testing.assert_close(given, wanted, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("loss", ["token", "sequence", "constant"])
