@@ -1,7 +1,8 @@
 """Learning by imitation: the warm start of small agents, and the supervised baselines.
 
 An example is a whole segment. The agent's own tokens have weight 1, those of observations a small one: an agent that predicts
-what the world will say finds its words sooner. Turns that a demonstration marks as noise are context only.
+what the world will say finds its words sooner. Turns that a demonstration marks as noise are context only, unless the noise is
+to be imitated too.
 """
 
 from __future__ import annotations
@@ -48,13 +49,17 @@ class Example(NamedTuple):
     weights: NDArray[np.float32]
 
 
-def examples(trajectories: Iterable[Trajectory], observation_weight: float = 0.1) -> list[Example]:
+def examples(
+    trajectories: Iterable[Trajectory], observation_weight: float = 0.1, *, imitate_noise: bool = False
+) -> list[Example]:
     """One example per segment that has something to imitate."""
-    return [example for trajectory in trajectories for example in _examples(trajectory, observation_weight)]
+    return [
+        example for trajectory in trajectories for example in _examples(trajectory, observation_weight, imitate_noise)
+    ]
 
 
-def _examples(trajectory: Trajectory, observation_weight: float) -> Iterator[Example]:
-    wanted = np.array([turn.learn for turn in trajectory.turns], dtype=np.bool_)
+def _examples(trajectory: Trajectory, observation_weight: float, imitate_noise: bool) -> Iterator[Example]:
+    wanted = np.array([turn.learn or imitate_noise for turn in trajectory.turns], dtype=np.bool_)
     for segment, owner in zip(trajectory.segments, turn_of_token(trajectory), strict=True):
         ids = np.concatenate([segment.prompt_ids, segment.token_ids]).astype(np.int64)
         weights = np.full(len(ids), observation_weight, dtype=np.float32)

@@ -1,8 +1,10 @@
 """The warm start: an agent imitates the expert of a world until it can speak the world's language.
 
 The demonstrations are played on the split `warmup`, whose tasks are disjoint from all others. Some of the expert's actions are
-replaced by random admissible ones: these are context, not example, and show how the expert recovers. The episodes are in the
-agent's own prompts and tokens, so what is learnt is what will be asked for.
+replaced by random admissible ones: these are context, not example, and show how the expert recovers. With `imitate_noise` they
+are examples too: the agent learns to do right and to slip, as a pretrained model does that knows more than it shows, and
+reinforcement finds something to mend. The episodes are in the agent's own prompts and tokens, so what is learnt is what will be
+asked for.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ class WarmStartSettings(SupervisedSettings):
     context_length: int = Field(default=1024, ge=16, description="longest text that the tiny model can read")
     episodes: int = Field(default=2000, ge=1, description="demonstrations, tasks of the pool in turn")
     noise: float = Field(default=0.1, ge=0, lt=1, description="share of the expert's actions replaced by random ones")
+    imitate_noise: bool = Field(default=False, description="learn the random actions too: able, but careless")
     parallel_episodes: int = Field(default=256, ge=1, description="demonstrations played side by side")
 
 
@@ -87,6 +90,6 @@ def warm_start(agent: TokenAgent, env: TextEnv, settings: WarmStartSettings, see
             parallel=settings.parallel_episodes,
             bar=bar,
         )
-    data = examples(shown, settings.observation_weight)
+    data = examples(shown, settings.observation_weight, imitate_noise=settings.imitate_noise)
     with progress("imitating", total=settings.steps) as bar:
         return SupervisedTraining(policy, settings).run(data, derive(seed, "imitate"), bar)

@@ -30,6 +30,9 @@ def test_own_tokens_weigh_one_observations_little_and_noise_nothing(make_groups:
     expected[own[first : first + second]] = 0.0
     expected[0] = 0.0
     assert example.weights.tolist() == expected.tolist()
+    expected[own] = 1.0
+    (careless,) = examples([noisy], observation_weight=0.25, imitate_noise=True)
+    assert careless.weights.tolist() == expected.tolist()
 
 
 def test_a_segment_with_nothing_to_imitate_is_left_out(make_groups: Callable[..., Groups]) -> None:
