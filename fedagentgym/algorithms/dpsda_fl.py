@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.algorithms.fedpetuning import imitated
+from fedagentgym.algorithms.keeping import learner, learner_weights, parameters, writable
 from fedagentgym.algorithms.private_votes import nearest_votes, noise_deviation, noisy, spent_epsilon
-from fedagentgym.algorithms.workbench import Site, Workbench, writable
+from fedagentgym.algorithms.workbench import Site, Workbench
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream, derive
@@ -35,10 +36,9 @@ from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.clients import answered
 from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.learning.local import LocalTraining, SiteState, trainable_policy
+from fedagentgym.learning.local import trainable_policy
 from fedagentgym.learning.supervised import SupervisedSettings
 
-OPTIMIZER = "optimizer/"
 TEXT_BYTES = 4096
 CONTROL_BYTES = 1024
 
@@ -90,7 +90,7 @@ class DPSDA:
         return Message(weights=self.bench.initial_weights, control={"step": 0})
 
     def policy(self, state: Message) -> Mapping[str, NDArray[Any]]:
-        return {name: array for name, array in state.weights.items() if not name.startswith(OPTIMIZER)}
+        return parameters(state)
 
     @property
     def deviation(self) -> float:
@@ -136,15 +136,11 @@ class DPSDA:
             )
             return RoundResult(Message(weights=weights, control=state.control), metrics={"loss": losses[-1]})
         run_steps = self.bench.rounds * self.settings.local_steps
-        local = LocalTraining(site.agent, site.env, self.bench.learning, run_steps=run_steps)
-        moments = {n.removeprefix(OPTIMIZER): a for n, a in writable(state.weights).items() if n.startswith(OPTIMIZER)}
-        local.start(SiteState(writable(self.policy(state)), moments, step=int(state.control["step"])))
+        local = self.bench.training(site, learner(state), run_steps=run_steps)
         report = local.run(self.settings.local_steps, seed=round.derive("train"))
         after = local.state(optimizer=True)
-        weights = {**after.weights, **{OPTIMIZER + name: array for name, array in after.optimizer.items()}}
-        return RoundResult(
-            Message(weights=weights, control={**state.control, "step": after.step}), metrics=report.metrics
-        )
+        kept = Message(weights=learner_weights(after), control={**state.control, "step": after.step})
+        return RoundResult(kept, metrics=report.metrics)
 
     @cached_property
     def generator(self) -> TextEnv:

@@ -21,20 +21,21 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.workbench import Site, Workbench, writable
+from fedagentgym.algorithms.keeping import OPTIMIZER, marked, unmarked, writable
+from fedagentgym.algorithms.workbench import Site, Workbench
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import Aggregation, Contribution, Mean
 from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.checks import UpdateChecks, update_norm
 from fedagentgym.federation.clients import answered
-from fedagentgym.federation.message import REPORT_BYTES, ArrayForm, Form, Message
+from fedagentgym.federation.message import REPORT_BYTES, ArrayForm, Form, Message, given_away
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.privacy import PrivacySettings, epsilon, private_mean
+from fedagentgym.learning.local import LocalTraining, SiteState
 from fedagentgym.learning.settings import LearningSettings
 
 CONTROL_BYTES = 1024
-_OPTIMIZER = "optimizer/"
-_MEMORY = "memory/"
+MEMORY = "memory/"
 
 
 class FedAgentSettings(Settings):
@@ -121,34 +122,40 @@ class FedAgent:
             return Message(weights=theta), norms, {"privacy/epsilon": spent}
         good, refused, norms = self.settings.checks.apply(state.weights, given)
         round.clients.refuse(refused)
-        memory = {name.removeprefix(_MEMORY): value for name, value in state.control.items()}
-        theta, memory = self.settings.aggregation.apply(state.weights, good, memory)
-        return Message(weights=theta, control={_MEMORY + name: value for name, value in memory.items()}), norms, {}
+        return self.aggregated(state, good), norms, {}
+
+    def aggregated(self, state: Message, given: Sequence[Contribution]) -> Message:
+        """The next global state by the chosen rule, with what the rule remembers (a server optimizer's moments)."""
+        theta, memory = self.settings.aggregation.apply(state.weights, given, unmarked(MEMORY, state.control))
+        return Message(weights=theta, control=marked(MEMORY, memory))
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
     def train(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
         """Lines 6-12: tau policy steps from theta on the client's own tasks."""
-        from fedagentgym.learning.local import LocalTraining, SiteState
-
         site: Site = client.resources
-        settings, learning = self.settings, self.learning
-        run_steps = self.bench.rounds * settings.local_steps
-        base = self.bench.initial_weights if learning.kl.reference == "base" else None
-        local = LocalTraining(
-            site.agent, site.env, learning, run_steps=run_steps, proximal=settings.proximal, base=base
-        )
-        optimizer = {n.removeprefix(_OPTIMIZER): a for n, a in writable(state.weights).items()}
-        local.start(SiteState(writable(message.weights), optimizer, step=message.control["step"]))
-        report = local.run(settings.local_steps, seed=client.derive("train"))
+        local = self.started(site, state, message)
+        report = local.run(self.settings.local_steps, seed=client.derive("train"))
         after = local.state()
-        kept = Message(weights={_OPTIMIZER + name: array for name, array in after.optimizer.items()})
+        kept = Message(weights=marked(OPTIMIZER, after.optimizer))
         answer = Message(
-            weights=after.weights,
+            weights=given_away(after.weights),
             control={"examples": site.examples},
             report={"metrics": report.metrics, "episodes": self.sampled(report.groups, client)},
         )
-        return (kept if learning.keep_optimizer else state), answer
+        return (kept if self.learning.keep_optimizer else state), answer
+
+    def started(self, site: Site, state: Message, message: Message) -> LocalTraining:
+        """A client's training at the start of a round: theta as sent, the moments that the client has kept."""
+        moments = writable(unmarked(OPTIMIZER, state.weights)) if self.learning.keep_optimizer else {}
+        return self.taken_up(site, SiteState(writable(message.weights), moments, step=int(message.control["step"])))
+
+    def taken_up(self, site: Site, start: SiteState) -> LocalTraining:
+        """A client's training from any state, with what the method says of it."""
+        run_steps = self.bench.rounds * self.settings.local_steps
+        return self.bench.training(
+            site, start, learning=self.learning, run_steps=run_steps, proximal=self.settings.proximal
+        )
 
     @property
     def learning(self) -> LearningSettings:
@@ -166,15 +173,16 @@ class FedAgent:
 
     def _state_form(self) -> Form:
         """AdamW's moments, where they are kept."""
-        if not self.learning.keep_optimizer:
-            return Form()
+        return Form(self.moment_forms()) if self.learning.keep_optimizer else Form()
+
+    def moment_forms(self) -> dict[str, ArrayForm]:
         moments = {
-            f"weights/{_OPTIMIZER}{moment}/{name}": ArrayForm("float32", array.shape, optional=True)
+            f"weights/{OPTIMIZER}{moment}/{name}": ArrayForm("float32", array.shape, optional=True)
             for moment in ("exp_avg", "exp_avg_sq")
             for name, array in self.bench.initial_weights.items()
         }
         counts = ArrayForm("float64", (len(self.bench.initial_weights),), optional=True)
-        return Form({**moments, f"weights/{_OPTIMIZER}counts": counts})
+        return {**moments, f"weights/{OPTIMIZER}counts": counts}
 
 
 def client_means(answers: Mapping[int, Message], norms: Mapping[int, float]) -> dict[str, float]:

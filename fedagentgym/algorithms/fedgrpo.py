@@ -30,9 +30,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.algorithms.experts import ESTIMATORS, choose_experts, competence, nearest, packed, unpacked
+from fedagentgym.algorithms.keeping import learner, learner_weights, marked, parameters, unmarked, writable
 from fedagentgym.algorithms.scoring import Scorer
 from fedagentgym.algorithms.travelling import TASK_BYTES, task_records
-from fedagentgym.algorithms.workbench import Site, Workbench, writable
+from fedagentgym.algorithms.workbench import Site, Workbench
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
@@ -41,15 +42,16 @@ from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.clients import answered
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.learning.local import LocalTraining, SiteState, trainable_policy
+from fedagentgym.learning.local import LocalTraining, trainable_policy
 from fedagentgym.learning.objectives import values
 from fedagentgym.learning.trajectory import Group, to_plain
 
 CONTROL_BYTES = 1024
 TOKEN_BYTES = 160
 EPISODE_BYTES = 1 << 15
-OPTIMIZER, EXPERT = "optimizer/", "expert/"
+EXPERT = "expert/"
 UNKNOWN = 2
+SERVER = -1
 
 
 class FedGRPOSettings(Settings):
@@ -119,7 +121,7 @@ class FedGRPO:
         return Message(weights=self.bench.initial_weights)
 
     def policy(self, state: Message) -> Mapping[str, NDArray[Any]]:
-        return {name: array for name, array in state.weights.items() if not name.startswith(OPTIMIZER)}
+        return parameters(state)
 
     @cached_property
     def auxiliary(self) -> TextEnv:
@@ -176,7 +178,6 @@ class FedGRPO:
         ]
         report = local.update([group for group, _ in learnable], advantages=[given.tolist() for _, given in learnable])
         after = local.state(optimizer=True)
-        weights = {**after.weights, **{OPTIMIZER + name: array for name, array in after.optimizer.items()}}
         holes = float(np.mean([~np.isfinite(matrix) for matrix in scores])) if scores else 0.0
         given = [float(np.nanmean(matrix)) for matrix in scores if np.isfinite(matrix).any()]
         metrics = rollouts.metrics() | report.metrics
@@ -186,7 +187,7 @@ class FedGRPO:
             "scores/mean": float(np.mean(given)) if given else 0.0,
         }
         return RoundResult(
-            Message(weights=weights, scores=state.scores, control={**state.control, "step": after.step}),
+            Message(weights=learner_weights(after), scores=state.scores, control={**state.control, "step": after.step}),
             metrics=metrics,
             episodes=[
                 to_plain(group[0], segments=False) for group in rollouts.groups[: self.bench.bench.sampled_episodes]
@@ -195,13 +196,7 @@ class FedGRPO:
 
     def seated(self, state: Message) -> LocalTraining:
         """The server's own policy and optimizer on the resident model."""
-        base = self.bench.initial_weights if self.bench.learning.kl.reference == "base" else None
-        local = LocalTraining(
-            self.bench.agent, self.questions, self.bench.learning, run_steps=self.bench.rounds, base=base
-        )
-        moments = {n.removeprefix(OPTIMIZER): a for n, a in writable(state.weights).items() if n.startswith(OPTIMIZER)}
-        local.start(SiteState(writable(self.policy(state)), moments, step=int(state.control["step"])))
-        return local
+        return self.bench.training(self.bench.seat(SERVER, self.questions), learner(state), run_steps=self.bench.rounds)
 
     def experts_for(self, question: str, state: Message, round: Round) -> list[int]:
         """The clients that score a question."""
@@ -292,7 +287,7 @@ class FedGRPO:
         if steps := int(message.control["steps"]):
             metrics, weights = scorer.trained(steps, client.derive("expert"))
         right = scorer.answered_rightly(message.text["auxiliary"], client.derive("auxiliary"))
-        kept = Message(weights={EXPERT + name: array for name, array in weights.items()}) if weights else state
+        kept = Message(weights=marked(EXPERT, weights)) if weights else state
         return kept, Message(scores={"right": packed(right)}, report={"metrics": metrics})
 
     def score(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
@@ -306,8 +301,7 @@ class FedGRPO:
 
     def _own_model(self, state: Message) -> Mapping[str, NDArray[Any]]:
         """The client's expert; the base model while it has none."""
-        own = {n.removeprefix(EXPERT): a for n, a in writable(state.weights).items() if n.startswith(EXPERT)}
-        return own or self.bench.initial_weights
+        return writable(unmarked(EXPERT, state.weights)) or self.bench.initial_weights
 
 
 def candidate(trajectory: Any, segments: bool) -> dict[str, Any]:

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.algorithms.fedagent import CONTROL_BYTES, FedAgent, FedAgentSettings, client_means
-from fedagentgym.algorithms.workbench import Site, Workbench, writable
+from fedagentgym.algorithms.keeping import OPTIMIZER, marked
+from fedagentgym.algorithms.workbench import Site, Workbench
 from fedagentgym.base.errors import OptionError, listed
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import Contribution, weighted_mean
@@ -150,20 +151,11 @@ class FedMOA(FedAgent):
 
     def train(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
         """tau steps, after each of which the weights follow how the objectives' gradients agree with the step before."""
-        from fedagentgym.learning.local import LocalTraining, SiteState
-
         site: Site = client.resources
-        learning = self.learning
         names = self.objectives_of(site)
         weights = self.starting_weights(names, state.control.get("objectives"), message.control["shared"])
         tracker = Hypergradient(weights, self.settings.step_size, self.settings.hypergradient)
-        run_steps = self.bench.rounds * self.settings.local_steps
-        base = self.bench.initial_weights if learning.kl.reference == "base" else None
-        local = LocalTraining(
-            site.agent, site.env, learning, run_steps=run_steps, proximal=self.settings.proximal, base=base
-        )
-        optimizer = {n.removeprefix("optimizer/"): a for n, a in writable(state.weights).items()}
-        local.start(SiteState(writable(message.weights), optimizer, step=message.control["step"]))
+        local = self.started(site, state, message)
         report = local.run(
             self.settings.local_steps,
             seed=client.derive("train"),
@@ -172,9 +164,6 @@ class FedMOA(FedAgent):
             after_step=lambda step: tracker.follow(step.gradients),
         )
         after = local.state()
-        kept = (
-            {f"optimizer/{name}": array for name, array in after.optimizer.items()} if learning.keep_optimizer else {}
-        )
         answer = Message(
             weights=after.weights,
             control={"examples": site.examples, "objectives": tracker.weights},
@@ -183,7 +172,7 @@ class FedMOA(FedAgent):
                 "episodes": self.sampled(report.groups, client),
             },
         )
-        return Message(weights=kept, control={"objectives": tracker.weights}), answer
+        return Message(weights=marked(OPTIMIZER, after.optimizer), control={"objectives": tracker.weights}), answer
 
     def objectives_of(self, site: Site) -> tuple[str, ...]:
         """The objectives of a client, accuracy first; `accuracy` stands for the accuracy that its own tasks pay."""

@@ -20,14 +20,15 @@ for bit. `behaviour: local` scores a swapped answer under the receiving client's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from fedagentgym.algorithms.fedagent import CONTROL_BYTES, FedAgent, FedAgentSettings, client_means
-from fedagentgym.algorithms.workbench import Site, writable
+from fedagentgym.algorithms.keeping import OPTIMIZER, marked, unmarked, writable
+from fedagentgym.algorithms.workbench import Site
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream
@@ -98,18 +99,10 @@ class PubSwap(FedAgent):
 
     def _kept_arrays(self) -> dict[str, ArrayForm]:
         """What a client remembers half-way through a round: weights, moments, the round's start."""
-        kept = dict(self._state_form_of_optimizer())
+        kept = self.moment_forms()
         for part in ("weights", "anchor"):
             kept |= self.bench.forms(f"weights/{part}/", optional=True)
         return kept
-
-    def _state_form_of_optimizer(self) -> dict[str, ArrayForm]:
-        moments = [
-            self.bench.forms(f"weights/optimizer/{moment}/", optional=True) for moment in ("exp_avg", "exp_avg_sq")
-        ]
-        single = {name: replace(form, dtype="float32") for part in moments for name, form in part.items()}
-        counts = ArrayForm("float64", (len(self.bench.initial_weights),), optional=True)
-        return single | {"weights/optimizer/counts": counts}
 
     # ---- server ---------------------------------------------------------------------------------------------------
 
@@ -142,10 +135,8 @@ class PubSwap(FedAgent):
         given = [Contribution(k, answer.weights, answer.control["examples"]) for k, answer in answers.items()]
         good, refused, norms = settings.checks.apply(state.weights, given)
         round.clients.refuse(refused)
-        memory = {name.removeprefix("memory/"): value for name, value in state.control.items()}
-        merged, memory = settings.aggregation.apply(state.weights, good, memory)
         return RoundResult(
-            Message(weights=merged, control={f"memory/{name}": value for name, value in memory.items()}),
+            self.aggregated(state, good),
             metrics=client_means(answers, norms) | counts,
             clients={k: {**answer.report["metrics"], "update_norm": norms[k]} for k, answer in answers.items()},
             episodes=[{"client": k, **one} for k, answer in answers.items() for one in answer.report["episodes"]],
@@ -225,14 +216,15 @@ class PubSwap(FedAgent):
             control={"examples": client.resources.examples},
             report={"metrics": mean_metrics(metrics), "episodes": self.sampled(groups, client)},
         )
-        kept = {f"optimizer/{name}": array for name, array in after.optimizer.items()}
-        return (Message(weights=kept) if self.learning.keep_optimizer else Message()), answer
+        kept = Message(weights=marked(OPTIMIZER, after.optimizer))
+        return (kept if self.learning.keep_optimizer else Message()), answer
 
     def _private_steps(
         self, state: Message, message: Message, client: ClientContext
     ) -> tuple[LocalTraining, list[dict[str, float]], tuple[Group, ...]]:
         """Take up the site where it stands, or at the round's start, and make the private steps that are asked for."""
-        local = self._resumed(state, client.resources, message)
+        site: Site = client.resources
+        local = self.started(site, state, message) if message.weights else self._resumed(state, site)
         metrics = [] if message.weights else list(state.control.get("metrics", ()))
         groups: tuple[Group, ...] = ()
         if steps := int(message.control["steps"]):
@@ -241,32 +233,19 @@ class PubSwap(FedAgent):
             groups = report.groups
         return local, metrics, groups
 
-    def _resumed(self, state: Message, site: Site, message: Message | None = None) -> LocalTraining:
-        run_steps = self.bench.rounds * self.settings.local_steps
-        base = self.bench.initial_weights if self.learning.kl.reference == "base" else None
-        local = LocalTraining(
-            site.agent, site.env, self.learning, run_steps=run_steps, proximal=self.settings.proximal, base=base
-        )
-        parts = {part: _part(writable(state.weights), part) for part in PARTS}
-        if message is not None and message.weights:
-            parts = {"weights": writable(message.weights), "optimizer": parts["optimizer"], "anchor": {}}
-            local.start(SiteState(**parts, step=int(message.control["step"])))
-        else:
-            local.start(SiteState(**parts, step=int(state.control["step"])))
-        return local
+    def _resumed(self, state: Message, site: Site) -> LocalTraining:
+        """The client's training half-way through its round."""
+        parts = {part: writable(unmarked(f"{part}/", state.weights)) for part in PARTS}
+        return self.taken_up(site, SiteState(**parts, step=int(state.control["step"])))
 
     def _kept(self, local: LocalTraining, metrics: Sequence[Mapping[str, float]], groups: list[Any]) -> Message:
         site = local.state(optimizer=True, anchor=True)
-        arrays = {f"{part}/{name}": array for part in PARTS for name, array in getattr(site, part).items()}
+        arrays = {name: array for part in PARTS for name, array in marked(f"{part}/", getattr(site, part)).items()}
         return Message(
             weights=arrays,
             control={"step": site.step, "metrics": [dict(one) for one in metrics]},
             text={"groups": groups},
         )
-
-
-def _part(arrays: Mapping[str, Any], part: str) -> dict[str, Any]:
-    return {name.removeprefix(f"{part}/"): array for name, array in arrays.items() if name.startswith(f"{part}/")}
 
 
 Taken = dict[int, list[tuple[int, int, int]]]

@@ -12,7 +12,7 @@ from fedagentgym.algorithms.travelling import received_pool
 from fedagentgym.algorithms.workbench import Site, Workbench
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.task import Task
-from fedagentgym.learning.local import LocalTraining, SiteState
+from fedagentgym.learning.local import SiteState
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.trajectory import Trajectory, from_plain
 
@@ -24,8 +24,7 @@ class Scorer:
 
     def __init__(self, bench: Workbench, site: Site, weights: Arrays) -> None:
         self._bench, self._site = bench, site
-        self._local = LocalTraining(site.agent, site.env, bench.learning)
-        self._local.start(SiteState(weights))
+        self._local = bench.training(site, SiteState(weights))
 
     def trained(self, steps: int, seed: int) -> tuple[dict[str, float], Arrays]:
         """Policy steps on the client's own tasks; the weights that come of it stay here."""

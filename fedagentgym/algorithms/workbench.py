@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, model_validator
 
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import ALGORITHMS
+from fedagentgym.algorithms.keeping import writable
 from fedagentgym.base.errors import OptionError, listed
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
 from fedagentgym.federation.message import ArrayForm
-from fedagentgym.learning.local import trainable_policy
+from fedagentgym.learning.local import LocalTraining, SiteState, trainable_policy
 from fedagentgym.learning.settings import LearningSettings
 
 if TYPE_CHECKING:
@@ -184,6 +184,22 @@ class Workbench:
         """The resident agent in front of some world."""
         return Site(client, env, self.agent, self.learning)
 
+    def training(
+        self,
+        site: Site,
+        start: SiteState,
+        *,
+        learning: LearningSettings | None = None,
+        run_steps: int | None = None,
+        proximal: float = 0.0,
+    ) -> LocalTraining:
+        """A site's training from this state on; the frozen reference of its KL term is the model as first loaded."""
+        chosen = site.learning if learning is None else learning
+        base = self.initial_weights if chosen.kl.reference == "base" else None
+        local = LocalTraining(site.agent, site.env, chosen, run_steps=run_steps, proximal=proximal, base=base)
+        local.start(start)
+        return local
+
     def open_env(self, *, split: str | None = None, pool: TaskPool | None = None) -> TextEnv:
         """The unperturbed world over another split, or over a pool (a role's tasks)."""
         import gymnasium
@@ -233,8 +249,3 @@ def build(bench: Mapping[str, Any], device: str | None = None) -> Any:
     """What a worker builds from a recipe: the algorithm, whose operations it then serves."""
     loaded = Bench.load(bench, "bench")
     return make_algorithm(loaded, Workbench(loaded, device))
-
-
-def writable(arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Copies of arrays that came in a message, which are read-only views of its bytes."""
-    return {name: np.array(array) for name, array in arrays.items() if isinstance(array, np.ndarray)}
