@@ -15,7 +15,8 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,76 @@ def file_digest(path: str | Path) -> str:
 
 def encode(value: Any) -> bytes:
     """The canonical bytes of plain values, numpy arrays and bytes; tuples become lists, keys must be strings."""
+    return _lay_out(value).joined
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """The canonical bytes of a value as they lie in memory: the head, and the arrays that follow it.
+
+    What stays in this process, is hashed, or is written to a file need not be copied together first. `admitted` holds the
+    declarations that a reader found these bytes to keep to: they cannot change, so once is enough.
+    """
+
+    head: bytes
+    arrays: tuple[np.ndarray[Any, Any], ...]
+    admitted: list[object] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.head) + sum(array.nbytes for array in self.arrays)
+
+    def buffers(self) -> Iterator[bytes | memoryview]:
+        """The bytes in order, without a copy."""
+        yield self.head
+        yield from (array.reshape(-1).view(np.uint8).data for array in self.arrays)
+
+    @cached_property
+    def joined(self) -> bytes:
+        """The bytes in one stretch; copied together once, for all who ask."""
+        return b"".join(self.buffers())
+
+    def digest(self) -> str:
+        """The `bytes_digest` of the joined bytes."""
+        seen = hashlib.sha256()
+        for buffer in self.buffers():
+            seen.update(buffer)
+        return "sha256:" + seen.hexdigest()
+
+
+def encode_pieces(value: Any) -> Pieces:
+    """The pieces of `encode`. They cannot change afterwards: an array that somebody could still write to is copied."""
+    pieces = _lay_out(value)
+    return Pieces(pieces.head, tuple(array if is_fixed(array) else _fixed_copy(array) for array in pieces.arrays))
+
+
+def split(data: bytes) -> Pieces:
+    """The pieces of bytes that are together already, without copying the arrays."""
+    header = read_header(data)
+    return Pieces(data[: header.offset], tuple(_cut(memoryview(data), header)))
+
+
+def joined(data: bytes | Pieces) -> bytes:
+    return data.joined if isinstance(data, Pieces) else data
+
+
+def is_fixed(array: np.ndarray[Any, Any]) -> bool:
+    """Whether nobody writes to the memory of an array any more: it and all that it is a view of are read-only."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return False
+        base = base.base
+    owner = base.obj if isinstance(base, memoryview) else base
+    return owner is None or isinstance(owner, bytes)
+
+
+def _fixed_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+def _lay_out(value: Any) -> Pieces:
     arrays: list[np.ndarray[Any, Any]] = []
     try:
         tree = _flatten(value, arrays)
@@ -78,7 +149,7 @@ def encode(value: Any) -> bytes:
         raise DataError("a value nested this deeply has no canonical encoding") from None
     header = {"tree": tree, "arrays": [[array.dtype.str, list(array.shape)] for array in arrays]}
     head = canonical_json(header).encode("ascii")
-    return b"".join([MAGIC, len(head).to_bytes(8, "little"), head, *(array.data for array in arrays)])
+    return Pieces(b"".join([MAGIC, len(head).to_bytes(8, "little"), head]), tuple(arrays))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +194,12 @@ def read_header(data: bytes | memoryview, *, limit: int | None = None) -> Header
     return header
 
 
-def decode(data: bytes | memoryview, *, limit: int | None = None) -> Any:
+def decode(data: bytes | memoryview | Pieces, *, limit: int | None = None) -> Any:
     """The value of `encode`; arrays are read-only views of `data`. A length that does not fit is refused first."""
-    header = read_header(data, limit=limit)
-    view = memoryview(data)
-    if len(view) != header.total:
-        raise DataError(f"encoded value declares {header.total} bytes, {len(view)} are there")
-    arrays = []
-    offset = header.offset
-    for (dtype, shape), size in zip(header.arrays, header.sizes, strict=True):
-        arrays.append(np.frombuffer(view[offset : offset + size], dtype=dtype).reshape(shape))
-        offset += size
+    header = read_header(data.head if isinstance(data, Pieces) else data, limit=limit)
+    if len(data) != header.total:
+        raise DataError(f"encoded value declares {header.total} bytes, {len(data)} are there")
+    arrays = list(data.arrays) if isinstance(data, Pieces) else _cut(memoryview(data), header)
     used = [False] * len(arrays)
     try:
         value = _restore(header.tree, arrays, used)
@@ -144,11 +210,14 @@ def decode(data: bytes | memoryview, *, limit: int | None = None) -> Any:
     return value
 
 
-def arrays_in(value: Any) -> Iterator[np.ndarray[Any, Any]]:
-    """Every numpy array of a value, in canonical order."""
-    arrays: list[np.ndarray[Any, Any]] = []
-    _flatten(value, arrays)
-    yield from arrays
+def _cut(view: memoryview, header: Header) -> list[np.ndarray[Any, Any]]:
+    """The arrays behind a header, where they lie."""
+    arrays = []
+    offset = header.offset
+    for (dtype, shape), size in zip(header.arrays, header.sizes, strict=True):
+        arrays.append(np.frombuffer(view[offset : offset + size], dtype=dtype).reshape(shape))
+        offset += size
+    return arrays
 
 
 def _flatten(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:

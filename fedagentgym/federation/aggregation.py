@@ -19,7 +19,7 @@ from fedagentgym.base.settings import Settings
 
 Array = NDArray[Any]
 Parameters = Mapping[str, Array]
-_BLOCK = 1 << 15
+LONGEST_BLOCK = 1 << 15
 
 
 class Contribution(NamedTuple):
@@ -134,7 +134,10 @@ Aggregation = Annotated[
 def weighted_mean(
     current: Parameters, given: Sequence[Contribution], weights: Sequence[float], *, narrow: bool = True
 ) -> dict[str, Array]:
-    """Sum of weight * parameters over sum of weights, in float64 and client order; `narrow` gives the global dtypes back."""
+    """Sum of weight * parameters over sum of weights, in float64 and client order; `narrow` gives the global dtypes back.
+
+    The mean is read-only, so that it can be sent and committed where it lies.
+    """
     ordered = _ordered(given)
     share = {each.client: weight for each, weight in zip(given, weights, strict=True)}
     total = 0.0
@@ -151,14 +154,15 @@ def weighted_mean(
             for part, weight in parts:
                 summed += part[block] if weight == 1.0 else weight * part[block].astype(np.float64)
             mean[block] = summed / total
+        mean.flags.writeable = False
         result[name] = mean.reshape(value.shape)
     return result
 
 
 def blocks(size: int) -> Iterator[slice]:
     """Stretches of a long vector that stay in a processor's cache while several passes are made over them."""
-    for start in range(0, size, _BLOCK):
-        yield slice(start, min(size, start + _BLOCK))
+    for start in range(0, size, LONGEST_BLOCK):
+        yield slice(start, min(size, start + LONGEST_BLOCK))
 
 
 def _by_coordinate(

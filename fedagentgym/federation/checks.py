@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.aggregation import Contribution, Parameters, blocks
+from fedagentgym.federation.aggregation import LONGEST_BLOCK, Contribution, Parameters, blocks
 from fedagentgym.federation.failures import Failure
 
 
@@ -34,7 +34,8 @@ class UpdateChecks(Settings):
         self, current: Parameters, given: Sequence[Contribution]
     ) -> tuple[list[Contribution], list[Failure], dict[int, float]]:
         """The contributions that may be used, the refused ones, and every update's norm by client."""
-        norms = {each.client: update_norm(current, each.parameters) for each in given}
+        found = update_norms(current, [each.parameters for each in given])
+        norms = {each.client: norm for each, norm in zip(given, found, strict=True)}
         bound = self._bound(norms)
         good, refused = [], []
         for each in given:
@@ -59,14 +60,23 @@ class UpdateChecks(Settings):
 
 def update_norm(current: Parameters, parameters: Parameters) -> float:
     """Euclidean norm of `parameters - current` over all arrays."""
-    total = 0.0
+    return update_norms(current, [parameters])[0]
+
+
+def update_norms(current: Parameters, given: Sequence[Parameters]) -> list[float]:
+    """`update_norm` of each; stretch by stretch, so that `current` is fetched from memory once for all of them."""
+    totals = [0.0] * len(given)
     for name, value in current.items():
-        moved, start = parameters[name].reshape(-1), value.reshape(-1)
+        start = value.reshape(-1)
+        moved = [parameters[name].reshape(-1) for parameters in given]
+        change = np.empty(min(value.size, LONGEST_BLOCK), dtype=np.promote_types(value.dtype, np.float32))
         with np.errstate(over="ignore", invalid="ignore"):
             for block in blocks(value.size):
-                change = np.subtract(moved[block], start[block], dtype=np.promote_types(value.dtype, np.float32))
-                total += float(np.square(change, out=change).sum())
-    return math.sqrt(total)
+                part = change[: block.stop - block.start]
+                for place, vector in enumerate(moved):
+                    np.subtract(vector[block], start[block], out=part, dtype=part.dtype)
+                    totals[place] += float(np.square(part, out=part).sum())
+    return [math.sqrt(total) for total in totals]
 
 
 def scaled(current: Parameters, parameters: Parameters, factor: float) -> dict[str, NDArray[Any]]:

@@ -91,7 +91,7 @@ class Clients:
         self._calls += 1
         order = sorted(messages)
         for message in {id(message): message for message in messages.values()}.values():
-            declared.request.check(message, len(message.encoded))
+            Message.decode(message.pieces, declared.request)
         requests = [self._request(client, name, operation, messages[client]) for client in order]
         for client in order:
             self.meter.record("down", messages[client])
@@ -131,7 +131,7 @@ class Clients:
         base = self.heads.get(client)
         declared = self._operations[operation]
         limits = declared.reply.limit, declared.state.limit
-        return Request(client, name, operation, message.encoded, base, self._seed, self._stream_of(client), *limits)
+        return Request(client, name, operation, message.pieces, base, self._seed, self._stream_of(client), *limits)
 
     def _accept(self, reply: Reply, name: StateName, operation: Operation) -> Message | Failure:
         """Take an answer only when it is what the operation declares; a refused one leaves the old state in force too."""

@@ -50,7 +50,8 @@ class Rounds:
         place = self.folder / f"{commit.round:04d}"
         try:
             with atomic_folder(place) as part:
-                (part / "global.bin").write_bytes(commit.state.encoded)
+                with (part / "global.bin").open("wb") as file:
+                    file.writelines(commit.state.pieces.buffers())
                 (part / "round.json").write_text(canonical_json(header), encoding="ascii")
         except DataError as error:
             raise DataError(

@@ -11,6 +11,7 @@ import traceback
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+from fedagentgym.base.encoding import Pieces, joined
 from fedagentgym.base.errors import DataError
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import EMPTY, Application, ClientContext
@@ -31,17 +32,26 @@ class StateName(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """What the server asks of one client; the limits are the greatest numbers of bytes that it will look at."""
+    """What the server asks of one client; the limits are the greatest numbers of bytes that it will look at.
+
+    The message is in pieces where the request is made: a backend that carries it elsewhere asks for its bytes, which a
+    broadcast puts together once for all receivers.
+    """
 
     client: int
     name: StateName
     operation: str
-    message: bytes
+    message: bytes | Pieces
     base: StateName | None
     seed: int
     stream_id: int
     reply_limit: int
     state_limit: int
+
+    @property
+    def body(self) -> bytes:
+        """The message in one stretch of bytes."""
+        return joined(self.message)
 
     def header(self) -> dict[str, Any]:
         """Everything but the message, as plain values."""
@@ -79,11 +89,16 @@ class Reply:
 
     client: int
     status: Status
-    message: bytes = b""
+    message: bytes | Pieces = b""
     state: bytes | None = None
     error: str = ""
     detail: str = ""
     seconds: float = 0.0
+
+    @property
+    def body(self) -> bytes:
+        """The answer in one stretch of bytes, for those who carry it elsewhere."""
+        return joined(self.message)
 
 
 def perform(application: Application, request: Request, data: bytes | None) -> Reply:
@@ -101,9 +116,9 @@ def perform(application: Application, request: Request, data: bytes | None) -> R
         new_state, answer = operation.run(state, message, context)
         kept = None
         if new_state is not state and not (new_state.empty and state.empty):
-            operation.state.check(new_state, len(new_state.encoded))
+            operation.state.check(new_state, new_state.size)
             kept = new_state.encoded
-        return Reply(request.client, "ok", answer.encoded, kept, seconds=time.monotonic() - started)
+        return Reply(request.client, "ok", answer.pieces, kept, seconds=time.monotonic() - started)
     except Exception as error:
         text = f"{type(error).__name__}: {error}"[:500]
         detail = traceback.format_exc()[-_DETAIL:]

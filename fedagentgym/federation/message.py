@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.encoding import bytes_digest, decode, encode
+from fedagentgym.base.encoding import Pieces, decode, encode, encode_pieces, split
 from fedagentgym.base.errors import DataError
 
 Array = NDArray[Any]
@@ -47,13 +47,25 @@ class Message:
     report: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
-    def encoded(self) -> bytes:
-        """The canonical bytes. Computed once: a broadcast is encoded once for all its receivers."""
+    def pieces(self) -> Pieces:
+        """The canonical bytes as they lie in memory; computed once, and fixed from then on."""
+        if "encoded" in self.__dict__:
+            return split(self.encoded)
         value: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         value.update((kind, getattr(self, kind)) for kind in KINDS if getattr(self, kind))
         if self.report:
             value["report"] = self.encoded_report
-        return encode(value)
+        return encode_pieces(value)
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """The canonical bytes in one stretch."""
+        return self.pieces.joined
+
+    @property
+    def size(self) -> int:
+        """The number of canonical bytes."""
+        return len(self.encoded) if "encoded" in self.__dict__ else len(self.pieces)
 
     @cached_property
     def encoded_report(self) -> bytes:
@@ -61,7 +73,7 @@ class Message:
 
     @cached_property
     def digest(self) -> str:
-        return bytes_digest(self.encoded)
+        return self.pieces.digest()
 
     @property
     def empty(self) -> bool:
@@ -81,8 +93,8 @@ class Message:
         return {kind: sum(content_bytes(value) for value in getattr(self, kind).values()) for kind in KINDS}
 
     @classmethod
-    def decode(cls, data: bytes | memoryview, form: Form | None = None) -> Message:
-        """Read a message; arrays are read-only views of `data`. Refuses what `form` does not admit."""
+    def decode(cls, data: bytes | memoryview | Pieces, form: Form | None = None) -> Message:
+        """Read a message; its arrays are those of `data`, read-only. Refuses what `form` does not admit."""
         value = decode(data, limit=form.limit if form is not None else None)
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise DataError("these bytes are an encoded value but not a message")
@@ -95,11 +107,20 @@ class Message:
         if not isinstance(report, dict):
             raise DataError("message whose report is not a mapping")
         message = cls(**{kind: value.get(kind, {}) for kind in KINDS}, report=report)
-        if form is not None:
+        admitted = data.admitted if isinstance(data, Pieces) else []
+        if form is not None and not any(form is known for known in admitted):
             form.check(message, len(data))
-        if isinstance(data, bytes):
-            message.__dict__["encoded"] = data  # what came is what would be computed again
+            admitted.append(form)
+        if not isinstance(data, memoryview):  # what came is what would be computed again
+            message.__dict__["pieces" if isinstance(data, Pieces) else "encoded"] = data
         return message
+
+
+def given_away(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Fresh arrays that nobody will write to again, marked so: a message of them is not copied inside this process."""
+    for array in arrays.values():
+        array.flags.writeable = False
+    return dict(arrays)
 
 
 def content_bytes(value: Any) -> int:

@@ -31,7 +31,7 @@ class Meter:
         report = len(message.encoded_report)
         for kind, size in payload.items():
             counts[kind] += size * times
-        counts["framing"] += (len(message.encoded) - sum(payload.values()) - report) * times
+        counts["framing"] += (message.size - sum(payload.values()) - report) * times
         counts["report"] += report * times
         counts["messages"] += times
 

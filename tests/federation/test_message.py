@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from fedagentgym.base.encoding import MAGIC, canonical_json, encode
 from fedagentgym.base.errors import DataError
-from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
+from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message, given_away
 from fedagentgym.federation.meter import Meter, added, headline_bytes, payload_bytes
 
 VECTOR = Form({"weights/w": ArrayForm("float32", (4,))}, text=64, report=0)
@@ -149,3 +149,24 @@ def test_a_form_names_its_kinds() -> None:
         Form({"w": ArrayForm("float32", (1,))})
     form = Form.like(vector(step=1), text=10)
     form.check(vector(step=2), 100)
+
+
+def test_what_stays_in_this_process_is_not_copied_and_cannot_change() -> None:
+    kept, given = np.ones(4, np.float32), given_away({"w": np.ones(4, np.float32)})
+    sent = [Message(weights={"w": kept}), Message(weights=given)]
+    digests = [message.digest for message in sent]
+    kept[0] = 7.0
+    back = [Message.decode(message.pieces, VECTOR) for message in sent]
+    assert [message.digest for message in back] == digests == [digests[0]] * 2
+    assert np.array_equal(back[0].weights["w"], np.ones(4))
+    assert np.shares_memory(back[1].weights["w"], given["w"])
+    assert not any(message.weights["w"].flags.writeable for message in back)
+
+
+def test_bytes_that_keep_to_one_declaration_are_still_checked_against_another() -> None:
+    pieces = vector().pieces
+    assert Message.decode(pieces, VECTOR).digest == Message.decode(pieces, VECTOR).digest
+    with pytest.raises(DataError, match="shape"):
+        Message.decode(pieces, Form({"weights/w": ArrayForm("float32", (5,))}))
+    with pytest.raises(DataError, match="finite"):
+        Message.decode(Message(weights={"w": np.full(4, np.nan, np.float32)}).pieces, VECTOR)

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -115,9 +116,11 @@ def test_a_global_state_with_a_nan_is_never_committed(toy: ModuleType, run_toy: 
     class Poisoned(toy.Toy):  # type: ignore[name-defined,misc]
         def round(self, state: Message, round: Any) -> Any:
             result = super().round(state, round)
-            if round.number == 2:
-                result.state.weights["w"][0] = np.nan
-            return result
+            if round.number != 2:
+                return result
+            spoilt = np.array(result.state.weights["w"])
+            spoilt[0] = np.nan
+            return replace(result, state=Message(weights={"w": spoilt}))
 
     original, toy.build = toy.build, Poisoned
     try:

@@ -14,7 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedagentgym.base.encoding import DTYPES, MAGIC, canonical_json, decode, digest, encode, file_digest
+from fedagentgym.base.encoding import (
+    DTYPES,
+    MAGIC,
+    bytes_digest,
+    canonical_json,
+    decode,
+    digest,
+    encode,
+    encode_pieces,
+    file_digest,
+    is_fixed,
+    split,
+)
 from fedagentgym.base.errors import DataError
 
 arrays = st.sampled_from(sorted(DTYPES)).flatmap(
@@ -35,6 +47,34 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, list):
         return isinstance(b, list) and len(a) == len(b) and all(map(same, a, b))
     return type(a) is type(b) and (a == b or (a != a and b != b))
+
+
+@given(values)
+def test_pieces_are_the_same_bytes(value: Any) -> None:
+    data = encode(value)
+    for pieces in (encode_pieces(value), split(data)):
+        assert pieces.joined == data == b"".join(pieces.buffers())
+        assert len(pieces) == len(data)
+        assert pieces.digest() == bytes_digest(data)
+        assert same(decode(pieces), decode(data))
+        assert all(map(is_fixed, pieces.arrays))
+
+
+def test_pieces_share_what_is_fixed_and_copy_what_somebody_could_still_write_to() -> None:
+    fixed, loose = np.arange(6.0).reshape(2, 3), np.arange(6.0)
+    fixed = fixed.copy()
+    fixed.flags.writeable = False
+    shown = loose[:]
+    shown.flags.writeable = False
+    pieces = encode_pieces({"a": fixed, "b": loose, "c": shown})
+    assert [np.shares_memory(pieces.arrays[0], fixed), *(np.shares_memory(p, loose) for p in pieces.arrays[1:])] == [
+        True,
+        False,
+        False,
+    ]
+    loose[:] = -1.0
+    assert np.array_equal(decode(pieces)["b"], np.arange(6.0))
+    assert not is_fixed(decode(bytearray(encode(loose))))  # type: ignore[arg-type]
 
 
 @given(values)

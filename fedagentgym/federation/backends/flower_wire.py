@@ -24,7 +24,7 @@ _TTL_SECONDS = 86_400.0
 
 def request_record(request: Request, recipe: Mapping[str, Any], state: bytes | None) -> Any:
     """The record of a request: its header, the recipe that it belongs to, the message, and the state if it travels."""
-    parts = {"header": encode({**request.header(), "recipe": dict(recipe)}), "message": request.message}
+    parts = {"header": encode({**request.header(), "recipe": dict(recipe)}), "message": request.body}
     return record(parts if state is None else {**parts, "state": state})
 
 
@@ -38,7 +38,7 @@ def read_request(content: Any) -> tuple[Request, dict[str, Any], bytes | None]:
 def reply_record(reply: Reply) -> Any:
     """The record of a reply. A state that stays on its machine is an empty one that says so."""
     told = {"status": reply.status, "error": reply.error, "detail": reply.detail, "seconds": reply.seconds}
-    parts = {"header": encode(told), "message": reply.message}
+    parts = {"header": encode(told), "message": reply.body}
     return record(parts if reply.state is None else {**parts, "state": reply.state})
 
 

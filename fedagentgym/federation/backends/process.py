@@ -70,7 +70,7 @@ class WorkerProcess:
         self._put(encode({**request.header(), "has_state": state is not None}))
         if state is not None:
             self._put(state)
-        self._put(request.message)
+        self._put(request.body)
 
     def receive(self, request: Request) -> Reply:
         """The reply that is there; one that is longer than the request admits is refused."""

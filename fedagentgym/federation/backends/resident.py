@@ -103,7 +103,7 @@ def ask(place: Workplace, request: Request, recipe: Mapping[str, Any]) -> Reply:
     connection = _connect(place)
     with connection:
         connection.send_bytes(encode({**request.header(), "recipe": dict(recipe)}))
-        connection.send_bytes(request.message)
+        connection.send_bytes(request.body)
         try:
             header = decode(connection.recv_bytes())
             message = connection.recv_bytes()
@@ -160,7 +160,7 @@ class Resident:
 
     def answer(self, request: Request, recipe: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
         """The stored answer to this very request, or a new one, stored before it is given."""
-        asked = bytes_digest(encode({**request.header(), "recipe": dict(recipe)}) + request.message)
+        asked = bytes_digest(encode({**request.header(), "recipe": dict(recipe)}) + request.body)
         stored = self._store.answer(request.client, request.name, asked)
         if stored is not None:
             header, message = decode(stored)
@@ -172,8 +172,8 @@ class Resident:
         header = {**told, "changed": reply.state is not None}
         if reply.status == "ok":
             self._store.forget_before(request.client, request.base)
-            self._store.put_answer(request.client, request.name, asked, encode([header, reply.message]))
-        return header, reply.message
+            self._store.put_answer(request.client, request.name, asked, encode([header, reply.body]))
+        return header, reply.body
 
     def _perform(self, request: Request, recipe: Mapping[str, Any]) -> Reply:
         try:

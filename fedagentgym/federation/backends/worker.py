@@ -60,7 +60,7 @@ def _send(pipe: Pipe, reply: Reply) -> None:
     sizes = {"answer": len(reply.message), "state": None if reply.state is None else len(reply.state)}
     told = {"status": reply.status, "error": reply.error, "detail": reply.detail, "seconds": reply.seconds}
     pipe.send_bytes(encode({**told, **sizes}))
-    pipe.send_bytes(reply.message)
+    pipe.send_bytes(reply.body)
     if reply.state is not None:
         pipe.send_bytes(reply.state)
 
