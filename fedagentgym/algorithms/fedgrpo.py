@@ -15,8 +15,8 @@
     server     r[k, i] = 8 * s[k, i] + format[i], standardised, one policy step                        (lines 10-11)
 
 The paper's line 10 standardises the experts' scores of ONE candidate, which sums to zero; `experts.py` has the three readings
-that learn. A missing score is a hole; a question without any is skipped and counted. Experts judge candidates of multi-turn
-worlds by replaying their actions (AE); their models then judge as `reward_model` only.
+that learn. An expert that fails, or answers what is no score, leaves holes; a question without any score is skipped. Experts
+judge candidates of multi-turn worlds by replaying their actions (AE); their models then judge as `reward_model` only.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.clients import answered
+from fedagentgym.federation.failures import Failure
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.learning.local import LocalTraining, trainable_policy
@@ -148,7 +149,8 @@ class FedGRPO:
         message = Message(text={"auxiliary": records}, control={"steps": self.settings.expert_steps})
         answers = answered(round.clients.call("prepare", dict.fromkeys(round.clients.ids, message)))
         count = len(self.auxiliary.pool)
-        known = np.full((len(round.clients.ids), count), UNKNOWN, dtype=np.uint8)
+        unasked = np.full((len(round.clients.ids), count), UNKNOWN, dtype=np.uint8)
+        known = np.array(state.scores.get("right", unasked))  # who fails in a renewal is judged by what it did before
         for client, answer in answers.items():
             known[round.clients.ids.index(client)] = unpacked(answer.scores["right"], count)
         shares = {client: float(unpacked(answer.scores["right"], count).mean()) for client, answer in answers.items()}
@@ -178,17 +180,11 @@ class FedGRPO:
         ]
         report = local.update([group for group, _ in learnable], advantages=[given.tolist() for _, given in learnable])
         after = local.state(optimizer=True)
-        holes = float(np.mean([~np.isfinite(matrix) for matrix in scores])) if scores else 0.0
-        given = [float(np.nanmean(matrix)) for matrix in scores if np.isfinite(matrix).any()]
-        metrics = rollouts.metrics() | report.metrics
-        metrics |= {
-            "questions/skipped": float(len(rollouts.groups) - len(learnable)),
-            "scores/missing": holes,
-            "scores/mean": float(np.mean(given)) if given else 0.0,
-        }
+        skipped = {"questions/skipped": float(len(rollouts.groups) - len(learnable))}
         return RoundResult(
             Message(weights=learner_weights(after), scores=state.scores, control={**state.control, "step": after.step}),
-            metrics=metrics,
+            metrics=rollouts.metrics() | report.metrics | skipped | score_metrics(scores),
+            clients=expert_metrics(experts, scores),
             episodes=[
                 to_plain(group[0], segments=False) for group in rollouts.groups[: self.bench.bench.sampled_episodes]
             ],
@@ -205,15 +201,16 @@ class FedGRPO:
             client: row == 1 for client, row in zip(round.clients.ids, matrix, strict=True) if (row != UNKNOWN).all()
         }
         draw = stream(round.seed, "experts", round.number, question)
+        count = min(self.settings.experts, len(right))
         if self.settings.selection == "random":
-            return choose_experts(dict.fromkeys(right, 0.0), self.settings.experts, draw)
+            return choose_experts(dict.fromkeys(right, 0.0), count, draw)
         near = nearest(self._directions([question]), self._example_directions, self.settings.neighbours)[0]
-        return choose_experts(competence(right, near), self.settings.experts, draw)
+        return choose_experts(competence(right, near), count, draw)
 
     def asked(
         self, groups: Sequence[Group], experts: Sequence[Sequence[int]], round: Round
     ) -> list[NDArray[np.float64]]:
-        """The matrix of scores of each question, NaN where an expert gave none."""
+        """The matrix of scores of each question, NaN where an expert gave none. What answers something else is refused whole."""
         size = self.bench.learning.group_size
         matrices = [np.full((self.settings.experts, size), np.nan) for _ in groups]
         places: dict[int, list[tuple[int, int]]] = {}
@@ -225,8 +222,11 @@ class FedGRPO:
             for client, rows in places.items()
         }
         answers = answered(round.clients.call("score", messages)) if messages else {}
-        for client, answer in answers.items():
-            for (index, row), scores in zip(places[client], answer.scores["scores"], strict=False):
+        told = {client: np.asarray(answer.scores["scores"], dtype=np.float64) for client, answer in answers.items()}
+        refused = {client: odd for client, rows in told.items() if (odd := unusable(rows, len(places[client])))}
+        round.clients.refuse([Failure(client, "refused", odd) for client, odd in refused.items()])
+        for client in told.keys() - refused.keys():
+            for (index, row), scores in zip(places[client], told[client], strict=True):
                 matrices[index][row] = scores
         return matrices
 
@@ -308,6 +308,40 @@ def candidate(trajectory: Any, segments: bool) -> dict[str, Any]:
     """What an expert needs of a candidate: its actions; for `reward_model` also its tokens."""
     plain = to_plain(trajectory, segments=True) if segments else {}
     return {"actions": list(trajectory.actions), "seed": trajectory.seed, **({"trajectory": plain} if segments else {})}
+
+
+def unusable(rows: NDArray[np.float64], questions: int) -> str:
+    """Why an expert's scores cannot be used, or nothing. NaN is a hole and no fault."""
+    if len(rows) != questions:
+        return f"scored {len(rows)} of {questions} questions: nobody knows which"
+    given = rows[~np.isnan(rows)]
+    if not ((given >= 0.0) & (given <= 1.0)).all():
+        return f"scores are numbers between 0 and 1 or NaN, got {given[(given < 0.0) | (given > 1.0)][0]:g}"
+    return ""
+
+
+def score_metrics(scores: Sequence[NDArray[np.float64]]) -> dict[str, float]:
+    """The share of holes among all scores that were wanted, and the mean of those that came."""
+    everything = np.concatenate([matrix.reshape(-1) for matrix in scores]) if scores else np.zeros(0)
+    means = [float(np.nanmean(matrix)) for matrix in scores if np.isfinite(matrix).any()]
+    return {
+        "scores/missing": float(np.isnan(everything).mean()) if len(everything) else 0.0,
+        "scores/mean": float(np.mean(means)) if means else 0.0,
+    }
+
+
+def expert_metrics(
+    experts: Sequence[Sequence[int]], scores: Sequence[NDArray[np.float64]]
+) -> dict[int, dict[str, float]]:
+    """For each client that was asked: how many questions, the share of its scores that did not come, the mean of the others."""
+    rows: dict[int, list[NDArray[np.float64]]] = {}
+    for chosen, matrix in zip(experts, scores, strict=True):
+        for client, row in zip(chosen, matrix, strict=False):
+            rows.setdefault(client, []).append(row)
+    return {
+        client: {"questions": float(len(given)), **score_metrics([np.stack(given)])}
+        for client, given in sorted(rows.items())
+    }
 
 
 def format_paid(group: Group, index: int, env: TextEnv) -> float:

@@ -30,7 +30,7 @@ from pydantic import Field
 from fedagentgym.algorithms.fedagent import CONTROL_BYTES, FedAgent, FedAgentSettings, client_means
 from fedagentgym.algorithms.keeping import OPTIMIZER, marked
 from fedagentgym.algorithms.workbench import Site, Workbench
-from fedagentgym.base.errors import OptionError, listed
+from fedagentgym.base.errors import OptionError, listed, unknown
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import Contribution, weighted_mean
 from fedagentgym.federation.algorithm import Round, RoundResult
@@ -38,6 +38,7 @@ from fedagentgym.federation.clients import answered
 from fedagentgym.federation.failures import Failure
 from fedagentgym.federation.message import Array, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
+from fedagentgym.learning.objectives import known_names
 
 ACCURACY = "accuracy"
 OBJECTIVE_BYTES = 4096
@@ -91,6 +92,12 @@ class FedMOA(FedAgent):
 
     # ---- server ---------------------------------------------------------------------------------------------------
 
+    def prepare(self, state: Message, round: Round) -> RoundResult:
+        """No client is asked anything; one whose objectives its own tasks cannot pay is found before any work is done."""
+        for client in round.clients.ids:
+            self.objectives_of(self.resources(client))
+        return RoundResult(state)
+
     def round(self, state: Message, round: Round) -> RoundResult:
         """Send theta and the clusters' weights, take what comes back, average it in two stages."""
         step = (round.number - 1) * self.settings.local_steps
@@ -106,6 +113,7 @@ class FedMOA(FedAgent):
         theta = self.averaged(state.weights, good, alpha, clusters)
         fresh = {name: shared_weights({m: objectives[m] for m in members}, alpha) for name, members in clusters.items()}
         metrics = client_means(answers, norms) | share_metrics(alpha, clusters)
+        metrics |= {f"members/{name}": float(len(clusters.get(name, ()))) for name in {**shared, **fresh}}
         return RoundResult(
             Message(weights=theta, control={"shared": {**shared, **fresh}}),
             metrics=metrics,
@@ -179,6 +187,10 @@ class FedMOA(FedAgent):
         configurations = self.settings.objectives or (tuple(part.name for part in self.learning.objectives),)
         chosen = configurations[site.client % len(configurations)]
         own = own_accuracies(site)
+        if not own:
+            raise OptionError(
+                f"client {site.client} has no accuracy objective: its tasks pay {listed(site.env.reward_names) or 'nothing'}"
+            )
         if ACCURACY in chosen and len(own) != 1:
             raise OptionError(
                 f"client {site.client} has tasks with the accuracies {listed(own)}: name the one that is meant, instead of"
@@ -186,6 +198,14 @@ class FedMOA(FedAgent):
             )
         names = tuple(own[0] if name == ACCURACY else name for name in chosen)
         check_objectives(names, f"the objectives of client {site.client}")
+        if strangers := [name for name in names if is_accuracy(name) and name not in own]:
+            raise OptionError(
+                f"client {site.client} is to be judged by {listed(strangers)}, its own tasks pay {listed(own)}: write"
+                f" {ACCURACY!r} for whatever a client's own tasks pay"
+            )
+        payable = known_names(site.env.reward_names)
+        if odd := [name for name in names if name not in payable]:
+            raise unknown(f"objective of client {site.client}", odd[0], payable)
         first = next(name for name in names if is_accuracy(name))
         return (first, *(name for name in names if name != first))
 

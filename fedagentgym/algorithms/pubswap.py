@@ -127,7 +127,7 @@ class PubSwap(FedAgent):
             messages = {client: donation_message(donations[client], groups) for client in groups}
             alive = list(answered(round.clients.call("learn", messages)))
             theta = {}
-            for name, value in swap_metrics(groups, donations).items():
+            for name, value in swap_metrics(groups, donations, alive).items():
                 counts[name] = counts.get(name, 0.0) + value
         left = settings.local_steps - periods * settings.swap_period
         last = Message(weights=theta, control={"step": step, "steps": left})
@@ -137,7 +137,9 @@ class PubSwap(FedAgent):
         round.clients.refuse(refused)
         return RoundResult(
             self.aggregated(state, good),
-            metrics=client_means(answers, norms) | counts,
+            metrics=client_means(answers, norms)
+            | counts
+            | {"clients/left": float(len(round.participants) - len(good))},
             clients={k: {**answer.report["metrics"], "update_norm": norms[k]} for k, answer in answers.items()},
             episodes=[{"client": k, **one} for k, answer in answers.items() for one in answer.report["episodes"]],
         )
@@ -313,9 +315,10 @@ def read_groups(plain: Any, tasks: Sequence[str], size: int) -> tuple[Group, ...
 
 
 def swap_metrics(
-    groups: Mapping[int, tuple[Group, ...]], donations: Mapping[int, Sequence[Donation]]
+    groups: Mapping[int, tuple[Group, ...]], donations: Mapping[int, Sequence[Donation]], alive: Sequence[int]
 ) -> dict[str, float]:
-    """Counts of a public step: right answers before the swap, swapped ones, groups that nobody could help."""
+    """Counts of a public step: right answers before the swap, swapped ones, those of donors that failed in the step
+    itself, and tasks that nobody could help with."""
     answers = [trajectory for own in groups.values() for group in own for trajectory in group]
     tasks = range(max((len(own) for own in groups.values()), default=0))
     hopeless = sum(not any(t.success for own in groups.values() for t in own[index]) for index in tasks)
@@ -323,5 +326,6 @@ def swap_metrics(
         "public/answers": float(len(answers)),
         "public/right": float(sum(trajectory.success for trajectory in answers)),
         "public/swapped": float(sum(len(taken) for taken in donations.values())),
+        "public/orphaned": float(sum(each.donor not in alive for client in alive for each in donations[client])),
         "public/all_wrong": float(hopeless),
     }

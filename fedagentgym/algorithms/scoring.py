@@ -45,6 +45,7 @@ class Scorer:
             held = self._bench.federation.pool[identifier]
             return [self._replayed(self._bench.world, held, candidate) for candidate in candidates]
         if scorer == "reward_model":
+            received_pool([question["task"]], self._bench.world)  # a task that does not exist is an error, not a score
             return [self._likelihood(from_plain(candidate["trajectory"])) for candidate in candidates]
         return self._agreements(question, candidates, seed)
 

@@ -1,0 +1,317 @@
+"""What each method makes of a client that fails it: defined, survived, and written in the run's record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedagentgym.algorithms.scoring import Scorer
+from fedagentgym.algorithms.workbench import Bench, Workbench, make_algorithm
+from fedagentgym.base.errors import OptionError, UnknownNameError
+from fedagentgym.base.settings import merged
+from fedagentgym.federation.backends.in_process import Sequential
+from fedagentgym.federation.commits import Commit, Rounds
+from fedagentgym.federation.exchange import Reply, Request
+from fedagentgym.federation.failures import QuorumError
+from fedagentgym.federation.message import Message
+from fedagentgym.federation.operation import ClientContext
+from fedagentgym.federation.server import Plan, run_rounds
+from fedagentgym.federation.settings import FederationSettings
+from fedagentgym.federation.states import StateStore
+from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
+
+BENCH: dict[str, Any] = {
+    "env": {"id": "fedagentgym/Guess-v0"},
+    "agent": {"name": "untrained-tiny", "decoding": {"max_new_tokens": 6}},
+    "rounds": 2,
+    "learning": {"tasks_per_step": 2, "group_size": 3, "learning_rate": 1e-3},
+    "partition": {"clients": 3, "tasks_per_client": 8, "roles": {"public": 8, "auxiliary": 8, "server": 8}},
+}
+JUDGES = {"name": "fedgrpo", "experts": 3, "neighbours": 3, "scorer": "reward_model"}
+SWAPS = {"name": "pubswap", "local_steps": 1, "swap_period": 1, "public_tasks": 2, "swap": "random"}
+WEIGHS = {"name": "fedmoa", "local_steps": 1, "objectives": [["accuracy", "length"]]}
+Place = tuple[int, str, int]
+Fault = Callable[[Any], Any]
+
+
+class Disturbed(Sequential):
+    """The sequential backend, where at (round, operation, client) a request or a reply is changed on its way, or nobody
+    is there."""
+
+    def __init__(self, application: Any, store: StateStore, faults: Mapping[Place, Fault | str]) -> None:
+        super().__init__(application, store)
+        self._faults = faults
+
+    def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
+        return [self._disturbed(request, deadline) for request in requests]
+
+    def _disturbed(self, request: Request, deadline: float | None) -> Reply:
+        fault = self._faults.get((request.name.round, request.operation, request.client))
+        if fault == "dead":
+            return Reply(request.client, "dead", error="the worker died")
+        if fault is not None and fault.__name__.startswith("asked"):
+            request = replace(request, message=fault(Message.decode(request.message)).encoded)
+        (reply,) = super().run([request], deadline)
+        if fault is not None and fault.__name__.startswith("answered"):
+            reply = replace(reply, message=fault(Message.decode(reply.message)).encoded)
+        return reply
+
+
+def make(algorithm: Mapping[str, Any], bench: Mapping[str, Any] | None = None) -> Any:
+    loaded = Bench.load({**merged(BENCH, bench or {}), "algorithm": algorithm})
+    return make_algorithm(loaded, Workbench(loaded))
+
+
+def go(
+    folder: Path,
+    algorithm: Mapping[str, Any],
+    faults: Mapping[Place, Fault | str] | None = None,
+    *,
+    rounds: int = 1,
+    quorum: float | int = 1,
+    bench: Mapping[str, Any] | None = None,
+) -> Commit:
+    built = make(algorithm, bench)
+    backend = Disturbed(built, StateStore(folder / "states"), faults or {})
+    return run_rounds(built, backend, Plan(folder, 0, FederationSettings(rounds=rounds, quorum=quorum)))
+
+
+def failures(commit: Commit) -> list[tuple[str, int, str]]:
+    return [(failure["operation"], failure["client"], failure["reason"]) for failure in commit.record["failures"]]
+
+
+def theta(commit: Commit) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value) for name, value in commit.state.weights.items() if "exp_avg" not in name}
+
+
+# ---- FedGRPO ------------------------------------------------------------------------------------------------------
+
+
+def test_an_expert_that_fails_in_mid_question_leaves_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had scored one question already: nothing of a failed call is used."""
+    honest, asked = Scorer.scores, []
+
+    def scores(self: Scorer, *arguments: Any) -> list[float]:
+        asked.append(self._site.client)
+        if self._site.client == 1 and asked.count(1) == 2:
+            raise RuntimeError("out of memory")
+        return honest(self, *arguments)
+
+    monkeypatch.setattr(Scorer, "scores", scores)
+    commit = go(tmp_path, JUDGES)
+    assert failures(commit) == [("score", 1, "error")]
+    assert "out of memory" in commit.record["failures"][0]["message"]
+    assert commit.record["metrics"]["scores/missing"] == pytest.approx(1 / 3)
+    assert commit.record["metrics"]["questions/skipped"] == 0.0
+    assert {client: told["scores/missing"] for client, told in commit.record["clients"].items()} == {
+        "0": 0.0,
+        "1": 1.0,
+        "2": 0.0,
+    }
+    assert all(told["questions"] == 2.0 for told in commit.record["clients"].values())
+
+
+def answered_fewer(answer: Message) -> Message:
+    return Message(scores={"scores": np.array(answer.scores["scores"][:1])})
+
+
+def answered_beyond(answer: Message) -> Message:
+    return Message(scores={"scores": np.full_like(answer.scores["scores"], 1e6)})
+
+
+def answered_infinity(answer: Message) -> Message:
+    return Message(scores={"scores": np.full_like(answer.scores["scores"], np.inf)})
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (answered_fewer, "scored 1 of 2 questions"),
+        (answered_beyond, "between 0 and 1 or NaN, got 1e+06"),
+        (answered_infinity, "between 0 and 1 or NaN, got inf"),
+    ],
+)
+def test_what_is_no_score_is_refused_and_said(tmp_path: Path, fault: Fault, said: str) -> None:
+    commit = go(tmp_path, JUDGES, {(1, "score", 2): fault})
+    assert failures(commit) == [("score", 2, "refused")]
+    assert said in commit.record["failures"][0]["message"]
+    assert commit.record["metrics"]["scores/missing"] == pytest.approx(1 / 3)
+    assert 0.0 <= commit.record["metrics"]["scores/mean"] <= 1.0
+
+
+def answered_one_hole(answer: Message) -> Message:
+    scores = np.array(answer.scores["scores"])
+    scores[1] = np.nan
+    return Message(scores={"scores": scores})
+
+
+def test_an_expert_may_have_no_opinion(tmp_path: Path) -> None:
+    commit = go(tmp_path, JUDGES, {(1, "score", 0): answered_one_hole})
+    assert commit.record["failures"] == []
+    assert commit.record["clients"]["0"]["scores/missing"] == 0.5
+    assert commit.record["metrics"]["scores/missing"] == pytest.approx(1 / 6)
+
+
+def asked_of_nowhere(message: Message) -> Message:
+    questions = [{**question, "task": {"id": "guess/train/99999"}} for question in message.text["questions"]]
+    return Message(text={"questions": questions})
+
+
+def test_a_task_that_does_not_exist_is_an_error_and_no_score(tmp_path: Path) -> None:
+    commit = go(tmp_path, JUDGES, {(1, "score", 1): asked_of_nowhere})
+    assert failures(commit) == [("score", 1, "error")]
+    assert "guess/train/99999" in commit.record["failures"][0]["message"]
+
+
+def test_questions_that_nobody_scores_teach_nothing(tmp_path: Path) -> None:
+    gone: dict[Place, Fault | str] = {(1, "score", client): "dead" for client in range(3)}
+    commit = go(tmp_path / "none", JUDGES, gone, quorum=0)
+    start = go(tmp_path / "start", JUDGES, rounds=0)
+    assert commit.record["metrics"]["questions/skipped"] == 2.0
+    assert commit.record["metrics"]["scores/missing"] == 1.0
+    assert all(np.array_equal(value, theta(commit)[name]) for name, value in theta(start).items())
+    with pytest.raises(QuorumError, match="0 of 3 clients answered 'score'"):
+        go(tmp_path / "quorum", JUDGES, gone)
+
+
+def test_a_client_that_never_became_an_expert_is_not_asked(tmp_path: Path) -> None:
+    commit = go(tmp_path, JUDGES, {(0, "prepare", 1): "dead"})
+    assert sorted(commit.record["clients"]) == ["0", "2"]
+    assert commit.record["metrics"]["scores/missing"] == pytest.approx(1 / 3)
+
+
+def test_an_expert_that_fails_its_renewal_is_judged_by_what_it_did_before(tmp_path: Path) -> None:
+    renewed = {**JUDGES, "expert_refresh": 1}
+    commit = go(tmp_path / "run", renewed, {(2, "prepare", 1): "dead"}, rounds=2)
+    before = go(tmp_path / "start", renewed, rounds=0)
+    assert failures(commit) == [("prepare", 1, "dead")]
+    assert np.array_equal(commit.state.scores["right"][1], before.state.scores["right"][1])
+    assert sorted(commit.record["clients"]) == ["0", "1", "2"]
+
+
+# ---- PubSwap ------------------------------------------------------------------------------------------------------
+
+
+def test_a_donor_that_disappears_before_the_swap_leaves_the_round_not_its_answers(tmp_path: Path) -> None:
+    commit = go(tmp_path / "gone", SWAPS, {(1, "learn", 1): "dead"})
+    assert failures(commit) == [("learn", 1, "dead")]
+    metrics = commit.record["metrics"]
+    assert metrics["clients/left"] == 1.0 and metrics["public/answers"] == 3 * 2 * 3
+    assert 0 < metrics["public/orphaned"] <= metrics["public/swapped"]
+    assert sorted(commit.record["clients"]) == ["0", "2"]
+    again = go(tmp_path / "back", SWAPS, {(1, "learn", 1): "dead"}, rounds=2)
+    assert sorted(again.record["clients"]) == ["0", "1", "2"] and again.record["metrics"]["clients/left"] == 0.0
+
+
+def test_who_never_answered_is_no_donor(tmp_path: Path) -> None:
+    commit = go(tmp_path, SWAPS, {(1, "generate", 0): "dead"})
+    assert failures(commit) == [("generate", 0, "dead")]
+    assert commit.record["metrics"]["public/answers"] == 2 * 2 * 3
+    assert commit.record["metrics"]["public/orphaned"] == 0.0
+
+
+def answered_other_tasks(answer: Message) -> Message:
+    return Message(text={"groups": list(reversed(answer.text["groups"]))})
+
+
+def test_answers_to_other_tasks_are_refused_and_given_to_nobody(tmp_path: Path) -> None:
+    commit = go(tmp_path, SWAPS, {(1, "generate", 2): answered_other_tasks})
+    assert failures(commit) == [("generate", 2, "refused")]
+    assert "names another task" in commit.record["failures"][0]["message"]
+    assert sorted(commit.record["clients"]) == ["0", "1"]
+
+
+def asked_for_nothing_known(message: Message) -> Message:
+    return Message(weights=message.weights, control={**message.control, "tasks": ["guess/train/99999"]})
+
+
+def test_a_public_task_that_does_not_exist_is_an_error_of_that_client(tmp_path: Path) -> None:
+    commit = go(tmp_path, SWAPS, {(1, "generate", 1): asked_for_nothing_known})
+    assert failures(commit) == [("generate", 1, "error")]
+
+
+def test_moments_of_a_round_left_half_way_do_not_reach_the_next() -> None:
+    built = make({**SWAPS, "local_steps": 2, "swap_period": 2})
+    client = ClientContext(1, 1, 0, 1, built.resources(1))
+    control = {"step": 0, "steps": 1, "tasks": list(built.public.pool.ids[:2]), "period": 0}
+    message = Message(weights=built.bench.initial_weights, control=control)
+    left, _ = built.generate(Message(), message, client)
+    assert any(name.startswith("optimizer/") for name in left.weights), "the private step has left moments"
+    assert not built.started(client.resources, left, message).state(optimizer=True).optimizer
+
+
+# ---- FedMOA -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("objectives", "error", "said"),
+    [
+        ([["length"]], OptionError, "exactly one accuracy"),
+        (
+            [["accuracy", "length"], ["accuracy/math", "length"]],
+            OptionError,
+            "client 1 is to be judged by accuracy/math",
+        ),
+        ([["accuracy", "lenght"]], UnknownNameError, "lenght.*did you mean.*length"),
+    ],
+)
+def test_a_client_without_its_accuracy_is_refused_before_any_work(
+    tmp_path: Path, objectives: list[list[str]], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        go(tmp_path, {**WEIGHS, "objectives": objectives})
+    assert Rounds(tmp_path / "rounds").numbers() == []
+
+
+def test_a_client_whose_tasks_pay_no_accuracy_is_named() -> None:
+    site: Any = SimpleNamespace(client=2, env=SimpleNamespace(reward_names=("format", "tags")))
+    with pytest.raises(OptionError, match="client 2 has no accuracy objective: its tasks pay format, tags"):
+        make(WEIGHS).objectives_of(site)
+
+
+def answered_without_accuracy(answer: Message) -> Message:
+    return Message(
+        weights=answer.weights, control={**answer.control, "objectives": {"length": 1.0}}, report=answer.report
+    )
+
+
+def test_an_answer_without_accuracy_is_left_out(tmp_path: Path) -> None:
+    commit = go(tmp_path, WEIGHS, {(1, "train", 0): answered_without_accuracy})
+    assert failures(commit) == [("train", 0, "refused")]
+    assert "exactly one accuracy" in commit.record["failures"][0]["message"]
+    assert commit.record["metrics"]["members/accuracy/guess"] == 2.0
+
+
+def test_a_cluster_that_empties_keeps_its_weights_and_counts_nothing(tmp_path: Path) -> None:
+    mixed: dict[str, Any] = {
+        **BENCH,
+        "env": {"id": "fedagentgym/Mixture-v0", "options": {"size": "tiny", "kinds": ["math", "qa"]}},
+        "agent": {"name": "untrained-tiny", "decoding": {"max_new_tokens": 4, "constrained": False}},
+        "partition": {"sampler": "by_source", "clients": 2},
+        "learning": {"tasks_per_step": 1, "group_size": 2, "learning_rate": 1e-3},
+        "algorithm": {"name": "fedmoa", "local_steps": 1, "objectives": [["accuracy", "format"]]},
+    }
+    loaded = Bench.load(mixed)
+    built = make_algorithm(loaded, Workbench(loaded))
+    sent: list[dict[str, np.ndarray]] = []
+
+    def answered_and_seen(answer: Message) -> Message:
+        sent.append({name: np.array(value) for name, value in answer.weights.items()})
+        return answer
+
+    faults: dict[Place, Fault | str] = {(2, "train", 1): "dead", (2, "train", 0): answered_and_seen}
+    backend = Disturbed(built, StateStore(tmp_path / "states"), faults)
+    commit = run_rounds(built, backend, Plan(tmp_path, 0, FederationSettings(rounds=2, quorum=1)))
+    first = Rounds(tmp_path / "rounds").read(1)
+    metrics, name = commit.record["metrics"], "accuracy/qa"
+    assert failures(commit) == [("train", 1, "dead")]
+    assert first.record["metrics"]["members/accuracy/qa"] == 1.0
+    assert (metrics["members/accuracy/qa"], metrics["members/accuracy/math"], metrics["clusters"]) == (0.0, 1.0, 1.0)
+    assert commit.state.control["shared"][name] == first.state.control["shared"][name]
+    assert all(np.array_equal(value, theta(commit)[key]) for key, value in sent[0].items())
