@@ -8,7 +8,7 @@ to be imitated too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,6 +33,9 @@ class SupervisedSettings(Settings):
     steps: int = Field(default=400, ge=1, description="optimizer steps")
     batch_size: int = Field(default=16, ge=1, description="segments per step")
     learning_rate: float = Field(default=2e-3, ge=0, description="AdamW's step size")
+    matrix_rate: float | None = Field(
+        default=None, gt=0, description="Muon's step size for the layers' matrices; null: AdamW moves them too"
+    )
     weight_decay: float = Field(default=0.01, ge=0, description="AdamW's decay")
     gradient_clip: float | None = Field(
         default=1.0, gt=0, description="largest norm of the gradient; null: no clipping"
@@ -74,10 +77,19 @@ class SupervisedTraining:
 
     def __init__(self, policy: TrainablePolicy, settings: SupervisedSettings) -> None:
         self.policy, self.settings = policy, settings
-        adam = LearningSettings(learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
         self._masters = Masters(policy.parameters())
-        self._optimizer = make_adamw(self._masters.full, adam)
+        self._optimizers = self._make_optimizers()
         self.step = 0
+
+    def _make_optimizers(self) -> list[torch.optim.Optimizer]:
+        settings, full = self.settings, self._masters.full
+        adam = LearningSettings(learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
+        if settings.matrix_rate is None:
+            return [make_adamw(full, adam)]
+        inner = layer_matrices(self.policy)
+        others = make_adamw({name: value for name, value in full.items() if name not in inner}, adam)
+        matrices = [value for name, value in full.items() if name in inner]
+        return [torch.optim.Muon(matrices, lr=settings.matrix_rate, weight_decay=0.0), others]
 
     def run(self, data: Sequence[Example], seed: int, progress: Progress | None = None) -> list[float]:
         """All steps; returns the loss of each."""
@@ -94,11 +106,12 @@ class SupervisedTraining:
     def improve(self, batch: Sequence[Example]) -> float:
         """One step; a loss that is not finite changes nothing and is returned as it is."""
         settings, model = self.settings, self.policy.model
-        rate = settings.learning_rate * learning_rate_factor(settings.schedule, self.step, settings.steps)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
+        factor = learning_rate_factor(settings.schedule, self.step, settings.steps)
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = factor * optimizer.defaults["lr"]
         total = float(sum(example.weights.sum() for example in batch))
-        self._optimizer.zero_grad(set_to_none=True)
+        self._forget_gradients()
         loss_value = 0.0
         for part in packed([len(example.ids) for example in batch], settings.micro_tokens):
             loss = _cross_entropy(model, [batch[index] for index in part], self.policy.device) / total
@@ -108,12 +121,25 @@ class SupervisedTraining:
         masters = list(self._masters.full.values())
         norm = float(torch.nn.utils.clip_grad_norm_(masters, settings.gradient_clip or float("inf")))
         if np.isfinite(loss_value) and np.isfinite(norm):
-            self._optimizer.step()
+            for optimizer in self._optimizers:
+                optimizer.step()
             self._masters.publish()
-        self._optimizer.zero_grad(set_to_none=True)
+        self._forget_gradients()
         self.policy.touch()
         self.step += 1
         return loss_value
+
+    def _forget_gradients(self) -> None:
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=True)
+
+
+def layer_matrices(policy: TrainablePolicy) -> set[str]:
+    """Names of the matrices inside the layers: all but the embeddings and the output head, which Muon is not made for."""
+    model: Any = policy.model
+    ends = [module.weight for module in (model.get_input_embeddings(), model.get_output_embeddings())]
+    inner = {n: p for n, p in policy.parameters().items() if p.dim() == 2}
+    return {name for name, parameter in inner.items() if all(parameter is not end for end in ends)}
 
 
 def _cross_entropy(model: torch.nn.Module, batch: Sequence[Example], device: torch.device) -> torch.Tensor:

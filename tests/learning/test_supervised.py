@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.learning.supervised import SupervisedSettings, SupervisedTraining, examples
+from fedagentgym.learning.supervised import SupervisedSettings, SupervisedTraining, examples, layer_matrices
 from fedagentgym.learning.trajectory import Trajectory
 
 from .conftest import ToyPolicy
@@ -57,9 +57,17 @@ def test_the_step_is_weighted_cross_entropy_however_it_is_cut(make_groups: Calla
     assert losses == pytest.approx([total / weight] * 3, rel=1e-5)
 
 
-def test_imitation_learns_and_is_repeatable(make_groups: Callable[..., Groups]) -> None:
+def test_muon_moves_the_layers_matrices_and_nothing_else() -> None:
+    policy = ToyPolicy()
+    inner = layer_matrices(policy)
+    assert {name for name in inner if "proj" not in name} == set()
+    assert len(inner) == sum("proj" in name and value.dim() == 2 for name, value in policy.parameters().items())
+
+
+@pytest.mark.parametrize("matrix_rate", [None, 2e-2])
+def test_imitation_learns_and_is_repeatable(make_groups: Callable[..., Groups], matrix_rate: float | None) -> None:
     data = examples([t for group in make_groups() for t in group])
-    settings = SupervisedSettings(steps=40, batch_size=4, learning_rate=1e-2)
+    settings = SupervisedSettings(steps=40, batch_size=4, learning_rate=1e-2, matrix_rate=matrix_rate)
     runs = [SupervisedTraining(ToyPolicy(), settings).run(data, seed=1) for _ in range(2)]
     assert runs[0] == runs[1] and runs[0][-1] < 0.5 * runs[0][0]
     assert SupervisedTraining(ToyPolicy(), settings).run(data, seed=2) != runs[0]
