@@ -15,7 +15,7 @@ AGENTS = Registry(
     {
         "tiny": f"{_PRESETS}:tiny",
         "transformers": f"{_PRESETS}:transformers",
-        "vllm": "fedagentgym.agents.vllm:make",
+        "vllm": f"{_PRESETS}:vllm",
         "endpoint": "fedagentgym.agents.endpoint:make",
         "expert": "fedagentgym.agents.scripted:expert",
         "random": "fedagentgym.agents.scripted:random",

@@ -68,23 +68,31 @@ def token_agent(settings: AgentSettings, policy: Policy, tokenizer: TokenizerSea
 
 
 def _load(settings: AgentSettings, source: str | Path, seed: int) -> TokenAgent:
-    from fedagentgym.agents.torch_policy import TorchPolicy
+    def learner() -> TorchPolicy:
+        from fedagentgym.agents.torch_policy import TorchPolicy
 
-    policy: TorchPolicy = TorchPolicy.load(
-        source,
-        dtype=settings.dtype or ("float32" if settings.adapter is None else "bfloat16"),
-        device=settings.device,
-        name=settings.name,
-        context_length=settings.context_length,
-        adapter=settings.adapter,
-        seed=seed,
-        forward=settings.forward,
-    )
+        return TorchPolicy.load(
+            source,
+            dtype=settings.dtype or ("float32" if settings.adapter is None else "bfloat16"),
+            device=settings.device,
+            name=settings.name,
+            context_length=settings.context_length,
+            adapter=settings.adapter,
+            seed=seed,
+            forward=settings.forward,
+        )
+
+    if settings.rollouts == "vllm":
+        from fedagentgym.agents.vllm import paired
+
+        pair = paired(settings, source, learner)
+        return token_agent(settings, pair, pair.tokenizer)
+    policy = learner()
     return token_agent(settings, policy, policy.tokenizer)
 
 
 def _refuse_options(settings: AgentSettings) -> None:
-    if settings.options:
+    if settings.options and settings.rollouts == "torch":
         raise OptionError(f"agent {settings.name!r} takes no options, got {sorted(settings.options)[0]!r}")
 
 
@@ -93,8 +101,13 @@ def transformers(settings: AgentSettings, *, env: TextEnv | None = None, seed: i
     _refuse_options(settings)
     chosen = general(settings)
     if chosen.model is None:
-        raise OptionError("agent 'transformers' needs a model: a folder or a hub id")
+        raise OptionError(f"agent {settings.name!r} needs a model: a folder or a hub id")
     return _load(chosen, chosen.model, seed)
+
+
+def vllm(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    """Load any causal language model, and let vLLM play it."""
+    return transformers(settings.model_copy(update={"rollouts": "vllm"}), env=env, seed=seed)
 
 
 def tiny_folder(env: TextEnv) -> Path:

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from fedagentgym.agents.forwards import Forward
 from fedagentgym.agents.policy import Completion, Constraint, Decoding
+from fedagentgym.agents.rows import RowSession
 from fedagentgym.agents.sampling import draw, draw_among
-from fedagentgym.base.errors import DataError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,33 +39,18 @@ class _Row:
         self.slot, self.ids, self.cached = slot, ids, cached
 
 
-class TorchSession:
+class TorchSession(RowSession):
     """``policy.Session`` over a ``Forward``. ``on_close`` gives back what the policy lent (merged adapters)."""
 
     def __init__(
         self, forward: Forward, context_length: int, stop_ids: frozenset[int], pad_id: int, on_close: Any = None
     ) -> None:
-        self.forward, self.slots = forward, forward.slots
-        self.context_length, self.pad_id = context_length, pad_id
+        super().__init__(context_length, on_close)
+        self.forward, self.slots, self.pad_id = forward, forward.slots, pad_id
         self.stop_at(stop_ids)
         self._rows: dict[int, _Row] = {}
-        self._next = 0
         self._free: list[int] = []
         self._held = np.full((0, 0), -1, dtype=np.int32)
-        self._on_close = on_close
-
-    def __enter__(self) -> TorchSession:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Free everything; a second call does nothing."""
-        self._rows.clear()
-        if self._on_close is not None:
-            on_close, self._on_close = self._on_close, None
-            on_close()
 
     def stop_at(self, ids: Iterable[int]) -> None:
         """Let replies end at these tokens and no others."""
@@ -84,14 +69,7 @@ class TorchSession:
             self._rows[row].ids.extend(chunk)
 
     def open(self, prompts: Sequence[Sequence[int]], copies: int = 1) -> list[int]:
-        for prompt in prompts:
-            if not prompt:
-                raise DataError("a prompt of no tokens cannot be continued")
-            if len(prompt) >= self.context_length:
-                raise DataError(
-                    f"a prompt of {len(prompt)} tokens does not fit into the model's context of {self.context_length}: "
-                    "shorten the prompt (template, history) or use a model with a longer context"
-                )
+        self._check(prompts)
         wanted = [tuple(prompt) for prompt in prompts for _ in range(copies)]
         self._reserve(len(self._rows) + len(wanted), max(map(len, wanted), default=0))
         siblings: dict[tuple[int, ...], list[int]] = {}

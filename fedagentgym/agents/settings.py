@@ -55,4 +55,8 @@ class AgentSettings(Settings):
     forward: Literal["auto", "own", "hf"] = Field(
         default="auto", description="rollouts by our own Qwen2 forward (small models on CPU) or by the model's modules"
     )
+    rollouts: Literal["torch", "vllm"] = Field(
+        default="torch",
+        description="who generates: the model that is trained, or vLLM, which takes over its weights when they have changed",
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="what only this kind of agent knows")

@@ -4,24 +4,28 @@ vLLM keeps key-value caches of its own, so a session is nothing but rows of ids 
 finds what it knows). Facts that this module rests on: log-probs are those of the sampling distribution only under
 ``logprobs_mode="processed_logprobs"``; a changed adapter under an old id is silently ignored, so every version gets a fresh id;
 after new full weights the prefix cache must be emptied, and on a CPU a tied output head packed anew, or it stays the old one.
-vLLM samples with its own generator, seeded per request from the row's stream.
+vLLM samples with its own generator, seeded per request from the row's stream. On a GPU it computes in bfloat16, as the torch
+policy does, whatever type is stored; its LoRA kernels come for powers of two from 8 on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.loading import load_tokenizer
 from fedagentgym.agents.policy import Completion, Constraint, Decoding, Finish, TrainablePolicy
+from fedagentgym.agents.rows import RowSession
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.tokens import TokenizerSeam
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.extras import require
 from fedagentgym.base.settings import Settings
 
@@ -30,14 +34,19 @@ if TYPE_CHECKING:
     import torch
 
     from fedagentgym.base.streams import Stream
-    from fedagentgym.envs.core import TextEnv
+
+
+_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 class VllmOptions(Settings):
-    """Options of the vllm agent."""
+    """``agent.options`` where vLLM plays."""
 
     memory: float = Field(default=0.85, gt=0.0, le=1.0, description="share of the GPU's memory that vLLM may take")
     parallel: int = Field(default=1, ge=1, description="GPUs that share one copy of the model")
+    sleep: bool = Field(
+        default=False, description="give the GPU's memory back whenever nobody plays: for training on the same GPU"
+    )
     eager: bool = Field(default=False, description="no CUDA graphs: slower, starts sooner")
     engine: dict[str, Any] = Field(default_factory=dict, description="further arguments of vllm.LLM, as they are")
 
@@ -53,9 +62,13 @@ class VllmEngine:
         self.version = 0
         self._adapter: Any = None
         self._vllm = vllm
+        self._sleeps, self._asleep = options.sleep, False
+        on_cpu = _on_cpu()
+        if options.sleep and on_cpu:
+            raise OptionError("options.sleep gives a GPU's memory back: leave it out on a CPU")
         arguments: dict[str, Any] = {
             "model": str(source),
-            "dtype": settings.dtype or "bfloat16",
+            "dtype": (settings.dtype or "float32") if on_cpu else "bfloat16",
             "logprobs_mode": "processed_logprobs",
             "gpu_memory_utilization": options.memory,
             "tensor_parallel_size": options.parallel,
@@ -64,11 +77,15 @@ class VllmEngine:
             "generation_config": "vllm",
             "seed": 0,
         }
+        if options.sleep:
+            arguments["enable_sleep_mode"] = True
         if settings.context_length is not None:
             arguments["max_model_len"] = settings.context_length
         if adapter_rank is not None:
-            arguments |= {"enable_lora": True, "max_lora_rank": adapter_rank, "max_loras": 1}
-        self.llm = vllm.LLM(**{**arguments, **options.engine})
+            room = max(8, 1 << (adapter_rank - 1).bit_length())
+            arguments |= {"enable_lora": True, "max_lora_rank": room, "max_loras": 1}
+        with _only(settings.device, options.parallel):
+            self.llm = vllm.LLM(**{**arguments, **options.engine})
         self.context_length = int(self.llm.llm_engine.model_config.max_model_len)
         generation = self.llm.llm_engine.model_config.try_get_generation_config() or {}
         stops = generation.get("eos_token_id", ())
@@ -84,17 +101,21 @@ class VllmEngine:
             self._adapter = request.LoRARequest(f"version-{version}", version + 1, str(folder))
         else:
             self.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
-            if self._vllm.platforms.current_platform.is_cpu():
+            if _on_cpu():
                 self.llm.apply_model(_repack_head)
             self.llm.reset_prefix_cache()
         self.version = version
 
     def sleep(self) -> None:
-        """Give the GPU's memory back while training (needs ``engine: {enable_sleep_mode: true}``)."""
-        self.llm.sleep(level=1)
+        """Give the GPU's memory back while others need it, if the options say so."""
+        if self._sleeps and not self._asleep:
+            self.llm.sleep(level=1)
+            self._asleep = True
 
     def wake(self) -> None:
-        self.llm.wake_up()
+        if self._asleep:
+            self.llm.wake_up()
+            self._asleep = False
 
     def close(self) -> None:
         """Let the engine go; its processes end with the last reference."""
@@ -132,37 +153,49 @@ class VllmEngine:
         return Completion(ids, logprobs, finish)
 
 
+def _on_cpu() -> bool:
+    return bool(require("vllm.platforms", "vllm").current_platform.is_cpu())
+
+
+@contextlib.contextmanager
+def _only(device: str, parallel: int) -> Iterator[None]:
+    """Show vLLM no other GPU than this one, of those that this process sees: by itself it takes the first."""
+    kind, _, index = device.partition(":")
+    if kind != "cuda" or not index:
+        yield
+        return
+    if parallel > 1:
+        raise OptionError(f"options.parallel {parallel} is for several GPUs, but device {device!r} is one of them")
+    before = os.environ.get(_GPUS)
+    seen = before.split(",") if before else []
+    os.environ[_GPUS] = seen[int(index)] if int(index) < len(seen) else index
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_GPUS]
+        else:
+            os.environ[_GPUS] = before
+
+
 def _repack_head(model: Any) -> None:
     """Pack the output head again: on a CPU, 0.32 leaves a head that is tied to the embedding packed from the old weights."""
     head = model.lm_head
     head.quant_method.process_weights_after_loading(head)
 
 
-class VllmSession:
+class VllmSession(RowSession):
     """``policy.Session`` over an engine: rows of ids."""
 
-    def __init__(self, engine: VllmEngine) -> None:
+    def __init__(self, engine: VllmEngine, on_close: Callable[[], object] | None = None) -> None:
+        super().__init__(engine.context_length, on_close)
         self.engine = engine
         self._rows: dict[int, list[int]] = {}
-        self._next = 0
-
-    def __enter__(self) -> VllmSession:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._rows.clear()
 
     def open(self, prompts: Sequence[Sequence[int]], copies: int = 1) -> list[int]:
+        self._check(prompts)
         opened = []
         for prompt in prompts:
-            if not 0 < len(prompt) < self.engine.context_length:
-                raise DataError(
-                    f"a prompt of {len(prompt)} tokens does not fit into the model's context of {self.engine.context_length}: "
-                    "shorten the prompt (template, history) or use a model with a longer context"
-                )
             for _ in range(copies):
                 self._next += 1
                 self._rows[self._next] = list(prompt)
@@ -205,13 +238,18 @@ class VllmSession:
 
 
 class PairedPolicy:
-    """``policy.TrainablePolicy`` that learns in torch and speaks through vLLM, each session on the newest weights."""
+    """``policy.TrainablePolicy`` that learns in torch and speaks through vLLM, each session on the newest weights.
+
+    The learner's version grows with every update and every change of client, and the engine takes over what it does not have
+    yet when a session begins. Between sessions it may sleep, so that training has the GPU to itself.
+    """
 
     def __init__(self, learner: TrainablePolicy, engine: VllmEngine, adapter: bool) -> None:
         self.learner, self.engine, self.adapter = learner, engine, adapter
         self.name, self.model, self.device = learner.name, learner.model, learner.device
         self.context_length = engine.context_length
         self._loaded = learner.version
+        self._open = 0
         self._folder = tempfile.TemporaryDirectory(prefix="fedagentgym-vllm-")
 
     @property
@@ -223,15 +261,28 @@ class PairedPolicy:
         return self.learner.version
 
     def session(self) -> VllmSession:
+        self.engine.wake()
         if self._loaded != self.learner.version:
-            folder = Path(self._folder.name) / str(self.learner.version)
-            if self.adapter:
-                self.model.save_pretrained(folder)  # type: ignore[operator]
-            else:
-                self.learner.save(folder)
-            self.engine.load_policy(folder, self.learner.version, self.adapter)
-            self._loaded = self.learner.version
-        return self.engine.session()
+            self._hand_over()
+        self._open += 1
+        return VllmSession(self.engine, on_close=self._one_less)
+
+    def _one_less(self) -> None:
+        self._open -= 1
+        if not self._open:
+            self.engine.sleep()
+
+    def _hand_over(self) -> None:
+        """Give the engine the newest weights. An adapter is read when first used, so its files stay until the next one."""
+        version = self.learner.version
+        folder = Path(self._folder.name) / str(version)
+        if self.adapter:
+            self.model.save_pretrained(folder)  # type: ignore[operator]
+        else:
+            self.learner.save(folder)
+        self.engine.load_policy(folder, version, self.adapter)
+        shutil.rmtree(Path(self._folder.name) / str(self._loaded) if self.adapter else folder, ignore_errors=True)
+        self._loaded = version
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         return self.learner.parameters()
@@ -254,25 +305,10 @@ class PairedPolicy:
         self._folder.cleanup()
 
 
-def make(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    """Make an agent whose rollouts vLLM computes; it trains like a transformers agent."""
-    from fedagentgym.agents.presets import general, token_agent
-    from fedagentgym.agents.torch_policy import TorchPolicy
-
+def paired(settings: AgentSettings, source: str | Path, learner: Callable[[], TrainablePolicy]) -> PairedPolicy:
+    """The policy of an agent with ``rollouts: vllm``. The engine starts first and makes room before the learner comes."""
     options = VllmOptions.load(settings.options, "agent.options")
-    chosen = general(settings)
-    if chosen.model is None:
-        raise OptionError("agent 'vllm' needs a model: a folder or a hub id")
-    require("vllm", "vllm")
-    rank = chosen.adapter.rank if chosen.adapter is not None else None
-    engine = VllmEngine(chosen.model, chosen, options, rank)
-    learner = TorchPolicy.load(
-        chosen.model,
-        dtype=chosen.dtype or "bfloat16",
-        device=chosen.device,
-        name=chosen.name,
-        adapter=chosen.adapter,
-        seed=seed,
-    )
-    policy = PairedPolicy(learner, engine, adapter=rank is not None)
-    return token_agent(chosen, policy, engine.tokenizer)
+    rank = settings.adapter.rank if settings.adapter is not None else None
+    engine = VllmEngine(source, settings, options, rank)
+    engine.sleep()
+    return PairedPolicy(learner(), engine, adapter=rank is not None)

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import types
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 
 from fedagentgym.agents.agent import TokenAgent
+from fedagentgym.agents.loading import load_model
 from fedagentgym.agents.make import make_agent
 from fedagentgym.agents.policy import Decoding
+from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.tiny import tiny_model
 from fedagentgym.agents.torch_policy import TorchPolicy
-from fedagentgym.agents.vllm import PairedPolicy
+from fedagentgym.agents.vllm import PairedPolicy, VllmEngine, VllmOptions
 from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
 from fedagentgym.base.streams import stream
+from fedagentgym.federation.checks import update_norm
+from fedagentgym.learning.local import LocalTraining, SiteState
+from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.running import train
+from fedagentgym.testing.algorithms import SMALL
 
 from .models import full_logprobs, sharpened, wake_adapter
 from .test_agent import logprobs_by_hand, play, segments
@@ -38,23 +48,45 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class StandIn:
-    """What this project uses of ``vllm.LLM``, computed by transformers: the calls and their arguments are checked here."""
+    """What this project uses of ``vllm.LLM``, computed by transformers: the calls and their arguments are checked here.
+
+    As vLLM does, it reads an adapter once per id, and says nothing when other files come under an id that it knows.
+    """
+
+    made: list[StandIn] = []  # noqa: RUF012 - emptied by the fixture
 
     def __init__(self, **arguments: Any) -> None:
         assert arguments["logprobs_mode"] == "processed_logprobs"
         self.arguments, self.calls = arguments, []  # type: ignore[var-annotated]
+        self.gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+        self.asleep = False
         self.policy = TorchPolicy.load(arguments["model"], device="cpu")
+        self.adapted: dict[int, TorchPolicy] = {}
         config = types.SimpleNamespace(
-            max_model_len=arguments.get("max_model_len", 512),
+            max_model_len=arguments.get("max_model_len") or 512,
             try_get_generation_config=lambda: {"eos_token_id": sorted(self.policy.tokenizer.stop_ids)},
         )
         self.llm_engine = types.SimpleNamespace(model_config=config)
+        StandIn.made.append(self)
+
+    def speaker(self, lora_request: Any) -> TorchPolicy:
+        if lora_request is None:
+            return self.policy
+        _, number, path = lora_request
+        if number not in self.adapted:
+            from peft import PeftModel
+
+            base, tokenizer = load_model(self.arguments["model"], "float32", torch.device("cpu"))
+            merged = PeftModel.from_pretrained(base, path).merge_and_unload()
+            self.adapted[number] = TorchPolicy(merged, tokenizer)
+        return self.adapted[number]
 
     def generate(self, prompts: Any, parameters: Any, use_tqdm: bool, lora_request: Any) -> list[Any]:
-        found = []
+        assert not self.asleep
+        policy, found = self.speaker(lora_request), []
         for prompt, one in zip(prompts, parameters, strict=True):
             decoding = Decoding(temperature=one.temperature, top_p=one.top_p, max_new_tokens=one.max_tokens)
-            with self.policy.session() as session:
+            with policy.session() as session:
                 rows = session.open([prompt["prompt_token_ids"]])
                 said = session.generate(rows, [stream(one.seed)], decoding)[0]
             steps = [
@@ -66,7 +98,17 @@ class StandIn:
         self.calls.append(("generate", lora_request))
         return found
 
+    def sleep(self, level: int) -> None:
+        assert self.arguments["enable_sleep_mode"] and level == 1
+        self.calls.append(("sleep", None))
+        self.asleep = True
+
+    def wake_up(self) -> None:
+        self.calls.append(("wake_up", None))
+        self.asleep = False
+
     def collective_rpc(self, name: str, kwargs: dict[str, Any]) -> None:
+        assert not self.asleep
         self.calls.append((name, kwargs))
         self.policy = TorchPolicy.load(kwargs["weights_path"], device="cpu")
 
@@ -83,19 +125,23 @@ class StandIn:
 
 
 @pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    module, lora, request = (
-        types.ModuleType("vllm"),
-        types.ModuleType("vllm.lora"),
-        types.ModuleType("vllm.lora.request"),
-    )
-    module.LLM = StandIn  # type: ignore[attr-defined]
-    cpu = types.SimpleNamespace(is_cpu=lambda: True)
-    module.platforms = types.SimpleNamespace(current_platform=cpu)  # type: ignore[attr-defined]
-    module.SamplingParams = types.SimpleNamespace  # type: ignore[attr-defined]
-    request.LoRARequest = lambda name, number, path: (name, number, path)  # type: ignore[attr-defined]
-    for name, value in {"vllm": module, "vllm.lora": lora, "vllm.lora.request": request}.items():
-        monkeypatch.setitem(sys.modules, name, value)
+def on_gpu() -> list[bool]:
+    """What the stand-in says of the platform; a test may append."""
+    return [False]
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, on_gpu: list[bool]) -> None:
+    names = ("vllm", "vllm.platforms", "vllm.lora", "vllm.lora.request")
+    modules = {name: types.ModuleType(name) for name in names}
+    modules["vllm"].LLM = StandIn  # type: ignore[attr-defined]
+    modules["vllm"].SamplingParams = types.SimpleNamespace  # type: ignore[attr-defined]
+    platform = types.SimpleNamespace(is_cpu=lambda: not on_gpu[-1])
+    modules["vllm.platforms"].current_platform = platform  # type: ignore[attr-defined]
+    modules["vllm.lora.request"].LoRARequest = lambda *told: told  # type: ignore[attr-defined]
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(StandIn, "made", [])
 
 
 def settings(folder: Path, **more: Any) -> dict[str, Any]:
@@ -164,14 +210,97 @@ def test_new_weights_empty_the_prefix_cache_and_adapters_get_fresh_ids(folder: P
     agent.policy.session().close()
     assert len(agent.policy.engine.llm.calls) == 3
     adapted: Any = make_agent(settings(folder, adapter={"rank": 4}))
-    assert adapted.policy.engine.llm.arguments["max_lora_rank"] == 4
+    assert adapted.policy.engine.llm.arguments["max_lora_rank"] == 8
     seen = []
     for _ in range(2):
         adapted.policy.touch()
         make_greedy(adapted.policy)
         seen.append(adapted.policy.engine.llm.calls[-1][1])
     assert len({number for _, number, _ in seen}) == len({name for name, _, _ in seen}) == 2
-    assert all((Path(path) / "adapter_config.json").is_file() for _, _, path in seen)
+    assert [(Path(path) / "adapter_config.json").is_file() for _, _, path in seen] == [False, True]
+
+
+ADAPTER: dict[str, Any] = {"rank": 4, "targets": ["q_proj", "v_proj"]}
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize("adapter", [None, ADAPTER])
+def test_training_plays_on_the_newest_weights_of_whichever_client(
+    folder: Path, adapter: dict[str, Any] | None, on_gpu: list[bool]
+) -> None:
+    """Two clients take turns on one model; what was recorded is what the learner would say, before every update."""
+    on_gpu.append(True)
+    given = settings(folder, adapter=adapter, dtype="float32", options={"sleep": True}, decoding={"temperature": 1.0})
+    agent: Any = make_agent(given)
+    engine = StandIn.made[-1]
+    assert engine.asleep
+    learning = LearningSettings(tasks_per_step=2, group_size=2, learning_rate=2e-2, format_penalty=1.0)
+    local = LocalTraining(agent, SHOP, learning)
+    sites = [SiteState(agent.policy.get_weights()) for _ in range(2)]
+    versions = []
+    for turn in range(4):
+        local.start(sites[turn % 2])
+        groups = local.collect(turn)
+        assert engine.asleep
+        versions.append(agent.policy.engine.version)
+        for before, after in zip(flat(groups), flat(local.rescored(groups)), strict=True):
+            assert np.abs(before[0] - after[0]).max() < 1e-4
+        local.update(groups, advantages=[[1.0, -1.0]] * len(groups))
+        sites[turn % 2] = local.state()
+    assert update_norm(sites[0].weights, sites[1].weights) > 0.1
+    assert versions == sorted(set(versions))
+    calls = [name for name, _ in engine.calls]
+    assert calls.count("wake_up") == 4 and calls.count("sleep") == 5 and calls[-1] == "sleep"
+    assert calls.count("reload_weights") == (0 if adapter else 4)
+    used = [told for name, told in engine.calls if name == "generate"]
+    assert len({told and told[1] for told in used}) == (4 if adapter else 1)
+    agent.close()
+
+
+def flat(groups: Any) -> list[tuple[Any, ...]]:
+    return [
+        tuple(segment.logprobs[segment.mask] for segment in trajectory.segments)
+        for group in groups
+        for trajectory in group
+    ]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_fedagent_trains_through_vllm(tmp_path: Path) -> None:
+    """The real algorithm: one engine serves all clients, the weights of each under a version of their own."""
+    model, tokenizer = tiny_model(gymnasium.make("fedagentgym/Guess-v0").unwrapped.vocabulary(), "vllm", 256)
+    TorchPolicy(sharpened(model), tokenizer).save(tmp_path / "model")
+    run = train({
+        **{key: SMALL[key] for key in ("name", "env", "learning")},
+        "partition": {"clients": 3, "tasks_per_client": 8},
+        "agent": {
+            "name": "tiny", "model": str(tmp_path / "model"), "rollouts": "vllm", "device": "cpu",
+            "options": {"eager": True}, "decoding": {"max_new_tokens": 4},
+        },
+        "algorithm": {"name": "fedagent", "local_steps": 2},
+        "federation": {"rounds": 2, "clients_per_round": 2},
+        "evaluation": {"every": 2, "tasks": 2},
+        "output": {"folder": str(tmp_path / "run"), "report": "none"},
+    })  # fmt: skip
+    assert len(StandIn.made) == 1
+    calls = [name for name, _ in StandIn.made[0].calls if name in ("reload_weights", "generate")]
+    changes = [a for a, b in zip(calls, ["", *calls], strict=False) if a == "reload_weights" and b != a]
+    assert len(changes) == calls.count("reload_weights") == 2 + 2 * 2 * 2  # two evaluations, rounds x clients x steps
+    assert run.record["episodes"] == 2 * 2 * 2 * 6
+    assert run.record["failures"] == 0
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_worker_shows_vllm_its_own_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for before, device, shown in (("5,7", "cuda:1", "7"), ("", "cuda:3", "3"), ("5,7", "auto", "5,7")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
+        chosen = AgentSettings.load(settings(folder, device=device), "agent")
+        assert VllmEngine(folder, chosen, VllmOptions()).llm.gpus == shown
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == before
+    with pytest.raises(OptionError, match="several GPUs"):
+        VllmEngine(folder, AgentSettings.load(settings(folder, device="cuda:1"), "agent"), VllmOptions(parallel=2))
+    with pytest.raises(OptionError, match="leave it out on a CPU"):
+        VllmEngine(folder, AgentSettings.load(settings(folder), "agent"), VllmOptions(sleep=True))
 
 
 @pytest.mark.usefixtures("stand_in")
