@@ -13,7 +13,8 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 14, 30, 40
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one thing. `kind` is line or dots; `band` gives a lower and an upper value for each point of a line."""
+    """Points of one thing. `kind` is line, dots, or path: a way through the plane, whose start is open and whose end is named
+    by the last label. `band` gives a lower and an upper value for each point of a line. Without a name it has no key."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -26,13 +27,14 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Several series on one pair of axes."""
+    """Several series on one pair of axes. `plane`: the horizontal axis is a quantity as well, and neither starts at zero."""
 
     title: str
     series: Sequence[Series]
     x: str = "round"
     y: str = ""
     limits: tuple[float, float] | None = None
+    plane: bool = False
 
     def svg(self) -> str:
         """The chart; a note in its place when there is nothing to show."""
@@ -48,6 +50,8 @@ class Chart:
     def _scale(self, shown: Sequence[Series]) -> _Scale:
         xs = [x for one in shown for x, _ in one.points]
         ys = [y for one in shown for _, y in one.points] + [y for one in shown for pair in one.band for y in pair]
+        if self.plane:
+            return _Scale(*_padded(min(xs), max(xs)), *_padded(min(ys), max(ys)), whole=False)
         low, high = self.limits or (min(0.0, *ys), max(ys))
         high = high if high > low else low + 1
         if self.limits is None:
@@ -62,6 +66,7 @@ class _Scale:
     right: float
     low: float
     high: float
+    whole: bool = True
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         across = (x - self.left) / (self.right - self.left)
@@ -74,7 +79,7 @@ class _Scale:
             _, y = self.at(self.left, value)
             parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
             parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(short(value))}</text>')
-        for value in ticks(self.left, self.right, whole=True):
+        for value in ticks(self.left, self.right, whole=self.whole):
             x, _ = self.at(value, self.low)
             parts.append(
                 f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{escape(short(value))}</text>'
@@ -90,8 +95,10 @@ class _Scale:
 
 def _draw(series: Series, scale: _Scale) -> str:
     places = [scale.at(x, y) for x, y in series.points]
+    names = [*series.labels, *[""] * (len(places) - len(series.labels))]
+    if series.kind == "path":
+        return _way(places, names, series.colour)
     if series.kind == "dots":
-        names = [*series.labels, *[""] * (len(places) - len(series.labels))]
         return "".join(
             f'<circle class="c{series.colour} dot" cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{escape(name)}</title></circle>'
             for (x, y), name in zip(places, names, strict=True)
@@ -109,13 +116,38 @@ def _draw(series: Series, scale: _Scale) -> str:
     return "".join(parts)
 
 
+def _way(places: Sequence[tuple[float, float]], names: Sequence[str], colour: int) -> str:
+    (x0, y0), (x, y) = places[0], places[-1]
+    parts = [f'<polyline class="c{colour} line" points="{_path(places)}"/>']
+    parts += [
+        f'<circle class="c{colour} mark" cx="{px:.1f}" cy="{py:.1f}" r="2.6"><title>{escape(name)}</title></circle>'
+        for (px, py), name in zip(places, names, strict=True)
+    ]
+    parts.append(f'<circle class="c{colour} open" cx="{x0:.1f}" cy="{y0:.1f}" r="8"/>')
+    parts.append(
+        f'<circle class="c{colour} mark" cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{escape(names[-1])}</title></circle>'
+    )
+    side, anchor = (-12, "end") if x > (LEFT + WIDTH - RIGHT) / 2 else (12, "start")
+    height = y + 18 if y < TOP + 20 else y - 9
+    parts.append(
+        f'<text class="name" x="{x + side:.1f}" y="{height:.1f}" text-anchor="{anchor}">{escape(names[-1])}</text>'
+    )
+    return "".join(parts)
+
+
 def _legend(shown: Sequence[Series]) -> str:
     parts, x = [], LEFT + 6.0
-    for one in shown:
+    for one in (one for one in shown if one.name):
         parts.append(f'<rect class="c{one.colour} key" x="{x:.0f}" y="{TOP - 25}" width="10" height="10" rx="2"/>')
         parts.append(f'<text x="{x + 15:.0f}" y="{TOP - 16}">{escape(one.name)}</text>')
         x += 30 + 6.6 * len(one.name)
     return "".join(parts)
+
+
+def _padded(low: float, high: float) -> tuple[float, float]:
+    """A little room on both sides, and some where all values are the same."""
+    room = 0.06 * (high - low) or 0.06 * abs(high) or 0.06
+    return low - room, high + room
 
 
 def _path(places: Sequence[tuple[float, float]]) -> str:

@@ -19,6 +19,7 @@ from fedagentgym.federation.charts import Chart, Series
 from fedagentgym.federation.message import KINDS
 from fedagentgym.federation.meter import DIRECTIONS, Direction, headline_bytes
 from fedagentgym.federation.server import read_journal
+from fedagentgym.federation.tradeoffs import objective_charts
 
 Record = Mapping[str, Any]
 SHOWN_EPISODES = 3
@@ -118,6 +119,7 @@ def _charts(records: Sequence[Record]) -> str:
             Chart("KL", [_line("KL", trained, "kl")], y="nats per token"),
             "Distance to the reference, where the loss has it.",
         ),
+        *objective_charts(records),
     ]
     cards = [
         f'<div class="card"><h3>{escape(chart.title)}</h3>{chart.svg()}<p>{escape(note)}</p></div>'

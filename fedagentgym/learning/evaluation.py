@@ -121,7 +121,11 @@ def summarise(
 
 
 def measures(trajectory: Trajectory) -> dict[str, float]:
-    """The numbers of one episode that an evaluation reports."""
+    """The numbers of one episode that an evaluation reports, with what it earned of each reward component."""
+    earned: dict[str, float] = {}
+    for turn in trajectory.turns:
+        for name, value in turn.rewards.items():
+            earned[f"reward/{name}"] = earned.get(f"reward/{name}", 0.0) + value
     turns = max(len(trajectory.turns), 1)
     return {
         "success": float(trajectory.success),
@@ -130,13 +134,14 @@ def measures(trajectory: Trajectory) -> dict[str, float]:
         "invalid": sum(not turn.valid for turn in trajectory.turns) / turns,
         "format_broken": sum(not turn.format for turn in trajectory.turns) / turns,
         "tokens": float(trajectory.tokens),
+        **earned,
     }
 
 
 def _estimates(groups: Sequence[Group], settings: EvaluationSettings, seed: int, what: str) -> dict[str, Estimate]:
     rows = [[measures(trajectory) for trajectory in group] for group in groups]
-    names = list(rows[0][0])
-    values = np.array([[[episode[name] for name in names] for episode in row] for row in rows], dtype=np.float64)
+    names = list(dict.fromkeys(name for row in rows for episode in row for name in episode))
+    values = np.array([[[episode.get(name, 0.0) for name in names] for episode in row] for row in rows], np.float64)
     means = values.mean(axis=(0, 1))
     low, high = bootstrap(values, settings, seed, what)
     return {name: Estimate(float(m), float(a), float(b)) for name, m, a, b in zip(names, means, low, high, strict=True)}

@@ -216,13 +216,18 @@ class LocalTraining:
         self.step += 1
         constant = sum(is_constant(reward) for reward in rewards)
         metrics |= {"groups": float(len(groups)), "groups/constant": float(constant)}
+        for name in self.weights_of_objectives(weights):
+            metrics[f"reward/{name}"] = _mean([float(part.sum()) for group in groups for part in values(group, name)])
         metrics["reward/learned"] = _mean([float(part.sum()) for reward in rewards for part in reward])
         return StepReport(metrics, tuple(groups), gradients)
 
     def rewards_of(self, group: Group, weights: Mapping[str, float] | None = None) -> PerTurn:
         """The learned reward of each turn under the given or the configured objective weights."""
-        chosen = {part.name: part.weight for part in self.settings.objectives} if weights is None else weights
-        return learned_rewards(group, chosen, self.settings.format_penalty)
+        return learned_rewards(group, self.weights_of_objectives(weights), self.settings.format_penalty)
+
+    def weights_of_objectives(self, weights: Mapping[str, float] | None = None) -> Mapping[str, float]:
+        """The given weights, or the configured ones."""
+        return {part.name: part.weight for part in self.settings.objectives} if weights is None else weights
 
     def rescored(self, groups: Sequence[Group]) -> tuple[Group, ...]:
         """The same groups with the behaviour log-probs recomputed under the present policy (its ratio then starts at 1)."""

@@ -33,6 +33,12 @@ def test_an_evaluation_counts_every_task_and_category(env: GuessEnv) -> None:
     assert json.loads(json.dumps(result.plain()))["overall"]["success"]["mean"] == success.mean
 
 
+def test_an_evaluation_says_what_was_earned_of_each_reward(env: GuessEnv) -> None:
+    result = evaluate(Guesser(), env, EvaluationSettings(tasks=9, resamples=50))
+    earned = [sum(turn.rewards["accuracy/guess"] for turn in t.turns) for group in result.groups for t in group]
+    assert result.overall["reward/accuracy/guess"].mean == pytest.approx(np.mean(earned)) and any(earned)
+
+
 def test_what_was_written_can_be_played_again(env: GuessEnv, tmp_path: Path) -> None:
     file = tmp_path / "0000.jsonl"
     result = evaluate(Guesser(), env, EvaluationSettings(tasks=7), file=file, about={"policy": "sha256:0"})

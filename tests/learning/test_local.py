@@ -169,6 +169,15 @@ def test_given_advantages_replace_those_of_the_rewards() -> None:
         local.update(groups, advantages=[[float("nan")] * len(group) for group in groups])
 
 
+def test_a_step_tells_each_reward_that_it_learns_from(env: GuessEnv) -> None:
+    local = LocalTraining(make_agent(), env, LearningSettings(**SMALL))
+    groups = local.collect(3, tasks=SMALL_TASKS[:2])
+    report = local.update(groups, weights={"accuracy/guess": 0.5, "length": 0.5})
+    earned = [sum(turn.rewards["accuracy/guess"] for turn in t.turns) for group in groups for t in group]
+    assert report.metrics["reward/accuracy/guess"] == pytest.approx(np.mean(earned))
+    assert "reward/length" in report.metrics and "reward/reward" not in report.metrics
+
+
 def test_somebody_else_s_episodes_can_be_learnt_from() -> None:
     """Through the wire, rescored or with the donor's own log-probs."""
     donor, receiver = make_local(), make_local()
