@@ -14,7 +14,7 @@ from pathlib import Path
 from fedagentgym.base.encoding import bytes_digest
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_bytes, write_atomic
-from fedagentgym.federation.exchange import StateName
+from fedagentgym.federation.exchange import Reply, Request, StateName
 
 Heads = Mapping[int, StateName]
 _FILE = re.compile(r"(\d{4,})-(\d{3,})\.(?:state|answer)")
@@ -100,6 +100,28 @@ class StateStore:
         if self._folder is None:
             raise DataError("this store has no folder")
         return self._folder / f"{client:06d}" / f"{name}.{suffix}"
+
+
+class StateKeeper:
+    """The part of a backend that keeps client states on the server's machine, to send them where the client runs."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+
+    def commit(self, heads: Heads) -> None:
+        self._store.commit(heads)
+
+    def forget(self, heads: Heads) -> None:
+        self._store.forget(heads)
+
+    def _state_for(self, request: Request) -> bytes | None:
+        """The state that a request starts from."""
+        return self._store.get(request.client, request.base)
+
+    def _keep(self, request: Request, reply: Reply) -> None:
+        """Store the state that a reply brings, under the request's own name."""
+        if reply.state is not None:
+            self._store.put(request.client, request.name, reply.state)
 
 
 def _sealed(data: bytes) -> bytes:

@@ -19,9 +19,9 @@ from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.base.extras import require
 from fedagentgym.federation.backends.flower_wire import exchange, read_request, reply_record, request_record
 from fedagentgym.federation.clients import Backend
-from fedagentgym.federation.exchange import Reply, Request, StateName, late, perform
+from fedagentgym.federation.exchange import Reply, Request, late, perform
 from fedagentgym.federation.operation import Application, Recipe
-from fedagentgym.federation.states import StateStore
+from fedagentgym.federation.states import StateKeeper, StateStore
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -52,7 +52,7 @@ def open_backend(
     return FlowerSimulation(recipe, StateStore(folder), clients, max(1, workers), options)
 
 
-class FlowerSimulation:
+class FlowerSimulation(StateKeeper):
     """Flower's engine in a thread beside ours; its ServerApp does nothing but lend us its grid."""
 
     def __init__(
@@ -62,7 +62,8 @@ class FlowerSimulation:
             os.environ.setdefault(name, value)
         require("ray", "flower")
         logging.getLogger("flwr").setLevel(logging.ERROR)
-        self._recipe, self._store = recipe.plain(), store
+        super().__init__(store)
+        self._recipe = recipe.plain()
         self._done = threading.Event()
         self._lent: queue.Queue[Any] = queue.Queue()
         self._thread = threading.Thread(target=self._simulate, args=(len(clients), workers, resources), daemon=True)
@@ -82,20 +83,12 @@ class FlowerSimulation:
     def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
         if not self._thread.is_alive():
             raise FedAgentGymError("Flower's simulation engine has stopped: see its messages above")
-        states = [self._store.get(request.client, request.base) for request in requests]
-        contents = [request_record(r, self._recipe, state) for r, state in zip(requests, states, strict=True)]
+        contents = [request_record(r, self._recipe, self._state_for(r)) for r in requests]
         sent = [(self._nodes[request.client], request) for request in requests]
         replies = [late(reply, deadline) for reply in exchange(self._grid, sent, contents, deadline)]
         for request, reply in zip(requests, replies, strict=True):
-            if reply.state is not None:
-                self._store.put(request.client, request.name, reply.state)
+            self._keep(request, reply)
         return replies
-
-    def commit(self, heads: Mapping[int, StateName]) -> None:
-        self._store.commit(heads)
-
-    def forget(self, heads: Mapping[int, StateName]) -> None:
-        self._store.forget(heads)
 
     def close(self) -> None:
         self._done.set()

@@ -8,7 +8,7 @@ dies is replaced and its request is sent once more from the stored state.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -16,9 +16,9 @@ from pathlib import Path
 from fedagentgym.base.logs import logger
 from fedagentgym.federation.backends.process import WorkerDied, WorkerProcess
 from fedagentgym.federation.clients import Backend
-from fedagentgym.federation.exchange import Reply, Request, StateName, late, perform
+from fedagentgym.federation.exchange import Reply, Request, late, perform
 from fedagentgym.federation.operation import Application, Recipe
-from fedagentgym.federation.states import StateStore
+from fedagentgym.federation.states import StateKeeper, StateStore
 
 log = logger(__name__)
 TRIES = 2
@@ -39,28 +39,20 @@ def open_backend(
     return Pool(recipe, store, workers, device_per_worker)
 
 
-class Sequential:
+class Sequential(StateKeeper):
     """One client after the other, here. A call cannot be interrupted: a late answer is thrown away when it comes."""
 
     def __init__(self, application: Application, store: StateStore) -> None:
+        super().__init__(store)
         self._application = application
-        self._store = store
 
     def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
         return [self._run(request, deadline) for request in requests]
 
     def _run(self, request: Request, deadline: float | None) -> Reply:
-        data = self._store.get(request.client, request.base)
-        reply = late(perform(self._application, request, data), deadline)
-        if reply.state is not None:
-            self._store.put(request.client, request.name, reply.state)
+        reply = late(perform(self._application, request, self._state_for(request)), deadline)
+        self._keep(request, reply)
         return reply
-
-    def commit(self, heads: Mapping[int, StateName]) -> None:
-        self._store.commit(heads)
-
-    def forget(self, heads: Mapping[int, StateName]) -> None:
-        self._store.forget(heads)
 
     def close(self) -> None:
         pass
@@ -85,12 +77,12 @@ class _Batch:
     flights: dict[int, _Flight] = field(default_factory=dict)
 
 
-class Pool:
+class Pool(StateKeeper):
     """Worker processes that keep the application (tasks, models) warm and may be lost at any time."""
 
     def __init__(self, recipe: Recipe, store: StateStore, workers: int, devices: Sequence[str] = ()) -> None:
+        super().__init__(store)
         self._recipe = recipe
-        self._store = store
         self._devices = list(devices)
         self._workers: list[WorkerProcess | None] = [None] * workers
         self._last_worker: dict[int, int] = {}
@@ -120,7 +112,7 @@ class Pool:
                 worker = self._start(slot)
                 worker.wait_until_ready()
                 batch.flights[slot].started = time.monotonic()
-                worker.send(request, self._store.get(request.client, request.base))
+                worker.send(request, self._state_for(request))
                 self._last_worker[request.client] = slot
             except WorkerDied as death:
                 self._died(batch, slot, str(death))
@@ -169,8 +161,7 @@ class Pool:
 
     def _finish(self, batch: _Batch, slot: int, reply: Reply) -> None:
         flight = batch.flights.pop(slot)
-        if reply.state is not None:
-            self._store.put(flight.request.client, flight.request.name, reply.state)
+        self._keep(flight.request, reply)
         batch.replies[flight.index] = reply
 
     def _start(self, slot: int) -> WorkerProcess:
@@ -187,12 +178,6 @@ class Pool:
         self._last_worker = {client: at for client, at in self._last_worker.items() if at != slot}
         if worker is not None:
             worker.kill()
-
-    def commit(self, heads: Mapping[int, StateName]) -> None:
-        self._store.commit(heads)
-
-    def forget(self, heads: Mapping[int, StateName]) -> None:
-        self._store.forget(heads)
 
     def close(self) -> None:
         for slot, worker in enumerate(self._workers):
