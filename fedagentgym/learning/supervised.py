@@ -27,6 +27,9 @@ from fedagentgym.learning.settings import LearningSettings, ScheduleSettings
 from fedagentgym.learning.trajectory import Trajectory, turn_of_token
 
 
+BATCHES_SORTED = 8
+
+
 class SupervisedSettings(Settings):
     """How demonstrations are imitated."""
 
@@ -96,7 +99,8 @@ class SupervisedTraining:
         if not data:
             raise DataError("there are no demonstrations to learn from")
         losses = []
-        batches = _batches(len(data), self.settings.batch_size, generator(seed, "batches"))
+        lengths = [len(example.ids) for example in data]
+        batches = _batches(lengths, self.settings.batch_size, generator(seed, "batches"))
         for _, batch in zip(range(self.settings.steps), batches, strict=False):
             losses.append(self.improve([data[index] for index in batch]))
             if progress is not None:
@@ -158,11 +162,14 @@ def _cross_entropy(model: torch.nn.Module, batch: Sequence[Example], device: tor
     return (surprisal * factor.flatten()).sum()
 
 
-def _batches(count: int, size: int, random: np.random.Generator) -> Iterator[list[int]]:
-    """Endless batches: each pass is a new order, and a batch may end one pass and begin the next."""
+def _batches(lengths: Sequence[int], size: int, random: np.random.Generator) -> Iterator[list[int]]:
+    """Endless batches of examples alike in length, so that little is padded: each pass is a new order, a few batches are drawn
+    at a time (they may end one pass and begin the next), sorted by length, cut, and shuffled."""
     queue: list[int] = []
     while True:
-        while len(queue) < size:
-            queue += random.permutation(count).tolist()
-        yield queue[:size]
-        queue = queue[size:]
+        while len(queue) < size * BATCHES_SORTED:
+            queue += random.permutation(len(lengths)).tolist()
+        drawn = sorted(queue[: size * BATCHES_SORTED], key=lambda index: (lengths[index], index))
+        queue = queue[size * BATCHES_SORTED :]
+        for first in random.permutation(BATCHES_SORTED).tolist():
+            yield drawn[first * size : (first + 1) * size]

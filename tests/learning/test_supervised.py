@@ -69,7 +69,7 @@ def test_imitation_learns_and_is_repeatable(make_groups: Callable[..., Groups], 
     data = examples([t for group in make_groups() for t in group])
     settings = SupervisedSettings(steps=40, batch_size=4, learning_rate=1e-2, matrix_rate=matrix_rate)
     runs = [SupervisedTraining(ToyPolicy(), settings).run(data, seed=1) for _ in range(2)]
-    assert runs[0] == runs[1] and runs[0][-1] < 0.5 * runs[0][0]
+    assert runs[0] == runs[1] and np.mean(runs[0][-4:]) < 0.5 * np.mean(runs[0][:4])
     assert SupervisedTraining(ToyPolicy(), settings).run(data, seed=2) != runs[0]
 
 
