@@ -26,7 +26,6 @@ from fedagentgym.learning.rows import packed
 from fedagentgym.learning.settings import LearningSettings, ScheduleSettings
 from fedagentgym.learning.trajectory import Trajectory, turn_of_token
 
-
 BATCHES_SORTED = 8
 
 
