@@ -293,10 +293,11 @@ class FedGRPO:
     def score(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
         """One number for each candidate of each question."""
         scorer = Scorer(self.bench, client.resources, self._own_model(state))
-        rows = [
-            scorer.scores(question, self.settings.scorer, self.settings.answers, client.derive("answer", index))
-            for index, question in enumerate(message.text["questions"])
-        ]
+        kind, answers = self.settings.scorer, self.settings.answers
+        questions, seed = message.text["questions"], client.derive("answer")
+        if kind == "self_answer":
+            scorer.believe(questions, answers, seed)
+        rows = [scorer.scores(question, kind, answers, seed) for question in questions]
         return state, Message(scores={"scores": np.array(rows, dtype=np.float32)})
 
     def _own_model(self, state: Message) -> Mapping[str, NDArray[Any]]:
