@@ -28,7 +28,7 @@ from fedagentgym.envs.verifiers.math import MathVerifier
 
 WORLDS: tuple[type[ReplyEnv], ...] = (MathEnv, QAEnv, CodeEnv)
 GOLDEN = {
-    ("math", "tiny"): "sha256:6aa9cd7d3c0a2c081688f95c8d62fc7663447105922906da6528e6124839fd44",
+    ("math", "tiny"): "sha256:954ddeda8f30cec1064fa5cce5920934ac5f51911796a74d55d733b2019828c7",
     ("math", "default"): "sha256:398f08c1800d283a03a30c7db618c6f2550d073543491a36370525afa41897a8",
     ("qa", "tiny"): "sha256:fd1bafc059b5c7022604c163dc9afe9fc1f168240a16670ce62eb16492f38c34",
     ("qa", "default"): "sha256:24646f9ab0602f554fad7e2c6e2df36d7c027c11df49a509cbd59e4d124b2d5d",
@@ -137,6 +137,17 @@ def test_tiny_arithmetic_is_what_its_text_says() -> None:
             assert re.fullmatch(r"[0-9+*\- ]+", expression)
             assert str(eval(expression)) == task.payload.answers[0]
             assert all(int(number) < 20 for number in re.findall(r"[0-9]+", expression))
+
+
+def test_an_unseen_tiny_problem_is_made_of_steps_that_have_been_shown() -> None:
+    shown = {step for task in MathEnv(size="tiny", split="warmup").pool for step in _steps(task.payload.solution)}
+    asked_for = [_steps(task.payload.solution) for task in MathEnv(size="tiny", split="test").pool]
+    assert sum(set(steps) <= shown for steps in asked_for) >= 0.97 * len(asked_for)
+    assert len(shown) < 1_000
+
+
+def _steps(solution: str) -> list[str]:
+    return re.findall(r"[0-9]+ [-+*/] [0-9]+ = [0-9]+", solution)
 
 
 def _tiny_answer(question: Question) -> str:

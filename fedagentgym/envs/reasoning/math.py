@@ -19,7 +19,7 @@ from fedagentgym.envs.verifiers.arithmetic import calculate
 from fedagentgym.envs.verifiers.formats import ToolCall
 from fedagentgym.envs.verifiers.math import grade_math, math_verifier_version
 
-GENERATOR_VERSION = 1
+GENERATOR_VERSIONS = {"default": 1, "tiny": 2}
 TOOLS = {"calc[3 * (4 + 5)]": "calculates"}
 
 
@@ -58,11 +58,11 @@ class MathEnv(ReplyEnv):
 
     def split_counts(self) -> dict[str, int]:
         if self.size == "tiny":
-            return {"train": 3_000, "val": 200, "test": 400, "warmup": 2_000}
+            return {"train": 3_000, "val": 200, "test": 400, "warmup": 4_000}
         return {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000}
 
     def generator_version(self) -> int:
-        return GENERATOR_VERSION
+        return GENERATOR_VERSIONS[self.size]
 
     def verifier_version(self) -> str:
         return math_verifier_version()
