@@ -24,7 +24,7 @@ ENV = "fedagentgym/ALFWorld-v0"
 Pools = Callable[..., TaskPool]
 
 GOLDEN = {
-    "tiny": "sha256:db32513021d20f2a0b931bf98177904167369849c06dda73660b55dfc874b424",
+    "tiny": "sha256:1511a1b96706588db1eb4f6eaf124c238ce2eb9eafbc0752712523dcddea297b",
     "small": "sha256:613f0d35be889b3e69bdc5cabae98fcde38811e244ed5b58323fae37b86b1c91",
     "full": "sha256:af09868951a8dfe056821980a1d447f59279fc9ce6d1f5c2c06c88079ea598c1",
 }

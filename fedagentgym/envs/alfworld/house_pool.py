@@ -18,7 +18,7 @@ from fedagentgym.base.errors import OptionError, unknown
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.alfworld.figures import figures
 from fedagentgym.envs.alfworld.game import CATEGORIES, WORDINGS, Game
-from fedagentgym.envs.alfworld.houses import GENERATOR_VERSION, HouseKey, house
+from fedagentgym.envs.alfworld.houses import GENERATOR_VERSIONS, HouseKey, house
 from fedagentgym.envs.alfworld.layouts import SIZES, TINY_OBJECTS, TINY_RECEPTACLES
 from fedagentgym.envs.alfworld.plans import shortest_plan
 from fedagentgym.envs.pool import TaskIds, TaskPool
@@ -67,7 +67,7 @@ def house_pool(
         categories=(CATEGORIES, codes),
         payload=lambda index: _recent_house(key(index)),
         hardness=lambda index: _plan_length(key(index)),
-        source={"generator": "houses", "version": GENERATOR_VERSION, "size": size, "seed": seed, "wording": wording},
+        source={"generator": "houses", "version": GENERATOR_VERSIONS[size], "size": size, "seed": seed, "wording": wording},
     )
 
 

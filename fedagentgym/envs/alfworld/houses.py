@@ -38,10 +38,10 @@ from fedagentgym.envs.alfworld.layouts import (
 from fedagentgym.envs.alfworld.plans import APPLIANCE, shortest_plan
 from fedagentgym.envs.alfworld.sentences import WORDINGS_OF_TYPE, sentence
 
-GENERATOR_VERSION = 1
+GENERATOR_VERSIONS = {"tiny": 2, "small": 1, "full": 1}
 PRIVATE_ROOMS = 3
 LONGEST_PLAN = {"tiny": 10, "small": 30, "full": 30}
-OTHERS_IN_TINY = 7
+OTHERS_IN_TINY = 4
 SMALL_KINDS = 9
 ON_THE_FLOOR = -1
 

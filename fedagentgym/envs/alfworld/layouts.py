@@ -2,7 +2,7 @@
 
 A layout is a pure function of its key. Layout number 14 of the seed 0 has the receptacles of ALFRED's scene 14; where
 they stand, which of them open and which share a standing point is drawn. Sizes take from these receptacles: `full` all of
-them, `small` one or two of a kind, `tiny` four to eight; in the latter two no unseen room has the receptacles of a seen one.
+them, `small` one or two of a kind, `tiny` three to six; in the latter two no unseen room has the receptacles of a seen one.
 A key with an owner names a private layout, as clients hold them whose rooms
 nobody else has: it is modelled on one of the training scenes, with numbers of receptacles drawn anew.
 """
@@ -189,12 +189,9 @@ def _count_elsewhere(room: str, kind: str, draws: Stream) -> int:
 def _tiny_counts(room: str, counts: Mapping[str, int], draws: Stream) -> dict[str, int]:
     kept = {kind: 1 for kind in APPLIANCES.get(room, ()) if kind in counts}
     others = [kind for kind in sorted(TINY_RECEPTACLES[room]) if kind in counts and kind not in kept]
-    wanted = (6 if room == "kitchen" else 5) + draws.integers(3)
-    for kind in draws.shuffled(others):
-        if sum(kept.values()) >= wanted:
-            break
-        twice = counts[kind] > 1 and sum(kept.values()) + 2 <= wanted and draws.integers(3) == 0
-        kept[kind] = 2 if twice else 1
+    wanted = (5 if room == "kitchen" else 3) + draws.integers(2)
+    for kind in draws.shuffled(others)[: max(0, wanted - len(kept))]:
+        kept[kind] = 1
     return kept
 
 
