@@ -26,6 +26,7 @@ BENCHMARKS = Registry(
         "alfworld": "fedagentgym.benchmarks.speed_alfworld:run",
         "alfworld-houses": "fedagentgym.benchmarks.speed_houses:run",
         "communication": "fedagentgym.benchmarks.communication:run",
+        "privacy-probes": "fedagentgym.benchmarks.privacy_probes:run",
         "speed-agents": "fedagentgym.benchmarks.speed_agents:run",
         "learning-tiny": "fedagentgym.benchmarks.learning_tiny:run",
         "speed-federation": "fedagentgym.benchmarks.speed_federation:run",

@@ -1,0 +1,258 @@
+"""What a curious server sees under each method, and what it can tell from it about whose task is whose.
+
+Every method runs for a few rounds on generated mathematics with a tiny agent, on clients whose tasks are drawn alike: what tells
+members from outsiders can only be the tasks themselves. The server follows the protocol and keeps what it receives; then it is
+asked, for each client, which of some tasks are the client's own and which are nobody's.
+
+    parameters (fedagent, fedmoa, pubswap, fedpetuning)   `membership.py`: loss, gradient, audit
+    scores (fedgrpo)              does a row of scores look as if the expert held the answer? (the server knows the answers)
+    noisy histograms (dpsda-fl)   votes for the candidate that is nearest to the task
+
+An area under the curve of 0.5 is guessing; the intervals are bootstraps over tasks. It is one small world and a few rounds: a
+probe that finds something shows that there is something; one that finds nothing shows only that this attacker found nothing.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.algorithms.scoring import replayed
+from fedagentgym.algorithms.workbench import Bench, Workbench, make_algorithm
+from fedagentgym.base.files import cache_folder
+from fedagentgym.base.progress import progress
+from fedagentgym.base.settings import merged
+from fedagentgym.base.streams import stream
+from fedagentgym.benchmarks import Measurement
+from fedagentgym.federation.backends.in_process import Sequential
+from fedagentgym.federation.exchange import Reply, Request
+from fedagentgym.federation.message import KINDS, Message
+from fedagentgym.federation.server import Plan, run_rounds
+from fedagentgym.federation.settings import FederationSettings
+from fedagentgym.federation.states import StateStore
+
+if TYPE_CHECKING:
+    from fedagentgym.benchmarks.membership import Guess
+
+WORLD = "fedagentgym/Math-v0"
+OPTIONS = {"size": "tiny"}
+SEED = 0
+RANK = {"agent": {"adapter": {"rank": 8, "alpha": 16.0}}, "learning": {"learning_rate": 2e-3}}
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A method to look at: its settings, what else is changed for it, and which of the three attacks its messages allow."""
+
+    name: str
+    algorithm: Mapping[str, Any]
+    attack: str = "update"
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+PROBES = (
+    Probe("fedagent", {"name": "fedagent", "local_steps": 2}),
+    Probe(
+        "fedmoa",
+        {
+            "name": "fedmoa",
+            "local_steps": 2,
+            "objectives": [["accuracy", "length"]],
+            "hypergradient": "cosine",
+        },
+    ),
+    Probe("fedpetuning, grpo", {"name": "fedpetuning", "local_steps": 2}, changes=RANK),
+    Probe("pubswap", {"name": "pubswap", "local_steps": 4, "swap_period": 2, "public_tasks": 8}, changes=RANK),
+    Probe("fedpetuning, sft", {"name": "fedpetuning", "local_steps": 2, "objective": "sft"}, "imitation", RANK),
+    Probe("fedgrpo, self_answer", {"name": "fedgrpo", "scorer": "self_answer"}, "scores"),
+    Probe("fedgrpo, reward_model", {"name": "fedgrpo", "scorer": "reward_model"}, "scores"),
+    *(
+        Probe(f"dpsda-fl, epsilon {epsilon:g}", {"name": "dpsda-fl", "epsilon": epsilon}, "votes")
+        for epsilon in (1e6, 8.0, 1.0)
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is done: clients, tasks of each, tasks of nobody, rounds, episodes of a task, and how the agent was made."""
+
+    clients: int
+    tasks: int
+    outsiders: int
+    rounds: int
+    group: int
+    warm_start: int
+    candidates: int
+
+
+FULL = Scale(clients=4, tasks=16, outsiders=64, rounds=3, group=6, warm_start=400, candidates=64)
+QUICK = Scale(clients=2, tasks=8, outsiders=12, rounds=1, group=3, warm_start=60, candidates=24)
+
+
+class Curious(Sequential):
+    """The sequential backend, which keeps what passes: (round, client, request, reply)."""
+
+    def __init__(self, application: Any) -> None:
+        super().__init__(application, StateStore())
+        self.seen: list[tuple[int, int, str, Message, Message]] = []
+
+    def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
+        replies = super().run(requests, deadline)
+        for request, reply in zip(requests, replies, strict=True):
+            asked, answered = Message.decode(request.message), Message.decode(reply.message)
+            self.seen.append((request.name.round, request.client, request.operation, asked, answered))
+        return replies
+
+
+def run(quick: bool) -> list[Measurement]:
+    """Bytes by kind of what reaches the server, and areas under the curve of its guesses."""
+    scale = QUICK if quick else FULL
+    agent = tiny_agent(scale)
+    figures: list[Measurement] = []
+    with progress("probing", total=len(PROBES)) as bar:
+        for probe in PROBES:
+            figures += probed(probe, scale, agent)
+            bar.advance(method=probe.name)
+    return figures
+
+
+def tiny_agent(scale: Scale) -> dict[str, Any]:
+    """An agent that solves some of the tasks, made once."""
+    from fedagentgym.agents.settings import AgentSettings
+    from fedagentgym.learning.pretrain import pretrain_tiny
+    from fedagentgym.learning.warm_start import WarmStartSettings
+
+    plain = {"name": "tiny", "decoding": {"temperature": 1.0, "max_new_tokens": 64}}
+    settings = WarmStartSettings(
+        steps=scale.warm_start, batch_size=32, learning_rate=3e-3, noise=0.0, context_length=256
+    )
+    folder = cache_folder("tiny", f"probes-{scale.warm_start}")
+    made = pretrain_tiny(WORLD, OPTIONS, settings, agent=AgentSettings.load(plain), folder=folder)
+    return {**plain, "model": str(made.folder)}
+
+
+def probed(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> list[Measurement]:
+    """All figures of one method."""
+    bench = Workbench(bench_of(probe, scale, agent))
+    built = make_algorithm(bench.bench, bench)
+    backend = Curious(built)
+    rounds = 0 if probe.attack == "votes" else scale.rounds
+    with tempfile.TemporaryDirectory() as scratch:
+        plan = Plan(Path(scratch), SEED, FederationSettings(rounds=rounds, quorum=1.0))
+        commit = run_rounds(built, backend, plan)
+    counts = commit.record["bytes_total"]["up"]
+    figures = [Measurement(f"{probe.name}: sees {kind}", counts[kind] / 1e3, "kB") for kind in KINDS if counts[kind]]
+    return [*figures, *ATTACKS[probe.attack](probe, bench, backend, scale)]
+
+
+def bench_of(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> Bench:
+    """The same small world for every method; the roles that only some need change nobody's tasks."""
+    held = scale.clients * scale.tasks
+    plain: dict[str, Any] = {
+        "seed": SEED,
+        "rounds": scale.rounds,
+        "env": {"id": WORLD, "options": OPTIONS},
+        "agent": agent,
+        "learning": {"tasks_per_step": scale.tasks, "group_size": scale.group, "learning_rate": 3e-4},
+        "partition": {
+            "clients": scale.clients,
+            "tasks_per_client": scale.tasks,
+            "roles": {"public": 32, "auxiliary": 32, "server": held},
+            "server_overlap": 0.5,
+        },
+        "sampled_episodes": 0,
+    }
+    sizes: dict[str, dict[str, Any]] = {
+        "scores": {"experts": scale.clients},
+        "votes": {"candidates": scale.candidates, "synthetic_tasks": scale.candidates // 2, "iterations": 2},
+    }
+    own = {**probe.algorithm, **sizes.get(probe.attack, {})}
+    return Bench.load({**merged(plain, probe.changes), "algorithm": own})
+
+
+# ---- attacks ------------------------------------------------------------------------------------------------------
+
+
+def on_update(probe: Probe, bench: Workbench, backend: Curious, scale: Scale) -> Iterator[Measurement]:
+    """What an update of parameters tells."""
+    from fedagentgym.benchmarks.membership import Attacker, judged, updates_of
+
+    members, outsiders = sides(bench, scale)
+    updates = updates_of([(number, client, asked, answer) for number, client, _, asked, answer in backend.seen])
+    found = Attacker(bench, members, outsiders).evidence(updates, imitation=probe.attack == "imitation")
+    for name, evidence in found.items():
+        yield from measured(f"{probe.name}: members by {name}", judged(evidence, SEED))
+
+
+def on_scores(probe: Probe, bench: Workbench, backend: Curious, scale: Scale) -> Iterator[Measurement]:
+    """What an expert's scores tell of the questions that it holds."""
+    from fedagentgym.benchmarks.membership import Evidence, judged
+
+    truth: Evidence = {}
+    form: Evidence = {}
+    held = {client: set(bench.federation.client(client).tasks) for client in range(scale.clients)}
+    for _, client, operation, asked, answer in backend.seen:
+        if operation != "score":
+            continue
+        for question, row in zip(asked.text["questions"], answer.scores["scores"], strict=True):
+            task = str(question["task"]["id"])
+            right = [replayed(bench.world, bench.federation.pool[task], one) for one in question["candidates"]]
+            side = 0 if task in held[client] else 1
+            agreed = float(np.mean(np.asarray(right) == row))
+            truth.setdefault(client, ({}, {}))[side].setdefault(task, []).append(agreed)
+            whole = float(np.all((row == 0.0) | (row == 1.0)))
+            form.setdefault(client, ({}, {}))[side].setdefault(task, []).append(whole)
+    yield from measured(f"{probe.name}: holders by truth of scores", judged(truth, SEED))
+    yield from measured(f"{probe.name}: holders by form of scores", judged(form, SEED))
+
+
+def on_votes(probe: Probe, bench: Workbench, backend: Curious, scale: Scale) -> Iterator[Measurement]:
+    """What noisy histograms tell: votes for the candidate that is nearest to a task, over all iterations."""
+    from fedagentgym.benchmarks.membership import Evidence, judged
+
+    members, outsiders = sides(bench, scale)
+    evidence: Evidence = {client: ({}, {}) for client in members}
+    for _, client, _, asked, answer in backend.seen:
+        wanted = [*members[client], *outsiders]
+        places = nearest_candidates(bench, wanted, [str(text) for text in asked.text["candidates"]])
+        for task, place in zip(wanted, places.tolist(), strict=True):
+            side = 0 if task in members[client] else 1
+            evidence[client][side].setdefault(task, []).append(float(answer.scores["votes"][place]))
+    yield from measured(f"{probe.name}: members by votes", judged(evidence, SEED))
+
+
+ATTACKS = {"update": on_update, "imitation": on_update, "scores": on_scores, "votes": on_votes}
+
+
+def measured(name: str, found: Guess | None) -> list[Measurement]:
+    return [] if found is None else [Measurement(name, found.area, "area", f"{found.low:.2f} to {found.high:.2f}")]
+
+
+def sides(bench: Workbench, scale: Scale) -> tuple[dict[int, list[str]], list[str]]:
+    """Every client's own tasks, and tasks of the same pool that nobody holds and no role has."""
+    federation = bench.federation
+    members = {client: list(federation.client(client).tasks) for client in range(scale.clients)}
+    taken = {task for own in members.values() for task in own}
+    for role in ("public", "auxiliary", "server"):
+        taken.update(federation.role(role).ids)
+    free = [task for task in federation.pool.ids if task not in taken]
+    chosen = stream(SEED, "outsiders").choice(len(free), scale.outsiders)
+    return members, [free[int(place)] for place in chosen]
+
+
+def nearest_candidates(bench: Workbench, tasks: Sequence[str], candidates: Sequence[str]) -> NDArray[np.int64]:
+    """For each task the number of the candidate that a client holding it votes for."""
+    from fedagentgym.learning.embedding import embed
+    from fedagentgym.learning.local import trainable_policy
+
+    policy = trainable_policy(bench.load(bench.initial_weights))
+    episodes = bench.world.reset_many(list(tasks), [0] * len(tasks))
+    texts = [episode.view.observation for episode in episodes]
+    return np.asarray(np.argmax(embed(policy, texts) @ embed(policy, candidates).T, axis=1), dtype=np.int64)
