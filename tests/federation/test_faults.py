@@ -20,7 +20,7 @@ def test_the_run_goes_on_names_every_fault_and_stays_close(run_toy: Callable[...
     rounds = 3
     faults = {str(n): {str((n + 2 * k) % 10): kind for k, kind in enumerate(KINDS)} for n in range(1, rounds + 1)}
     options: dict[str, Any] = {"rounds": rounds, "clients": 10, "size": 2000}
-    faulty = run_toy(tmp_path / "faulty", workers=2, deadline=5.0, faults=faults, **options)
+    faulty = run_toy(tmp_path / "faulty", workers=2, deadline=3.0, faults=faults, **options)
     calm = run_toy(tmp_path / "calm", **options)
     for line in (tmp_path / "faulty" / "metrics.jsonl").read_text().splitlines()[1:]:
         record = json.loads(line)

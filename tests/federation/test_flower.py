@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import ipaddress
 import json
 import os
 import socket
@@ -16,8 +18,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.base.settings import merged
+from fedagentgym.cli.main import main
 from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.backends.resident import Resident, Workplace, ask
 from fedagentgym.federation.commits import Commit
@@ -26,54 +31,29 @@ from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import Recipe
 from fedagentgym.federation.server import Plan, run_rounds
 from fedagentgym.federation.settings import FederationSettings
+from fedagentgym.running import train
+from fedagentgym.testing.algorithms import SMALL
 
 pytest.importorskip("flwr")
+x509 = pytest.importorskip("cryptography.x509")
+from cryptography.hazmat.primitives import hashes, serialization  # noqa: E402
+from cryptography.hazmat.primitives.asymmetric import ec  # noqa: E402
+from cryptography.x509.oid import NameOID  # noqa: E402
+
 TOY_FILE = str(Path(__file__).with_name("toy.py"))
 BIN = Path(sys.executable).parent
+UNTRAINED = "fedagentgym.testing.untrained"
+FEDAGENT: dict[str, Any] = merged(
+    SMALL,
+    {
+        "algorithm": {"name": "fedagent", "local_steps": 1},
+        "partition": {"clients": 2},
+        "learning": {"keep_optimizer": True},
+        "federation": {"clients_per_round": None},
+        "evaluation": None,
+    },
+)
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-
-APP = """
-from pathlib import Path
-from fedagentgym.federation.operation import Recipe, load_plugins
-load_plugins(({toy!r},))
-import fedagentgym_plugin_toy as toy
-from flwr.serverapp import ServerApp
-from fedagentgym.federation.backends import flower_deployment
-from fedagentgym.federation.server import Plan, run_rounds
-from fedagentgym.federation.settings import FederationSettings
-
-server_app = ServerApp()
-client_app = flower_deployment.client_app()
-
-
-@server_app.main()
-def main(grid, context):
-    folder = Path({folder!r})
-    algorithm = toy.build(calls=2, clients=4)
-    recipe = Recipe("fedagentgym_plugin_toy:build", {{"calls": 2}}, ({toy!r},))
-    with flower_deployment.lend(grid):
-        backend = flower_deployment.open_backend(recipe, application=algorithm, wait=300.0)
-        run_rounds(algorithm, backend, Plan(folder, 0, FederationSettings(rounds=2, clients_per_round=3)))
-    (folder / "done").touch()
-"""
-PROJECT = """
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-[project]
-name = "toy"
-description = "a test"
-version = "1.0.0"
-license = "Apache-2.0"
-[tool.hatch.build.targets.wheel]
-packages = ["."]
-[tool.flwr.app]
-publisher = "test"
-[tool.flwr.app.components]
-serverapp = "app:server_app"
-clientapp = "app:client_app"
-[tool.flwr.app.config]
-"""
 
 
 def free_port() -> int:
@@ -85,8 +65,9 @@ def free_port() -> int:
 @contextlib.contextmanager
 def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
     env = {**os.environ, **QUIET, "FLWR_HOME": str(folder / "flwr"), "PATH": f"{BIN}:{os.environ['PATH']}"}
-    with (folder / f"{Path(command[0]).name}.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=env, start_new_session=True)
+    with (folder / f"{command[0]}.log").open("ab") as log:
+        command = (str(BIN / command[0]), *command[1:])
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=env, start_new_session=True, cwd=folder)
         try:
             yield process
         finally:
@@ -99,18 +80,45 @@ def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
                 process.wait()
 
 
-def wait_for_port(port: int, seconds: float) -> None:
+def wait_for(happened: Callable[[], bool], seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
-            return
+    while not happened() and time.monotonic() < deadline:
         time.sleep(0.2)
 
 
-def wait_for(path: Path, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.2)
+def listening(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+        return True
+    return False
+
+
+def authority(folder: Path) -> None:
+    """ca.crt, and server.pem with server.key signed by it, for this machine's own addresses."""
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+
+    def signed(name: str, key: Any, issuer: str, by: Any, extension: Any) -> x509.Certificate:
+        subject, signer = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, who)]) for who in (name, issuer))
+        built = x509.CertificateBuilder().subject_name(subject).issuer_name(signer).public_key(key.public_key())
+        built = built.serial_number(x509.random_serial_number()).not_valid_before(soon - datetime.timedelta(days=2))
+        return built.not_valid_after(soon).add_extension(extension, critical=False).sign(by, hashes.SHA256())
+
+    ours, its = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    root = signed("an authority", ours, "an authority", ours, x509.BasicConstraints(ca=True, path_length=None))
+    server = signed("localhost", its, "an authority", ours, names)
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    (folder / "ca.crt").write_bytes(root.public_bytes(pem))
+    (folder / "server.pem").write_bytes(server.public_bytes(pem))
+    (folder / "server.key").write_bytes(its.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+
+
+def node_key(file: Path) -> None:
+    """What `ssh-keygen -t ecdsa -b 384 -f FILE` makes."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    form, plain = serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, plain))
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    file.with_suffix(".key.pub").write_bytes(public)
 
 
 def test_the_simulation_engine_gives_the_same_bits(
@@ -131,40 +139,69 @@ def test_the_simulation_engine_gives_the_same_bits(
     assert simulated.heads == calm.heads
 
 
-def test_a_deployment_gives_the_same_bits(run_toy: Callable[..., Commit], tmp_path: Path) -> None:
-    calm = run_toy(tmp_path / "calm", rounds=2, per_round=3, calls=2)
-    app, run, port = tmp_path / "app", tmp_path / "run", free_port()
-    app.mkdir()
-    run.mkdir()
-    (app / "app.py").write_text(APP.format(toy=TOY_FILE, folder=str(run)))
-    (app / "pyproject.toml").write_text(PROJECT)
-    (tmp_path / "flwr").mkdir()
-    connection = f'[superlink.local]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
-    (tmp_path / "flwr" / "config.toml").write_text(connection)
+def test_fedagent_ends_alike_in_a_process_a_pool_a_simulation_and_a_deployment(tmp_path: Path) -> None:
+    """The real algorithm, with an optimizer in every client's state; the deployment with TLS and known nodes only."""
+    runs = {"sequential": {}, "pool": {"workers": 2}, "simulation": {"backend": "flower-simulation"}}
+    digests = {
+        name: train(merged(FEDAGENT, {"federation": how, "output": {"folder": str(tmp_path / name)}})).digest
+        for name, how in runs.items()
+    }
+    digests["deployment"] = deployed(tmp_path, tmp_path / "deployment")
+    assert len(set(digests.values())) == 1, digests
+    assert len(list((tmp_path / "sequential").rglob("*.state"))) >= 2
+    assert not list((tmp_path / "deployment").rglob("*.state"))
+    assert len(list(tmp_path.glob("node*/states/*/*.state"))) >= 2
+
+
+def deployed(here: Path, folder: Path) -> str:
+    """Run FEDAGENT by the commands of docs/federation.md: SuperLink, two SuperNodes and a stranger; the final digest."""
+    port = free_port()
+    authority(here)
+    (here / "run.yaml").write_text(yaml.safe_dump(merged(FEDAGENT, {"output": {"folder": str(folder)}})))
+    assert main(["flower", "init", str(here / "app"), "--config", str(here / "run.yaml")]) == 0
+    (here / "flwr").mkdir()
+    connection = f'[superlink.mine]\naddress = "127.0.0.1:{port}"\nroot-certificates = "{here / "ca.crt"}"\n'
+    (here / "flwr" / "config.toml").write_text(connection)
     link = [
-        str(BIN / "flower-superlink"),
-        "--insecure",
+        "flower-superlink",
+        "--ssl-certfile",
+        "server.pem",
+        "--ssl-keyfile",
+        "server.key",
+        "--ssl-ca-certfile",
+        "ca.crt",
+    ]
+    link += [
+        "--host",
+        "127.0.0.1",
         "--port",
         str(port),
+        "--enable-supernode-auth",
         "--disable-runtime-dependency-installation",
     ]
-    node = [str(BIN / "flower-supernode"), "--insecure", "--superlink", f"127.0.0.1:{port}"]
+    node = ["flower-supernode", "--superlink", f"127.0.0.1:{port}", "--root-certificates", "ca.crt"]
     with contextlib.ExitStack() as stack:
-        stack.enter_context(running(tmp_path, *link))
-        wait_for_port(port, 180.0)
-        for number, clients in enumerate(("0,1", "2,3")):
-            told = {"clients": clients, "workplace": str(tmp_path / f"node{number}"), "plugins": TOY_FILE}
-            told |= {"trust": "fedagentgym_plugin_toy:build", "idle": "30"}
-            config = " ".join(f'{key}="{value}"' for key, value in told.items())
-            stack.enter_context(running(tmp_path, *node, "--port", str(free_port()), "--node-config", config))
-        stack.enter_context(running(tmp_path, str(BIN / "flwr"), "run", str(app), "local", "--stream"))
-        wait_for(run / "done", 400.0)
-    logs = "\n".join(path.read_text(errors="replace")[-1500:] for path in tmp_path.glob("*.log"))
-    assert (run / "done").exists(), logs
-    final = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
-    assert final["digest"] == calm.state.digest
-    assert not list(run.rglob("*.state"))
-    assert len(list(tmp_path.glob("node*/states/*/*.state"))) >= 3
+        stack.enter_context(running(here, *link))
+        wait_for(lambda: listening(port), 180.0)
+        for number, clients in enumerate(("0", "1", "0,1")):
+            key = here / f"node{number}.key"
+            node_key(key)
+            if number < 2:
+                with running(here, "flwr", "supernode", "register", f"{key}.pub", "mine") as registration:
+                    assert registration.wait(timeout=300) == 0, logs(here)
+            told = f'clients="{clients}" workplace="{here / f"node{number}"}" plugins="{UNTRAINED}" idle="30"'
+            given = ["--auth-supernode-private-key", str(key), "--port", str(free_port()), "--node-config", told]
+            stack.enter_context(running(here, *node, *given))
+        stack.enter_context(running(here, "flwr", "run", str(here / "app"), "mine", "--stream"))
+        wait_for((folder / "result.json").exists, 900.0)
+    assert (folder / "result.json").exists(), logs(here)
+    assert not (here / "node2").exists(), "a node that nobody registered was asked"
+    digest: str = json.loads((folder / "result.json").read_text())["final"]["digest"]
+    return digest
+
+
+def logs(folder: Path) -> str:
+    return "\n".join(f"{path.name}:\n{path.read_text(errors='replace')[-1500:]}" for path in folder.glob("*.log"))
 
 
 def place(folder: Path, **changes: Any) -> Workplace:
