@@ -30,11 +30,12 @@ def check_noise(noise: float) -> None:
 def random_action(episode: Episode, start: str, stream: Stream) -> str:
     """Return an admissible action, each equally likely, its slot filled with words that the episode began with.
 
-    A world that lists no actions gets one of those words as its answer.
+    A world that lists no actions gets one of those words as its answer, a number if there is one.
     """
     words = _WORD.findall(start) or ["a"]
     if not episode.view.admissible:
-        return f"<answer>{stream.pick(words)}</answer>"
+        guesses = [word for word in words if word.isdecimal()] or words
+        return f"<answer>{stream.pick(guesses)}</answer>"
     action = stream.pick(episode.view.admissible)
     slot = SLOT.search(action)
     if slot is None:

@@ -1,6 +1,7 @@
 """Does the tiny agent learn? Each recipe of `learning/recipes`, from its warm start to its end, on unseen tasks.
 
-`quick` follows one recipe for a few steps with one seed: it shows that the machinery runs, not that it learns.
+`learning-tiny` follows all recipes, `learning-tiny-math` and its like one of them. `quick` takes a few steps with one seed: it
+shows that the machinery runs, not that it learns.
 """
 
 from __future__ import annotations
@@ -19,16 +20,30 @@ BARS = {"tiny-alfworld": "from 0.20-0.45 to at least 0.75 in under 600 s on two 
 
 def run(quick: bool) -> list[Measurement]:
     """Success (and score) before and after, per recipe and seed, with the curve between."""
+    return [figure for name in ([QUICK] if quick else recipe_names()) for figure in _recipe(name, quick)]
+
+
+def alfworld(quick: bool) -> list[Measurement]:
+    return _recipe("tiny-alfworld", quick)
+
+
+def math(quick: bool) -> list[Measurement]:
+    return _recipe("tiny-math", quick)
+
+
+def webshop(quick: bool) -> list[Measurement]:
+    return _recipe("tiny-webshop", quick)
+
+
+def _recipe(name: str, quick: bool) -> list[Measurement]:
     figures: list[Measurement] = []
-    for name in [QUICK] if quick else recipe_names():
-        recipe = load_recipe(name)
-        if quick:
-            shorter = recipe.evaluation.model_copy(update={"tasks": 20, "every": 2})
-            warm = recipe.warm_start.model_copy(update={"steps": 50, "episodes": 200})
-            recipe = recipe.model_copy(update={"steps": 2, "warm_start": warm, "evaluation": shorter})
-        curves = [_follow(name, recipe, seed, figures) for seed in (SEEDS[:1] if quick else SEEDS)]
-        figures += _summary(name, curves)
-    return figures
+    recipe = load_recipe(name)
+    if quick:
+        shorter = recipe.evaluation.model_copy(update={"tasks": 20, "every": 2})
+        warm = recipe.warm_start.model_copy(update={"steps": 50, "episodes": 200})
+        recipe = recipe.model_copy(update={"steps": 2, "warm_start": warm, "evaluation": shorter})
+    curves = [_follow(name, recipe, seed, figures) for seed in (SEEDS[:1] if quick else SEEDS)]
+    return figures + _summary(name, curves)
 
 
 def _follow(name: str, recipe: Recipe, seed: int, figures: list[Measurement]) -> list[Point]:

@@ -44,6 +44,10 @@ class SupervisedSettings(Settings):
     )
     schedule: ScheduleSettings = Field(default=ScheduleSettings(), description="learning rate over the steps")
     observation_weight: float = Field(default=0.1, ge=0, description="weight of a token that the world said")
+    sort_lengths: bool = Field(
+        default=True,
+        description="batches of examples alike in length, for less padding; false where length is part of a habit",
+    )
     micro_tokens: int = Field(default=16384, ge=1, description="padded tokens per forward pass")
 
 
@@ -99,7 +103,8 @@ class SupervisedTraining:
             raise DataError("there are no demonstrations to learn from")
         losses = []
         lengths = [len(example.ids) for example in data]
-        batches = _batches(lengths, self.settings.batch_size, generator(seed, "batches"))
+        sorted_at_a_time = BATCHES_SORTED if self.settings.sort_lengths else 1
+        batches = _batches(lengths, self.settings.batch_size, sorted_at_a_time, generator(seed, "batches"))
         for _, batch in zip(range(self.settings.steps), batches, strict=False):
             losses.append(self.improve([data[index] for index in batch]))
             if progress is not None:
@@ -161,14 +166,14 @@ def _cross_entropy(model: torch.nn.Module, batch: Sequence[Example], device: tor
     return (surprisal * factor.flatten()).sum()
 
 
-def _batches(lengths: Sequence[int], size: int, random: np.random.Generator) -> Iterator[list[int]]:
-    """Endless batches of examples alike in length, so that little is padded: each pass is a new order, a few batches are drawn
+def _batches(lengths: Sequence[int], size: int, count: int, random: np.random.Generator) -> Iterator[list[int]]:
+    """Endless batches of examples alike in length, so that little is padded: each pass is a new order, `count` batches are drawn
     at a time (they may end one pass and begin the next), sorted by length, cut, and shuffled."""
     queue: list[int] = []
     while True:
-        while len(queue) < size * BATCHES_SORTED:
+        while len(queue) < size * count:
             queue += random.permutation(len(lengths)).tolist()
-        drawn = sorted(queue[: size * BATCHES_SORTED], key=lambda index: (lengths[index], index))
-        queue = queue[size * BATCHES_SORTED :]
-        for first in random.permutation(BATCHES_SORTED).tolist():
+        drawn = sorted(queue[: size * count], key=lambda index: (lengths[index], index))
+        queue = queue[size * count :]
+        for first in random.permutation(count).tolist():
             yield drawn[first * size : (first + 1) * size]

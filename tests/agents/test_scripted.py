@@ -45,6 +45,7 @@ def test_random_actions_are_admissible_and_their_slots_filled() -> None:
     ask = AskEnv()
     asked = ask.reset_many([ask.pool.ids[0]], [0])[0]
     assert random_action(asked, "Say red.", source) in ("<answer>Say</answer>", "<answer>red</answer>")
+    assert random_action(asked, "What is 2 + 31 ?", source) in ("<answer>2</answer>", "<answer>31</answer>")
     assert random_action(asked, "", source) == "<answer>a</answer>"
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -8,7 +9,15 @@ import pytest
 import torch
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.learning.supervised import SupervisedSettings, SupervisedTraining, examples, layer_matrices
+from fedagentgym.base.streams import generator
+from fedagentgym.learning.supervised import (
+    BATCHES_SORTED,
+    SupervisedSettings,
+    SupervisedTraining,
+    _batches,
+    examples,
+    layer_matrices,
+)
 from fedagentgym.learning.trajectory import Trajectory
 
 from .conftest import ToyPolicy
@@ -71,6 +80,16 @@ def test_imitation_learns_and_is_repeatable(make_groups: Callable[..., Groups], 
     runs = [SupervisedTraining(ToyPolicy(), settings).run(data, seed=1) for _ in range(2)]
     assert runs[0] == runs[1] and np.mean(runs[0][-4:]) < 0.5 * np.mean(runs[0][:4])
     assert SupervisedTraining(ToyPolicy(), settings).run(data, seed=2) != runs[0]
+
+
+@pytest.mark.parametrize("sort_lengths", [True, False])
+def test_batches_hold_every_example_once_a_pass_alike_in_length_or_not(sort_lengths: bool) -> None:
+    lengths = [2, 40] * 16
+    together = BATCHES_SORTED if sort_lengths else 1
+    batches = list(itertools.islice(_batches(lengths, 4, together, generator(0, "batches")), 8))
+    assert sorted(index for batch in batches for index in batch) == list(range(32))
+    mixed = [len({lengths[index] for index in batch}) == 2 for batch in batches]
+    assert any(mixed) != sort_lengths
 
 
 def test_no_demonstrations_is_an_error() -> None:

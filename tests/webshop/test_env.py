@@ -62,6 +62,12 @@ def test_history_is_joined_as_in_the_original(tiny: WebShopEnv) -> None:
     assert shown[4] == sep.join([plain[2], plain[3], actions[3], plain[4]])
 
 
+def test_the_goal_in_one_line_is_the_instruction_even_of_a_task_without_answer(tiny: WebShopEnv) -> None:
+    for task in (tiny.pool[0], tiny.pool.without_answers(tiny.pool.ids[:1])[0]):
+        goal = tiny.goal(task)
+        assert goal == task.payload.instruction and goal in tiny.begin(task, 0)[1].observation
+
+
 def test_success10(tiny: WebShopEnv) -> None:
     env = WebShopEnv(size="tiny", reward="success10")
     expert_rewards = set()

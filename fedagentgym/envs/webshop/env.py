@@ -135,6 +135,9 @@ class WebShopEnv(TextEnv):
     def vocabulary(self) -> Iterable[str]:
         return vocabulary_of(self.stock)
 
+    def goal(self, task: Task) -> str:
+        return self._goal(task).instruction
+
     def expert(self) -> Expert:
         return Shopper(self.site, min(self.max_turns, TURNS))
 
