@@ -1,118 +1,185 @@
-"""Tables of small experiments, each one command: `fedagentgym bench table1-tiny`.
+"""The papers' tables in small, each one command with three seeds; `--quick` for the small grid.
 
-A table is a set of runs (configuration x seed), each an ordinary run with its own folder; one that is there already is not
-repeated, one that was interrupted goes on. What comes out is reported as it comes out.
+    fedagentgym bench table1-tiny          fedagentgym bench fedgrpo-tiny
+    fedagentgym bench pubswap-tiny         fedagentgym bench fedmoa-tiny
+
+Rows are presets with variants (`presets/tiny-*.yaml`), so that every run of a table is also a run of its own, for example
+`fedagentgym train tiny-math:fedgrpo,experts-4`. What comes out is reported as it comes out: in `runs/NAME/table.md`, and that of
+the small grids in `benchmarks/results/`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.files import read_json, write_atomic
-from fedagentgym.base.progress import progress
 from fedagentgym.benchmarks import Measurement
+from fedagentgym.tables import Column, Record, Table, measurements, run_table
 
-FOLDER = Path("runs") / "table1-tiny"
-TABLE1 = {
-    "zero-shot": "tiny-alfworld:zero-shot",
-    "local 3": "tiny-alfworld:local-3",
-    "local 9": "tiny-alfworld:local-9",
-    "local 16": "tiny-alfworld:local-16",
-    "centralized": "tiny-alfworld:centralized",
-    "fedagent": "tiny-alfworld",
+FOLDER = Path("runs")
+
+
+def success_in(category: str) -> Column:
+    """Held-out success on the tasks of one category."""
+
+    def column(folder: Path, record: Record) -> float:
+        return float(record["final"]["categories"][category]["success"]["mean"])
+
+    return column
+
+
+def mean_of(category: str, objectives: tuple[str, ...]) -> Column:
+    """The mean of several rewards on the held-out tasks of one category."""
+
+    def column(folder: Path, record: Record) -> float:
+        found = record["final"]["categories"][category]
+        return sum(float(found[f"reward/{name}"]["mean"]) for name in objectives) / len(objectives)
+
+    return column
+
+
+TABLE1 = Table(
+    "table1-tiny",
+    {
+        "zero-shot": "tiny-alfworld:zero-shot",
+        "local 3": "tiny-alfworld:local-3",
+        "local 9": "tiny-alfworld:local-9",
+        "local 16": "tiny-alfworld:local-16",
+        "centralized": "tiny-alfworld:centralized",
+        "fedagent": "tiny-alfworld",
+    },
+    processes=1,
+)
+TABLE1_QUICK = TABLE1.smaller(
+    TABLE1.rows, ("federation.rounds=4", "evaluation.tasks=60", "evaluation.every=4"), seeds=1
+)
+
+FEDGRPO = Table(
+    "fedgrpo-tiny",
+    {
+        "zero-shot": "tiny-math:zero-shot",
+        "central GRPO": "tiny-math:central-grpo",
+        "Fedpetuning + GRPO": "tiny-math:fedpetuning-grpo",
+        "Fedpetuning + SFT": "tiny-math:fedpetuning-sft",
+        "DPSDA-FL + GRPO": "tiny-math:dpsda-grpo",
+        "FedGRPO": "tiny-math:fedgrpo",
+        "FedGRPO, without answers": "tiny-math:fedgrpo,without-answers",
+        "FedGRPO, untrained experts": "tiny-math:fedgrpo,base-experts",
+        "FedGRPO, random experts": "tiny-math:fedgrpo,random-experts",
+        **{f"FedGRPO, M = {count}": f"tiny-math:fedgrpo,experts-{count}" for count in (1, 4, 6, 8)},
+        **{f"FedGRPO, K = {count}": f"tiny-math:fedgrpo,clients-{count}" for count in (4, 8, 20)},
+    },
+    pairs=[
+        *(
+            (name, "zero-shot")
+            for name in ("central GRPO", "Fedpetuning + GRPO", "FedGRPO", "FedGRPO, without answers")
+        ),
+        ("FedGRPO", "central GRPO"),
+        ("FedGRPO", "Fedpetuning + GRPO"),
+        ("FedGRPO", "FedGRPO, without answers"),
+        ("FedGRPO", "FedGRPO, random experts"),
+    ],
+)
+FEDGRPO_QUICK = FEDGRPO.smaller(
+    [name for name in FEDGRPO.rows if name not in ("FedGRPO, M = 6", "FedGRPO, K = 8", "FedGRPO, untrained experts")],
+    [],
+)
+
+PUBSWAP_METHODS = {
+    "FedAvg-GRPO": "fedavg-grpo",
+    "FedProx 0.01": "fedprox-0.01",
+    "PubSwap": "pubswap",
+    "FedProx 0.001": "fedprox-0.001",
+    "FedProx 0.1": "fedprox-0.1",
+    "PubSwap, random": "pubswap,swap-random",
+    "PubSwap, every 4th step": "pubswap,swap-4",
 }
-QUICK = ("federation.rounds=4", "evaluation.tasks=60", "evaluation.every=4")
 
 
-@dataclass(frozen=True)
-class Row:
-    """One method over its seeds."""
+def over_tau(methods: Mapping[str, str], taus: Sequence[int], prefix: str = "") -> dict[str, str]:
+    """A row for each method and each number of local steps, after the agent as it is."""
+    rows = {
+        f"{name}, tau = {tau}": f"tiny-math:lora,{variants},{prefix}tau-{tau}"
+        for tau in taus
+        for name, variants in methods.items()
+    }
+    return {"zero-shot": "tiny-math:lora,zero-shot", **rows}
 
-    name: str
-    success: tuple[float, ...]
-    env_steps: float
-    megabytes: float
 
-    @property
-    def mean(self) -> float:
-        return sum(self.success) / len(self.success)
+PUBSWAP = Table(
+    "pubswap-tiny",
+    over_tau(PUBSWAP_METHODS, (10, 40, 120)),
+    pairs=[
+        (f"{name}, tau = {tau}", f"FedAvg-GRPO, tau = {tau}")
+        for tau in (10, 40, 120)
+        for name in PUBSWAP_METHODS
+        if name != "FedAvg-GRPO"
+    ],
+)
+PUBSWAP_QUICK = PUBSWAP.smaller(
+    over_tau({name: PUBSWAP_METHODS[name] for name in ("FedAvg-GRPO", "FedProx 0.01", "PubSwap")}, (10, 40), "short-"),
+    [],
+)
 
-    @property
-    def half_width(self) -> float:
-        """Half of the 95 % interval of the mean over seeds (Student's t); infinite for a single seed."""
-        count = len(self.success)
-        if count < 2:
-            return math.inf
-        from scipy.stats import t
-
-        deviation = math.sqrt(sum((value - self.mean) ** 2 for value in self.success) / (count - 1))
-        return float(t.ppf(0.975, count - 1)) * deviation / math.sqrt(count)
+SETTINGS = {"Homo+Homo": "homo", "Homo+Heter": "heter"}
+FEDMOA = Table(
+    "fedmoa-tiny",
+    {
+        "zero-shot": "tiny-mixture:zero-shot",
+        **{
+            f"{kind}, {setting}, {method}": f"tiny-mixture:{kind}-{variant},{method.lower()}"
+            for kind in ("math", "code")
+            for setting, variant in SETTINGS.items()
+            for method in ("fedavg-grpo", "FedMOA")
+        },
+        "Heter+Heter, fedavg-grpo": "tiny-mixture:heter-heter,fedavg-grpo",
+        "Heter+Heter, only alpha": "tiny-mixture:heter-heter,only-alpha",
+        "Heter+Heter, only weights": "tiny-mixture:heter-heter,only-weights",
+        "Heter+Heter, FedMOA": "tiny-mixture:heter-heter,fedmoa",
+        "Heter+Heter, FedMOA raw": "tiny-mixture:heter-heter,fedmoa,raw",
+    },
+    columns={
+        "math": success_in("math"),
+        "math rewards": mean_of("math", ("accuracy/math", "format", "tags")),
+        "code": success_in("code"),
+        "code rewards": mean_of("code", ("accuracy/code", "code_format", "tags")),
+    },
+    pairs=[
+        *(
+            (f"{kind}, {setting}, FedMOA", f"{kind}, {setting}, fedavg-grpo")
+            for kind in ("math", "code")
+            for setting in SETTINGS
+        ),
+        *(
+            (f"Heter+Heter, {part}", "Heter+Heter, fedavg-grpo")
+            for part in ("only alpha", "only weights", "FedMOA", "FedMOA raw")
+        ),
+    ],
+)
+FEDMOA_QUICK = FEDMOA.smaller(
+    [name for name in FEDMOA.rows if not name.startswith("code") and not name.endswith("raw")], ["federation.rounds=4"]
+)
 
 
 def table1_tiny(quick: bool = False) -> list[Measurement]:
-    """The paper's table 1 in small: FedAgent against local and centralized training, three seeds, held-out success."""
-    folder = FOLDER.with_name("table1-tiny-quick") if quick else FOLDER
-    rows = run_table(folder, TABLE1, seeds=range(1 if quick else 3), changes=QUICK if quick else ())
-    measured = [Measurement(f"{row.name}: held-out success", row.mean, "share") for row in rows]
-    measured += [Measurement(f"{row.name}: half of the 95 % interval", row.half_width, "share") for row in rows]
-    return measured + [Measurement(f"{row.name}: environment steps", row.env_steps, "per run") for row in rows]
+    """FedAgent against local and centralized training (its paper's table 1)."""
+    return _measured(TABLE1_QUICK if quick else TABLE1)
 
 
-def run_table(
-    folder: Path, methods: Mapping[str, str], *, seeds: Sequence[int], changes: Sequence[str] = ()
-) -> list[Row]:
-    """All runs of a table; writes `table.json` and `table.md` into the folder."""
-    rows = []
-    with progress(folder.name, total=len(methods) * len(seeds)) as bar:
-        for name, source in methods.items():
-            records = []
-            for seed in seeds:
-                records.append(
-                    _record(folder / f"{name.replace(' ', '-')}-seed{seed}", source, [f"seed={seed}", *changes])
-                )
-                bar.advance(method=name, seed=seed)
-            rows.append(_row(name, records))
-    write_atomic(folder / "table.json", canonical_json([asdict(row) for row in rows]) + "\n")
-    write_atomic(folder / "table.md", markdown(rows))
-    return rows
+def fedgrpo_tiny(quick: bool = False) -> list[Measurement]:
+    """FedGRPO against its baselines, with and without answers, over M and K (its paper's tables 1-2, figures 3-4)."""
+    return _measured(FEDGRPO_QUICK if quick else FEDGRPO)
 
 
-def _record(place: Path, source: str, changes: Sequence[str]) -> Mapping[str, Any]:
-    """The record of a run: as it is if the run is there, else after running or finishing it."""
-    from fedagentgym.running import resume, train
-
-    if (place / "result.json").is_file():
-        found: Mapping[str, Any] = read_json(place / "result.json")
-        return found
-    if (place / "config.yaml").is_file():
-        return resume(place).record
-    return train(source, [*changes, f"output.folder={place}", "output.sampled_episodes=0"]).record
+def pubswap_tiny(quick: bool = False) -> list[Measurement]:
+    """PubSwap against FedAvg-GRPO and FedProx over tau under strong heterogeneity (its paper's tables 1 and 4)."""
+    return _measured(PUBSWAP_QUICK if quick else PUBSWAP)
 
 
-def _row(name: str, records: Sequence[Mapping[str, Any]]) -> Row:
-    return Row(
-        name,
-        tuple(record["final"]["overall"]["success"]["mean"] for record in records),
-        sum(record["env_steps"] for record in records) / len(records),
-        sum(record["headline_bytes"] for record in records) / len(records) / 1e6,
-    )
+def fedmoa_tiny(quick: bool = False) -> list[Measurement]:
+    """FedMOA against FedAvg of local GRPO in three settings, with its ablations (its paper's tables 1 and 2)."""
+    return _measured(FEDMOA_QUICK if quick else FEDMOA)
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """The table as it stands in the documentation."""
-    lines = [
-        "| method | held-out success | 95 % over seeds | per seed | environment steps | MB |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        seeds = ", ".join(f"{value:.3f}" for value in row.success)
-        interval = "" if math.isinf(row.half_width) else f"± {row.half_width:.3f}"
-        lines.append(
-            f"| {row.name} | {row.mean:.3f} | {interval} | {seeds} | {row.env_steps:,.0f} | {row.megabytes:.1f} |"
-        )
-    return "\n".join(lines) + "\n"
+def _measured(table: Table) -> list[Measurement]:
+    return measurements(run_table(table, FOLDER / table.name))

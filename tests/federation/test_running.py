@@ -12,7 +12,6 @@ import yaml
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.settings import merged
 from fedagentgym.cli.main import main
-from fedagentgym.experiments import Row, markdown
 from fedagentgym.running import resume, train
 from fedagentgym.testing.algorithms import SMALL
 
@@ -158,14 +157,6 @@ def test_the_flower_app_is_written(tmp_path: Path, capsys: pytest.CaptureFixture
     file.write_text(yaml.safe_dump(merged(CONFIG, {"output": {"folder": "relative"}})))
     assert main(["flower", "init", str(tmp_path / "other"), "--config", str(file)]) == 2
     assert not (tmp_path / "other").exists()
-
-
-def test_a_table_says_what_came_out() -> None:
-    row = Row("fedagent", (0.5, 0.6, 0.7), 1000.0, 2.5)
-    assert row.mean == pytest.approx(0.6)
-    assert row.half_width == pytest.approx(4.303 * 0.1 / 3**0.5, rel=1e-3)
-    assert "| fedagent | 0.600 | ± 0.248 | 0.500, 0.600, 0.700 | 1,000 | 2.5 |" in markdown([row])
-    assert "| one | 0.500 |  |" in markdown([Row("one", (0.5,), 1.0, 0.0)])
 
 
 def test_a_saved_split_and_tensorboard(tmp_path: Path) -> None:
