@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from fedagentgym.algorithms.answers import contributions, episodes_of, metrics_of
 from fedagentgym.algorithms.keeping import OPTIMIZER, marked, unmarked, writable
 from fedagentgym.algorithms.workbench import Site, Workbench
 from fedagentgym.base.settings import Settings
@@ -101,13 +102,15 @@ class FedAgent:
         step = (round.number - 1) * self.settings.local_steps
         message = Message(weights=state.weights, control={"step": step})
         answers = answered(round.clients.call("train", dict.fromkeys(round.participants, message)))
-        given = [Contribution(k, answer.weights, answer.control["examples"]) for k, answer in answers.items()]
+        given, malformed = contributions(answers)
+        round.clients.refuse(malformed)
+        answers = {each.client: answers[each.client] for each in given}
         after, norms, spent = self._combined(state, given, round)
         return RoundResult(
             after,
             metrics={**client_means(answers, norms), **spent},
-            clients={k: {**answer.report["metrics"], "update_norm": norms[k]} for k, answer in answers.items()},
-            episodes=[{"client": k, **one} for k, answer in answers.items() for one in answer.report["episodes"]],
+            clients={k: {**metrics_of(answer), "update_norm": norms[k]} for k, answer in answers.items()},
+            episodes=episodes_of(answers),
         )
 
     def _combined(
@@ -189,5 +192,5 @@ def client_means(answers: Mapping[int, Message], norms: Mapping[int, float]) -> 
     """The clients' metrics averaged (counts are added up), with the mean norm of their updates."""
     from fedagentgym.learning.local import mean_metrics
 
-    means = mean_metrics([answer.report["metrics"] for answer in answers.values()])
+    means = mean_metrics([metrics_of(answer) for answer in answers.values()])
     return {**means, "update_norm": float(np.mean(list(norms.values()))) if norms else 0.0}

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedagentgym.algorithms.answers import metrics_of
 from fedagentgym.algorithms.experts import ESTIMATORS, choose_experts, competence, nearest, packed, unpacked
 from fedagentgym.algorithms.keeping import learner, learner_weights, marked, parameters, unmarked, writable
 from fedagentgym.algorithms.scoring import Scorer
@@ -158,9 +159,7 @@ class FedGRPO:
         return RoundResult(
             Message(weights=state.weights, scores={"right": known}, control=control),
             metrics={"auxiliary/right": float(np.mean(list(shares.values()))) if shares else 0.0},
-            clients={
-                client: {**answers[client].report["metrics"], "auxiliary/right": shares[client]} for client in answers
-            },
+            clients={client: {**metrics_of(answers[client]), "auxiliary/right": shares[client]} for client in answers},
         )
 
     def round(self, state: Message, round: Round) -> RoundResult:

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedagentgym.algorithms.answers import contributions, episodes_of, metrics_of
 from fedagentgym.algorithms.fedagent import CONTROL_BYTES, FedAgent, FedAgentSettings, client_means
 from fedagentgym.algorithms.keeping import OPTIMIZER, marked
 from fedagentgym.algorithms.workbench import Site, Workbench
@@ -104,7 +105,9 @@ class FedMOA(FedAgent):
         shared = state.control.get("shared", {})
         message = Message(weights=state.weights, control={"step": step, "shared": shared})
         answers = answered(round.clients.call("train", dict.fromkeys(round.participants, message)))
-        given = [Contribution(k, answer.weights, answer.control["examples"]) for k, answer in answers.items()]
+        given, malformed = contributions(answers)
+        round.clients.refuse(malformed)
+        answers = {each.client: answers[each.client] for each in given}
         good, refused, norms = self.settings.checks.apply(state.weights, given)
         objectives, malformed = read_objectives({each.client: answers[each.client] for each in good})
         good = [each for each in good if each.client in objectives]
@@ -117,8 +120,8 @@ class FedMOA(FedAgent):
         return RoundResult(
             Message(weights=theta, control={"shared": {**shared, **fresh}}),
             metrics=metrics,
-            clients={m: self._client_metrics(answers[m], norms[m], alpha.get(m)) for m in answers},
-            episodes=[{"client": k, **one} for k, answer in answers.items() for one in answer.report["episodes"]],
+            clients={m: client_metrics(answers[m], norms[m], objectives.get(m, {}), alpha.get(m)) for m in answers},
+            episodes=episodes_of(answers),
         )
 
     def cluster_shares(self, objectives: Mapping[int, Weights]) -> tuple[dict[int, float], dict[str, list[int]]]:
@@ -149,11 +152,6 @@ class FedMOA(FedAgent):
         examples = {each.client: each.examples for each in given}
         cluster_size = {m: sum(examples[other] for other in members) for members in clusters.values() for m in members}
         return weighted_mean(current, given, [alpha[each.client] * cluster_size[each.client] for each in given])
-
-    def _client_metrics(self, answer: Message, norm: float, alpha: float | None) -> dict[str, float]:
-        weights = {f"weight/{name}": float(value) for name, value in answer.control["objectives"].items()}
-        share = {} if alpha is None else {"alpha": alpha}
-        return {**answer.report["metrics"], **weights, **share, "update_norm": norm}
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
@@ -287,6 +285,12 @@ def share_metrics(alpha: Mapping[int, float], clusters: Mapping[str, Sequence[in
         entropy = float(-(shares[shares > 0] * np.log(shares[shares > 0])).sum())
         metrics[f"alpha_evenness/{name}"] = entropy / float(np.log(len(members))) if len(members) > 1 else 1.0
     return metrics
+
+
+def client_metrics(answer: Message, norm: float, objectives: Weights, alpha: float | None) -> dict[str, float]:
+    """What is recorded of one client; one that was left out has neither weights nor a share."""
+    share = {} if alpha is None else {"alpha": alpha}
+    return {**metrics_of(answer), **marked("weight/", objectives), **share, "update_norm": norm}
 
 
 def own_accuracies(site: Site) -> tuple[str, ...]:

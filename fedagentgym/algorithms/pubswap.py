@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from fedagentgym.algorithms.answers import contributions, episodes_of, metrics_of
 from fedagentgym.algorithms.fedagent import CONTROL_BYTES, FedAgent, FedAgentSettings, client_means
 from fedagentgym.algorithms.keeping import OPTIMIZER, marked, unmarked, writable
 from fedagentgym.algorithms.workbench import Site
@@ -33,14 +34,13 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.federation.aggregation import Contribution
 from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.clients import answered
 from fedagentgym.federation.failures import Failure
 from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.learning.local import LocalTraining, SiteState, mean_metrics
-from fedagentgym.learning.regrade import regrade
+from fedagentgym.learning.local import LocalTraining, SiteState, mean_metrics, trainable_policy
+from fedagentgym.learning.regrade import check_tokens, regrade
 from fedagentgym.learning.trajectory import Group, from_plain, to_plain
 
 PARTS = ("weights", "optimizer", "anchor")
@@ -132,7 +132,9 @@ class PubSwap(FedAgent):
         left = settings.local_steps - periods * settings.swap_period
         last = Message(weights=theta, control={"step": step, "steps": left})
         answers = answered(round.clients.call("finish", dict.fromkeys(alive, last)))
-        given = [Contribution(k, answer.weights, answer.control["examples"]) for k, answer in answers.items()]
+        given, malformed = contributions(answers)
+        round.clients.refuse(malformed)
+        answers = {each.client: answers[each.client] for each in given}
         good, refused, norms = settings.checks.apply(state.weights, given)
         round.clients.refuse(refused)
         return RoundResult(
@@ -140,14 +142,20 @@ class PubSwap(FedAgent):
             metrics=client_means(answers, norms)
             | counts
             | {"clients/left": float(len(round.participants) - len(good))},
-            clients={k: {**answer.report["metrics"], "update_norm": norms[k]} for k, answer in answers.items()},
-            episodes=[{"client": k, **one} for k, answer in answers.items() for one in answer.report["episodes"]],
+            clients={k: {**metrics_of(answer), "update_norm": norms[k]} for k, answer in answers.items()},
+            episodes=episodes_of(answers),
         )
 
     @cached_property
     def public(self) -> TextEnv:
         """The unperturbed world over the public tasks."""
         return self.bench.role("public")
+
+    @cached_property
+    def _vocabulary(self) -> int:
+        """How many different tokens the agent's model can read."""
+        model: Any = trainable_policy(self.bench.agent).model
+        return len(model.get_input_embeddings().weight)
 
     def public_tasks(self, draw: Stream) -> list[str]:
         """b public tasks, distinct while there are enough of them."""
@@ -167,6 +175,7 @@ class PubSwap(FedAgent):
         for client, reply in replies.items():
             try:
                 answers = read_groups(reply.text.get("groups"), tasks, self.learning.group_size)
+                check_tokens(answers, self._vocabulary, self.bench.agent.policy.context_length)
                 groups[client] = regrade(self.public, answers)
             except DataError as error:
                 malformed.append(Failure(client, "refused", f"malformed answers: {error}"))

@@ -105,7 +105,7 @@ class Curious(Sequential):
 
     def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
         replies = super().run(requests, deadline)
-        for request, reply in zip(requests, replies, strict=True):
+        for request, reply in ((a, b) for a, b in zip(requests, replies, strict=True) if b.status == "ok"):
             asked, answered = Message.decode(request.message), Message.decode(reply.message)
             self.seen.append((request.name.round, request.client, request.operation, asked, answered))
         return replies

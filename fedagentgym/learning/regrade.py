@@ -9,10 +9,34 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from fedagentgym.base.errors import DataError
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import Episode, TextEnv
+
+
+def check_tokens(groups: Sequence[Group], vocabulary: int, context: int) -> None:
+    """Refuse episodes whose tokens no model of this vocabulary and context could have read and said: whoever learns from them
+    would fail, or learn from numbers that are none."""
+    for trajectory in (trajectory for group in groups for trajectory in group):
+        if any(turn.tokens < 0 for turn in trajectory.turns):
+            raise DataError(f"an answer to {trajectory.task} has a turn of fewer than no tokens")
+        for segment in trajectory.segments:
+            ids = np.concatenate([segment.prompt_ids, segment.token_ids, segment.allowed_ids])
+            if len(ids) and not (ids.min() >= 0 and ids.max() < vocabulary):
+                raise DataError(f"an answer to {trajectory.task} holds a token outside the vocabulary of {vocabulary}")
+            if len(segment.prompt_ids) + len(segment.token_ids) > context:
+                raise DataError(
+                    f"an answer to {trajectory.task} is longer than the model's context of {context} tokens"
+                )
+            if not len(segment.prompt_ids) and segment.mask[:1].any():
+                raise DataError(f"an answer to {trajectory.task} begins without a prompt")
+            said = segment.logprobs[segment.mask]
+            if not (np.isfinite(said) & (said <= 1e-3)).all():
+                raise DataError(f"an answer to {trajectory.task} has a log-prob that is none")
 
 
 def regrade(env: TextEnv, groups: Sequence[Group]) -> tuple[Group, ...]:

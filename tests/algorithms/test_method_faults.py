@@ -227,6 +227,32 @@ def test_answers_to_other_tasks_are_refused_and_given_to_nobody(tmp_path: Path) 
     assert sorted(commit.record["clients"]) == ["0", "1"]
 
 
+def answered_foreign_tokens(answer: Message) -> Message:
+    return with_segments(answer, lambda one: {**one, "token_ids": one["token_ids"] + 10**6})
+
+
+def answered_impossible_logprobs(answer: Message) -> Message:
+    return with_segments(answer, lambda one: {**one, "logprobs": one["logprobs"] + np.float32(np.nan)})
+
+
+def with_segments(answer: Message, change: Fault) -> Message:
+    groups = [
+        [{**episode, "segments": [change(segment) for segment in episode["segments"]]} for episode in group]
+        for group in answer.text["groups"]
+    ]
+    return Message(text={"groups": groups})
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [(answered_foreign_tokens, "outside the vocabulary"), (answered_impossible_logprobs, "a log-prob that is none")],
+)
+def test_answers_that_nobody_could_learn_from_reach_nobody(tmp_path: Path, fault: Fault, said: str) -> None:
+    commit = go(tmp_path, SWAPS, {(1, "generate", 0): fault})
+    assert failures(commit) == [("generate", 0, "refused")] and said in commit.record["failures"][0]["message"]
+    assert sorted(commit.record["clients"]) == ["1", "2"]
+
+
 def asked_for_nothing_known(message: Message) -> Message:
     return Message(weights=message.weights, control={**message.control, "tasks": ["guess/train/99999"]})
 
@@ -315,3 +341,49 @@ def test_a_cluster_that_empties_keeps_its_weights_and_counts_nothing(tmp_path: P
     assert (metrics["members/accuracy/qa"], metrics["members/accuracy/math"], metrics["clusters"]) == (0.0, 1.0, 1.0)
     assert commit.state.control["shared"][name] == first.state.control["shared"][name]
     assert all(np.array_equal(value, theta(commit)[key]) for key, value in sent[0].items())
+
+
+# ---- every method that averages -----------------------------------------------------------------------------------
+
+
+def answered_no_examples(answer: Message) -> Message:
+    return Message(weights=answer.weights, control={**answer.control, "examples": "many"}, report=answer.report)
+
+
+def answered_odd_objectives(answer: Message) -> Message:
+    return Message(weights=answer.weights, control={**answer.control, "objectives": 5}, report=answer.report)
+
+
+def answered_odd_report(answer: Message) -> Message:
+    report = {
+        "metrics": {"loss": "low", "reward": 1.0, "huge": float("inf")},
+        "episodes": [3, {"a": b"bytes"}, {"a": 1}],
+    }
+    return Message(weights=answer.weights, control=answer.control, report=report)
+
+
+AVERAGES = {"fedagent": {"name": "fedagent", "local_steps": 1}, "pubswap": SWAPS, "fedmoa": WEIGHS}
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+def test_a_client_that_hides_its_size_counts_nothing(tmp_path: Path, name: str) -> None:
+    operation = "finish" if name == "pubswap" else "train"
+    commit = go(tmp_path, AVERAGES[name], {(1, operation, 2): answered_no_examples})
+    assert failures(commit) == [(operation, 2, "refused")]
+    assert "no number of examples: 'many'" in commit.record["failures"][0]["message"]
+    assert sorted(commit.record["clients"]) == ["0", "1"]
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+def test_a_report_that_is_none_costs_nobody_the_round(tmp_path: Path, name: str) -> None:
+    operation = "finish" if name == "pubswap" else "train"
+    commit = go(tmp_path, AVERAGES[name], {(1, operation, 2): answered_odd_report})
+    assert commit.record["failures"] == []
+    told = commit.record["clients"]["2"]
+    assert told["reward"] == 1.0 and "loss" not in told and "huge" not in told and told["update_norm"] >= 0.0
+
+
+def test_objectives_that_are_none_are_refused(tmp_path: Path) -> None:
+    commit = go(tmp_path, WEIGHS, {(1, "train", 1): answered_odd_objectives})
+    assert failures(commit) == [("train", 1, "refused")]
+    assert not any(name.startswith("weight/") for name in commit.record["clients"]["1"])
