@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from importlib.resources import files
+
 import pytest
+import yaml
 
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.envs import ENVIRONMENTS
@@ -14,6 +17,16 @@ def test_every_recipe_is_valid_and_belongs_to_a_world(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe.env.id in ENVIRONMENTS and recipe_for(recipe.env.id) == recipe
     assert recipe.evaluation.split in ENVIRONMENTS.get(recipe.env.id).evaluation_splits
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_the_preset_of_that_name_plays_in_the_recipes_world_with_its_agent_and_step(name: str) -> None:
+    texts = [files(package) / f"{name}.yaml" for package in ("fedagentgym.learning.recipes", "fedagentgym.presets")]
+    recipe, preset = (yaml.safe_load(text.read_text("utf-8")) for text in texts)
+    assert preset["env"] == recipe["env"] and preset["agent"] == recipe["agent"]
+    chosen_per_run = {"tasks_per_step", "learning_rate", "schedule"}
+    shared = [{key: part["learning"].get(key) for key in recipe["learning"]} for part in (recipe, preset)]
+    assert {key for key in shared[0] if shared[0][key] != shared[1][key]} <= chosen_per_run
 
 
 def test_an_unknown_recipe_is_named() -> None:
