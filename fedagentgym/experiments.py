@@ -82,7 +82,7 @@ FEDGRPO = Table(
 )
 FEDGRPO_QUICK = FEDGRPO.smaller(
     [name for name in FEDGRPO.rows if name not in ("FedGRPO, M = 6", "FedGRPO, K = 8", "FedGRPO, untrained experts")],
-    [],
+    ["learning.tasks_per_step=16"],
 )
 
 PUBSWAP_METHODS = {
@@ -157,7 +157,8 @@ FEDMOA = Table(
     ],
 )
 FEDMOA_QUICK = FEDMOA.smaller(
-    [name for name in FEDMOA.rows if not name.startswith("code") and not name.endswith("raw")], ["federation.rounds=4"]
+    [name for name in FEDMOA.rows if not name.startswith("code") and not name.endswith("raw")],
+    ["federation.rounds=3", "learning.tasks_per_step=8"],
 )
 
 
