@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from fedagentgym import experiments
+from fedagentgym.algorithms.workbench import Workbench, make_algorithm
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merged
 from fedagentgym.config import load_config
@@ -23,8 +24,10 @@ TABLES = {table.name: table for table in vars(experiments).values() if isinstanc
 def test_every_row_of_every_table_is_a_configuration(name: str) -> None:
     table = TABLES[name]
     assert table.seeds == 3 or name == "table1-tiny-quick"
-    digests = [load_config(source, table.changes).digest for source in table.rows.values()]
-    assert len(set(digests)) == len(digests), "two rows of a table are the same experiment"
+    configs = [load_config(source, table.changes) for source in table.rows.values()]
+    assert len({config.digest for config in configs}) == len(configs), "two rows of a table are the same experiment"
+    for bench in (config.bench() for config in configs):
+        assert make_algorithm(bench, Workbench(bench)).settings.name == bench.algorithm["name"]
     assert len({slug(row) for row in table.rows}) == len(table.rows)
 
 
