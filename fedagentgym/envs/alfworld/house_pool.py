@@ -67,7 +67,13 @@ def house_pool(
         categories=(CATEGORIES, codes),
         payload=lambda index: _recent_house(key(index)),
         hardness=lambda index: _plan_length(key(index)),
-        source={"generator": "houses", "version": GENERATOR_VERSIONS[size], "size": size, "seed": seed, "wording": wording},
+        source={
+            "generator": "houses",
+            "version": GENERATOR_VERSIONS[size],
+            "size": size,
+            "seed": seed,
+            "wording": wording,
+        },
     )
 
 
