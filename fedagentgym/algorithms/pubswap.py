@@ -200,9 +200,10 @@ class PubSwap(FedAgent):
         site: Site = client.resources
         visit = LocalTraining(site.agent, self.public, self.learning)
         visit.start(local.state(optimizer=False, anchor=True))
-        groups = visit.collect(client.derive("public", message.control["period"]), tasks=tasks)
-        plain = [[to_plain(trajectory) for trajectory in group] for group in groups]
-        return self._kept(local, metrics, plain), Message(text={"groups": plain})
+        rollouts = visit.play(client.derive("public", message.control["period"]), tasks=tasks)
+        plain = [[to_plain(trajectory) for trajectory in group] for group in rollouts.groups]
+        cost = {name: value for name, value in rollouts.metrics().items() if name in ("episodes", "env_steps")}
+        return self._kept(local, [*metrics, cost], plain), Message(text={"groups": plain})
 
     def learn(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
         """One step on the own answers and those that were swapped in."""

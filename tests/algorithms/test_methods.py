@@ -34,4 +34,6 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("run", RUNS)
 def test_methods_hold_what_every_algorithm_must(run: str) -> None:
     name, settings, config = RUNS[run]
-    check_algorithm(name, config=config, workers=0 if "," in run else 1, **settings)
+    found = check_algorithm(name, config=config, workers=0 if "," in run else 1, **settings)
+    if run == "pubswap":  # 2 rounds x 2 clients x (3 private and 2 public steps) x 2 tasks x 3 answers
+        assert found.record["episodes"] == 2 * 2 * (3 + 2) * 2 * 3
