@@ -62,12 +62,13 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the keys of `override` laid over it, mappings merged key by key."""
+    """`base` with the keys of `override` laid over it, mappings merged key by key; a string below a mapping is its name."""
     result = dict(base)
     for key, value in override.items():
         below = result.get(key)
-        nested = isinstance(below, Mapping) and isinstance(value, Mapping)
-        result[key] = merged(below, value) if nested and isinstance(below, Mapping) else value
+        if isinstance(value, Mapping) and isinstance(below, str):
+            below = {"name": below}
+        result[key] = merged(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
     return result
 
 

@@ -87,6 +87,8 @@ def test_assignments_are_laid_over() -> None:
     assert assign(data, "inner.rate=0.5") == {"inner": {"name": "a", "rate": 0.5}}
     assert assign({}, "a.b=[1, 2]") == {"a": {"b": [1, 2]}}
     assert merged({"a": 1}, {"a": {"b": 1}}) == {"a": {"b": 1}}
+    assert merged({"a": "x"}, {"a": {"b": 1}}) == {"a": {"name": "x", "b": 1}}
+    assert merged({"a": "x"}, {"a": {"name": "y"}}) == {"a": {"name": "y"}}
     assert data == {"inner": {"name": "a", "rate": 2}}
     for wrong in ("a", "=1", "a..b=1", "a=[1"):
         with pytest.raises(OptionError):
