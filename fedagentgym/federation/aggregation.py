@@ -19,7 +19,9 @@ from fedagentgym.base.settings import Settings
 
 Array = NDArray[Any]
 Parameters = Mapping[str, Array]
-LONGEST_BLOCK = 1 << 15
+LONGEST_BLOCK = 1 << 17
+_AT_ONCE = 12
+"""Vectors that are added in one pass."""
 
 
 class Contribution(NamedTuple):
@@ -149,14 +151,29 @@ def weighted_mean(
     for name, value in current.items():
         parts = [(each.parameters[name].reshape(-1), share[each.client]) for each in ordered]
         mean = np.empty(value.size, dtype=value.dtype if narrow else np.float64)
+        rows = np.empty((min(len(parts), _AT_ONCE) + 1, min(value.size, LONGEST_BLOCK)), dtype=np.float64)
         for block in blocks(value.size):
-            summed = np.zeros(block.stop - block.start, dtype=np.float64)
-            for part, weight in parts:
-                summed += part[block] if weight == 1.0 else weight * part[block].astype(np.float64)
-            mean[block] = summed / total
+            summed = _weighted_sum(parts, block, rows[:, : block.stop - block.start])
+            summed /= total
+            mean[block] = summed
         mean.flags.writeable = False
         result[name] = mean.reshape(value.shape)
     return result
+
+
+def _weighted_sum(parts: Sequence[tuple[Array, float]], block: slice, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum of weight * vector over one stretch, in order: a few at a time are laid in `rows`, below the sum so far."""
+    summed: NDArray[np.float64] = rows[-1]
+    room, filled = len(rows) - 1, 0
+    for place, (vector, weight) in enumerate(parts):
+        rows[filled] = vector[block]
+        if weight != 1.0:
+            rows[filled] *= weight
+        filled += 1
+        if filled == room or place == len(parts) - 1:
+            np.add.reduce(rows[:filled], axis=0, out=summed, initial=-0.0)  # from 0.0, a lone -0.0 would lose its sign
+            rows[0], filled = summed, 1
+    return summed
 
 
 def blocks(size: int) -> Iterator[slice]:

@@ -17,6 +17,7 @@ from pydantic import Field
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import LONGEST_BLOCK, Contribution, Parameters, blocks
 from fedagentgym.federation.failures import Failure
+from fedagentgym.federation.message import squared_length
 
 
 class UpdateChecks(Settings):
@@ -75,7 +76,7 @@ def update_norms(current: Parameters, given: Sequence[Parameters]) -> list[float
                 part = change[: block.stop - block.start]
                 for place, vector in enumerate(moved):
                     np.subtract(vector[block], start[block], out=part, dtype=part.dtype)
-                    totals[place] += float(np.square(part, out=part).sum())
+                    totals[place] += squared_length(part)
     return [math.sqrt(total) for total in totals]
 
 

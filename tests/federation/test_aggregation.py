@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
+from fedagentgym.federation import aggregation
 from fedagentgym.federation.aggregation import (
     Aggregation,
     Contribution,
@@ -19,6 +20,7 @@ from fedagentgym.federation.aggregation import (
     Median,
     TrimmedMean,
     Weighted,
+    weighted_mean,
 )
 from fedagentgym.federation.checks import UpdateChecks, scaled, update_norm
 
@@ -74,6 +76,44 @@ def test_the_rules_are_their_textbook_formulas(count: int, seed: int) -> None:
         cut = int(0.2 * count)
         inner = np.sort(stack, axis=0)[cut : count - cut].mean(0)
         assert np.allclose(TrimmedMean(trim=0.2).apply(CURRENT, given_, {}).parameters[name], inner, atol=1e-6)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 40), st.integers(1, 60), st.integers(1, 70), st.booleans(), st.integers(0, 1000))
+def test_however_a_mean_is_cut_it_is_the_sum_in_client_order(
+    count: int, size: int, block: int, weighted: bool, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    given_ = [Contribution(k, {"a": draw.normal(size=size).astype(np.float32)}) for k in range(count)]
+    weights = draw.uniform(0.1, 2.0, count) if weighted else np.ones(count)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(aggregation, "LONGEST_BLOCK", block)
+        found = weighted_mean(given_[0].parameters, given_, [float(w) for w in weights], narrow=False)["a"]
+    expected, total = np.zeros(size), 0.0
+    for each, weight in zip(given_, weights, strict=True):
+        expected, total = expected + weight * each.parameters["a"].astype(np.float64), total + weight
+    assert np.allclose(found, expected / total, rtol=1e-14, atol=1e-15)
+    if block > 1 and size % block != 1:  # numpy adds a single column in pairs
+        assert found.tobytes() == (expected / total).tobytes()
+
+
+def test_one_client_keeps_even_the_sign_of_its_zeros() -> None:
+    zeros = {name: np.full(shape, -0.0, np.float32) for name, shape in SHAPES.items()}
+    for name, value in Mean().apply(CURRENT, [Contribution(0, zeros)], {}).parameters.items():
+        assert value.tobytes() == zeros[name].tobytes()
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 30_000), st.integers(0, 1000))
+def test_a_norm_is_the_norm(size: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    start, end = ({"a": draw.normal(size=size).astype(np.float32)} for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedagentgym.federation.checks.LONGEST_BLOCK", 20_000)
+        patch.setattr(aggregation, "LONGEST_BLOCK", 20_000)
+        assert np.isclose(
+            update_norm(start, end), np.linalg.norm((end["a"] - start["a"]).astype(np.float64)), rtol=1e-5
+        )
 
 
 def test_server_optimizers_against_a_loop_by_hand() -> None:

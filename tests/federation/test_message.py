@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from fedagentgym.base.encoding import MAGIC, canonical_json, encode
 from fedagentgym.base.errors import DataError
-from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message, given_away
+from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message, finite, given_away
 from fedagentgym.federation.meter import Meter, added, headline_bytes, payload_bytes
 
 VECTOR = Form({"weights/w": ArrayForm("float32", (4,))}, text=64, report=0)
@@ -29,6 +29,22 @@ sections = st.dictionaries(st.text(min_size=1, max_size=6), arrays | plain, max_
 
 def vector(**control: object) -> Message:
     return Message(weights={"w": np.arange(4, dtype=np.float32)}, control=control)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(["float16", "float32", "float64"]),
+    st.integers(0, 30_000),
+    st.sampled_from([1.0, 60_000.0, 1e30, 1e300, np.inf, -np.inf, np.nan]),
+    st.integers(0, 2**32),
+)
+def test_finite_is_what_numpy_says_also_of_numbers_whose_squares_overflow(
+    dtype: str, size: int, odd: float, place: int
+) -> None:
+    with np.errstate(over="ignore"):
+        array = np.ones(size, np.float64).astype(dtype)
+        array[place % max(size, 1) :][:1] = np.array(odd).astype(dtype)
+    assert finite(array) == bool(np.isfinite(array).all())
 
 
 @settings(deadline=None, max_examples=60)
