@@ -128,7 +128,12 @@ class FedAgent:
         return self.aggregated(state, good), norms, {}
 
     def aggregated(self, state: Message, given: Sequence[Contribution]) -> Message:
-        """The next global state by the chosen rule, with what the rule remembers (a server optimizer's moments)."""
+        """The next global state by the chosen rule, with what the rule remembers (a server optimizer's moments).
+
+        A quorum of 0 admits a round that nobody brings anything to: then nothing changes.
+        """
+        if not given:
+            return state
         theta, memory = self.settings.aggregation.apply(state.weights, given, unmarked(MEMORY, state.control))
         return Message(weights=theta, control=marked(MEMORY, memory))
 

@@ -147,6 +147,8 @@ class FedMOA(FedAgent):
         clusters: Mapping[str, Sequence[int]],
     ) -> dict[str, Array]:
         """The two stages in one sum: client m counts alpha_m times its cluster's share of the examples."""
+        if not given:
+            return dict(current)
         if self.settings.aggregation == "mean":
             return weighted_mean(current, given, [1.0] * len(given))
         examples = {each.client: each.examples for each in given}

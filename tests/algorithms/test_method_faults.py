@@ -90,6 +90,28 @@ def theta(commit: Commit) -> dict[str, np.ndarray]:
     return {name: np.asarray(value) for name, value in commit.state.weights.items() if "exp_avg" not in name}
 
 
+# ---- averages -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "operation"),
+    [({"name": "fedagent", "local_steps": 1}, "train"), (WEIGHS, "train"), (SWAPS, "generate")],
+    ids=lambda value: value if isinstance(value, str) else value["name"],
+)
+def test_a_round_that_nobody_brings_anything_to_changes_nothing(
+    tmp_path: Path, algorithm: dict[str, Any], operation: str
+) -> None:
+    gone: dict[Place, Fault | str] = {(1, operation, client): "dead" for client in range(3)}
+    commit = go(tmp_path / "none", algorithm, gone, quorum=0)
+    start = go(tmp_path / "start", algorithm, rounds=0)
+    assert failures(commit) == [(operation, client, "dead") for client in range(3)]
+    assert all(np.array_equal(value, theta(commit)[name]) for name, value in theta(start).items())
+    after = go(tmp_path / "after", algorithm, gone, quorum=0, rounds=2)
+    assert any(not np.array_equal(value, theta(after)[name]) for name, value in theta(start).items())
+    with pytest.raises(QuorumError, match="0 of 3 clients answered"):
+        go(tmp_path / "quorum", algorithm, gone)
+
+
 # ---- FedGRPO ------------------------------------------------------------------------------------------------------
 
 
