@@ -50,7 +50,8 @@ def test_the_games_cover_types_rooms_and_wordings_and_go_on_past_the_goal(plain_
 
 
 def test_games_as_no_generator_writes_them_go_the_same_way_too() -> None:
-    reports = duels([*odd_cases(ODD, ODD_STEPS, seed=6), *cluttered_cases(4, ODD_STEPS)])
+    in_itself = odd_cases(154, 60, seed=1)[-1]
+    reports = duels([*odd_cases(ODD, ODD_STEPS, seed=6), *cluttered_cases(4, ODD_STEPS), in_itself])
     assert_equal(reports)
     assert sum(report.wins for report in reports) > 0
 

@@ -255,7 +255,8 @@ def _examine(game: Game, state: State, rest: str) -> Outcome | None:
         return None
     bit, names = 1 << thing, game.tables.object_names
     if game.traits[_CONTAINER] & bit:
-        return Outcome(state, wording.container(rest, names_in(names, dict(game.inner).get(thing, 0))))
+        inside = dict(game.inner).get(thing, 0) & ~bit  # the original never tells that a thing lies in itself
+        return Outcome(state, wording.container(rest, names_in(names, inside)))
     return Outcome(
         state,
         wording.object_state(
