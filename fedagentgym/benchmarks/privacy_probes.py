@@ -104,7 +104,7 @@ class Curious(Sequential):
         self.seen: list[tuple[int, int, str, Message, Message]] = []
 
     def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
-        replies = super().run(requests, deadline)
+        replies = list(super().run(requests, deadline))
         for request, reply in ((a, b) for a, b in zip(requests, replies, strict=True) if b.status == "ok"):
             asked, answered = Message.decode(request.message), Message.decode(reply.message)
             self.seen.append((request.name.round, request.client, request.operation, asked, answered))

@@ -7,7 +7,7 @@ sees: where the clients run, how often a call was tried, and where their states 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from fedagentgym.base.errors import DataError, OptionError
@@ -21,8 +21,11 @@ from fedagentgym.federation.operation import Operation
 class Backend(Protocol):
     """Where clients run. The only thing that differs between one process, a pool, Flower's simulation and a deployment."""
 
-    def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
-        """Exactly one reply per request, in request order; a request that cannot be served becomes a reply too."""
+    def run(self, requests: Sequence[Request], deadline: float | None) -> Iterable[Reply]:
+        """Exactly one reply per request, in request order; a request that cannot be served becomes a reply too.
+
+        A backend may hand out each reply when it is there: it is then looked at while it still lies in the cache.
+        """
 
     def commit(self, heads: Mapping[int, StateName]) -> None:
         """Make these states durable: a round that refers to them is about to be committed."""
@@ -96,11 +99,10 @@ class Clients:
         for client in order:
             self.meter.record("down", messages[client])
         replies = self._backend.run(requests, self._deadline if deadline is None else deadline)
-        if [reply.client for reply in replies] != order:
-            raise DataError(
-                f"the backend answered for clients {[r.client for r in replies][:20]}, asked were {order[:20]}"
-            )
-        answers = {reply.client: self._accept(reply, name, declared) for reply in replies}
+        accepted = [(reply.client, self._accept(reply, name, declared)) for reply in replies]
+        if (found := [client for client, _ in accepted]) != order:
+            raise DataError(f"the backend answered for clients {found[:20]}, asked were {order[:20]}")
+        answers = dict(accepted)
         failed = {client: answer for client, answer in answers.items() if isinstance(answer, Failure)}
         self.failures.extend(failure.record(self._round, name.call, operation) for failure in failed.values())
         self._failed = failed

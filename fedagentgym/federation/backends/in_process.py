@@ -8,7 +8,7 @@ dies is replaced and its request is sent once more from the stored state.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -46,8 +46,8 @@ class Sequential(StateKeeper):
         super().__init__(store)
         self._application = application
 
-    def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
-        return [self._run(request, deadline) for request in requests]
+    def run(self, requests: Sequence[Request], deadline: float | None) -> Iterable[Reply]:
+        return (self._run(request, deadline) for request in requests)
 
     def _run(self, request: Request, deadline: float | None) -> Reply:
         reply = late(perform(self._application, request, self._state_for(request)), deadline)
