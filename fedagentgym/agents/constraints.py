@@ -1,8 +1,8 @@
 """Generation that can only say admissible actions: a trie over the token ids of all well-formed replies.
 
 An entry with a slot, ``search[<query>]``, becomes its prefix, then one to ``SLOT_WORDS`` free words, then its suffix. Free are
-the words that the episode began with (the instruction), so that a small model can copy what it is looking for. Nothing is begun
-that cannot be ended within the reply's tokens.
+the words that the episode began with (the instruction), so that a small model can copy what it is looking for; "women's",
+"slip-ons" and "8.5" are one word. Nothing is begun that cannot be ended within the reply's tokens.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from fedagentgym.agents.policy import Tokenizer
 from fedagentgym.base.errors import OptionError
 
 SLOT = re.compile(r"<[a-z_]+>")
-SLOT_WORDS = 16
-_WORD = re.compile(r"[^\W_]+")
+SLOT_WORDS = 24
+_WORD = re.compile(r"[^\W_]+(?:['.,-][^\W_]+)*")
 _NEVER = 1 << 30
 _REMEMBERED = 4096
 

@@ -11,6 +11,7 @@ from fedagentgym.agents.tokens import TokenizerSeam
 from fedagentgym.agents.words import CLOSERS, build_tokenizer
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import stream
+from fedagentgym.envs import ENVIRONMENTS
 
 HF = build_tokenizer(["go to fridge cabinet search red shoes click buy now find me"])
 SEAM = TokenizerSeam(HF, HF.convert_tokens_to_ids(list(CLOSERS)))
@@ -74,6 +75,44 @@ def test_slots_are_filled_with_words_of_the_start() -> None:
         maker.trie(("<action>search[<query>]</action>", "<action>click[buy now]</action>"), "please me Find shoes red")
         is trie
     )
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options"),
+    [
+        ("fedagentgym/WebShop-v0", {"size": "tiny"}),
+        ("fedagentgym/WebShop-v0", {}),
+        ("fedagentgym/ALFWorld-v0", {"size": "tiny"}),
+        ("fedagentgym/ALFWorld-v0", {}),
+    ],
+    ids=["shop", "large shop", "tiny houses", "full houses"],
+)
+def test_what_the_expert_says_can_be_said(env_id: str, options: dict[str, str]) -> None:
+    """A warm start imitates what a constrained agent is then allowed to do."""
+    env = ENVIRONMENTS.get(env_id)(**options, split="warmup")
+    hf = build_tokenizer(env.vocabulary())
+    seam = TokenizerSeam(hf, hf.convert_tokens_to_ids(list(CLOSERS)))
+    maker = TrieMaker(seam, 96)
+    for number, identifier in enumerate(env.pool.ids[:15]):
+        (episode,), expert = env.reset_many([identifier], [number]), env.expert()
+        start = episode.view.observation
+        while not episode.over:
+            action = expert.act(episode)
+            replies = tuple(f"<action>{one}</action>" for one in episode.view.admissible)
+            trie = maker.trie(replies, start)
+            state = trie.start()
+            for token in seam.encode(f"<action>{action}</action>"):
+                assert token in trie.allowed(state), action
+                if token not in seam.stop_ids:
+                    state = trie.advance(state, token)
+            (episode,) = env.step_many([episode], [action])
+
+
+def test_a_word_of_a_slot_keeps_its_signs() -> None:
+    """`women's`, `slip-ons` and `8.5` are one word each; what stands between words is left out."""
+    free = TrieMaker(SEAM, 40).trie(("<action>search[<query>]</action>",), "red women's slip-ons, size: 8.5 (new)")
+    said = {word for seed in range(300) for word in SEAM.decode(walk(free, seed))[15:-10].split()}
+    assert said == {"red", "women's", "slip-ons", "size", "8.5", "new"}
 
 
 def test_a_slot_closes_in_time() -> None:

@@ -28,6 +28,8 @@ _CAP = re.compile(r",? and price lower than (\d+(?:\.\d+)?) dollars")
 _NAMED = r"((?:(?! with |, and )[^:,])+): "
 _FIRST_OPTION = re.compile(f" with {_NAMED}")
 _OPTION = re.compile(f"(?: with |, and ){_NAMED}(.+?)(?=, and {_NAMED}|$)")
+_WORD = re.compile(r"[^\W_]+(?:['.,-][^\W_]+)*")
+"""Queries are words of the instruction as they stand there: what a player that copies can say."""
 _PRICE = re.compile(r"\d+(?:\.\d+)?")
 _SMALL_TALK = frozenset(terms("find me i am looking for show want to buy need would like some please get my"))
 
@@ -74,6 +76,7 @@ class Shopper:
         self._wish: Wish | None = None
         self._seen: dict[str, Look] = {}
         self._searches = 0
+        self._spelt: dict[str, str] = {}
         self._decided = ""
 
     def act(self, episode: Episode) -> str:
@@ -93,8 +96,9 @@ class Shopper:
         """First everything that was asked for, then the kind of product and its properties alone."""
         wanted = " ".join(value for _, value in wish.options) if self._searches % 2 == 0 else ""
         self._searches += 1
-        query = f"{wish.text} {wanted}".strip().lower().replace("[", " ").replace("]", " ").replace("\n", " ")
-        return f"search[{query or 'gift'}]"
+        query = " ".join(_WORD.findall(f"{wish.text} {wanted}")) or "gift"
+        self._spelt[query.lower()] = query
+        return f"search[{query}]"
 
     def _from_results(self, state: State, page: list[Piece], wish: Wish, turn: int) -> str:
         shown = [
@@ -110,7 +114,8 @@ class Shopper:
             if any(asin == best for asin, _, _ in shown):
                 return f"click[{best.lower()}]"
             if self._seen[best].query != state.query:
-                return f"search[{self._seen[best].query}]"
+                query = self._seen[best].query
+                return f"search[{self._spelt.get(query, query)}]"
             return f"click[{pages.PREVIOUS.lower()}]" if state.number > 1 else f"click[{pages.NEXT.lower()}]"
         if self._searches < 2:
             return self._search(wish)
