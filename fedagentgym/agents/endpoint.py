@@ -142,7 +142,7 @@ class Endpoint:
         if attempt == self.options.retries:
             return
         pause = min(self.options.pause * 2**attempt, 30.0)
-        if asked is not None and asked.isdigit():
+        if asked is not None and asked.isdecimal():
             pause = max(pause, min(float(asked), 60.0))
         log.info("no answer from %s, trying again in %.1f s", self._address, pause)
         time.sleep(pause)

@@ -62,7 +62,7 @@ class Rounds:
         """Rounds that are there, oldest first."""
         if not self.folder.is_dir():
             return []
-        return sorted(int(entry.name) for entry in self.folder.iterdir() if entry.name.isdigit() and entry.is_dir())
+        return sorted(int(entry.name) for entry in self.folder.iterdir() if entry.name.isdecimal() and entry.is_dir())
 
     def latest(self) -> Commit | None:
         """The newest round, or None in a new run."""

@@ -139,7 +139,7 @@ def _scan(folder: Path) -> set[tuple[int, StateName]]:
     """The (client, name) pairs that have a file."""
     found = set()
     for client in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if client.name.isdigit() and client.is_dir():
+        if client.name.isdecimal() and client.is_dir():
             matches = (_FILE.fullmatch(entry.name) for entry in client.iterdir())
             found |= {(int(client.name), StateName(int(m[1]), int(m[2]))) for m in matches if m is not None}
     return found

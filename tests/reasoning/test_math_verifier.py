@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.envs.verifiers.math import MathVerifier, grade_math, math_verifier_version, split
@@ -198,6 +198,7 @@ def test_rational_numbers_are_exact(value: Fraction, step: int) -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(st.text(max_size=120))
+@example("²!")  # a digit to Unicode, and no number to Python
 def test_any_text_has_a_verdict_without_computer_algebra_raising(text: str) -> None:
     assert isinstance(normal(text), str)
     number(normal(text))

@@ -308,7 +308,7 @@ def refusal(text: str) -> str | None:
 
 
 def _modest_factorial(argument: str) -> bool:
-    return argument.isalpha() or (argument.isdigit() and len(argument) <= 2 and int(argument) <= 60)
+    return argument.isalpha() or (argument.isdecimal() and len(argument) <= 2 and int(argument) <= 60)
 
 
 def _deepest(text: str) -> int:
