@@ -164,16 +164,21 @@ def weighted_mean(
 def _weighted_sum(parts: Sequence[tuple[Array, float]], block: slice, rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Sum of weight * vector over one stretch, in order: a few at a time are laid in `rows`, below the sum so far."""
     summed: NDArray[np.float64] = rows[-1]
-    room, filled = len(rows) - 1, 0
-    for place, (vector, weight) in enumerate(parts):
+    filled = 0
+    for vector, weight in parts:
+        if filled == len(rows) - 1:
+            rows[0], filled = _added(rows[:filled], summed), 1
         rows[filled] = vector[block]
         if weight != 1.0:
             rows[filled] *= weight
         filled += 1
-        if filled == room or place == len(parts) - 1:
-            np.add.reduce(rows[:filled], axis=0, out=summed, initial=-0.0)  # from 0.0, a lone -0.0 would lose its sign
-            rows[0], filled = summed, 1
-    return summed
+    return _added(rows[:filled], summed)
+
+
+def _added(rows: NDArray[np.float64], out: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sum of rows, from -0.0: from 0.0, a lone -0.0 would lose its sign."""
+    np.add.reduce(rows, axis=0, out=out, initial=-0.0)
+    return out
 
 
 def blocks(size: int) -> Iterator[slice]:
