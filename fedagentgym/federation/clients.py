@@ -24,7 +24,7 @@ class Backend(Protocol):
     def run(self, requests: Sequence[Request], deadline: float | None) -> Iterable[Reply]:
         """Exactly one reply per request, in request order; a request that cannot be served becomes a reply too.
 
-        A backend may hand out each reply when it is there: it is then looked at while it still lies in the cache.
+        A backend may hand out each reply when it is there, and work only while it is asked for the next one.
         """
 
     def commit(self, heads: Mapping[int, StateName]) -> None:
