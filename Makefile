@@ -14,7 +14,7 @@ SPEED := speed-core webshop alfworld alfworld-houses speed-verifiers speed-parti
 .PHONY: demo test test-all lint bench wheel clean
 
 demo: $(VENV)/.train
-	$(BIN)/python -m fedagentgym.demo --report $(DEMO)
+	$(BIN)/python -m fedagentgym.experiment.demo --report $(DEMO)
 
 test: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist loadgroup

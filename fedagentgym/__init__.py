@@ -18,8 +18,8 @@ _LAZY = {
     "register_partition": "fedagentgym.registration",
     "register_agent": "fedagentgym.registration",
     "register_algorithm": "fedagentgym.registration",
-    "train": "fedagentgym.running",
-    "RunConfig": "fedagentgym.config",
+    "train": "fedagentgym.experiment.run",
+    "RunConfig": "fedagentgym.experiment.settings",
 }
 
 __all__ = ["__version__", "register_env", *_LAZY]  # noqa: PLE0604 - the lazy names are strings of a dictionary

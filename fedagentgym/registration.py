@@ -53,7 +53,7 @@ def make_env(
     if (federation is None) != (client is None):
         raise OptionError("federation= and client= belong together: give both or neither")
     if federation is not None and client is not None:
-        from fedagentgym.partitions.federation import open_client
+        from fedagentgym.partitions.client_split import open_client
 
         options = {**options, **open_client(env_id, federation, client, options)}
     cls = ENVIRONMENTS.get(env_id)

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from fedagentgym.agents.constraints import ActionTrie, TrieMaker
-from fedagentgym.agents.parsing import Parsed, parse
-from fedagentgym.agents.policy import Completion, Decoding, Move, Policy
-from fedagentgym.agents.prompts import Template
-from fedagentgym.agents.rendering import Context, Renderer, Seat
-from fedagentgym.agents.tokens import TokenizerSeam
+from fedagentgym.agents.protocols import Completion, Decoding, Move, Policy
+from fedagentgym.agents.text.constraints import ActionTrie, TrieMaker
+from fedagentgym.agents.text.parsing import Parsed, parse
+from fedagentgym.agents.text.prompts import Template
+from fedagentgym.agents.text.rendering import Context, Renderer, Seat
+from fedagentgym.agents.text.tokens import TokenizerSeam
 from fedagentgym.base.errors import OptionError
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.demonstrate import Demonstrators
+    from fedagentgym.agents.players.demonstrators import Demonstrators
     from fedagentgym.base.streams import Stream
     from fedagentgym.envs.core import Episode, TextEnv
 
@@ -59,7 +59,7 @@ class TokenAgent:
         With ``noise``, that share of the actions is a random admissible one (``Move.learn`` is False), so that a model also
         sees how the expert recovers.
         """
-        from fedagentgym.agents.demonstrate import Demonstrators
+        from fedagentgym.agents.players.demonstrators import Demonstrators
 
         return Demonstrators(self, env, noise)
 

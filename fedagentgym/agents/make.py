@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.agents import AGENTS
-from fedagentgym.agents.policy import Agent
+from fedagentgym.agents.protocols import Agent
 from fedagentgym.agents.settings import AgentSettings
 
 if TYPE_CHECKING:

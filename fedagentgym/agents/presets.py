@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.policy import Decoding, Policy
-from fedagentgym.agents.prompts import Template
+from fedagentgym.agents.protocols import Decoding, Policy
 from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import cache_folder
@@ -16,8 +16,8 @@ from fedagentgym.base.settings import merged
 from fedagentgym.envs.task import short_name
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.tokens import TokenizerSeam
-    from fedagentgym.agents.torch_policy import TorchPolicy
+    from fedagentgym.agents.engines.torch_policy import TorchPolicy
+    from fedagentgym.agents.text.tokens import TokenizerSeam
     from fedagentgym.envs.core import TextEnv
 
 _PAPER = {
@@ -69,7 +69,7 @@ def token_agent(settings: AgentSettings, policy: Policy, tokenizer: TokenizerSea
 
 def _load(settings: AgentSettings, source: str | Path, seed: int) -> TokenAgent:
     def learner() -> TorchPolicy:
-        from fedagentgym.agents.torch_policy import TorchPolicy
+        from fedagentgym.agents.engines.torch_policy import TorchPolicy
 
         return TorchPolicy.load(
             source,
@@ -83,7 +83,7 @@ def _load(settings: AgentSettings, source: str | Path, seed: int) -> TokenAgent:
         )
 
     if settings.rollouts == "vllm":
-        from fedagentgym.agents.vllm import paired
+        from fedagentgym.agents.engines.vllm import paired
 
         pair = paired(settings, source, learner)
         return token_agent(settings, pair, pair.tokenizer)

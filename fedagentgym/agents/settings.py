@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fedagentgym.agents.policy import Decoding
+from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.settings import Settings
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from fedagentgym.algorithms.fedagent import FedAgent, FedAgentSettings
-from fedagentgym.algorithms.workbench import Site
+from fedagentgym.algorithms.support.runtime import Site
 from fedagentgym.base.settings import Settings
 from fedagentgym.learning.settings import LearningSettings
 

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.algorithms.fedpetuning import imitated
-from fedagentgym.algorithms.keeping import learner, learner_weights, parameters, writable
-from fedagentgym.algorithms.private_votes import nearest_votes, noise_deviation, noisy, spent_epsilon
-from fedagentgym.algorithms.workbench import Site, Workbench
+from fedagentgym.algorithms.support.private_votes import nearest_votes, noise_deviation, noisy, spent_epsilon
+from fedagentgym.algorithms.support.runtime import Site, Workbench
+from fedagentgym.algorithms.support.state_arrays import learner, learner_weights, parameters, writable
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream, derive

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.answers import contributions, episodes_of, metrics_of
-from fedagentgym.algorithms.keeping import OPTIMIZER, marked, unmarked, writable
-from fedagentgym.algorithms.workbench import Site, Workbench
+from fedagentgym.algorithms.support.replies import contributions, episodes_of, metrics_of
+from fedagentgym.algorithms.support.runtime import Site, Workbench
+from fedagentgym.algorithms.support.state_arrays import OPTIMIZER, marked, unmarked, writable
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import Aggregation, Contribution, Mean
 from fedagentgym.federation.algorithm import Round, RoundResult

@@ -29,12 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedagentgym.algorithms.answers import metrics_of
-from fedagentgym.algorithms.experts import ESTIMATORS, choose_experts, competence, nearest, packed, unpacked
-from fedagentgym.algorithms.keeping import learner, learner_weights, marked, parameters, unmarked, writable
-from fedagentgym.algorithms.scoring import Scorer
-from fedagentgym.algorithms.travelling import TASK_BYTES, task_records
-from fedagentgym.algorithms.workbench import Site, Workbench
+from fedagentgym.algorithms.support.experts import ESTIMATORS, choose_experts, competence, nearest, packed, unpacked
+from fedagentgym.algorithms.support.replies import metrics_of
+from fedagentgym.algorithms.support.runtime import Site, Workbench
+from fedagentgym.algorithms.support.scoring import Scorer
+from fedagentgym.algorithms.support.state_arrays import learner, learner_weights, marked, parameters, unmarked, writable
+from fedagentgym.algorithms.support.task_transfer import TASK_BYTES, task_records
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream

@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedagentgym.algorithms.answers import contributions, episodes_of, metrics_of
 from fedagentgym.algorithms.fedagent import CONTROL_BYTES, FedAgent, FedAgentSettings, client_means
-from fedagentgym.algorithms.keeping import OPTIMIZER, marked
-from fedagentgym.algorithms.workbench import Site, Workbench
+from fedagentgym.algorithms.support.replies import contributions, episodes_of, metrics_of
+from fedagentgym.algorithms.support.runtime import Site, Workbench
+from fedagentgym.algorithms.support.state_arrays import OPTIMIZER, marked
 from fedagentgym.base.errors import OptionError, listed, unknown
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import Contribution, weighted_mean

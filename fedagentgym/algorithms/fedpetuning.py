@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from fedagentgym.algorithms.fedagent import FedAgent, FedAgentSettings
-from fedagentgym.algorithms.keeping import writable
-from fedagentgym.algorithms.workbench import Site, Workbench
+from fedagentgym.algorithms.support.runtime import Site, Workbench
+from fedagentgym.algorithms.support.state_arrays import writable
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive

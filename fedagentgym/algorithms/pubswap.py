@@ -26,10 +26,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from fedagentgym.algorithms.answers import contributions, episodes_of, metrics_of
 from fedagentgym.algorithms.fedagent import CONTROL_BYTES, FedAgent, FedAgentSettings, client_means
-from fedagentgym.algorithms.keeping import OPTIMIZER, marked, unmarked, writable
-from fedagentgym.algorithms.workbench import Site
+from fedagentgym.algorithms.support.replies import contributions, episodes_of, metrics_of
+from fedagentgym.algorithms.support.runtime import Site
+from fedagentgym.algorithms.support.state_arrays import OPTIMIZER, marked, unmarked, writable
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream

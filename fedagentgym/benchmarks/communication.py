@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedagentgym.benchmarks import Measurement
+from fedagentgym.base.measurement import Measurement
 from fedagentgym.federation.message import Message
 
 RANK = 32

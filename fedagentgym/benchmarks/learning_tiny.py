@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import statistics
 
+from fedagentgym.base.measurement import Measurement
 from fedagentgym.base.progress import progress
-from fedagentgym.benchmarks import Measurement
 from fedagentgym.learning.curve import Point, learning_curve
 from fedagentgym.learning.recipe import Recipe, load_recipe, recipe_names
 

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedagentgym.algorithms.keeping import writable
-from fedagentgym.algorithms.workbench import Workbench
+from fedagentgym.algorithms.support.runtime import Workbench
+from fedagentgym.algorithms.support.state_arrays import writable
 from fedagentgym.base.streams import Stream, derive, stream
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ClientContext

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.algorithms.scoring import replayed
-from fedagentgym.algorithms.workbench import Bench, Workbench, make_algorithm
+from fedagentgym.algorithms.support.runtime import Bench, Workbench, make_algorithm
+from fedagentgym.algorithms.support.scoring import replayed
 from fedagentgym.base.files import cache_folder
+from fedagentgym.base.measurement import Measurement
 from fedagentgym.base.progress import progress
 from fedagentgym.base.settings import merged
 from fedagentgym.base.streams import stream
-from fedagentgym.benchmarks import Measurement
 from fedagentgym.federation.backends.in_process import Sequential
 from fedagentgym.federation.exchange import Reply, Request
 from fedagentgym.federation.message import KINDS, Message

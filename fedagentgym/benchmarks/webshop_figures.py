@@ -11,9 +11,9 @@ from typing import Any
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import data_folder
+from fedagentgym.base.measurement import Measurement
 from fedagentgym.base.progress import progress
 from fedagentgym.base.streams import stream
-from fedagentgym.benchmarks import Measurement
 from fedagentgym.envs.webshop.env import WebShopEnv
 
 ATTACKS = ("price", "color", "size", "price+color")

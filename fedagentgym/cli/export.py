@@ -23,7 +23,7 @@ def export(
     """Write the trained policy: model and tokenizer in one folder that transformers and vLLM load, or the adapter alone."""
     if best and number is not None:
         raise OptionError("--best and --round exclude each other")
-    from fedagentgym.exporting import export_policy
+    from fedagentgym.experiment.export import export_policy
 
     chosen = export_policy(run, output, number=number, best=best, adapter_only=adapter)
     console().print(f"round {chosen} of {run} is in {output}", highlight=False)

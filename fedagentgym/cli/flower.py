@@ -41,7 +41,7 @@ run = {run}
 """
 MODULE = '''"""The app that Flower loads: both halves are in the package."""
 
-from fedagentgym.flower_app import client_app, server_app
+from fedagentgym.experiment.flower_app import client_app, server_app
 
 __all__ = ["client_app", "server_app"]
 '''
@@ -58,7 +58,7 @@ def init(
     config: Annotated[Path, typer.Option("--config", help="The run's YAML file, on the SuperLink's machine.")],
 ) -> None:
     """Write the Flower app of a run, and print the commands that start a deployment."""
-    from fedagentgym.config import load_config
+    from fedagentgym.experiment.config import load_config
 
     if not config.is_file():
         raise DataError(f"cannot read {config}: there is no such file")

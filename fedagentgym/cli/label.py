@@ -39,9 +39,9 @@ def label(
     env_set: EnvSet = None,
 ) -> None:
     """Label a pool: play every task a few times and write down how often it was solved."""
+    from fedagentgym.partitions.files.labels import pack, read_labels
     from fedagentgym.partitions.labelling import DEFAULT_HANDICAP, HANDICAPS, Handicap, Plan, handicapped
     from fedagentgym.partitions.labelling import label as label_pool
-    from fedagentgym.partitions.labels import pack, read_labels
 
     options = world_options(env_set)
     world = open_world(env, {**options, "split": split})

@@ -16,7 +16,7 @@ from fedagentgym.base.progress import console
 from fedagentgym.cli.worlds import EnvSet, full_id, world_options
 
 if TYPE_CHECKING:
-    from fedagentgym.partitions.federation import Federation
+    from fedagentgym.partitions.client_split import Federation
 
 app = typer.Typer(help="Divide tasks among clients; show, verify, plot and compare such splits.", no_args_is_help=True)
 
@@ -65,8 +65,8 @@ def make(
 ) -> None:
     """Make a split and write it to a file."""
     from fedagentgym.base.settings import assign
-    from fedagentgym.partitions.federation import federate
-    from fedagentgym.partitions.plots import checked_path
+    from fedagentgym.partitions.analysis.plots import checked_path
+    from fedagentgym.partitions.client_split import federate
 
     given: dict[str, Any] = {
         "clients": clients,
@@ -212,14 +212,14 @@ def diff(first: File, second: File, as_json: Json = False) -> None:
 
 
 def _open(file: Path, env_set: list[str] | None) -> Federation:
-    from fedagentgym.partitions.federation import load_federation
+    from fedagentgym.partitions.client_split import load_federation
 
     return load_federation(file, env=world_options(env_set))
 
 
 def _named(file: Path) -> Any:
     """A split whose task ids are known; a folder of numbers is opened with its pool."""
-    from fedagentgym.partitions import store
+    from fedagentgym.partitions.files import store
 
     split = store.load(file)
     return split if split.ids is not None else _open(file, None).split

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedagentgym.agents.policy import TrainablePolicy
+from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
 from fedagentgym.learning.forward import plain_backbone
 

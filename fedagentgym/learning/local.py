@@ -42,7 +42,7 @@ from fedagentgym.learning.trajectory import Group
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
-    from fedagentgym.agents.policy import TrainablePolicy
+    from fedagentgym.agents.protocols import TrainablePolicy
     from fedagentgym.envs.core import TextEnv
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -236,7 +236,7 @@ class LocalTraining:
 
 def trainable_policy(agent: Player) -> TrainablePolicy:
     """The policy of an agent whose weights live here."""
-    from fedagentgym.agents.policy import TrainablePolicy as Trainable
+    from fedagentgym.agents.protocols import TrainablePolicy as Trainable
 
     policy = getattr(agent, "policy", None)
     if not isinstance(policy, Trainable):

@@ -1,6 +1,6 @@
 """`pretrain tiny`: a small agent for one world, made from nothing but the world itself.
 
-1. a tokenizer of the world's words and an untrained model (`agents/tiny.py`);
+1. a tokenizer of the world's words and an untrained model (`agents/engines/tiny.py`);
 2. demonstrations of the world's expert on its `warmup` split, in the agent's own tokens;
 3. imitation for a fixed number of steps: no clock decides anything, so the same settings give the same weights;
 4. a look at what came out, on the validation split.
@@ -91,9 +91,9 @@ def _untrained(world: TextEnv, settings: WarmStartSettings, agent: AgentSettings
     """A tiny model with random weights behind the tiny agent's prompts and decoding."""
     import tempfile
 
+    from fedagentgym.agents.engines.tiny import tiny_model
+    from fedagentgym.agents.engines.torch_policy import TorchPolicy
     from fedagentgym.agents.make import make_agent
-    from fedagentgym.agents.tiny import tiny_model
-    from fedagentgym.agents.torch_policy import TorchPolicy
 
     model, tokenizer = tiny_model(world.vocabulary(), settings.size, settings.context_length, derive(seed, "weights"))
     spread(model, derive(seed, "spread"))

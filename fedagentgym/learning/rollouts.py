@@ -3,7 +3,7 @@
 Every turn asks the agent for one move per row and steps all environments at once; a row whose episode is over is given the next
 episode before the following turn. The environment's seed and the agent's random stream of an episode depend on its number alone
 (task and copy), never on the row it is played in: the same seed gives the same episodes for any number of rows, as far as the
-agent's arithmetic does (see `agents/policy.py` on what floating point can change).
+agent's arithmetic does (see `agents/protocols.py` on what floating point can change).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedagentgym.base.streams import derive, stream
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn, grouped, segments_of
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.policy import Move, Players
+    from fedagentgym.agents.protocols import Move, Players
     from fedagentgym.envs.core import Episode, TextEnv
     from fedagentgym.envs.task import Task
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedagentgym.agents.policy import TrainablePolicy
+from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.progress import Progress
 from fedagentgym.base.settings import Settings

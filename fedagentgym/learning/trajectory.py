@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedagentgym.base.errors import DataError
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.policy import Move
+    from fedagentgym.agents.protocols import Move
 
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedagentgym.agents.policy import Decoding, TrainablePolicy
+from fedagentgym.agents.protocols import Decoding, TrainablePolicy
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import derive, generator
 from fedagentgym.learning import forward

@@ -22,14 +22,16 @@ from fedagentgym.learning.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
-    from fedagentgym.agents.policy import Players
+    from fedagentgym.agents.protocols import Players
     from fedagentgym.envs.core import TextEnv
 
 
 class WarmStartSettings(SupervisedSettings):
     """How many demonstrations, how noisy, and how they are imitated."""
 
-    size: str = Field(default="0.1m", description="named size of a tiny model made from nothing (agents/tiny.py)")
+    size: str = Field(
+        default="0.1m", description="named size of a tiny model made from nothing (agents/engines/tiny.py)"
+    )
     context_length: int = Field(default=1024, ge=16, description="longest text that the tiny model can read")
     episodes: int = Field(default=2000, ge=1, description="demonstrations, tasks of the pool in turn")
     noise: float = Field(default=0.1, ge=0, lt=1, description="share of the expert's actions replaced by random ones")

@@ -12,29 +12,29 @@ if __name__ != "fedagentgym.partitions":
     )
 
 if TYPE_CHECKING:
-    from fedagentgym.partitions.federation import Client, Federation, federate, load_federation
-    from fedagentgym.partitions.split import Split
+    from fedagentgym.partitions.client_split import Client, Federation, federate, load_federation
+    from fedagentgym.partitions.files.split import Split
 
 PARTITIONS = Registry(
     "partition",
     {
-        "uniform": "fedagentgym.partitions.uniform:Uniform",
-        "preference": "fedagentgym.partitions.preference:Preference",
-        "preference_dirichlet": "fedagentgym.partitions.preference_dirichlet:PreferenceDirichlet",
-        "coverage": "fedagentgym.partitions.coverage:Coverage",
-        "preference_coverage": "fedagentgym.partitions.preference_coverage:PreferenceCoverage",
-        "hardness": "fedagentgym.partitions.hardness:Hardness",
-        "dirichlet": "fedagentgym.partitions.dirichlet:Dirichlet",
-        "by_source": "fedagentgym.partitions.by_source:BySource",
+        "uniform": "fedagentgym.partitions.samplers.uniform:Uniform",
+        "preference": "fedagentgym.partitions.samplers.preference:Preference",
+        "preference_dirichlet": "fedagentgym.partitions.samplers.preference_dirichlet:PreferenceDirichlet",
+        "coverage": "fedagentgym.partitions.samplers.coverage:Coverage",
+        "preference_coverage": "fedagentgym.partitions.samplers.preference_coverage:PreferenceCoverage",
+        "hardness": "fedagentgym.partitions.samplers.hardness:Hardness",
+        "dirichlet": "fedagentgym.partitions.samplers.dirichlet:Dirichlet",
+        "by_source": "fedagentgym.partitions.samplers.by_source:BySource",
     },
 )
 
 _LAZY = {
-    "Client": "fedagentgym.partitions.federation:Client",
-    "Federation": "fedagentgym.partitions.federation:Federation",
-    "Split": "fedagentgym.partitions.split:Split",
-    "federate": "fedagentgym.partitions.federation:federate",
-    "load_federation": "fedagentgym.partitions.federation:load_federation",
+    "Client": "fedagentgym.partitions.client_split:Client",
+    "Federation": "fedagentgym.partitions.client_split:Federation",
+    "Split": "fedagentgym.partitions.files.split:Split",
+    "federate": "fedagentgym.partitions.client_split:federate",
+    "load_federation": "fedagentgym.partitions.client_split:load_federation",
 }
 
 __all__ = ["PARTITIONS", "Client", "Federation", "Split", "federate", "load_federation", "register_partition"]

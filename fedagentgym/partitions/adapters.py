@@ -15,7 +15,7 @@ import numpy as np
 from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.federation import (
+from fedagentgym.partitions.client_split import (
     Federation,
     environment,
     open_pool,
@@ -23,7 +23,7 @@ from fedagentgym.partitions.federation import (
     refuse_evaluation,
     stored_options,
 )
-from fedagentgym.partitions.split import NoWorlds, Split
+from fedagentgym.partitions.files.split import NoWorlds, Split
 from fedagentgym.partitions.table import Table
 from fedagentgym.partitions.verification import IMPORTED
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fedagentgym.partitions.split import Split
+from fedagentgym.partitions.files.split import Split
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.roles import draw_server, reserve
-from fedagentgym.partitions.sampler import Sampler
-from fedagentgym.partitions.sampling import FunctionSampler, sampled
+from fedagentgym.partitions.samplers.sampler import Sampler
+from fedagentgym.partitions.samplers.sampling import FunctionSampler, sampled
 from fedagentgym.partitions.table import Table
 
 

@@ -21,7 +21,7 @@ from fedagentgym.base.files import read_bytes, write_atomic
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream, derive, stream
 from fedagentgym.envs.core import Episode, TextEnv
-from fedagentgym.partitions.labels import LabelFile, read_labels, task_line
+from fedagentgym.partitions.files.labels import LabelFile, read_labels, task_line
 
 _SLOT = re.compile(r"<[^<>]*>")
 _WORD = re.compile(r"[^\W_]+")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedagentgym.base.errors import OptionError, unknown
 from fedagentgym.base.streams import stream
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.split import ROLES
+from fedagentgym.partitions.files.split import ROLES
 from fedagentgym.partitions.table import Table
 
 Ints = NDArray[np.int64]

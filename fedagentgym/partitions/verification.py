@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, listed
+from fedagentgym.envs.variants import assign_worlds
 from fedagentgym.partitions import PARTITIONS
+from fedagentgym.partitions.analysis.statistics import excess
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.division import Division, divide
+from fedagentgym.partitions.files.split import client_digest, split_digest
 from fedagentgym.partitions.roles import RESERVED
-from fedagentgym.partitions.sampling import sampled, sampler_of
-from fedagentgym.partitions.split import client_digest, split_digest
-from fedagentgym.partitions.statistics import excess
+from fedagentgym.partitions.samplers.sampling import sampled, sampler_of
 from fedagentgym.partitions.table import Table
-from fedagentgym.partitions.worlds import assign_worlds
 
 if TYPE_CHECKING:
-    from fedagentgym.partitions.federation import Federation
+    from fedagentgym.partitions.client_split import Federation
 
 TOLERATED_Z = 6.0
 IMPORTED = "imported"
@@ -85,7 +85,7 @@ def _roles(federation: Federation) -> Check:
 
 
 def _evaluation(federation: Federation) -> Check:
-    from fedagentgym.partitions.federation import environment, open_pool
+    from fedagentgym.partitions.client_split import environment, open_pool
 
     split = federation.split
     known = set(split.evaluation) | set(environment(split.env_id).evaluation_splits)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedagentgym.base.settings import merged
 
 if TYPE_CHECKING:
-    from fedagentgym.running import RunResult
+    from fedagentgym.experiment.run import RunResult
 
 SMALL: Mapping[str, Any] = {
     "name": "check",
@@ -56,15 +56,15 @@ def check_algorithm(
 
 
 def _run(plain: Mapping[str, Any], folder: Path) -> RunResult:
-    from fedagentgym.running import train
+    from fedagentgym.experiment.run import train
 
     return train(merged(plain, {"output": {"folder": str(folder)}}))
 
 
 def _check_resume(plain: Mapping[str, Any], folder: Path, first: RunResult, name: str) -> None:
     """Stop after round 1, as a crash would, and go on."""
+    from fedagentgym.experiment.run import resume, train
     from fedagentgym.federation.commits import Rounds
-    from fedagentgym.running import resume, train
 
     class Stop(Exception):
         pass

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedagentgym.base.streams import stream
-from fedagentgym.partitions.sampling import recorded, sampled, sampler_of
+from fedagentgym.partitions.samplers.sampling import recorded, sampled, sampler_of
 from fedagentgym.partitions.table import Table
 
 

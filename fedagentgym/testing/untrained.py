@@ -25,8 +25,8 @@ DEFAULTS = {
 
 def make(settings: AgentSettings, *, env: Any = None, seed: int = 0) -> Any:
     """A tiny model with random weights behind the tiny agent's prompts; generation is constrained to admissible actions."""
-    from fedagentgym.agents.tiny import tiny_model
-    from fedagentgym.agents.torch_policy import TorchPolicy
+    from fedagentgym.agents.engines.tiny import tiny_model
+    from fedagentgym.agents.engines.torch_policy import TorchPolicy
 
     given = settings.model_dump(exclude_unset=True, exclude_none=True)
     chosen = AgentSettings.load(merged(DEFAULTS, given), "agent")

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from fedagentgym.agents.engines.tiny import tiny_model
+from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.settings import AdapterSettings
-from fedagentgym.agents.tiny import tiny_model
-from fedagentgym.agents.torch_policy import TorchPolicy
 from fedagentgym.base.streams import Stream
 
 WORDS = ("go to the fridge and take an apple from it then put it on a table near red shoes",)

@@ -10,9 +10,9 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.policy import Decoding, Move, Players
-from fedagentgym.agents.prompts import Template
-from fedagentgym.agents.tokens import TokenizerSeam
+from fedagentgym.agents.protocols import Decoding, Move, Players
+from fedagentgym.agents.text.prompts import Template
+from fedagentgym.agents.text.tokens import TokenizerSeam
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import Episode
@@ -167,7 +167,7 @@ CHAT = (
 
 
 def chat_tokenizer() -> PreTrainedTokenizerFast:
-    from fedagentgym.agents.words import build_tokenizer
+    from fedagentgym.agents.text.words import build_tokenizer
 
     tokenizer = build_tokenizer(SHOP.vocabulary())
     tokenizer.add_special_tokens({"eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>"]})

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.agents.constraints import SLOT_WORDS, ActionTrie, TrieMaker
-from fedagentgym.agents.tokens import TokenizerSeam
-from fedagentgym.agents.words import CLOSERS, build_tokenizer
+from fedagentgym.agents.text.constraints import SLOT_WORDS, ActionTrie, TrieMaker
+from fedagentgym.agents.text.tokens import TokenizerSeam
+from fedagentgym.agents.text.words import CLOSERS, build_tokenizer
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import stream
 from fedagentgym.envs import ENVIRONMENTS

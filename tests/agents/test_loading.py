@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.loading import choose_device
+from fedagentgym.agents.engines.loading import choose_device
+from fedagentgym.agents.engines.tiny import tiny_model
+from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.make import make_agent
-from fedagentgym.agents.policy import Decoding, TrainablePolicy
 from fedagentgym.agents.presets import tiny_folder
+from fedagentgym.agents.protocols import Decoding, TrainablePolicy
 from fedagentgym.agents.settings import AdapterSettings
-from fedagentgym.agents.tiny import tiny_model
-from fedagentgym.agents.torch_policy import TorchPolicy
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.streams import stream
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.agents.parsing import Parsed, parse, parse_published, parse_strict
+from fedagentgym.agents.text.parsing import Parsed, parse, parse_published, parse_strict
 
 WHOLE = "<think>cold</think><action>open fridge 1</action>"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedagentgym.agents.prompts import PastTurn, Template
+from fedagentgym.agents.text.prompts import PastTurn, Template
 from fedagentgym.envs.core import View
 
 from .worlds import AskEnv, ShopEnv
@@ -84,7 +84,7 @@ def test_compact_marks_what_it_leaves_out() -> None:
 
 @pytest.mark.parametrize("think", [True, False])
 def test_replies_keep_the_form(think: bool) -> None:
-    from fedagentgym.agents.parsing import parse_strict
+    from fedagentgym.agents.text.parsing import parse_strict
 
     reply = Template("standard", think).reply(SHOP, "click[buy now]")
     assert parse_strict(reply, think) == ("click[buy now]", True)

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from fedagentgym.agents.constraints import ActionTrie
-from fedagentgym.agents.policy import Decoding
-from fedagentgym.agents.sampling import draw, draw_among, nucleus
+from fedagentgym.agents.engines.sampling import draw, draw_among, nucleus
+from fedagentgym.agents.protocols import Decoding
+from fedagentgym.agents.text.constraints import ActionTrie
 from fedagentgym.base.streams import stream
 
 from .models import make_policy

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from fedagentgym.agents import AGENTS
-from fedagentgym.agents.human import HumanAgent, Stopped
 from fedagentgym.agents.make import make_agent
-from fedagentgym.agents.scripted import random_action
+from fedagentgym.agents.players.human import HumanAgent, Stopped
+from fedagentgym.agents.players.scripted import random_action
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.streams import stream

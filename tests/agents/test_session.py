@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from fedagentgym.agents.forwards import ModuleForward, QwenForward
-from fedagentgym.agents.policy import Decoding
-from fedagentgym.agents.session import TorchSession
-from fedagentgym.agents.tiny import SIZES, tiny_model
-from fedagentgym.agents.torch_policy import TorchPolicy
+from fedagentgym.agents.engines.forwards import ModuleForward, QwenForward
+from fedagentgym.agents.engines.session import TorchSession
+from fedagentgym.agents.engines.tiny import SIZES, tiny_model
+from fedagentgym.agents.engines.torch_policy import TorchPolicy
+from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import Stream, stream
 

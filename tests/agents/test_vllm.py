@@ -15,19 +15,19 @@ import pytest
 import torch
 
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.loading import load_model
+from fedagentgym.agents.engines.loading import load_model
+from fedagentgym.agents.engines.tiny import tiny_model
+from fedagentgym.agents.engines.torch_policy import TorchPolicy
+from fedagentgym.agents.engines.vllm import PairedPolicy, VllmEngine, VllmOptions
 from fedagentgym.agents.make import make_agent
-from fedagentgym.agents.policy import Decoding
+from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.agents.tiny import tiny_model
-from fedagentgym.agents.torch_policy import TorchPolicy
-from fedagentgym.agents.vllm import PairedPolicy, VllmEngine, VllmOptions
 from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
 from fedagentgym.base.streams import stream
+from fedagentgym.experiment.run import train
 from fedagentgym.federation.checks import update_norm
 from fedagentgym.learning.local import LocalTraining, SiteState
 from fedagentgym.learning.settings import LearningSettings
-from fedagentgym.running import train
 from fedagentgym.testing.algorithms import SMALL
 
 from .models import full_logprobs, sharpened, wake_adapter

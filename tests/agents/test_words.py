@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from fedagentgym.agents.tokens import TokenizerSeam
-from fedagentgym.agents.words import END, SPACE, START, build_tokenizer, fixed_tokens, tags, word_list
+from fedagentgym.agents.text.tokens import TokenizerSeam
+from fedagentgym.agents.text.words import END, SPACE, START, build_tokenizer, fixed_tokens, tags, word_list
 
 VOCABULARY = ["go to fridge 12", "search[red shoes]", "click[b078wsnd96]"]
 SEAM = TokenizerSeam(build_tokenizer(VOCABULARY))

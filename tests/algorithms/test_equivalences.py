@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedagentgym.algorithms.workbench import Bench, Workbench, make_algorithm
+from fedagentgym.algorithms.support.runtime import Bench, Workbench, make_algorithm
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merged
 from fedagentgym.base.streams import derive, stream

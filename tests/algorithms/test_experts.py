@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedagentgym.algorithms.experts import (
+from fedagentgym.algorithms.support.experts import (
     EPSILON,
     ESTIMATORS,
     choose_experts,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedagentgym.algorithms import ALGORITHMS
-from fedagentgym.algorithms.workbench import Bench, Workbench, make_algorithm
+from fedagentgym.algorithms.support.runtime import Bench, Workbench, make_algorithm
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.settings import merged
 from fedagentgym.federation.backends.in_process import Sequential

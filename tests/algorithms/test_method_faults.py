@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedagentgym.algorithms.scoring import Scorer
-from fedagentgym.algorithms.workbench import Bench, Workbench, make_algorithm
+from fedagentgym.algorithms.support.runtime import Bench, Workbench, make_algorithm
+from fedagentgym.algorithms.support.scoring import Scorer
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.settings import merged
 from fedagentgym.federation.backends.in_process import Sequential

@@ -12,10 +12,10 @@ import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedagentgym.algorithms.private_votes import nearest_votes, noise_deviation, noisy, spent_epsilon
-from fedagentgym.algorithms.scoring import Scorer, believing
-from fedagentgym.algorithms.travelling import plain_payload, received_pool, task_records
-from fedagentgym.algorithms.workbench import Bench, Workbench
+from fedagentgym.algorithms.support.private_votes import nearest_votes, noise_deviation, noisy, spent_epsilon
+from fedagentgym.algorithms.support.runtime import Bench, Workbench
+from fedagentgym.algorithms.support.scoring import Scorer, believing
+from fedagentgym.algorithms.support.task_transfer import plain_payload, received_pool, task_records
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import stream

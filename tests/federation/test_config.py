@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
-from fedagentgym.algorithms.workbench import Bench
+from fedagentgym.algorithms.support.runtime import Bench
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
-from fedagentgym.config import RunConfig, load_config, preset_names, variant_names
-from fedagentgym.experiments import FEDGRPO, FEDMOA, PUBSWAP, PUBSWAP_QUICK, TABLE1
+from fedagentgym.benchmarks.tables import FEDGRPO, FEDMOA, PUBSWAP, PUBSWAP_QUICK, TABLE1
+from fedagentgym.experiment.config import load_config, preset_names, variant_names
+from fedagentgym.experiment.settings import RunConfig
 
 LEAST: dict[str, Any] = {"env": {"id": "fedagentgym/Guess-v0"}, "partition": {"clients": 3}}
 EVERY_PRESET = [*preset_names()] + [f"{p}:{v}" for p in preset_names() for v in variant_names(p)]

@@ -23,6 +23,7 @@ import yaml
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.settings import merged
 from fedagentgym.cli.main import main
+from fedagentgym.experiment.run import train
 from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.backends.resident import Resident, Workplace, ask
 from fedagentgym.federation.commits import Commit
@@ -31,7 +32,6 @@ from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import Recipe
 from fedagentgym.federation.server import Plan, run_rounds
 from fedagentgym.federation.settings import FederationSettings
-from fedagentgym.running import train
 from fedagentgym.testing.algorithms import SMALL
 
 pytest.importorskip("flwr")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.federation.charts import Chart, Series, ticks
+from fedagentgym.experiment.report.charts import Chart, Series, ticks
+from fedagentgym.experiment.report.page import write_report
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.message import Message
-from fedagentgym.federation.report import write_report
 
 HOSTILE = "<script>alert(1)</script>"
 

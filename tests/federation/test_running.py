@@ -12,7 +12,7 @@ import yaml
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.settings import merged
 from fedagentgym.cli.main import main
-from fedagentgym.running import resume, train
+from fedagentgym.experiment.run import resume, train
 from fedagentgym.testing.algorithms import SMALL
 
 CONFIG: dict[str, Any] = merged(
@@ -78,9 +78,9 @@ def test_a_finished_run_can_be_resumed_and_a_new_one_never_overwrites(finished: 
 
 
 def test_the_policy_is_exported_as_a_folder_that_transformers_loads(finished: Path, tmp_path: Path) -> None:
-    from fedagentgym.agents.torch_policy import TorchPolicy
+    from fedagentgym.agents.engines.torch_policy import TorchPolicy
     from fedagentgym.base.encoding import bytes_digest, encode
-    from fedagentgym.exporting import export_policy
+    from fedagentgym.experiment.export import export_policy
 
     assert export_policy(finished, tmp_path / "model") == 2
     weights = TorchPolicy.load(tmp_path / "model").get_weights()
@@ -94,7 +94,7 @@ def test_the_policy_is_exported_as_a_folder_that_transformers_loads(finished: Pa
 
 
 def test_an_adapter_is_exported_alone(tmp_path: Path) -> None:
-    from fedagentgym.exporting import export_policy
+    from fedagentgym.experiment.export import export_policy
 
     adapter = {
         "agent": {"name": "untrained-tiny", "adapter": {"rank": 2}},

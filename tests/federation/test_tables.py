@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from fedagentgym import experiments
-from fedagentgym.algorithms.workbench import Workbench, make_algorithm
+from fedagentgym.algorithms.support.runtime import Workbench, make_algorithm
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merged
-from fedagentgym.config import load_config
-from fedagentgym.tables import Row, Table, markdown, measurements, run_table, slug
+from fedagentgym.benchmarks import tables as experiments
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.plan import Table, run_table, slug
+from fedagentgym.experiment.result_table import Row, markdown, measurements
 from fedagentgym.testing.algorithms import SMALL
 
 TABLES = {table.name: table for table in vars(experiments).values() if isinstance(table, Table)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from typing import Any
 
-from fedagentgym.federation.charts import Chart, Series
-from fedagentgym.federation.tradeoffs import objective_charts
+from fedagentgym.experiment.report.charts import Chart, Series
+from fedagentgym.experiment.report.tradeoffs import objective_charts
 
 SVG = "{http://www.w3.org/2000/svg}"
 

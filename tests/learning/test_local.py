@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.policy import Decoding
-from fedagentgym.agents.prompts import Template
+from fedagentgym.agents.engines.tiny import tiny_model
+from fedagentgym.agents.engines.torch_policy import TorchPolicy
+from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AdapterSettings
-from fedagentgym.agents.tiny import tiny_model
-from fedagentgym.agents.torch_policy import TorchPolicy
+from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.guess import GuessEnv

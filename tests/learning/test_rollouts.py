@@ -7,7 +7,7 @@ from types import TracebackType
 
 import pytest
 
-from fedagentgym.agents.policy import Move
+from fedagentgym.agents.protocols import Move
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import Episode, TextEnv

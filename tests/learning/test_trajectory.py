@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedagentgym.agents.policy import Move
+from fedagentgym.agents.protocols import Move
 from fedagentgym.base.encoding import canonical_json, decode, encode
 from fedagentgym.base.errors import DataError
 from fedagentgym.learning.rows import loss_rows, micro_batches, segment_row

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedagentgym.agents.policy import Decoding
+from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.learning.advantages import group_advantages
 from fedagentgym.learning.forward import plain_backbone, score

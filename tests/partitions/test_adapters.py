@@ -17,7 +17,7 @@ from fedagentgym.partitions.adapters import (
     import_federation,
     row_indices,
 )
-from fedagentgym.partitions.federation import Federation, federate, load_federation
+from fedagentgym.partitions.client_split import Federation, federate, load_federation
 
 GUESS = "fedagentgym/Guess-v0"
 

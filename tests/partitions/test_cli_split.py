@@ -129,8 +129,8 @@ def test_a_split_that_does_not_hold(tmp_path: Path, capsys: pytest.CaptureFixtur
     """Changed, with its digest made anew: shown without complaint, refused by verify."""
     from dataclasses import replace
 
-    from fedagentgym.partitions import store
-    from fedagentgym.partitions.federation import load_federation
+    from fedagentgym.partitions.client_split import load_federation
+    from fedagentgym.partitions.files import store
 
     path = tmp_path / "a.json"
     assert main([*MAKE, "--out", str(path)]) == 0

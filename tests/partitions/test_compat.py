@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedagentgym.partitions import compat
-from fedagentgym.partitions.sampling import sampled, sampler_of
-from fedagentgym.partitions.statistics import describe, label_counts
+from fedagentgym.partitions.analysis.statistics import describe, label_counts
+from fedagentgym.partitions.samplers.sampling import sampled, sampler_of
 from tests.partitions.conftest import make_table
 
 WEBSHOP, ALFWORLD = 6410, 3553

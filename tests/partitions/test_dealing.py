@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.streams import stream
-from fedagentgym.partitions.dealing import deal
+from fedagentgym.partitions.samplers.dealing import deal
 
 
 def check(sizes: list[int], items: int, seed: int = 0) -> None:

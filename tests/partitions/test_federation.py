@@ -11,7 +11,7 @@ import pytest
 
 import fedagentgym
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
-from fedagentgym.partitions.federation import Federation, federate, load_federation
+from fedagentgym.partitions.client_split import Federation, federate, load_federation
 
 GUESS = "fedagentgym/Guess-v0"
 

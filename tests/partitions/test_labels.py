@@ -12,10 +12,10 @@ import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.partitions import labels as label_files
-from fedagentgym.partitions.federation import federate
+from fedagentgym.partitions.client_split import federate
+from fedagentgym.partitions.files import labels as label_files
+from fedagentgym.partitions.files.labels import Labels, pack, read_labels
 from fedagentgym.partitions.labelling import DEFAULT_HANDICAP, Handicap, Plan, handicapped, label
-from fedagentgym.partitions.labels import Labels, pack, read_labels
 
 GUESS = "fedagentgym/Guess-v0"
 HANDICAP = Handicap(error=0.6, turns=6)
@@ -72,7 +72,7 @@ def test_a_split_by_hardness_carries_its_labels(file: Path, tmp_path: Path) -> N
     made = federate(GUESS, partition="hardness", clients=10, tasks_per_client=30, xi=1.0, labels=file)
     assert made.split.labels is not None and made.split.labels.source["policy"]["name"] == "handicapped"
     path = made.save(tmp_path / "split.json")
-    from fedagentgym.partitions.federation import load_federation
+    from fedagentgym.partitions.client_split import load_federation
 
     again = load_federation(path)
     assert all(check.ok for check in again.verify())

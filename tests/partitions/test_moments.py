@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedagentgym.partitions.analysis.statistics import Statistics, describe, excess
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.sampling import sampled, sampler_of
-from fedagentgym.partitions.statistics import Statistics, describe, excess
+from fedagentgym.partitions.samplers.sampling import sampled, sampler_of
 from fedagentgym.partitions.table import Table
 from tests.partitions.conftest import make_table
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.partitions.federation import federate
+from fedagentgym.partitions.client_split import federate
 
 pytest.importorskip("matplotlib")
 GUESS = "fedagentgym/Guess-v0"
@@ -51,7 +51,7 @@ def test_bars_show_the_numbers() -> None:
 
 def test_colours_differ_in_lightness() -> None:
     """Grey printers and colour-blind eyes see lightness: neighbours are well apart, in one direction."""
-    from fedagentgym.partitions.plots import MOST_CATEGORIES, palette
+    from fedagentgym.partitions.analysis.plots import MOST_CATEGORIES, palette
 
     for count in range(2, MOST_CATEGORIES + 1):
         light = [0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue, _ in palette(count)]
@@ -59,9 +59,9 @@ def test_colours_differ_in_lightness() -> None:
 
 
 def test_many_clients_and_categories_stay_readable() -> None:
-    from fedagentgym.partitions.plots import mixture_bars, size_bars
-    from fedagentgym.partitions.sampling import sampled, sampler_of
-    from fedagentgym.partitions.statistics import describe
+    from fedagentgym.partitions.analysis.plots import mixture_bars, size_bars
+    from fedagentgym.partitions.analysis.statistics import describe
+    from fedagentgym.partitions.samplers.sampling import sampled, sampler_of
     from tests.partitions.conftest import make_table
 
     table = make_table(5000, {f"c{number:02d}": 1 / 20 for number in range(20)})

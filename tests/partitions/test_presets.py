@@ -6,7 +6,7 @@ import pytest
 
 from fedagentgym.base.errors import UnknownNameError
 from fedagentgym.partitions.presets import FIGURES, PRESETS, preset
-from fedagentgym.partitions.sampling import sampled, sampler_of
+from fedagentgym.partitions.samplers.sampling import sampled, sampler_of
 from tests.partitions.conftest import WEBSHOP, make_table
 
 POOLS = {

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from fedagentgym.base.encoding import bytes_digest
-from fedagentgym.partitions.federation import Federation, federate
-from fedagentgym.partitions.sampling import sampled, sampler_of
+from fedagentgym.partitions.client_split import Federation, federate
+from fedagentgym.partitions.samplers.sampling import sampled, sampler_of
 from fedagentgym.partitions.table import Table
 from tests.partitions.conftest import make_pool, make_table
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
 from fedagentgym.partitions import PARTITIONS, register_partition
+from fedagentgym.partitions.analysis.statistics import label_counts
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.draws import within_capacity
-from fedagentgym.partitions.sampling import recorded, sampled, sampler_of
-from fedagentgym.partitions.statistics import label_counts
+from fedagentgym.partitions.samplers.draws import within_capacity
+from fedagentgym.partitions.samplers.sampling import recorded, sampled, sampler_of
 from fedagentgym.partitions.table import Table
 from tests.partitions.conftest import make_table
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.partitions.sizing import beta_sizes, check_total, rounded_to_sum, total_places, water_filled
+from fedagentgym.partitions.samplers.sizing import beta_sizes, check_total, rounded_to_sum, total_places, water_filled
 
 
 @settings(deadline=None, max_examples=200)

@@ -12,8 +12,8 @@ import pytest
 import fedagentgym
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.partitions import store
-from fedagentgym.partitions.federation import Federation, federate, load_federation
+from fedagentgym.partitions.client_split import Federation, federate, load_federation
+from fedagentgym.partitions.files import store
 
 GUESS = "fedagentgym/Guess-v0"
 FORMS = ["split.json", "split", "split.zip"]
@@ -67,7 +67,7 @@ def test_provenance_stands_outside_the_digest(federation: Federation, tmp_path: 
 
 
 def test_local_paths_are_not_stored() -> None:
-    from fedagentgym.partitions.federation import stored_options
+    from fedagentgym.partitions.client_split import stored_options
 
     assert stored_options({"size": "tiny", "data": "/some/where"}) == {"size": "tiny"}
 

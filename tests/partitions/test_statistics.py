@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from fedagentgym.partitions.analysis.statistics import describe, excess, jaccard
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.statistics import describe, excess, jaccard
 from fedagentgym.partitions.table import Table
 
 TABLE = Table(

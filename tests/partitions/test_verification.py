@@ -10,7 +10,7 @@ import pytest
 
 from fedagentgym.partitions import verification
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.federation import Federation, federate
+from fedagentgym.partitions.client_split import Federation, federate
 from fedagentgym.partitions.verification import Check, can_resample
 
 GUESS = "fedagentgym/Guess-v0"
@@ -96,7 +96,7 @@ def test_a_task_in_two_roles_is_found() -> None:
 
 
 def test_a_leaked_evaluation_task_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedagentgym.partitions import federation as module
+    from fedagentgym.partitions import client_split as module
 
     federation = made()
     opened = module.open_pool

@@ -10,8 +10,8 @@ import pytest
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.envs.task import short_name
-from fedagentgym.partitions.federation import federate
-from fedagentgym.partitions.worlds import KINDS, assign_worlds, world_request
+from fedagentgym.envs.variants import KINDS, assign_worlds, world_request
+from fedagentgym.partitions.client_split import federate
 
 IDS = {short_name(env_id): env_id for env_id in ENVIRONMENTS.names()}
 PAIRS = [(kind, IDS[env]) for kind, cls in KINDS.items() for env in cls.envs if env in IDS]

@@ -1,0 +1,314 @@
+"""Rollouts by vLLM: the same protocol through a seam of three calls - generate token ids, load weights, sleep and wake.
+
+vLLM keeps key-value caches of its own, so a session is nothing but rows of ids that are sent whole each turn (its prefix cache
+finds what it knows). Facts that this module rests on: log-probs are those of the sampling distribution only under
+``logprobs_mode="processed_logprobs"``; a changed adapter under an old id is silently ignored, so every version gets a fresh id;
+after new full weights the prefix cache must be emptied, and on a CPU a tied output head packed anew, or it stays the old one.
+vLLM samples with its own generator, seeded per request from the row's stream. On a GPU it computes in bfloat16, as the torch
+policy does, whatever type is stored; its LoRA kernels come for powers of two from 8 on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from fedagentgym.agents.engines.loading import load_tokenizer
+from fedagentgym.agents.engines.row_session import RowSession
+from fedagentgym.agents.protocols import Completion, Constraint, Decoding, Finish, TrainablePolicy
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.agents.text.tokens import TokenizerSeam
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.extras import require
+from fedagentgym.base.settings import Settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from fedagentgym.base.streams import Stream
+
+
+_GPUS = "CUDA_VISIBLE_DEVICES"
+
+
+class VllmOptions(Settings):
+    """``agent.options`` where vLLM plays."""
+
+    memory: float = Field(default=0.85, gt=0.0, le=1.0, description="share of the GPU's memory that vLLM may take")
+    parallel: int = Field(default=1, ge=1, description="GPUs that share one copy of the model")
+    sleep: bool = Field(
+        default=False, description="give the GPU's memory back whenever nobody plays: for training on the same GPU"
+    )
+    eager: bool = Field(default=False, description="no CUDA graphs: slower, starts sooner")
+    engine: dict[str, Any] = Field(default_factory=dict, description="further arguments of vllm.LLM, as they are")
+
+
+class VllmEngine:
+    """``policy.Policy`` on a ``vllm.LLM``."""
+
+    def __init__(
+        self, source: str | Path, settings: AgentSettings, options: VllmOptions, adapter_rank: int | None = None
+    ) -> None:
+        vllm = require("vllm", "vllm")
+        self.name = settings.name
+        self.version = 0
+        self._adapter: Any = None
+        self._vllm = vllm
+        self._sleeps, self._asleep = options.sleep, False
+        on_cpu = _on_cpu()
+        if options.sleep and on_cpu:
+            raise OptionError("options.sleep gives a GPU's memory back: leave it out on a CPU")
+        arguments: dict[str, Any] = {
+            "model": str(source),
+            "dtype": (settings.dtype or "float32") if on_cpu else "bfloat16",
+            "logprobs_mode": "processed_logprobs",
+            "gpu_memory_utilization": options.memory,
+            "tensor_parallel_size": options.parallel,
+            "enforce_eager": options.eager,
+            "enable_prefix_caching": True,
+            "generation_config": "vllm",
+            "seed": 0,
+        }
+        if options.sleep:
+            arguments["enable_sleep_mode"] = True
+        if settings.context_length is not None:
+            arguments["max_model_len"] = settings.context_length
+        if adapter_rank is not None:
+            room = max(8, 1 << (adapter_rank - 1).bit_length())
+            arguments |= {"enable_lora": True, "max_lora_rank": room, "max_loras": 1}
+        with _only(settings.device, options.parallel):
+            self.llm = vllm.LLM(**{**arguments, **options.engine})
+        self.context_length = int(self.llm.llm_engine.model_config.max_model_len)
+        generation = self.llm.llm_engine.model_config.try_get_generation_config() or {}
+        stops = generation.get("eos_token_id", ())
+        self.tokenizer = TokenizerSeam(load_tokenizer(source), [stops] if isinstance(stops, int) else stops or ())
+
+    def session(self) -> VllmSession:
+        return VllmSession(self)
+
+    def load_policy(self, folder: str | Path, version: int, adapter: bool = False) -> None:
+        """Take over new weights (a whole model, or a peft adapter) from a folder."""
+        if adapter:
+            request = require("vllm.lora.request", "vllm")
+            self._adapter = request.LoRARequest(f"version-{version}", version + 1, str(folder))
+        else:
+            self.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+            if _on_cpu():
+                self.llm.apply_model(_repack_head)
+            self.llm.reset_prefix_cache()
+        self.version = version
+
+    def sleep(self) -> None:
+        """Give the GPU's memory back while others need it, if the options say so."""
+        if self._sleeps and not self._asleep:
+            self.llm.sleep(level=1)
+            self._asleep = True
+
+    def wake(self) -> None:
+        if self._asleep:
+            self.llm.wake_up()
+            self._asleep = False
+
+    def close(self) -> None:
+        """Let the engine go; its processes end with the last reference."""
+        del self.llm
+
+    def complete(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], decoding: Decoding) -> list[Completion]:
+        """Continue each prompt: token ids in, token ids and log-probs out."""
+        parameters = [
+            self._vllm.SamplingParams(
+                temperature=decoding.temperature,
+                top_p=decoding.top_p,
+                max_tokens=decoding.max_new_tokens,
+                seed=seed,
+                logprobs=0,
+                stop_token_ids=sorted(self.tokenizer.stop_ids),
+                detokenize=False,
+            )
+            for seed in seeds
+        ]
+        found = self.llm.generate(
+            [{"prompt_token_ids": list(ids)} for ids in prompts],
+            parameters,
+            use_tqdm=False,
+            lora_request=self._adapter,
+        )
+        return [self._completion(request.outputs[0], decoding) for request in found]
+
+    def _completion(self, output: Any, decoding: Decoding) -> Completion:
+        ids = tuple(output.token_ids)
+        greedy = decoding.temperature == 0.0
+        logprobs = tuple(
+            0.0 if greedy else float(step[token].logprob) for token, step in zip(ids, output.logprobs, strict=True)
+        )
+        finish: Finish = "stop" if ids and ids[-1] in self.tokenizer.stop_ids else "length"
+        return Completion(ids, logprobs, finish)
+
+
+def _on_cpu() -> bool:
+    return bool(require("vllm.platforms", "vllm").current_platform.is_cpu())
+
+
+@contextlib.contextmanager
+def _only(device: str, parallel: int) -> Iterator[None]:
+    """Show vLLM no other GPU than this one, of those that this process sees: by itself it takes the first."""
+    kind, _, index = device.partition(":")
+    if kind != "cuda" or not index:
+        yield
+        return
+    if parallel > 1:
+        raise OptionError(f"options.parallel {parallel} is for several GPUs, but device {device!r} is one of them")
+    before = os.environ.get(_GPUS)
+    seen = before.split(",") if before else []
+    os.environ[_GPUS] = seen[int(index)] if int(index) < len(seen) else index
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_GPUS]
+        else:
+            os.environ[_GPUS] = before
+
+
+def _repack_head(model: Any) -> None:
+    """Pack the output head again: on a CPU, 0.32 leaves a head that is tied to the embedding packed from the old weights."""
+    head = model.lm_head
+    head.quant_method.process_weights_after_loading(head)
+
+
+class VllmSession(RowSession):
+    """``policy.Session`` over an engine: rows of ids."""
+
+    def __init__(self, engine: VllmEngine, on_close: Callable[[], object] | None = None) -> None:
+        super().__init__(engine.context_length, on_close)
+        self.engine = engine
+        self._rows: dict[int, list[int]] = {}
+
+    def open(self, prompts: Sequence[Sequence[int]], copies: int = 1) -> list[int]:
+        self._check(prompts)
+        opened = []
+        for prompt in prompts:
+            for _ in range(copies):
+                self._next += 1
+                self._rows[self._next] = list(prompt)
+                opened.append(self._next)
+        return opened
+
+    def append(self, rows: Sequence[int], chunks: Sequence[Sequence[int]]) -> None:
+        for row, chunk in zip(rows, chunks, strict=True):
+            self._rows[row].extend(chunk)
+
+    def generate(
+        self,
+        rows: Sequence[int],
+        streams: Sequence[Stream],
+        decoding: Decoding,
+        constraints: Sequence[Constraint | None] | None = None,
+    ) -> list[Completion]:
+        if constraints is not None and any(constraints):
+            raise OptionError(
+                "agent 'vllm' cannot constrain generation: set constrained: false, or use agent 'transformers'"
+            )
+        seeds = [int(stream.uniform(decoding.max_new_tokens)[0] * (1 << 31)) for stream in streams]
+        answers = [Completion((), (), "context")] * len(rows)
+        fits = [
+            i for i, row in enumerate(rows) if self.length(row) + decoding.max_new_tokens <= self.engine.context_length
+        ]
+        if fits:
+            found = self.engine.complete([self._rows[rows[i]] for i in fits], [seeds[i] for i in fits], decoding)
+            for index, answer in zip(fits, found, strict=True):
+                self._rows[rows[index]].extend(answer.token_ids)
+                answers[index] = answer
+        return answers
+
+    def length(self, row: int) -> int:
+        return len(self._rows[row])
+
+    def drop(self, rows: Sequence[int]) -> None:
+        for row in rows:
+            del self._rows[row]
+
+
+class PairedPolicy:
+    """``policy.TrainablePolicy`` that learns in torch and speaks through vLLM, each session on the newest weights.
+
+    The learner's version grows with every update and every change of client, and the engine takes over what it does not have
+    yet when a session begins. Between sessions it may sleep, so that training has the GPU to itself.
+    """
+
+    def __init__(self, learner: TrainablePolicy, engine: VllmEngine, adapter: bool) -> None:
+        self.learner, self.engine, self.adapter = learner, engine, adapter
+        self.name, self.model, self.device = learner.name, learner.model, learner.device
+        self.context_length = engine.context_length
+        self._loaded = learner.version
+        self._open = 0
+        self._folder = tempfile.TemporaryDirectory(prefix="fedagentgym-vllm-")
+
+    @property
+    def tokenizer(self) -> TokenizerSeam:
+        return self.engine.tokenizer
+
+    @property
+    def version(self) -> int:
+        return self.learner.version
+
+    def session(self) -> VllmSession:
+        self.engine.wake()
+        if self._loaded != self.learner.version:
+            self._hand_over()
+        self._open += 1
+        return VllmSession(self.engine, on_close=self._one_less)
+
+    def _one_less(self) -> None:
+        self._open -= 1
+        if not self._open:
+            self.engine.sleep()
+
+    def _hand_over(self) -> None:
+        """Give the engine the newest weights. An adapter is read when first used, so its files stay until the next one."""
+        version = self.learner.version
+        folder = Path(self._folder.name) / str(version)
+        if self.adapter:
+            self.model.save_pretrained(folder)  # type: ignore[operator]
+        else:
+            self.learner.save(folder)
+        self.engine.load_policy(folder, version, self.adapter)
+        shutil.rmtree(Path(self._folder.name) / str(self._loaded) if self.adapter else folder, ignore_errors=True)
+        self._loaded = version
+
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        return self.learner.parameters()
+
+    def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
+        return self.learner.get_weights()
+
+    def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self.learner.set_weights(weights)
+
+    def touch(self) -> None:
+        self.learner.touch()
+
+    def save(self, folder: str | Path) -> None:
+        self.learner.save(folder)
+
+    def close(self) -> None:
+        self.engine.close()
+        self.learner.close()
+        self._folder.cleanup()
+
+
+def paired(settings: AgentSettings, source: str | Path, learner: Callable[[], TrainablePolicy]) -> PairedPolicy:
+    """The policy of an agent with ``rollouts: vllm``. The engine starts first and makes room before the learner comes."""
+    options = VllmOptions.load(settings.options, "agent.options")
+    rank = settings.adapter.rank if settings.adapter is not None else None
+    engine = VllmEngine(source, settings, options, rank)
+    engine.sleep()
+    return PairedPolicy(learner(), engine, adapter=rank is not None)

@@ -1,0 +1,82 @@
+"""Demonstrations: the expert's episodes in an agent's prompts and tokens, for supervised warm starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from fedagentgym.agents.players.scripted import check_noise, random_action
+from fedagentgym.agents.protocols import Move
+from fedagentgym.agents.text.rendering import Context, Renderer, Seat
+from fedagentgym.base.errors import OptionError
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.base.streams import Stream
+    from fedagentgym.envs.core import Episode, Expert, TextEnv
+
+
+class _Place(NamedTuple):
+    seat: Seat
+    expert: Expert
+
+
+class Demonstrators:
+    """``policy.Players`` that follow the environment's expert and say it in an agent's tokens; no model is asked."""
+
+    def __init__(self, agent: TokenAgent, env: TextEnv, noise: float = 0.0) -> None:
+        check_noise(noise)
+        self.agent, self.env, self.noise = agent, env, noise
+        self._renderer = Renderer(agent, env)
+        self._places: dict[int, _Place] = {}
+        self._next = 0
+        self._end = min(agent.tokenizer.stop_ids)
+
+    def __enter__(self) -> Demonstrators:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._places.clear()
+
+    def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
+        first = self._next + 1
+        for episode, stream in zip(episodes, streams, strict=True):
+            self._next += 1
+            self._places[self._next] = _Place(self._renderer.seat(episode, stream), self.env.expert())
+        return list(range(first, self._next + 1))
+
+    def leave(self, rows: Sequence[int]) -> None:
+        for row in rows:
+            del self._places[row]
+
+    def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
+        return [self._act(self._places[row], episode) for row, episode in zip(rows, episodes, strict=True)]
+
+    def _act(self, place: _Place, episode: Episode) -> Move:
+        seat = place.seat
+        context = self._renderer.context(seat, episode)
+        if context is None:
+            return Move("", "", fresh=False, finish="context")
+        action = place.expert.act(episode)
+        astray = self.noise > 0.0 and seat.stream.uniform() < self.noise
+        if astray:
+            action = random_action(episode, seat.start, seat.stream)
+        move = self._say(context, action, learn=not astray)
+        self._renderer.note(seat, episode, context, move)
+        return move
+
+    def _say(self, context: Context, action: str, learn: bool) -> Move:
+        reply = self.agent.template.reply(self.env, action)
+        ids = self.agent.tokenizer.encode(reply)
+        if not ids or ids[-1] not in self.agent.tokenizer.stop_ids:
+            ids = (*ids, self._end)
+        if len(ids) > self.agent.decoding.max_new_tokens:
+            raise OptionError(
+                f"the expert's reply {reply[:60]!r} has {len(ids)} tokens, more than max_new_tokens "
+                f"{self.agent.decoding.max_new_tokens}: raise it"
+            )
+        parsed = self.agent.parse(self.env, reply)
+        return Move(reply, parsed.action, parsed.format, context.ids, ids, fresh=context.fresh, learn=learn)

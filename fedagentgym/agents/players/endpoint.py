@@ -1,0 +1,278 @@
+"""Hosted models behind an OpenAI-compatible server, for evaluation only: no tokens, no log-probs, nothing to train.
+
+Requests of one turn run concurrently. What a busy or broken server does (429, 5xx, time-outs, dropped connections) is retried
+with growing pauses; what retrying cannot mend is one clear sentence. Tokens and cost are counted; a cap stops the evaluation.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import Field
+
+from fedagentgym.agents.protocols import Decoding, Move
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.agents.text.dialogue import Dialogue, Message
+from fedagentgym.agents.text.parsing import parse
+from fedagentgym.agents.text.prompts import Template
+from fedagentgym.base.errors import FedAgentGymError, OptionError
+from fedagentgym.base.extras import require
+from fedagentgym.base.logs import logger
+from fedagentgym.base.settings import Settings
+
+if TYPE_CHECKING:
+    from fedagentgym.base.streams import Stream
+    from fedagentgym.envs.core import Episode, TextEnv
+
+log = logger(__name__)
+_RETRIED = (408, 409, 425, 429, 500, 502, 503, 504, 529)
+_MILLION = 1_000_000
+
+
+class EndpointError(FedAgentGymError):
+    """The server cannot be used: unreachable, refusing, or not speaking the protocol."""
+
+
+class CostCapError(FedAgentGymError):
+    """The evaluation has cost as much as it may."""
+
+
+class EndpointOptions(Settings):
+    """Options of the endpoint agent."""
+
+    url: str = Field(
+        default="http://localhost:8000/v1", description="base address, up to and without /chat/completions"
+    )
+    key_variable: str = Field(
+        default="OPENAI_API_KEY", description="environment variable that holds the key, if one is needed"
+    )
+    concurrency: int = Field(default=8, ge=1, le=512, description="requests under way at once")
+    retries: int = Field(default=5, ge=0, description="further attempts after a busy or broken answer")
+    timeout: float = Field(default=120.0, gt=0.0, description="seconds to wait for one answer")
+    pause: float = Field(
+        default=0.5, ge=0.0, description="seconds before the first retry; doubles each time, at most 30"
+    )
+    cost_cap: float | None = Field(default=None, gt=0.0, description="stop when this much was spent")
+    input_price: float = Field(default=0.0, ge=0.0, description="price of a million prompt tokens")
+    output_price: float = Field(default=0.0, ge=0.0, description="price of a million reply tokens")
+    extra: dict[str, Any] = Field(
+        default_factory=dict, description="further fields of each request, as the server wants them"
+    )
+
+
+@dataclass
+class Usage:
+    """What was used so far. ``uncounted`` answers came without token counts, so their cost is not in ``cost``."""
+
+    requests: int = 0
+    retries: int = 0
+    prompt_tokens: int = 0
+    reply_tokens: int = 0
+    uncounted: int = 0
+    cost: float = 0.0
+
+
+class Answer(NamedTuple):
+    text: str
+    cut: bool
+
+
+class Endpoint:
+    """A chat-completions client: retries, counts, cap. Safe to call from threads."""
+
+    def __init__(self, model: str, options: EndpointOptions, decoding: Decoding) -> None:
+        httpx = require("httpx", "endpoint")
+        if not options.url.startswith(("http://", "https://")):
+            raise OptionError(f"agent.options.url: an http(s) address is expected, got {options.url!r}")
+        if options.cost_cap is not None and not (options.input_price or options.output_price):
+            raise OptionError("agent.options.cost_cap needs prices: set input_price and output_price")
+        self.model, self.options, self.decoding = model, options, decoding
+        self.usage = Usage()
+        key = os.environ.get(options.key_variable)
+        self._address = options.url.rstrip("/") + "/chat/completions"
+        self._lock = threading.Lock()
+        self._failures = (httpx.TransportError,)
+        self._client = httpx.Client(
+            timeout=options.timeout,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            limits=httpx.Limits(max_connections=options.concurrency),
+        )
+
+    def close(self) -> None:
+        self._client.close()
+
+    def ask(self, messages: Sequence[Message], seed: int) -> Answer:
+        """Get one reply."""
+        request = {
+            "model": self.model,
+            "messages": list(messages),
+            "temperature": self.decoding.temperature,
+            "top_p": self.decoding.top_p,
+            "max_tokens": self.decoding.max_new_tokens,
+            "seed": seed,
+            **self.options.extra,
+        }
+        fault = ""
+        for attempt in range(self.options.retries + 1):
+            self._check_cap()
+            if attempt:
+                with self._lock:
+                    self.usage.retries += 1
+            try:
+                response = self._client.post(self._address, json=request)
+            except self._failures as error:
+                fault = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                self._wait(attempt, None)
+                continue
+            if response.status_code == 200:
+                return self._read(response)
+            fault = f"status {response.status_code}: {_reason(response)}"
+            if response.status_code not in _RETRIED:
+                raise EndpointError(f"{self._address} refused the request for model {self.model!r}: {fault}")
+            self._wait(attempt, response.headers.get("retry-after"))
+        raise EndpointError(f"{self._address} gave no answer after {self.options.retries + 1} attempts: {fault}")
+
+    def _wait(self, attempt: int, asked: str | None) -> None:
+        if attempt == self.options.retries:
+            return
+        pause = min(self.options.pause * 2**attempt, 30.0)
+        if asked is not None and asked.isdecimal():
+            pause = max(pause, min(float(asked), 60.0))
+        log.info("no answer from %s, trying again in %.1f s", self._address, pause)
+        time.sleep(pause)
+
+    def _check_cap(self) -> None:
+        cap = self.options.cost_cap
+        if cap is not None and self.usage.cost >= cap:
+            raise CostCapError(
+                f"the cost cap of {cap:g} is reached after {self.usage.requests} requests ({self.usage.cost:.4f} spent): "
+                "raise agent.options.cost_cap, or evaluate fewer episodes"
+            )
+
+    def _read(self, response: Any) -> Answer:
+        try:
+            body = response.json()
+            choice = body["choices"][0]
+            text = choice["message"].get("content") or ""
+            cut = choice.get("finish_reason") == "length"
+            used = body.get("usage") or {}
+            prompt, reply = int(used.get("prompt_tokens") or 0), int(used.get("completion_tokens") or 0)
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+            raise EndpointError(
+                f"{self._address} answered something that is no chat completion: {response.text[:200]!r}"
+            ) from None
+        with self._lock:
+            self.usage.requests += 1
+            self.usage.prompt_tokens += prompt
+            self.usage.reply_tokens += reply
+            self.usage.uncounted += not used
+            self.usage.cost += (prompt * self.options.input_price + reply * self.options.output_price) / _MILLION
+        return Answer(str(text), cut)
+
+
+def _reason(response: Any) -> str:
+    try:
+        error = response.json().get("error")
+        reason = error.get("message") if isinstance(error, dict) else error
+    except (ValueError, AttributeError):
+        reason = None
+    return str(reason or response.text or "no reason given").strip().replace("\n", " ")[:300]
+
+
+class EndpointAgent:
+    """A hosted model with our prompts and parser. ``usage`` says what it took so far."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        if settings.model is None:
+            raise OptionError("agent 'endpoint' needs a model: the name that the server knows it by")
+        decoding = settings.decoding or Decoding(temperature=0.4, max_new_tokens=512)
+        if decoding.constrained:
+            raise OptionError("agent 'endpoint' cannot constrain what a hosted model says: set constrained: false")
+        if settings.adapter is not None:
+            raise OptionError("agent 'endpoint' is for evaluation only and takes no adapter")
+        self.name = settings.name
+        self.settings = settings
+        self.template = Template(settings.template or "standard", True if settings.think is None else settings.think)
+        self.endpoint = Endpoint(settings.model, EndpointOptions.load(settings.options, "agent.options"), decoding)
+
+    @property
+    def usage(self) -> dict[str, float]:
+        return asdict(self.endpoint.usage)
+
+    def play(self, env: TextEnv) -> EndpointPlayers:
+        return EndpointPlayers(self, env)
+
+    def close(self) -> None:
+        self.endpoint.close()
+
+
+class _Seat(NamedTuple):
+    dialogue: Dialogue
+    stream: Stream
+
+
+class EndpointPlayers:
+    """``policy.Players`` of a hosted model: the rows of a turn are asked concurrently."""
+
+    def __init__(self, agent: EndpointAgent, env: TextEnv) -> None:
+        self.agent, self.env = agent, env
+        self._seats: dict[int, _Seat] = {}
+        self._next = 0
+        self._threads = ThreadPoolExecutor(agent.endpoint.options.concurrency, thread_name_prefix="endpoint")
+
+    def __enter__(self) -> EndpointPlayers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        self._seats.clear()
+
+    def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
+        first = self._next + 1
+        settings = self.agent.settings
+        for episode, stream in zip(episodes, streams, strict=True):
+            self._next += 1
+            dialogue = Dialogue(
+                self.env, self.agent.template, settings.context or "session", settings.history, episode.view.observation
+            )
+            self._seats[self._next] = _Seat(dialogue, stream)
+        return list(range(first, self._next + 1))
+
+    def leave(self, rows: Sequence[int]) -> None:
+        for row in rows:
+            del self._seats[row]
+
+    def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
+        waiting = [
+            self._threads.submit(self._act, self._seats[row], episode)
+            for row, episode in zip(rows, episodes, strict=True)
+        ]
+        try:
+            return [future.result() for future in waiting]
+        except BaseException:
+            for future in waiting:
+                future.cancel()
+            raise
+
+    def _act(self, seat: _Seat, episode: Episode) -> Move:
+        asked = seat.dialogue.ask(episode)
+        answer = self.agent.endpoint.ask(asked, seat.stream.integers(1 << 31))
+        settings, takes_reply = self.agent.settings, self.env.takes == "reply"
+        parsed = parse(answer.text, settings.parser or "strict", self.agent.template.think, self.env.id)
+        action, form = (answer.text, True) if takes_reply else parsed
+        seat.dialogue.note(episode, asked, answer.text, action)
+        return Move(answer.text, action, form, finish="length" if answer.cut else "stop")
+
+
+def make(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> EndpointAgent:
+    """Make an agent of a hosted model; nothing is sent yet."""
+    return EndpointAgent(settings)

@@ -1,0 +1,99 @@
+"""A person at the keyboard: sees what an agent would see, types an action or its number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from fedagentgym.agents.protocols import Move
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.base.errors import FedAgentGymError, OptionError
+from fedagentgym.base.progress import console
+
+if TYPE_CHECKING:
+    from fedagentgym.base.streams import Stream
+    from fedagentgym.envs.core import Episode, TextEnv
+
+
+class Stopped(FedAgentGymError):
+    """The person has left."""
+
+
+def shown(env: TextEnv, episode: Episode) -> str:
+    """Return a turn as a person reads it: the introduction once, the observation, the numbered actions."""
+    lines = [env.role, env.action_help, ""] if episode.turn == 0 else []
+    lines.append(episode.view.observation)
+    admissible = episode.view.admissible or ()
+    return "\n".join([*lines, *(f"  {number}  {action}" for number, action in enumerate(admissible, start=1))])
+
+
+def chosen(typed: str, episode: Episode) -> str:
+    """Return the action that was meant: a number picks from the list, anything else is the action itself."""
+    admissible = episode.view.admissible
+    text = typed.strip()
+    if admissible and text.isascii() and text.isdigit() and 1 <= int(text) <= len(admissible):
+        return admissible[int(text) - 1]
+    return typed
+
+
+class HumanPlayers:
+    """``policy.Players`` of one person, who is asked row after row."""
+
+    def __init__(self, env: TextEnv, ask: Callable[[str], str]) -> None:
+        self.env, self.ask = env, ask
+        self._rows: set[int] = set()
+        self._next = 0
+
+    def __enter__(self) -> HumanPlayers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._rows.clear()
+
+    def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
+        fresh = list(range(self._next + 1, self._next + 1 + len(episodes)))
+        self._next += len(fresh)
+        self._rows.update(fresh)
+        return fresh
+
+    def leave(self, rows: Sequence[int]) -> None:
+        self._rows.difference_update(rows)
+
+    def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
+        moves = []
+        for episode in episodes:
+            try:
+                typed = self.ask(shown(self.env, episode))
+            except EOFError:
+                raise Stopped("the game was left: no more input") from None
+            moves.append(Move(typed, chosen(typed, episode)))
+        return moves
+
+
+class HumanAgent:
+    """``ask`` shows a text and returns what was typed; the default does so on the terminal."""
+
+    def __init__(self, name: str = "human", ask: Callable[[str], str] | None = None) -> None:
+        self.name, self.ask = name, ask or _ask_on_terminal
+
+    def play(self, env: TextEnv) -> HumanPlayers:
+        return HumanPlayers(env, self.ask)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _ask_on_terminal(text: str) -> str:
+    terminal = console()
+    terminal.print(text, markup=False, highlight=False)
+    return terminal.input("> ")
+
+
+def make(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> HumanAgent:
+    """Make the agent that asks on the terminal."""
+    if settings.options:
+        raise OptionError(f"agent 'human' takes no options, got {sorted(settings.options)[0]!r}")
+    return HumanAgent(settings.name)

@@ -1,0 +1,1 @@
+"""How fast each part is: `fedagentgym bench speed-*`."""

@@ -1,0 +1,104 @@
+"""Verdicts per second and core: mathematics by plain numbers and by computer algebra, programs by calls and by tests.
+
+Rates are per second of processor time, of this process and of the workers together, so that a busy machine does not change
+them much.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fedagentgym.base.measurement import Measurement
+from fedagentgym.envs.verifiers.code import Call, Checks, CodeVerifier
+from fedagentgym.envs.verifiers.math import MathVerifier
+from fedagentgym.envs.verifiers.qa import grade_qa
+
+PROGRAM = "def add(a, b):\n    return a + b\n"
+CALLS = Checks("add", tuple(Call((number, 2), number + 2) for number in range(3)))
+TEST = Checks("add", code="def check(candidate):\n    assert candidate(1, 2) == 3\n", check="check")
+
+
+def run(quick: bool = False) -> list[Measurement]:
+    """Each figure after a warm-up."""
+    count = 64 if quick else 320
+    found = _mathematics(10 * count, count)
+    found.append(
+        _rate("question answering", lambda k: grade_qa(f"<answer> answer {k} </answer>", "answer 7"), 10 * count)
+    )
+    return found + _programs(count)
+
+
+def _mathematics(plain: int, latex: int) -> list[Measurement]:
+    verifier = MathVerifier(workers=1)
+    verifier.verify("x+1", "1+x")
+    process = verifier.pool._parent
+    pid = process.pid if process is not None else None
+
+    def expressions(k: int) -> object:
+        """Golds with eight answers each, as a training group has them: three right, all written differently."""
+        gold, place = k // 8, k % 8
+        over, under = gold + 2, gold % 7 + 2
+        right = (
+            f"\\frac{{1}}{{{under}}}\\sqrt{{{over}}}",
+            f"\\sqrt{{{over}}}/{under}",
+            f"\\frac{{2\\sqrt{{{over}}}}}{{{2 * under}}}",
+        )
+        answer = right[place] if place < 3 else f"\\frac{{\\sqrt{{{over + place}}}}}{{{under}}}"
+        return verifier.verify(f"\\frac{{\\sqrt{{{over}}}}}{{{under}}}", answer)
+
+    measured = [
+        _rate("mathematics, plain numbers", lambda k: verifier.verify(str(k), f"{k + k % 2} dollars"), plain, bar=800),
+        _rate("mathematics, LaTeX in groups of eight", expressions, latex, pid, bar=300),
+    ]
+    verifier.close()
+    return measured
+
+
+def _programs(count: int) -> list[Measurement]:
+    verifier = CodeVerifier(workers=1)
+    verifier.verify(PROGRAM, CALLS)
+    verifier.verify(PROGRAM, TEST)
+    with verifier.slots.one() as slot:
+        servers = [server._process.pid for server in (slot.program, slot.test) if server._process is not None]
+    measured = [
+        _rate("programs, calls", lambda _: verifier.verify(PROGRAM, CALLS), count, *servers, bar=100),
+        _rate("programs, input and output", lambda _: verifier.run("print(input())", "1"), count, *servers, bar=100),
+        _rate("programs, test code (two children)", lambda _: verifier.verify(PROGRAM, TEST), count, *servers),
+    ]
+    verifier.close()
+    return measured
+
+
+def _rate(
+    name: str, work: Callable[[int], object], count: int, *others: int | None, bar: int | None = None
+) -> Measurement:
+    for number in range(5):
+        work(number)
+    before = _seconds(others)
+    for number in range(count):
+        work(number)
+    spent = _seconds(others) - before
+    return Measurement(name, count / spent, "per second and core", f"at least {bar}" if bar else "")
+
+
+def _seconds(others: tuple[int | None, ...]) -> float:
+    """Processor time of this process and of others with their ended children; wall time where that cannot be read."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    total = own.ru_utime + own.ru_stime
+    for pid in others:
+        try:
+            total += _with_children(pid) if pid is not None else 0.0
+        except OSError:
+            return time.perf_counter()
+    return total
+
+
+def _with_children(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    total = sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return total + sum(_with_children(int(child)) for child in children)

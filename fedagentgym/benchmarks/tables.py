@@ -1,0 +1,187 @@
+"""The papers' tables in small, each one command with three seeds; `--quick` for the small grid.
+
+    fedagentgym bench table1-tiny          fedagentgym bench fedgrpo-tiny
+    fedagentgym bench pubswap-tiny         fedagentgym bench fedmoa-tiny
+
+Rows are presets with variants (`experiment/presets/`), so that every run of a table is also a run of its own, for example
+`fedagentgym train tiny-math:fedgrpo,experts-4`. What comes out is reported as it comes out: in `runs/NAME/table.md`, and that of
+the small grids in `benchmarks/results/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fedagentgym.base.measurement import Measurement
+from fedagentgym.experiment.plan import Table, run_table
+from fedagentgym.experiment.result_table import Column, Record, measurements
+
+FOLDER = Path("runs")
+
+
+def success_in(category: str) -> Column:
+    """Held-out success on the tasks of one category."""
+
+    def column(folder: Path, record: Record) -> float:
+        return float(record["final"]["categories"][category]["success"]["mean"])
+
+    return column
+
+
+def mean_of(category: str, objectives: tuple[str, ...]) -> Column:
+    """The mean of several rewards on the held-out tasks of one category."""
+
+    def column(folder: Path, record: Record) -> float:
+        found = record["final"]["categories"][category]
+        return sum(float(found[f"reward/{name}"]["mean"]) for name in objectives) / len(objectives)
+
+    return column
+
+
+TABLE1 = Table(
+    "table1-tiny",
+    {
+        "zero-shot": "tiny-alfworld:zero-shot",
+        "local 3": "tiny-alfworld:local-3",
+        "local 9": "tiny-alfworld:local-9",
+        "local 16": "tiny-alfworld:local-16",
+        "centralized": "tiny-alfworld:centralized",
+        "fedagent": "tiny-alfworld",
+    },
+    processes=1,
+)
+TABLE1_QUICK = TABLE1.smaller(
+    TABLE1.rows, ("federation.rounds=4", "evaluation.tasks=60", "evaluation.every=4"), seeds=1
+)
+
+FEDGRPO = Table(
+    "fedgrpo-tiny",
+    {
+        "zero-shot": "tiny-math:zero-shot",
+        "central GRPO": "tiny-math:central-grpo",
+        "Fedpetuning + GRPO": "tiny-math:fedpetuning-grpo",
+        "Fedpetuning + SFT": "tiny-math:fedpetuning-sft",
+        "DPSDA-FL + GRPO": "tiny-math:dpsda-grpo",
+        "FedGRPO": "tiny-math:fedgrpo",
+        "FedGRPO, without answers": "tiny-math:fedgrpo,without-answers",
+        "FedGRPO, untrained experts": "tiny-math:fedgrpo,base-experts",
+        "FedGRPO, random experts": "tiny-math:fedgrpo,random-experts",
+        **{f"FedGRPO, M = {count}": f"tiny-math:fedgrpo,experts-{count}" for count in (1, 4, 6, 8)},
+        **{f"FedGRPO, K = {count}": f"tiny-math:fedgrpo,clients-{count}" for count in (4, 8, 20)},
+    },
+    pairs=[
+        *(
+            (name, "zero-shot")
+            for name in ("central GRPO", "Fedpetuning + GRPO", "FedGRPO", "FedGRPO, without answers")
+        ),
+        ("FedGRPO", "central GRPO"),
+        ("FedGRPO", "Fedpetuning + GRPO"),
+        ("FedGRPO", "FedGRPO, without answers"),
+        ("FedGRPO", "FedGRPO, random experts"),
+    ],
+)
+FEDGRPO_QUICK = FEDGRPO.smaller(
+    [name for name in FEDGRPO.rows if name not in ("FedGRPO, M = 6", "FedGRPO, K = 8", "FedGRPO, untrained experts")],
+    ["learning.tasks_per_step=16"],
+)
+
+PUBSWAP_METHODS = {
+    "FedAvg-GRPO": "fedavg-grpo",
+    "FedProx 0.01": "fedprox-0.01",
+    "PubSwap": "pubswap",
+    "FedProx 0.001": "fedprox-0.001",
+    "FedProx 0.1": "fedprox-0.1",
+    "PubSwap, random": "pubswap,swap-random",
+    "PubSwap, every 4th step": "pubswap,swap-4",
+}
+
+
+def over_tau(methods: Mapping[str, str], taus: Sequence[int], prefix: str = "") -> dict[str, str]:
+    """A row for each method and each number of local steps, after the agent as it is."""
+    rows = {
+        f"{name}, tau = {tau}": f"tiny-math:lora,{variants},{prefix}tau-{tau}"
+        for tau in taus
+        for name, variants in methods.items()
+    }
+    return {"zero-shot": "tiny-math:lora,zero-shot", **rows}
+
+
+PUBSWAP = Table(
+    "pubswap-tiny",
+    over_tau(PUBSWAP_METHODS, (10, 40, 120)),
+    pairs=[
+        (f"{name}, tau = {tau}", f"FedAvg-GRPO, tau = {tau}")
+        for tau in (10, 40, 120)
+        for name in PUBSWAP_METHODS
+        if name != "FedAvg-GRPO"
+    ],
+)
+PUBSWAP_QUICK = PUBSWAP.smaller(
+    over_tau({name: PUBSWAP_METHODS[name] for name in ("FedAvg-GRPO", "FedProx 0.01", "PubSwap")}, (10, 40), "short-"),
+    [],
+)
+
+SETTINGS = {"Homo+Homo": "homo", "Homo+Heter": "heter"}
+FEDMOA = Table(
+    "fedmoa-tiny",
+    {
+        "zero-shot": "tiny-mixture:zero-shot",
+        **{
+            f"{kind}, {setting}, {method}": f"tiny-mixture:{kind}-{variant},{method.lower()}"
+            for kind in ("math", "code")
+            for setting, variant in SETTINGS.items()
+            for method in ("fedavg-grpo", "FedMOA")
+        },
+        "Heter+Heter, fedavg-grpo": "tiny-mixture:heter-heter,fedavg-grpo",
+        "Heter+Heter, only alpha": "tiny-mixture:heter-heter,only-alpha",
+        "Heter+Heter, only weights": "tiny-mixture:heter-heter,only-weights",
+        "Heter+Heter, FedMOA": "tiny-mixture:heter-heter,fedmoa",
+        "Heter+Heter, FedMOA raw": "tiny-mixture:heter-heter,fedmoa,raw",
+    },
+    columns={
+        "math": success_in("math"),
+        "math rewards": mean_of("math", ("accuracy/math", "format", "tags")),
+        "code": success_in("code"),
+        "code rewards": mean_of("code", ("accuracy/code", "code_format", "tags")),
+    },
+    pairs=[
+        *(
+            (f"{kind}, {setting}, FedMOA", f"{kind}, {setting}, fedavg-grpo")
+            for kind in ("math", "code")
+            for setting in SETTINGS
+        ),
+        *(
+            (f"Heter+Heter, {part}", "Heter+Heter, fedavg-grpo")
+            for part in ("only alpha", "only weights", "FedMOA", "FedMOA raw")
+        ),
+    ],
+)
+FEDMOA_QUICK = FEDMOA.smaller(
+    [name for name in FEDMOA.rows if not name.startswith("code") and not name.endswith("raw")],
+    ["federation.rounds=3", "learning.tasks_per_step=8"],
+)
+
+
+def table1_tiny(quick: bool = False) -> list[Measurement]:
+    """FedAgent against local and centralized training (its paper's table 1)."""
+    return _measured(TABLE1_QUICK if quick else TABLE1)
+
+
+def fedgrpo_tiny(quick: bool = False) -> list[Measurement]:
+    """FedGRPO against its baselines, with and without answers, over M and K (its paper's tables 1-2, figures 3-4)."""
+    return _measured(FEDGRPO_QUICK if quick else FEDGRPO)
+
+
+def pubswap_tiny(quick: bool = False) -> list[Measurement]:
+    """PubSwap against FedAvg-GRPO and FedProx over tau under strong heterogeneity (its paper's tables 1 and 4)."""
+    return _measured(PUBSWAP_QUICK if quick else PUBSWAP)
+
+
+def fedmoa_tiny(quick: bool = False) -> list[Measurement]:
+    """FedMOA against FedAvg of local GRPO in three settings, with its ablations (its paper's tables 1 and 2)."""
+    return _measured(FEDMOA_QUICK if quick else FEDMOA)
+
+
+def _measured(table: Table) -> list[Measurement]:
+    return measurements(run_table(table, FOLDER / table.name))

@@ -1,0 +1,1 @@
+"""Runs from configuration to result: settings, `fedagentgym.train`, export, plans of many runs, result tables, reports."""

@@ -1,0 +1,121 @@
+"""Where a configuration comes from: a file, a preset, plain data, and the changes laid over it.
+
+A configuration comes from a YAML file, a preset of this package (`fedagentgym train --list`), or plain data; `a.b=value`
+assignments are laid over it. `FILE:NAME,NAME` applies variants that the file defines. A key that does not exist is answered with
+the nearest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.algorithms.support.runtime import algorithm_class, load_settings
+from fedagentgym.base.errors import DataError, OptionError, listed, nearest, unknown
+from fedagentgym.base.files import read_text
+from fedagentgym.base.settings import assign
+from fedagentgym.experiment.settings import RunConfig
+from fedagentgym.federation.backends import BACKENDS
+from fedagentgym.federation.operation import load_plugins
+
+
+def load_config(source: RunConfig | Mapping[str, Any] | str | Path, changes: Sequence[str] = ()) -> RunConfig:
+    """A validated configuration from a file, a preset's name, plain data, or one that is validated already."""
+    if isinstance(source, RunConfig):
+        plain: Mapping[str, Any] = source.model_dump(mode="json", exclude_unset=True)
+    elif isinstance(source, Mapping):
+        plain = source
+    else:
+        plain, of_variants = _read(str(source))
+        changes = [*of_variants, *changes]
+    for change in changes:
+        plain = assign(plain, change)
+    config = RunConfig.load(plain)
+    load_plugins(config.plugins)
+    algorithm = load_settings(algorithm_class(config.algorithm), config.algorithm)
+    resolved = config.model_copy(update={"algorithm": algorithm.model_dump(mode="json")})
+    _check(resolved)
+    return resolved
+
+
+def _read(source: str) -> tuple[Mapping[str, Any], list[str]]:
+    """The plain configuration of a file or preset, and the changes of the variants named after a colon."""
+    name, _, named = source.partition(":")
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        text, where = read_text(path), str(path)
+    elif name in preset_names():
+        text, where = preset_text(name), f"preset {name}"
+    else:
+        guess = nearest(name, preset_names())
+        hint = f"did you mean {guess!r}?" if guess else f"presets are {listed(preset_names(), 40)}"
+        raise OptionError(f"there is no file and no preset {name!r}: {hint}")
+    plain = _parsed(text, where)
+    variants = _variants(plain, where)
+    changes = []
+    for variant in filter(None, named.split(",")):
+        if variant not in variants:
+            raise unknown(f"variant of {where}", variant, variants)
+        changes += variants[variant]
+    if changes and "folder" in (plain.get("output") or {}):
+        changes.append(f"output.folder={plain['output']['folder']}-{named.replace(',', '-')}")
+    return {key: value for key, value in plain.items() if key != "variants"}, changes
+
+
+def _parsed(text: str, where: str) -> Mapping[str, Any]:
+    import yaml
+
+    try:
+        plain = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise DataError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(plain, Mapping):
+        raise DataError(f"{where}: a configuration is a mapping of sections, found {type(plain).__name__}")
+    return plain
+
+
+def _variants(plain: Mapping[str, Any], where: str) -> dict[str, list[str]]:
+    """`variants:` of a file: name -> list of `a.b=value` changes, chosen as FILE:NAME,NAME."""
+    variants = plain.get("variants") or {}
+    good = isinstance(variants, Mapping) and all(
+        isinstance(changes, list) and all(isinstance(change, str) for change in changes)
+        for changes in variants.values()
+    )
+    if not good:
+        raise DataError(f"{where}: variants is a mapping from a name to a list of changes such as federation.rounds=5")
+    return {str(name): list(changes) for name, changes in variants.items()}
+
+
+def variant_names(preset: str) -> tuple[str, ...]:
+    """The variants that a preset offers."""
+    return tuple(_variants(_parsed(preset_text(preset), preset), preset))
+
+
+def _check(config: RunConfig) -> None:
+    """What no single section can see."""
+    BACKENDS.target(config.federation.backend)
+    per_round, clients = config.federation.clients_per_round, config.partition.clients
+    if per_round is not None and clients is not None and per_round > clients:
+        raise OptionError(f"federation.clients_per_round is {per_round}, but partition.clients is {clients}")
+    if config.warm_start is not None and (config.agent.name != "tiny" or config.agent.model is not None):
+        raise OptionError(
+            "warm_start makes a tiny agent from nothing: leave it out for another agent or a model folder"
+        )
+
+
+def preset_names() -> tuple[str, ...]:
+    """The configurations that come with the package."""
+    return tuple(
+        sorted(entry.name.removesuffix(".yaml") for entry in _presets().iterdir() if entry.name.endswith(".yaml"))
+    )
+
+
+def preset_text(name: str) -> str:
+    """The YAML of a preset, comments included."""
+    return str((_presets() / f"{name}.yaml").read_text("utf-8"))
+
+
+def _presets() -> Any:
+    return files("fedagentgym.experiment") / "presets"

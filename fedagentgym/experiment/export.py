@@ -1,0 +1,57 @@
+"""The policy of a run's commit, written as an ordinary model or adapter folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.base.errors import DataError, OptionError, listed
+from fedagentgym.base.files import atomic_folder
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.run import Run
+from fedagentgym.federation.commits import Rounds
+from fedagentgym.federation.server import best_rounds, read_journal
+
+
+def export_policy(
+    folder: str | Path,
+    output: str | Path,
+    *,
+    number: int | None = None,
+    best: bool = False,
+    adapter_only: bool = False,
+) -> int:
+    """Write the policy of a round (the last, the best, or the given one) to a new folder; returns the round."""
+    place = Path(folder)
+    if not (place / "config.yaml").is_file():
+        raise DataError(f"there is no run in {place}: config.yaml is missing")
+    rounds = Rounds(place / "rounds")
+    chosen = _choose(place, rounds, number, best)
+    run = Run(load_config(place / "config.yaml"), place)
+    if adapter_only and run.config.agent.adapter is None:
+        raise OptionError("--adapter: this run trained all weights, there is no adapter")
+    weights = run.algorithm.policy(rounds.read(chosen).state)
+    agent = run.workbench.load(weights)
+    policy: Any = agent.policy
+    with atomic_folder(output) as part:
+        if adapter_only:
+            policy.model.save_pretrained(part)
+        else:
+            policy.save(part)
+    return chosen
+
+
+def _choose(place: Path, rounds: Rounds, number: int | None, best: bool) -> int:
+    there = rounds.numbers()
+    if not there:
+        raise DataError(f"{place} has no committed round yet")
+    if best:
+        found = best_rounds(list(read_journal(place / "metrics.jsonl")))
+        if not found:
+            raise DataError(f"{place} was never evaluated: leave --best out")
+        number = found.pop()
+    if number is None:
+        return there[-1]
+    if number not in there:
+        raise DataError(f"round {number} of {place} is not kept: there are {listed(map(str, there), 20)}")
+    return number

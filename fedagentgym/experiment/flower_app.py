@@ -1,0 +1,40 @@
+"""The Flower app of this package: `fedagentgym flower init` writes a folder whose app.py imports these two names.
+
+The ServerApp runs a configuration from its run config (`run = "/path/run.yaml"`), from the beginning or from its newest commit;
+the ClientApp is the thin proxy of `federation/backends/flower_deployment.py`. Loading this module needs the extra [flower].
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.base.extras import require
+from fedagentgym.federation.backends.flower_deployment import client_app as make_client_app
+from fedagentgym.federation.backends.flower_deployment import lend
+
+BACKEND = "federation.backend=flower"
+
+
+def make_server_app() -> Any:
+    """A ServerApp whose main function is `fedagentgym train`, or its resumption."""
+    app = require("flwr.serverapp", "flower").ServerApp()
+
+    @app.main()  # type: ignore[untyped-decorator]
+    def main(grid: Any, context: Any) -> None:
+        from fedagentgym.experiment.config import load_config
+        from fedagentgym.experiment.run import resume, train
+
+        source = str(context.run_config["run"])
+        folder = Path(load_config(source).output.folder)
+        with lend(grid):
+            if (folder / "config.yaml").exists():
+                resume(folder, [BACKEND])
+            else:
+                train(source, [BACKEND])
+
+    return app
+
+
+server_app = make_server_app()
+client_app = make_client_app()

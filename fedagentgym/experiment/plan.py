@@ -1,0 +1,146 @@
+"""A table of small experiments: rows (configurations) times seeds, each cell an ordinary run in a folder of its own.
+
+A run that is there already is not repeated, one that was interrupted goes on, and one that was made with another configuration
+is refused. The runs know nothing of each other, so they may be played side by side in processes of their own: what comes out
+is the same. Nothing is left out of a table: every seed of every row is in it as it came out.
+
+folder/NAME-seedN/   the runs        folder/table.json, table.md   the table
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.files import read_json, write_atomic
+from fedagentgym.base.progress import progress, set_verbosity
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.result_table import Column, Record, Row, difference, markdown, success, summary
+from fedagentgym.experiment.settings import RunConfig
+
+
+@dataclass(frozen=True)
+class Table:
+    """What is run and what is shown of it: rows are configurations, `changes` are laid over every one of them."""
+
+    name: str
+    rows: Mapping[str, str]
+    columns: Mapping[str, Column] = field(default_factory=lambda: {"held-out success": success})
+    pairs: Sequence[tuple[str, str]] = ()
+    seeds: int = 3
+    changes: tuple[str, ...] = ()
+    processes: int = 0
+
+    def smaller(self, rows: Sequence[str] | Mapping[str, str], changes: Sequence[str], seeds: int = 3) -> Table:
+        """The grid of `--quick`: some of the rows, or others, and changes to all of them."""
+        chosen = dict(rows) if isinstance(rows, Mapping) else {name: self.rows[name] for name in rows}
+        return replace(self, name=f"{self.name}-quick", rows=chosen, changes=tuple(changes), seeds=seeds)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A run of a table."""
+
+    row: str
+    source: str
+    changes: tuple[str, ...]
+    folder: Path
+
+
+def run_table(table: Table, folder: Path, changes: Sequence[str] = ()) -> list[Row]:
+    """All runs of a table; writes `table.json` and `table.md` into the folder."""
+    given = (*table.changes, *changes)
+    cells = [
+        Cell(name, source, (f"seed={seed}", *given), folder / f"{slug(name)}-seed{seed}")
+        for name, source in table.rows.items()
+        for seed in range(table.seeds)
+    ]
+    configs = [configuration(cell) for cell in cells]
+    make_agents(configs)
+    records: dict[Path, Record] = {}
+    with progress(folder.name, total=len(cells)) as bar:
+        for cell, record in played(cells, table.processes or usable_cores()):
+            records[cell.folder] = record
+            bar.advance(row=cell.row, run=cell.folder.name)
+    rows = [
+        summary(name, table.columns, [(cell.folder, records[cell.folder]) for cell in cells if cell.row == name])
+        for name in table.rows
+    ]
+    compared = [(row, base) for row, base in table.pairs if row in table.rows and base in table.rows]
+    differences = {f"{row} - {base}": difference(rows, row, base) for row, base in compared}
+    told = {"table": table.name, "changes": given, "rows": [asdict(row) for row in rows], "differences": differences}
+    write_atomic(folder / "table.json", canonical_json(told) + "\n")
+    write_atomic(folder / "table.md", markdown(rows, differences))
+    return rows
+
+
+# ---- the runs ---------------------------------------------------------------------------------------------------------
+
+
+def configuration(cell: Cell) -> RunConfig:
+    """The configuration of a run; what lies in its folder must have been made with the same."""
+    config = load_config(cell.source, [*cell.changes, f"output.folder={cell.folder}", "output.sampled_episodes=0"])
+    present = cell.folder / "config.yaml"
+    if present.is_file() and load_config(present).digest != config.digest:
+        raise OptionError(f"{cell.folder} holds a run with another configuration: move or delete it, and start again")
+    return config
+
+
+def make_agents(configs: Sequence[RunConfig]) -> None:
+    """Make the tiny agents that the runs start from, each once, before several processes ask for them."""
+    from fedagentgym.experiment.run import resolve_agent
+
+    made = []
+    for config in configs:
+        plain = config.plain()
+        start = (plain["env"]["id"], plain["env"]["options"], plain["warm_start"], {**plain["agent"], "adapter": None})
+        if start not in made:
+            made.append(start)
+            resolve_agent(config)
+
+
+def played(cells: Sequence[Cell], processes: int) -> Iterator[tuple[Cell, Record]]:
+    """The records of all runs, in the order of the cells; so many are played at a time."""
+    if processes <= 1:
+        yield from ((cell, play(cell)) for cell in cells)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(processes, len(cells)), context, initializer=_be_quiet) as pool:
+        try:
+            yield from zip(cells, pool.map(play, cells), strict=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _be_quiet() -> None:
+    set_verbosity("quiet")
+
+
+def play(cell: Cell) -> Record:
+    """The record of a run: as it is if the run is there, else after running or finishing it."""
+    from fedagentgym.experiment.run import resume, train
+
+    if (cell.folder / "result.json").is_file():
+        found: Record = read_json(cell.folder / "result.json")
+        return found
+    if (cell.folder / "config.yaml").is_file():
+        return resume(cell.folder).record
+    return train(configuration(cell)).record
+
+
+def usable_cores() -> int:
+    """How many processes may compute at a time."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def slug(name: str) -> str:
+    """A row's name as part of a folder's."""
+    return re.sub(r"[^\w.]+", "-", name).strip("-")

@@ -1,0 +1,245 @@
+"""One run from configuration to result: `fedagentgym.train`.
+
+folder/config.yaml      the resolved configuration
+folder/metrics.jsonl    one line per round
+folder/rounds/NNNN/     commits        folder/states/  client states
+folder/evaluation/      every evaluation episode: task, seed, actions, rewards, and the digest of the policy
+folder/trajectories/    sampled training episodes
+folder/result.json      the record of the run
+folder/report.html      the run on one page
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.algorithms.support.runtime import Workbench, make_algorithm
+from fedagentgym.base.encoding import canonical_json, digest, file_digest
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.files import cache_folder, write_atomic
+from fedagentgym.base.streams import derive
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.settings import RESUMABLE, RunConfig
+from fedagentgym.federation.algorithm import Algorithm
+from fedagentgym.federation.backends import BACKENDS
+from fedagentgym.federation.clients import Backend
+from fedagentgym.federation.commits import Commit
+from fedagentgym.federation.message import Message
+from fedagentgym.federation.meter import headline_bytes, payload_bytes
+from fedagentgym.federation.operation import Recipe
+from fedagentgym.federation.server import Observer, Plan, best_rounds, read_journal, run_rounds
+from fedagentgym.version import __version__
+
+SCHEMA = "fedagentgym/result-1"
+RECIPE = "fedagentgym.algorithms.support.runtime:build"
+LIBRARIES = ("numpy", "torch", "transformers", "peft", "gymnasium", "flwr")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Where a run lies, and its record (`result.json`)."""
+
+    folder: Path
+    record: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """Identity of the final global state."""
+        found: str = self.record["final"]["digest"]
+        return found
+
+
+def train(
+    config: RunConfig | Mapping[str, Any] | str | Path,
+    changes: Sequence[str] = (),
+    *,
+    observers: Sequence[Observer] = (),
+) -> RunResult:
+    """Run a configuration (a file, a preset's name, plain data) from the beginning. The run's folder must be new."""
+    chosen = load_config(config, changes)
+    folder = Path(chosen.output.folder)
+    if (folder / "config.yaml").exists():
+        raise OptionError(
+            f"there is a run in {folder} already: resume it (fedagentgym train --resume {folder}), or choose another"
+            " output.folder"
+        )
+    opened = Run(chosen, folder)
+    write_atomic(folder / "config.yaml", as_yaml(chosen))
+    return opened.finish(observers)
+
+
+def resume(folder: str | Path, changes: Sequence[str] = (), *, observers: Sequence[Observer] = ()) -> RunResult:
+    """Go on with a run that was interrupted; it ends as if nothing had happened."""
+    path = Path(folder)
+    if not (path / "config.yaml").is_file():
+        raise DataError(f"there is no run in {path}: config.yaml is missing")
+    for change in changes:
+        if (key := change.partition("=")[0].strip()) not in RESUMABLE:
+            raise OptionError(f"{key} cannot be changed when a run is resumed: only {', '.join(RESUMABLE)} can")
+    config = load_config(path / "config.yaml", changes)
+    return Run(config, path).finish(observers)
+
+
+class Run:
+    """A configuration with everything opened that it names."""
+
+    def __init__(self, config: RunConfig, folder: Path) -> None:
+        self.config, self.folder = config, folder
+        self.agent, self.agent_note = resolve_agent(config)
+        self.bench = config.bench(self.agent)
+        self.workbench = Workbench(self.bench)
+        self.algorithm: Algorithm = make_algorithm(self.bench, self.workbench)
+        if config.evaluation is not None:
+            self._evaluated = self.workbench.open_env(split=config.evaluation.split)
+
+    def finish(self, observers: Sequence[Observer] = ()) -> RunResult:
+        """All rounds that are left, then the record and the report."""
+        watching = [*observers, *extra_observers(self.config, self.folder)]
+        backend = self.open_backend()
+        try:
+            evaluation = self.config.evaluation
+            plan = Plan(
+                self.folder,
+                self.config.seed,
+                self.config.federation,
+                keep_rounds=self.config.output.keep_rounds,
+                evaluate=self.evaluate if evaluation is not None else None,
+                evaluate_every=evaluation.every if evaluation is not None else 1,
+                observers=watching,
+            )
+            commit = run_rounds(self.algorithm, backend, plan)
+        finally:
+            backend.close()
+        result = RunResult(self.folder, self.record(commit))
+        write_atomic(self.folder / "result.json", canonical_json(result.record) + "\n")
+        if self.config.output.report == "html":
+            from fedagentgym.experiment.report.page import write_report
+
+            write_report(self.folder)
+        return result
+
+    def open_backend(self) -> Backend:
+        federation = self.config.federation
+        recipe = Recipe(RECIPE, {"bench": self.bench.model_dump(mode="json", exclude_unset=True)}, self.config.plugins)
+        options = dict(federation.options)
+        backend: Backend = BACKENDS.get(federation.backend)(
+            recipe,
+            folder=self.folder / "states",
+            workers=federation.workers,
+            application=self.algorithm,
+            device_per_worker=federation.device_per_worker,
+            **options,
+        )
+        return backend
+
+    def evaluate(self, round_number: int, state: Message) -> dict[str, Any]:
+        """Play the evaluation split with the policy of a global state; every episode is written down."""
+        from fedagentgym.learning.evaluation import evaluate, policy_digest
+
+        settings = self.config.evaluation
+        assert settings is not None
+        agent = self.workbench.evaluator(self.algorithm.policy(state), settings.temperature)
+        policy = policy_digest(agent)
+        found = evaluate(
+            agent,
+            self._evaluated,
+            settings,
+            seed=derive(self.config.seed, "evaluation"),
+            file=self.folder / "evaluation" / f"{round_number:04d}.jsonl",
+            about={"round": round_number, "policy": policy, "split": settings.split},
+        )
+        plain = found.plain()
+        return {"success": plain["overall"]["success"]["mean"], "policy": policy, **plain}
+
+    def record(self, commit: Commit) -> dict[str, Any]:
+        """The run in one plain value: what was run, with what, what came out, what it cost."""
+        records = list(read_journal(self.folder / "metrics.jsonl"))
+        judged = [record for record in records if "evaluation" in record]
+        best = next((record for record in judged if record["round"] in best_rounds(records)), None)
+        federation = self.workbench.federation
+        return {
+            "schema": SCHEMA,
+            "name": self.config.name,
+            "algorithm": self.config.algorithm["name"],
+            "seed": self.config.seed,
+            "config": self.config.plain(),
+            "config_digest": self.config.digest,
+            "versions": versions(),
+            "env": {"id": self.config.env.id, "options": self.config.env.options, "pool": federation.pool.digest},
+            "split": {"digest": federation.digest, "clients": len(federation)},
+            "agent": {"name": self.config.agent.name, **self.agent_note},
+            "rounds": commit.round,
+            "first": brief(judged[0]) if judged else None,
+            "best": brief(best) if best is not None else None,
+            "final": {"round": commit.round, "digest": commit.state.digest, **(brief(judged[-1]) if judged else {})},
+            "bytes": commit.record["bytes_total"],
+            "payload_bytes": payload_bytes(commit.record["bytes_total"]),
+            "headline_bytes": headline_bytes(commit.record["bytes_total"]),
+            "episodes": sum(record["metrics"].get("episodes", 0.0) for record in records),
+            "env_steps": sum(record["metrics"].get("env_steps", 0.0) for record in records),
+            "failures": sum(len(record["failures"]) for record in records),
+            "seconds": commit.record["seconds_total"],
+        }
+
+
+def brief(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told of an evaluated round."""
+    evaluation = record["evaluation"]
+    kept = {name: evaluation[name] for name in ("policy", "tasks", "episodes", "overall", "categories")}
+    return {"round": record["round"], "digest": record["digest"], **kept}
+
+
+def resolve_agent(config: RunConfig) -> tuple[AgentSettings, dict[str, Any]]:
+    """The agent to load. A tiny one is made from nothing first, unless it is there; the same settings give the same bits."""
+    agent = config.agent
+    if agent.name != "tiny" or agent.model is not None:
+        return agent, {}
+    from fedagentgym.learning.pretrain import pretrain_tiny
+    from fedagentgym.learning.recipe import recipe_for
+    from fedagentgym.learning.warm_start import WarmStartSettings
+
+    recipe = recipe_for(config.env.id)
+    settings = config.warm_start or (recipe.warm_start if recipe is not None else WarmStartSettings())
+    options = {key: value for key, value in config.env.options.items() if key != "reward"}
+    player = agent.model_copy(update={"adapter": None})
+    plain = [config.env.id, options, settings.model_dump(mode="json"), player.model_dump(mode="json")]
+    folder = cache_folder("tiny", f"start-{digest(plain).removeprefix('sha256:')[:16]}")
+    made = pretrain_tiny(config.env.id, options, settings, agent=player, folder=folder)
+    note = {
+        "warm_start": settings.model_dump(mode="json"),
+        "success": made.note.get("success"),
+        "files": file_digest(folder),
+    }
+    return agent.model_copy(update={"model": str(made.folder)}), note
+
+
+def extra_observers(config: RunConfig, folder: Path) -> list[Observer]:
+    if not config.output.tensorboard:
+        return []
+    from fedagentgym.experiment.report.tensorboard import TensorBoard
+
+    return [TensorBoard(folder / "tensorboard")]
+
+
+def versions() -> dict[str, str]:
+    """What the run was computed with."""
+    found = {"fedagentgym": __version__, "python": platform.python_version(), "machine": platform.machine()}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def as_yaml(config: RunConfig) -> str:
+    import yaml
+
+    text: str = yaml.safe_dump(config.plain(), sort_keys=False, allow_unicode=True)
+    return text

@@ -1,0 +1,76 @@
+"""The settings of a run: every setting of every part, in one typed tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.algorithms.support.runtime import Bench, EnvSettings, PartitionSettings
+from fedagentgym.base.encoding import digest
+from fedagentgym.base.settings import Settings
+from fedagentgym.federation.settings import FederationSettings, OutputSettings
+from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
+from fedagentgym.learning.warm_start import WarmStartSettings
+
+RESUMABLE: tuple[str, ...] = (
+    *(f"federation.{key}" for key in ("backend", "workers", "device_per_worker", "deadline", "quorum", "options")),
+    *(f"output.{key}" for key in ("keep_rounds", "tensorboard", "report")),
+)
+"""What may be changed when a run is resumed: nothing of it changes the result."""
+
+
+class RunConfig(Settings):
+    """A whole run."""
+
+    name: str = Field(default="run", pattern=r"^[\w.-]+$", description="name of the run, for files and tables")
+    seed: int = Field(default=0, ge=0, description="seed of everything that is random in this run")
+    env: EnvSettings = Field(description="the world")
+    partition: PartitionSettings = Field(description="who holds which tasks")
+    agent: AgentSettings = Field(default=AgentSettings(), description="who plays and learns")
+    warm_start: WarmStartSettings | None = Field(
+        default=None, description="how a tiny agent is made; null: as pretrained before, or by the world's recipe"
+    )
+    learning: LearningSettings = Field(default=LearningSettings(), description="the local policy step")
+    algorithm: dict[str, Any] = Field(default={"name": "fedagent"}, description="the method and its own settings")
+    federation: FederationSettings = Field(default=FederationSettings(), description="rounds, clients, where they run")
+    evaluation: EvaluationSettings | None = Field(default=EvaluationSettings(), description="how progress is judged")
+    output: OutputSettings = Field(default=OutputSettings(), description="what the run leaves behind")
+    plugins: tuple[str, ...] = Field(default=(), description="modules or files of your own that register things")
+
+    @field_validator("algorithm", mode="before")
+    @classmethod
+    def _name_is_enough(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {"name": "fedagent", **value}
+        return {"name": value} if isinstance(value, str) else value
+
+    def bench(self, agent: AgentSettings | None = None) -> Bench:
+        """The part that an algorithm and its workers need to know."""
+        return Bench(
+            seed=self.seed,
+            rounds=self.federation.rounds,
+            env=self.env,
+            partition=self.partition,
+            agent=self.agent if agent is None else agent,
+            learning=self.learning,
+            algorithm=self.algorithm,
+            sampled_episodes=self.output.sampled_episodes,
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """All settings, resolved, as plain values. Of the agent only what was said: the rest is its preset's to decide."""
+        return {**self.model_dump(mode="json"), "agent": self.agent.model_dump(mode="json", exclude_unset=True)}
+
+    @property
+    def digest(self) -> str:
+        """The identity of what is computed: everything but the name and what does not change the result."""
+        plain = self.plain()
+        plain.pop("name")
+        plain["output"] = {"sampled_episodes": plain["output"]["sampled_episodes"]}
+        for path in RESUMABLE:
+            section, _, key = path.partition(".")
+            plain[section].pop(key, None)
+        return digest(plain)

@@ -1,0 +1,326 @@
+"""Figures of splits, like figures 5-16 of the FedAgent paper: mixtures, sizes, overlap, solved shares.
+
+Categories are told apart by lightness first and hue second, so that the figures survive grey printers and colour-blind
+eyes. Every function takes `axes` to draw into and returns the axes; without, it makes a figure of its own. Nothing here
+touches pyplot's global state.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.extras import require
+from fedagentgym.envs.task import short_name
+
+if TYPE_CHECKING:
+    from fedagentgym.partitions.analysis.statistics import Statistics
+    from fedagentgym.partitions.client_split import Federation
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+INK, QUIET, GRID, ACCENT = "#1b2733", "#5b6875", "#dfe4e8", "#c2410c"
+DARK, MIDDLE, LIGHT = "#1f4e79", "#7fa8c9", "#dbe7f0"
+_SEAM = {"edgecolor": "white", "linewidth": 0.35}
+MOST_BARS = 100
+MOST_CATEGORIES = 8
+_STOPS = ("#16324f", "#1f5f7a", "#2f8a86", "#74b06f", "#cfcf5a", "#fbe7a1")
+_NAMES = {"webshop": "WebShop", "alfworld": "ALFWorld", "math": "Math", "qa": "QA", "code": "Code"}
+_STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "axes.edgecolor": QUIET,
+    "axes.labelcolor": QUIET,
+    "axes.titlecolor": INK,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "svg.hashsalt": "fedagentgym",
+    "svg.fonttype": "path",
+}
+
+
+def draw(federation: Federation, path: str | Path | None = None) -> Any:
+    """The figure that fits the sampler of a federation; an array of axes."""
+    matplotlib = require("matplotlib", "plots")
+    statistics = federation.statistics()
+    with matplotlib.rc_context(_STYLE):
+        figure, axes = _panels(federation, statistics)
+        figure.suptitle(
+            title(federation), x=0.012, y=0.985, ha="left", va="top", fontsize=12.5, color=INK, weight="bold"
+        )
+        figure.text(0.012, 0.915, subtitle(federation, statistics), ha="left", va="top", fontsize=9, color=QUIET)
+        if path is not None:
+            save(figure, path)
+    return axes
+
+
+def _panels(federation: Federation, statistics: Statistics) -> tuple[Any, Any]:
+    sampler = federation.split.sampler
+    if sampler == "hardness" and statistics.solved is not None:
+        figure, axes = _figure([3, 1])
+        solved_bars(statistics, axes[0])
+        solved_histogram(statistics, axes[1])
+    elif sampler == "coverage":
+        figure, axes = _figure([2, 1])
+        size_bars(statistics, axes[0])
+        copies_histogram(statistics, axes[1])
+    elif np.ptp(statistics.sizes) > 1:
+        figure, axes = _figure([2, 1])
+        mixture_bars(statistics, axes[0])
+        size_bars(statistics, axes[1])
+    else:
+        figure, axes = _figure([1])
+        mixture_bars(statistics, axes[0])
+    return figure, axes
+
+
+def _figure(widths: list[int]) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.1), dpi=160, facecolor="white")
+    axes = figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
+    figure.subplots_adjust(left=0.068, right=0.98, top=0.76, bottom=0.125, wspace=0.17)
+    return figure, axes
+
+
+def save(figure: Any, path: str | Path) -> None:
+    """PNG or SVG, by the name; the same figure gives the same bytes."""
+    path = checked_path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {"Date": None, "Creator": "fedagentgym"} if path.suffix == ".svg" else {"Software": "fedagentgym"}
+    figure.savefig(path, metadata=metadata)
+
+
+def checked_path(path: str | Path) -> Path:
+    """Refuse other formats before anything is computed."""
+    path = Path(path)
+    if path.suffix not in (".png", ".svg"):
+        raise OptionError(f"figures are written as .png or .svg, got {path.name!r}")
+    return path
+
+
+def title(federation: Federation) -> str:
+    split = federation.split
+    parameters = split.parameters
+    name = split.sampler.replace("_", " ").capitalize()
+    symbols = [
+        ("omega", "\u03c9"),
+        ("xi", "\u03be\u2032" if split.sampler == "hardness" else "\u03be"),
+        ("beta", "\u03b2"),
+    ]
+    shown = ", ".join(f"{symbol} = {parameters[key]:g}" for key, symbol in symbols if key in parameters)
+    env = short_name(split.env_id)
+    return "  \u00b7  ".join([_NAMES.get(env, env.capitalize()), f"{name} {shown}".strip()])
+
+
+def subtitle(federation: Federation, statistics: Statistics) -> str:
+    sizes, (measure, value) = statistics.sizes, statistics.dispersion()
+    each = f"{sizes.min():,} to {sizes.max():,} tasks, mean {sizes.mean():.0f}"
+    if not np.ptp(sizes):
+        each = f"{sizes[0]:,} tasks each"
+    pool = f"pool of {statistics.tasks_in_pool:,}"
+    return f"{len(sizes):,} clients, {each}, {pool}; {measure} {value:.3f}; seed {federation.split.seed}"
+
+
+def palette(count: int) -> list[Any]:
+    """Colours from dark to light, equally spaced."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    ramp = LinearSegmentedColormap.from_list("fedagentgym", _STOPS)
+    return [ramp(position) for position in np.linspace(0, 1, max(count, 2))][:count]
+
+
+def mixture_bars(statistics: Statistics, axes: Any = None) -> Any:
+    """Category shares of every client as stacked bars, most common category at the bottom; the pool stands at the right."""
+    axes = axes if axes is not None else _figure([1])[1][0]
+    names, shares, pool = _main_categories(statistics)
+    order = _shown(np.lexsort(shares.T[::-1])[::-1])
+    gap = max(1.0, len(order) * 0.015)
+    positions = np.append(np.arange(len(order)), len(order) - 0.5 + gap + 0.02 * len(order))
+    widths = np.append(np.ones(len(order)), max(1.0, 0.04 * len(order)))
+    stacked = np.vstack([shares[order], pool])
+    base = np.zeros(len(stacked))
+    for column, colour in enumerate(palette(len(names))):
+        axes.bar(positions, stacked[:, column], widths, bottom=base, color=colour, label=names[column], **_SEAM)
+        base += stacked[:, column]
+    axes.set_xlim(-0.8, positions[-1] + widths[-1] / 2 + 0.3)
+    axes.set_ylim(0, 1)
+    _percent(axes.yaxis)
+    axes.set_ylabel("share of the client's tasks")
+    axes.set_xticks([(len(order) - 1) / 2, positions[-1]], [_clients_label(statistics), "pool"])
+    axes.tick_params(axis="x", length=0)
+    _clean(axes, grid=False)
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(-0.005, 1.0),
+        ncols=min(len(names), 8),
+        frameon=False,
+        handlelength=1.0,
+        handleheight=1.0,
+        columnspacing=1.3,
+        handletextpad=0.5,
+        labelcolor=QUIET,
+        borderaxespad=0.2,
+    )
+    return axes
+
+
+def size_bars(statistics: Statistics, axes: Any = None) -> Any:
+    """Client sizes in ascending order, with their mean."""
+    axes = axes if axes is not None else _figure([1])[1][0]
+    sizes = np.sort(statistics.sizes)
+    shown = sizes[np.sort(_shown(np.arange(len(sizes))))]
+    axes.bar(np.arange(len(shown)), shown, 1.0, color=DARK, **_SEAM)
+    _mean_line(axes, float(sizes.mean()), f"mean {sizes.mean():.0f}")
+    axes.set_xlim(-0.8, len(shown) - 0.2)
+    axes.set_xticks([(len(shown) - 1) / 2], [_clients_label(statistics)])
+    axes.tick_params(axis="x", length=0)
+    axes.set_ylabel("tasks of the client")
+    axes.set_ylim(0, max(float(sizes.max()), 1.0) * 1.08)
+    _clean(axes)
+    return axes
+
+
+def copies_histogram(statistics: Statistics, axes: Any = None) -> Any:
+    """How many clients share a task."""
+    axes = axes if axes is not None else _figure([1])[1][0]
+    values, counts = np.unique(statistics.copies, return_counts=True)
+    axes.bar(values, counts / counts.sum(), 0.62, color=MIDDLE, linewidth=0)
+    for value, count in zip(values, counts, strict=True):
+        if len(values) <= 6:
+            axes.annotate(
+                f"{count:,}",
+                (value, count / counts.sum()),
+                xytext=(0, 3),
+                textcoords="offset points",
+                ha="center",
+                color=QUIET,
+            )
+    axes.set_xlim(values.min() - 1.2, values.max() + 1.2)
+    if len(values) <= 12:
+        axes.set_xticks(values)
+    axes.set_ylim(0, float((counts / counts.sum()).max()) * 1.15)
+    _percent(axes.yaxis)
+    axes.set_xlabel("clients that hold a task")
+    axes.set_ylabel("share of tasks")
+    _clean(axes)
+    return axes
+
+
+def solved_bars(statistics: Statistics, axes: Any = None) -> Any:
+    """Solved and unsolved share of every client, ascending."""
+    axes = axes if axes is not None else _figure([1])[1][0]
+    shares = _solved(statistics)
+    shown = np.sort(shares)[np.sort(_shown(np.arange(len(shares))))]
+    places = np.arange(len(shown))
+    axes.bar(places, shown, 1.0, color=DARK, **_SEAM, label="solved by the reference policy")
+    axes.bar(places, 1 - shown, 1.0, bottom=shown, color=LIGHT, **_SEAM, label="not solved")
+    _mean_line(axes, float(shares.mean()), f"mean {shares.mean():.0%}")
+    axes.set_xlim(-0.8, len(shown) - 0.2)
+    axes.set_ylim(0, 1)
+    _percent(axes.yaxis)
+    axes.set_xticks([(len(shown) - 1) / 2], [_clients_label(statistics)])
+    axes.tick_params(axis="x", length=0)
+    axes.set_ylabel("share of the client's tasks")
+    _clean(axes, grid=False)
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(-0.005, 1.0),
+        ncols=2,
+        frameon=False,
+        handlelength=1.0,
+        handleheight=1.0,
+        labelcolor=QUIET,
+        borderaxespad=0.2,
+    )
+    return axes
+
+
+def solved_histogram(statistics: Statistics, axes: Any = None) -> Any:
+    """How many clients have which solved share."""
+    axes = axes if axes is not None else _figure([1])[1][0]
+    shares = _solved(statistics)
+    edges = np.linspace(0, 1, 21)
+    counts, _ = np.histogram(shares, edges)
+    axes.bar(edges[:-1] + 0.025, counts, 0.044, color=MIDDLE, linewidth=0)
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(0, max(int(counts.max()), 1) * 1.1)
+    _percent(axes.xaxis)
+    axes.set_xlabel("solved share")
+    axes.set_ylabel("clients")
+    _clean(axes)
+    return axes
+
+
+# ---- shared strokes ---------------------------------------------------------------------------------------------
+
+
+def _main_categories(statistics: Statistics) -> tuple[list[str], Floats, Floats]:
+    """Categories from the most common on; beyond the eighth they are summed up as `other`."""
+    order = np.argsort(-statistics.pool_shares, kind="stable")
+    names = [statistics.categories[code] for code in order.tolist()]
+    shares, pool = statistics.shares[:, order], statistics.pool_shares[order]
+    if len(names) <= MOST_CATEGORIES:
+        return names, shares, pool
+    head = MOST_CATEGORIES - 1
+    rest = shares[:, head:].sum(axis=1, keepdims=True)
+    return (
+        [*names[:head], f"{len(names) - head} others"],
+        np.hstack([shares[:, :head], rest]),
+        np.append(pool[:head], pool[head:].sum()),
+    )
+
+
+def _solved(statistics: Statistics) -> Floats:
+    shares = statistics.solved_shares
+    if shares is None:
+        raise OptionError("the split has no labels, so there is no solved share to draw")
+    return shares
+
+
+def _shown(order: Ints) -> Ints:
+    """All clients, or a hundred of them at equal distances in the order."""
+    if len(order) <= MOST_BARS:
+        return order
+    return order[np.linspace(0, len(order) - 1, MOST_BARS).round().astype(np.int64)]
+
+
+def _clients_label(statistics: Statistics) -> str:
+    count = len(statistics.sizes)
+    return f"{count:,} clients, sorted" if count <= MOST_BARS else f"{MOST_BARS} of {count:,} clients, sorted"
+
+
+def _mean_line(axes: Any, value: float, text: str) -> None:
+    from matplotlib.patheffects import withStroke
+
+    axes.axhline(value, color=ACCENT, linewidth=1.2, linestyle=(0, (4, 2)))
+    axes.annotate(
+        text,
+        (0.008, value),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 4),
+        textcoords="offset points",
+        color=ACCENT,
+        path_effects=[withStroke(linewidth=2.5, foreground="white")],
+    )
+
+
+def _percent(axis: Any) -> None:
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    axis.set_major_locator(MaxNLocator(5))
+    axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+
+
+def _clean(axes: Any, *, grid: bool = True) -> None:
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.set_axisbelow(True)
+    if grid:
+        axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.tick_params(axis="y", length=0)

@@ -1,0 +1,141 @@
+"""The split file: who holds which tasks in which world, made from what, and how to prove it.
+
+A split is a value that people publish and cite. Its digest covers everything that decides what a client plays: the
+environment and its options, the digest of the pool, sampler, parameters and seed, roles, and one digest per client over
+its task ids and its world. When and by which library version it was made stands beside the digest, not under it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.partitions.assignment import Assignment
+from fedagentgym.partitions.files.labels import Labels
+
+SCHEMA = "fedagentgym/split/1"
+ROLES = ("public", "auxiliary", "server", "warmup")
+World = Mapping[str, Any]
+
+
+class NoWorlds(Sequence[None]):
+    """The worlds of a split in which everybody plays the unperturbed one."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [None] * len(range(*index.indices(self._count)))
+        if not -self._count <= index < self._count:
+            raise IndexError(index)
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One division of one pool. `clients` numbers the tasks by their place among the sorted `ids`."""
+
+    env_id: str
+    env_split: str
+    env_options: Mapping[str, Any]
+    pool_digest: str
+    sampler: str
+    parameters: Mapping[str, Any]
+    seed: int
+    clients: Assignment
+    ids: Sequence[str] | None
+    worlds: Sequence[World | None]
+    world: World | None = None
+    roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    server_overlap: float = 1.0
+    evaluation: tuple[str, ...] = ()
+    labels: Labels | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    stored_digests: bytes | None = None
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def tasks(self, client: int) -> tuple[str, ...]:
+        """The task ids of a client; those of a stored split are checked against the client's digest."""
+        client = self.checked_number(client)
+        ids = self._names(client)
+        if self.stored_digests is not None:
+            expected = self.stored_digests[32 * client : 32 * client + 32]
+            if client_digest(ids, self.worlds[client]) != expected:
+                raise DataError(
+                    f"client {client} of the split does not match its digest: the file was changed, or the pool is another one"
+                )
+        return ids
+
+    def checked_number(self, client: int) -> int:
+        """The number of a client as a plain integer, or one sentence that says which numbers there are."""
+        if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < len(self):
+            raise OptionError(
+                f"there is no client {client!r}: the split has {len(self):,}, numbered 0 to {len(self) - 1:,}"
+            )
+        return int(client)
+
+    def held(self) -> Iterator[tuple[str, ...]]:
+        """The task ids of every client, in order."""
+        return (self._names(client) for client in range(len(self)))
+
+    def bound(self, ids: Sequence[str]) -> Split:
+        """This split with the sorted ids of its pool, which a stored folder leaves out."""
+        return self if self.ids is not None else replace(self, ids=ids)
+
+    def header(self) -> dict[str, Any]:
+        """Everything under the digest except who holds what."""
+        return {
+            "schema": SCHEMA,
+            "env": {"id": self.env_id, "split": self.env_split, "options": dict(self.env_options)},
+            "pool_digest": self.pool_digest,
+            "sampler": {"name": self.sampler, "parameters": dict(self.parameters)},
+            "seed": self.seed,
+            "world": None if self.world is None else dict(self.world),
+            "server_overlap": self.server_overlap,
+            "evaluation": list(self.evaluation),
+            "labels": None if self.labels is None else self.labels.as_record(),
+            "roles": {name: list(ids) for name, ids in self.roles.items()},
+        }
+
+    @cached_property
+    def client_digests(self) -> bytes:
+        """32 bytes per client."""
+        if self.stored_digests is not None:
+            return self.stored_digests
+        return b"".join(client_digest(ids, world) for ids, world in zip(self.held(), self.worlds, strict=True))
+
+    @cached_property
+    def digest(self) -> str:
+        return split_digest(self.header(), self.client_digests)
+
+    def _names(self, client: int) -> tuple[str, ...]:
+        if self.ids is None:
+            raise DataError("this split holds numbers only: open it together with its pool (load_federation)")
+        numbers = self.clients[client].tolist()
+        if numbers and not 0 <= min(numbers) <= max(numbers) < len(self.ids):
+            raise DataError(
+                f"client {client} of the split holds a task number that the pool does not have: it was changed"
+            )
+        return tuple(map(self.ids.__getitem__, numbers))
+
+
+def client_digest(ids: Sequence[str], world: World | None) -> bytes:
+    text = "\n".join([*ids, "null" if world is None else canonical_json(dict(world))])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def split_digest(header: Mapping[str, Any], client_digests: bytes) -> str:
+    return "sha256:" + hashlib.sha256(canonical_json(header).encode("ascii") + b"\n" + client_digests).hexdigest()

@@ -1,0 +1,85 @@
+"""Coverage: clients know differently many tasks (Algorithm 3 of the FedAgent paper)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.logs import logger
+from fedagentgym.base.streams import stream
+from fedagentgym.partitions.assignment import Assignment
+from fedagentgym.partitions.samplers.dealing import deal
+from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler
+from fedagentgym.partitions.samplers.sizing import beta_sizes, check_total, total_places
+from fedagentgym.partitions.table import Table
+
+
+class Bounds(NamedTuple):
+    """T and (L_min, L_avg, L_max)."""
+
+    total: int
+    low: int
+    mean: float
+    high: int
+
+
+class Coverage(Sampler):
+    """Sizes follow a Beta distribution on [min_tasks, max_tasks] around mean_tasks; every task has floor or ceil of the
+    overlap copies; no client holds a task twice. The mixture of categories is left alone."""
+
+    axes: ClassVar[frozenset[Axis]] = frozenset({"sizes"})
+
+    xi: float = Field(gt=0, description="concentration of the sizes: 256 nearly equal, 1 strongly spread")
+    mean_tasks: float | None = Field(
+        default=None, gt=0, description="mean tasks per client; None: overlap * pool / clients"
+    )
+    min_tasks: int | None = Field(default=None, ge=0, description="fewest tasks of a client; None: a fifth of the mean")
+    max_tasks: int | None = Field(
+        None, ge=1, description="most tasks of a client; None: three times the mean or the pool"
+    )
+    overlap: float | None = Field(
+        default=None, gt=0, description="mean copies per task; None: clients * mean_tasks / pool"
+    )
+    compat: Compat | None = Field(default=None, description="'fedagent': the authors' published sampling, seed and all")
+
+    def sample(self, table: Table, clients: int, seed: int) -> Assignment:
+        bounds = self.bounds(len(table), clients)
+        if self.compat == "fedagent":
+            from fedagentgym.partitions.compat import coverage
+
+            return coverage(len(table), clients, bounds.low, round(bounds.mean), bounds.high, self.xi)
+        return covered(len(table), clients, bounds, self.xi, seed, "coverage")
+
+    def bounds(self, items: int, clients: int) -> Bounds:
+        if self.mean_tasks is None and self.overlap is None:
+            raise OptionError("coverage needs mean_tasks (or tasks_per_client), or overlap, or both")
+        mean = self.mean_tasks if self.mean_tasks is not None else float(self.overlap or 0.0) * items / clients
+        low = self.min_tasks if self.min_tasks is not None else int(mean // 5)
+        high = self.max_tasks if self.max_tasks is not None else min(int(np.ceil(3 * mean)), items)
+        total = total_places(clients, mean, self.overlap, items)
+        if self.mean_tasks is not None and total != total_places(clients, mean, None, items):
+            text = (
+                "coverage: overlap %g over %s tasks gives clients a mean of %.6g tasks, not the mean_tasks %g asked for"
+            )
+            logger(__name__).warning(text, self.overlap, f"{items:,}", total / clients, mean)
+        return checked(Bounds(total, low, mean, high), items, clients, "tasks")
+
+
+def checked(bounds: Bounds, items: int, clients: int, what: str) -> Bounds:
+    """Line 2 and what it takes for granted."""
+    total, low, mean, high = bounds
+    if not low <= mean <= high:
+        raise OptionError(f"the mean of {mean:g} {what} per client must lie between {low:,} and {high:,}")
+    if high > items:
+        raise OptionError(f"a client may hold up to {high:,} {what}, but there are {items:,}: lower the maximum")
+    check_total(total, clients, low, high, what)
+    return bounds
+
+
+def covered(items: int, clients: int, bounds: Bounds, dispersion: float, seed: int, purpose: str) -> Assignment:
+    """Lines 3-14."""
+    sizes = beta_sizes(seed, purpose, clients, *bounds, dispersion)
+    return deal(sizes, items, stream(seed, purpose, "deal"))

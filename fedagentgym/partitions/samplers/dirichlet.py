@@ -1,0 +1,124 @@
+"""Label skew by Dirichlet draws: the classic split of federated classification, and its equal-sized form."""
+
+from __future__ import annotations
+
+import heapq
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.philox import StreamBatch
+from fedagentgym.base.streams import Stream, log_gamma_quantile, on_grid, stream
+from fedagentgym.partitions.assignment import Assignment
+from fedagentgym.partitions.samplers.draws import category_counts, softmax
+from fedagentgym.partitions.samplers.sampler import Axis, Sampler, check_disjoint
+from fedagentgym.partitions.table import Table
+
+Ints = NDArray[np.int64]
+
+
+class Dirichlet(Sampler):
+    """Disjoint clients with skewed labels; small beta means few labels per client.
+
+    Plain: every label's tasks are cut into shares ~ Dirichlet(beta) over the clients (FedGRPO: beta 0.1); sizes differ.
+    `equal_size=True`: every client has a mixture ~ Dirichlet(beta) over the labels and fills L places from it, as long as
+    a label has tasks left (PubSwap: beta 0.3 and 0.1).
+    """
+
+    axes: ClassVar[frozenset[Axis]] = frozenset({"mixture", "sizes"})
+
+    beta: float = Field(gt=0, description="concentration: 0.1 strongly skewed, 100 nearly alike")
+    equal_size: bool = Field(default=False, description="all clients hold equally many tasks")
+    tasks_per_client: int | None = Field(default=None, ge=1, description="with equal_size; None: pool / clients")
+    min_tasks: int = Field(default=1, ge=0, description="without equal_size: a poorer client gets tasks of the richest")
+    label: Literal["category", "hardness"] = Field(default="category", description="what is skewed")
+
+    def sample(self, table: Table, clients: int, seed: int) -> Assignment:
+        labels, names = self._labels(table)
+        totals = np.bincount(labels, minlength=len(names)).astype(np.int64)
+        if self.equal_size:
+            counts = self._equal(table, clients, totals, seed)
+        else:
+            counts = self._cut(table, clients, names, totals, seed)
+        return _dealt_by_label(labels, names, counts, seed)
+
+    def _labels(self, table: Table) -> tuple[Ints, tuple[str, ...]]:
+        if self.label == "category":
+            return table.codes, table.names
+        if table.solved is None:
+            raise DataError(
+                "label='hardness' needs labels of which tasks are solved: make them with `fedagentgym label`"
+            )
+        return table.solved.astype(np.int64), ("unsolved", "solved")
+
+    def _cut(self, table: Table, clients: int, names: tuple[str, ...], totals: Ints, seed: int) -> Ints:
+        if self.tasks_per_client is not None:
+            raise OptionError(
+                "dirichlet takes tasks_per_client only with equal_size=True: without it the whole pool is dealt"
+            )
+        check_disjoint(clients, self.min_tasks, table)
+        counts = np.zeros((clients, len(names)), dtype=np.int64)
+        for number, name in enumerate(names):
+            logs = stream(seed, "dirichlet", name).log_gamma(np.full(clients, self.beta))
+            weights = np.exp(logs - logs.max())
+            ends = np.cumsum(on_grid(weights / weights.sum()))
+            counts[:, number] = np.diff(np.floor(ends / ends[-1] * totals[number]).astype(np.int64), prepend=0)
+        return _with_minimum(counts, self.min_tasks)
+
+    def _equal(self, table: Table, clients: int, totals: Ints, seed: int) -> Ints:
+        tasks = self.tasks_per_client or len(table) // clients
+        check_disjoint(clients, max(tasks, 1), table)
+        streams = StreamBatch(seed, "dirichlet", "equal", count=clients)
+        uniform = streams.uniform(2 * len(totals))
+        shapes = np.full((clients, len(totals)), self.beta)
+        prior = softmax(log_gamma_quantile(shapes, uniform[:, : len(totals)], uniform[:, len(totals) :]))
+        source = stream(seed, "dirichlet", "rivals")
+        counts, room = np.zeros_like(prior), totals.copy()
+        left = np.full(clients, tasks)
+        while int(left.sum()):
+            weights = np.where(room > 0, prior, 0)
+            weights = np.where(weights.sum(axis=1, keepdims=True) > 0, weights, room)
+            won = _winners(category_counts(streams, left, weights), room, source)
+            counts, room, left = counts + won, room - won.sum(axis=0), left - won.sum(axis=1)
+        return counts
+
+
+def _winners(wanted: Ints, room: Ints, source: Stream) -> Ints:
+    """Of those who want a task of one label, as many as there are tasks, chosen at random."""
+    won = wanted.copy()
+    for label in np.flatnonzero(wanted.sum(axis=0) > room):
+        rivals = np.repeat(np.arange(len(wanted)), wanted[:, label])
+        lucky = rivals[source.choice(rivals.size, int(room[label]))]
+        won[:, label] = np.bincount(lucky, minlength=len(wanted))
+    return won
+
+
+def _with_minimum(counts: Ints, least: int) -> Ints:
+    """Clients with too few tasks take them, one by one, from the most frequent label of the client that has most."""
+    sizes = counts.sum(axis=1)
+    rich = [(-int(size), client) for client, size in enumerate(sizes.tolist()) if size > least]
+    heapq.heapify(rich)
+    for client in np.flatnonzero(sizes < least).tolist():
+        for _ in range(least - int(sizes[client])):
+            size, donor = heapq.heappop(rich)
+            label = int(counts[donor].argmax())
+            counts[donor, label] -= 1
+            counts[client, label] += 1
+            if -size - 1 > least:
+                heapq.heappush(rich, (size + 1, donor))
+    return counts
+
+
+def _dealt_by_label(labels: Ints, names: tuple[str, ...], counts: Ints, seed: int) -> Assignment:
+    """Which tasks: every label's tasks in random order, handed out by the counts."""
+    clients, items = [], []
+    for number, name in enumerate(names):
+        members = np.flatnonzero(labels == number)
+        order = stream(seed, "dirichlet", "order", name).permutation(members.size)
+        owner = np.repeat(np.arange(len(counts)), counts[:, number])
+        clients.append(owner)
+        items.append(members[order[: owner.size]])
+    return Assignment.from_pairs(np.concatenate(clients), np.concatenate(items), len(counts))

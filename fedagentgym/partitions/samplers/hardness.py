@@ -1,0 +1,94 @@
+"""Hardness: clients meet differently many solvable tasks (Algorithm 4 of the FedAgent paper)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.philox import StreamBatch
+from fedagentgym.partitions.assignment import Assignment, offsets_of
+from fedagentgym.partitions.samplers.coverage import Bounds, checked, covered
+from fedagentgym.partitions.samplers.draws import batches, distinct
+from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_fits
+from fedagentgym.partitions.samplers.sizing import total_places
+from fedagentgym.partitions.table import Table
+
+Ints = NDArray[np.int64]
+
+
+class Hardness(Sampler):
+    """Tasks that a reference policy solves are spread like `coverage` spreads tasks; each client is then filled up to L
+    with unsolved ones. Sizes stay equal; needs labels."""
+
+    axes: ClassVar[frozenset[Axis]] = frozenset({"hardness"})
+    needs_labels: ClassVar[bool] = True
+
+    xi: float = Field(gt=0, description="concentration of the solved counts: 256 nearly equal, 1 strongly spread")
+    tasks_per_client: int = Field(ge=1, description="tasks of every client")
+    min_solved: int = Field(default=0, ge=0, description="fewest solved tasks of a client")
+    mean_solved: float | None = Field(
+        None, ge=0, description="mean solved tasks per client; None: half of tasks_per_client"
+    )
+    max_solved: int | None = Field(
+        default=None, ge=0, description="most solved tasks of a client; None: tasks_per_client"
+    )
+    overlap: float | None = Field(
+        default=None, gt=0, description="mean copies per solved task; None: what mean_solved needs"
+    )
+    compat: Compat | None = Field(
+        default=None, description="'fedagent': the authors' published sampling, seed and defects"
+    )
+
+    def sample(self, table: Table, clients: int, seed: int) -> Assignment:
+        if table.solved is None:
+            raise DataError(
+                "hardness needs labels of which tasks are solved: make them with `fedagentgym label`, pass labels="
+            )
+        check_fits(clients, self.tasks_per_client, table)
+        solved, unsolved = np.flatnonzero(table.solved), np.flatnonzero(~table.solved)
+        if self.compat == "fedagent":
+            from fedagentgym.partitions.compat import hardness
+
+            return hardness(solved, unsolved, clients, self.tasks_per_client, self.xi)
+        bounds = self.bounds(len(solved), clients)
+        placed = covered(len(solved), clients, bounds, self.xi, seed, "hardness").renamed(solved)  # line 1
+        return _filled(placed, unsolved, self.tasks_per_client, seed)
+
+    def bounds(self, solved: int, clients: int) -> Bounds:
+        tasks = self.tasks_per_client
+        mean = self.mean_solved if self.mean_solved is not None else tasks / 2
+        high = self.max_solved if self.max_solved is not None else tasks
+        if high > tasks:
+            raise OptionError(f"max_solved is {high:,}, more than the {tasks:,} tasks of a client: lower it")
+        if high > solved:
+            raise OptionError(
+                f"a client may hold up to {high:,} solved tasks, but the labels count {solved:,} as solved: "
+                f"set max_solved to at most {solved:,} or take labels of a stronger policy"
+            )
+        total = total_places(clients, mean, self.overlap, solved)
+        return checked(Bounds(total, self.min_solved, mean, high), solved, clients, "solved tasks")
+
+
+def _filled(placed: Assignment, unsolved: Ints, tasks: int, seed: int) -> Assignment:
+    """Lines 2-5: every client is filled to `tasks` with unsolved tasks, each from its own stream."""
+    missing = tasks - placed.sizes
+    if int(missing.max(initial=0)) > len(unsolved):
+        needy = int(missing.argmax())
+        raise OptionError(
+            f"client {needy} needs {int(missing[needy]):,} unsolved tasks to reach {tasks:,}, but only "
+            f"{len(unsolved):,} are unsolved: lower tasks_per_client or raise min_solved to {tasks - len(unsolved):,}"
+        )
+    parts = []
+    for part in batches(len(placed), tasks):
+        streams = StreamBatch(seed, "hardness", "fill", first=part.start, count=len(part))
+        every, wanted = np.arange(len(part)), missing[part.start : part.stop]
+        owner, number = distinct(streams, every, np.full(len(part), len(unsolved)), wanted)
+        begin, end = placed.offsets[part.start], placed.offsets[part.stop]
+        owners = np.concatenate([np.repeat(every, placed.sizes[part.start : part.stop]), owner])
+        items = np.concatenate([placed.items[begin:end], unsolved[number]])
+        parts.append(Assignment.from_pairs(owners, items, len(part)))
+    return Assignment(offsets_of(np.full(len(placed), tasks)), Assignment.joined(parts).items)

@@ -1,0 +1,75 @@
+"""Preference: clients like different categories (Algorithm 2 of the FedAgent paper)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.philox import StreamBatch
+from fedagentgym.partitions.assignment import Assignment, offsets_of
+from fedagentgym.partitions.samplers.draws import batches, category_counts, distinct, softmax, within_capacity
+from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_fits
+from fedagentgym.partitions.table import Table
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Preference(Sampler):
+    """Every client moves the global mixture of categories by Gaussian noise of standard deviation omega, in logarithms.
+
+    `anchor="log"` starts from log p_c and keeps the global mixture at omega 0 (the paper's prose); `"logit"` starts from
+    log(p_c / (1 - p_c)), literally the pseudo code, which favours large categories already at omega 0.
+    """
+
+    axes: ClassVar[frozenset[Axis]] = frozenset({"mixture"})
+
+    omega: float = Field(
+        ge=0, description="standard deviation of the noise on the log-probabilities: 0.1 mild, 0.9 strong"
+    )
+    tasks_per_client: int = Field(ge=1, description="tasks of every client")
+    anchor: Literal["log", "logit"] = Field(default="log", description="what the noise is added to")
+    compat: Compat | None = Field(
+        default=None, description="'fedagent': the authors' published sampling, seeds and all"
+    )
+
+    def sample(self, table: Table, clients: int, seed: int) -> Assignment:
+        check_fits(clients, self.tasks_per_client, table)
+        if self.compat == "fedagent":
+            from fedagentgym.partitions.compat import preference
+
+            return preference(table, clients, self.tasks_per_client, self.omega)
+        anchors = self.anchors(table.counts)  # line 1
+        parts = []
+        for part in batches(clients, self.tasks_per_client + len(anchors)):  # line 2
+            streams = StreamBatch(seed, "preference", first=part.start, count=len(part))
+            weights = softmax(anchors + self.omega * streams.normal(len(anchors)))  # line 3
+            parts.append(drawn_by_category(table, streams, weights, np.full(len(part), self.tasks_per_client)))
+        return Assignment.joined(parts)
+
+    def anchors(self, counts: Ints) -> Floats:
+        """l_c of every category."""
+        share = counts / counts.sum()
+        if self.anchor == "log":
+            return np.asarray(np.log(share), dtype=np.float64)
+        if len(counts) < 2:
+            raise OptionError("anchor='logit' needs at least two categories, the pool has one: use anchor='log'")
+        return np.asarray(np.log(share / (1.0 - share)), dtype=np.float64)
+
+
+def drawn_by_category(table: Table, streams: StreamBatch, weights: Ints, tasks: Ints) -> Assignment:
+    """Lines 4-6: category counts, cut to what each category has, then distinct tasks inside each category."""
+    counts = category_counts(streams, tasks, weights)
+    counts = within_capacity(streams, counts, weights, table.counts)
+    clients, categories = counts.shape
+    owner = np.repeat(np.arange(clients), categories)
+    group, number = distinct(streams, owner, np.tile(table.counts, clients), counts.reshape(-1))
+    order, starts = table.by_category
+    items = order[starts[group % categories] + number]
+    if categories == 1:
+        return Assignment(offsets_of(tasks), items)
+    return Assignment.from_pairs(owner[group], items, clients)

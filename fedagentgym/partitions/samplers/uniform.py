@@ -1,0 +1,78 @@
+"""Uniform: every client gets L tasks, all clients alike in distribution."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.philox import StreamBatch
+from fedagentgym.base.streams import stream
+from fedagentgym.partitions.assignment import Assignment, offsets_of
+from fedagentgym.partitions.samplers.dealing import deal
+from fedagentgym.partitions.samplers.draws import batches, distinct
+from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_fits, check_overlap
+from fedagentgym.partitions.table import Table
+
+
+class Uniform(Sampler):
+    """L tasks per client without repeats inside a client.
+
+    By default every client draws on its own, so tasks repeat across clients as chance has it. `overlap=r` places every
+    task that is used on floor(r) or ceil(r) clients; `disjoint=True` is overlap 1. `compat="fedagent"` gives the
+    contiguous windows of the published code, where only neighbours share tasks.
+    """
+
+    axes: ClassVar[frozenset[Axis]] = frozenset()
+
+    tasks_per_client: int | None = Field(
+        None, ge=1, description="tasks of every client; disjoint alone may leave it out"
+    )
+    disjoint: bool = Field(default=False, description="no two clients share a task")
+    overlap: float | None = Field(
+        default=None, ge=1, description="copies of every task that is used; None: as chance has it"
+    )
+    compat: Compat | None = Field(default=None, description="'fedagent': contiguous windows, as in the authors' code")
+
+    def sample(self, table: Table, clients: int, seed: int) -> Assignment:
+        if self.compat == "fedagent":
+            from fedagentgym.partitions.compat import windows
+
+            return windows(len(table), clients, self._tasks(table, clients))
+        tasks = self._tasks(table, clients)
+        if self.disjoint or self.overlap is not None:
+            return self._dealt(table, clients, tasks, seed)
+        check_fits(clients, tasks, table)
+        return Assignment.joined(_drawn(len(table), part, tasks, seed) for part in batches(clients, tasks))
+
+    def _tasks(self, table: Table, clients: int) -> int:
+        if self.tasks_per_client is not None:
+            return self.tasks_per_client
+        if not self.disjoint:
+            raise OptionError("uniform needs tasks_per_client (or disjoint=True for equal shares of the whole pool)")
+        if clients > len(table):
+            raise OptionError(
+                f"{clients:,} clients cannot share {len(table):,} tasks without overlap: use fewer clients"
+            )
+        return len(table) // clients
+
+    def _dealt(self, table: Table, clients: int, tasks: int, seed: int) -> Assignment:
+        overlap = 1.0 if self.disjoint else float(self.overlap or 1.0)
+        if self.disjoint and self.overlap not in (None, 1.0):
+            raise OptionError(
+                f"disjoint=True means overlap 1, but overlap={self.overlap:g} is asked for: give one of them"
+            )
+        used = max(tasks, int(-(-clients * tasks // overlap)))
+        check_overlap(clients, tasks, overlap, used, table)
+        source = stream(seed, "uniform", "deal")
+        items = np.sort(source.choice(len(table), used))
+        return deal(np.full(clients, tasks, dtype=np.int64), used, source).renamed(items)
+
+
+def _drawn(items: int, part: range, tasks: int, seed: int) -> Assignment:
+    streams = StreamBatch(seed, "uniform", first=part.start, count=len(part))
+    every = np.arange(len(part))
+    _, drawn = distinct(streams, every, np.full(len(part), items), np.full(len(part), tasks))
+    return Assignment(offsets_of(np.full(len(part), tasks)), drawn)
