@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fedagentgym.algorithms.fedagent import FedAgent, FedAgentSettings
+from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
 from fedagentgym.algorithms.support.runtime import Site
 from fedagentgym.base.settings import Settings
 from fedagentgym.learning.settings import LearningSettings
@@ -20,16 +20,16 @@ from fedagentgym.learning.settings import LearningSettings
 SITE = 0
 
 
-class CentralizedSettings(FedAgentSettings):
+class CentralizedSettings(AveragingSettings):
     """`algorithm: {name: centralized, local_steps: 3}`: `local_steps` policy steps between commits."""
 
-    name: Literal["centralized"] = "centralized"  # type: ignore[assignment]
+    name: Literal["centralized"] = "centralized"
     keep_optimizer: bool = Field(
         default=True, description="one optimizer for the whole run, as a single site would have"
     )
 
 
-class Centralized(FedAgent):
+class Centralized(Averaging[CentralizedSettings]):
     """FedAgent with a single client that holds the union of all clients' tasks."""
 
     settings_class: ClassVar[type[Settings]] = CentralizedSettings
@@ -40,14 +40,14 @@ class Centralized(FedAgent):
 
     @property
     def learning(self) -> LearningSettings:
-        return self.bench.learning.model_copy(update={"keep_optimizer": self.settings.keep_optimizer})
+        return self.runtime.learning.model_copy(update={"keep_optimizer": self.settings.keep_optimizer})
 
     def resources(self, client: int) -> Site:
         return self._site
 
     @cached_property
     def _site(self) -> Site:
-        federation = self.bench.federation
+        federation = self.runtime.federation
         held = {task for member in federation for task in member.tasks}
         pool = federation.pool.subset([task for task in federation.pool.ids if task in held])
-        return self.bench.seat(SITE, self.bench.open_env(pool=pool))
+        return self.runtime.seat(SITE, self.runtime.open_env(pool=pool))

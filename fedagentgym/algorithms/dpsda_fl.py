@@ -15,32 +15,33 @@ come from clients: the generator knows the answers of what it makes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.fedpetuning import imitated
+from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
+from fedagentgym.algorithms.fedpetuning import imitate_solutions
 from fedagentgym.algorithms.support.private_votes import nearest_votes, noise_deviation, noisy, spent_epsilon
-from fedagentgym.algorithms.support.runtime import Site, Workbench
-from fedagentgym.algorithms.support.state_arrays import learner, learner_weights, parameters, writable
+from fedagentgym.algorithms.support.runtime import Site
+from fedagentgym.algorithms.support.state_arrays import copy_arrays, site_state_of
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream, derive
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.clients import answered
 from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
+from fedagentgym.federation.server_state import ServerState
 from fedagentgym.learning.local import trainable_policy
 from fedagentgym.learning.supervised import SupervisedSettings
 
 TEXT_BYTES = 4096
-CONTROL_BYTES = 1024
 
 
 class DPSDASettings(Settings):
@@ -56,41 +57,25 @@ class DPSDASettings(Settings):
     local_steps: int = Field(default=3, ge=1, description="the server's steps in a round")
     supervised: SupervisedSettings = Field(default=SupervisedSettings(), description="how solutions are imitated (sft)")
 
+    @model_validator(mode="after")
+    def _check_counts(self) -> Self:
+        if self.synthetic_tasks > self.candidates:
+            raise ValueError(f"synthetic_tasks ({self.synthetic_tasks}) cannot exceed candidates ({self.candidates})")
+        return self
 
-class DPSDA:
+
+class DPSDA(BaseAlgorithm[DPSDASettings]):
     """Server side and client operation of DPSDA-FL; see the module's docstring."""
 
     settings_class: ClassVar[type[Settings]] = DPSDASettings
-    metered: ClassVar[bool] = True
 
-    def __init__(self, settings: Any, bench: Workbench) -> None:
-        self.settings: DPSDASettings = settings
-        self.bench = bench
-        if settings.synthetic_tasks > settings.candidates:
-            raise OptionError(
-                f"algorithm.synthetic_tasks ({settings.synthetic_tasks}) cannot exceed algorithm.candidates"
-                f" ({settings.candidates})"
-            )
-
-    # ---- what the federation asks ---------------------------------------------------------------------------------
-
-    def client_ids(self) -> Sequence[int]:
-        return range(len(self.bench.federation))
-
-    def resources(self, client: int) -> Site:
-        return self.bench.site(client)
-
-    @property
-    def operations(self) -> Mapping[str, Operation]:
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
         votes = ArrayForm("float32", (self.settings.candidates,))
         asked = Form(text=CONTROL_BYTES + self.settings.candidates * TEXT_BYTES)
         return {"vote": Operation(self.vote, asked, Form({"scores/votes": votes}))}
 
-    def initial(self) -> Message:
-        return Message(weights=self.bench.initial_weights, control={"step": 0})
-
-    def policy(self, state: Message) -> Mapping[str, NDArray[Any]]:
-        return parameters(state)
+    def initial(self) -> ServerState:
+        return ServerState(self.runtime.initial_weights, memory={"step": 0})
 
     @property
     def deviation(self) -> float:
@@ -99,19 +84,21 @@ class DPSDA:
 
     # ---- server ---------------------------------------------------------------------------------------------------
 
-    def prepare(self, state: Message, round: Round) -> RoundResult:
+    def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
         """Private evolution."""
         pool = self.generator.pool
-        drawn = self._usable(round.stream("candidates"))
+        drawn = self._usable(this_round.stream("candidates"))
         chosen = [next(drawn) for _ in range(self.settings.candidates)]
-        totals = np.zeros(len(chosen))
+        totals = np.zeros(0)
         for iteration in range(self.settings.iterations):
             if iteration:
                 chosen = self._varied(chosen, totals, drawn)
             texts = [self._text(index) for index in chosen]
             message = Message(text={"candidates": texts}, control={"iteration": iteration})
-            answers = answered(round.clients.call("vote", dict.fromkeys(round.clients.ids, message)))
-            totals = np.sum([answer.scores["votes"].astype(np.float64) for answer in answers.values()], axis=0)
+            totals = np.zeros(len(chosen))
+            for reply in this_round.clients.call("vote", dict.fromkeys(this_round.clients.ids, message)).values():
+                if isinstance(reply, Message):
+                    totals += reply.scores["votes"].astype(np.float64)
         survivors = _best(totals, self.settings.synthetic_tasks)
         ids = [pool.ids[chosen[index]] for index in survivors]
         metrics = {
@@ -120,26 +107,26 @@ class DPSDA:
             "privacy/noise": self.deviation,
             "synthetic/tasks": float(len(ids)),
         }
-        return RoundResult(Message(weights=state.weights, control={**state.control, "synthetic": ids}), metrics=metrics)
+        return RoundResult(replace(state, memory={**state.memory, "synthetic": ids}), metrics=metrics)
 
-    def round(self, state: Message, round: Round) -> RoundResult:
+    def round(self, state: ServerState, this_round: Round) -> RoundResult:
         """The server's own steps on the survivors."""
-        ids = [str(identifier) for identifier in state.control["synthetic"]]
-        site = self.bench.seat(-1, self._generated(tasks=ids))
+        ids = [str(identifier) for identifier in state.memory["synthetic"]]
+        site = self.runtime.seat(-1, self._generated(tasks=ids))
         if self.settings.objective == "sft":
-            losses, weights = imitated(
+            losses, weights = imitate_solutions(
                 site,
-                writable(self.policy(state)),
+                copy_arrays(state.parameters),
                 self.settings.supervised,
                 self.settings.local_steps,
-                round.derive("sft"),
+                this_round.derive("sft"),
             )
-            return RoundResult(Message(weights=weights, control=state.control), metrics={"loss": losses[-1]})
-        run_steps = self.bench.rounds * self.settings.local_steps
-        local = self.bench.training(site, learner(state), run_steps=run_steps)
-        report = local.run(self.settings.local_steps, seed=round.derive("train"))
+            return RoundResult(replace(state, parameters=weights), metrics={"loss": losses[-1]})
+        run_steps = self.runtime.rounds * self.settings.local_steps
+        local = self.start_from(site, site_state_of(state), run_steps=run_steps)
+        report = local.run(self.settings.local_steps, seed=this_round.derive("train"))
         after = local.state(optimizer=True)
-        kept = Message(weights=learner_weights(after), control={**state.control, "step": after.step})
+        kept = ServerState(after.weights, after.optimizer, {**state.memory, "step": after.step})
         return RoundResult(kept, metrics=report.metrics)
 
     @cached_property
@@ -150,10 +137,10 @@ class DPSDA:
     def _generated(self, **options: Any) -> TextEnv:
         import gymnasium
 
-        given, env_id = self.bench.bench.env.options, self.bench.bench.env.id
+        given, env_id = self.runtime.spec.env.options, self.runtime.spec.env.id
         if {"data", "source", "games"} & set(given):
             raise OptionError(f"dpsda-fl needs tasks from a generator: {env_id} is told to take loaded ones")
-        seed = derive(self.bench.seed, "public generator") % (1 << 31)
+        seed = derive(self.runtime.seed, "public generator") % (1 << 31)
         options = {**given, "split": "train", "seed": seed, **options}
         made: Any = gymnasium.make(env_id, disable_env_checker=True, **options)
         world: TextEnv = made.unwrapped
@@ -163,7 +150,7 @@ class DPSDA:
         """Numbers of generated tasks in random order, without questions that are asked in an evaluation."""
         world = self.generator
         splits = world.evaluation_splits if world.takes == "reply" else ()
-        judged = {text for split in splits for text in openings(self.bench.open_env(split=split))}
+        judged = {text for split in splits for text in openings(self.runtime.open_env(split=split))}
         for index in draw.permutation(len(world.pool)).tolist():
             if self._text(index) not in judged:
                 yield index
@@ -194,13 +181,13 @@ class DPSDA:
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
-    def vote(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
+    def vote(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """The noisy histogram of which candidates are nearest to the client's own tasks."""
         from fedagentgym.learning.embedding import embed
 
-        site: Site = client.resources
+        site = client.resources
         policy = trainable_policy(site.agent)
-        policy.set_weights(self.bench.initial_weights)
+        policy.set_weights(self.runtime.initial_weights)
         candidates = [str(text) for text in message.text["candidates"]]
         private = openings(site.env)
         votes = nearest_votes(embed(policy, private), embed(policy, candidates))

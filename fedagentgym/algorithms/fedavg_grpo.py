@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from fedagentgym.algorithms.fedagent import FedAgent, FedAgentSettings
+from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import Aggregation, Weighted
 
 
-class FedAvgGRPOSettings(FedAgentSettings):
+class FedAvgGRPOSettings(AveragingSettings):
     """`algorithm: {name: fedavg-grpo, ...}`."""
 
-    name: Literal["fedavg-grpo"] = "fedavg-grpo"  # type: ignore[assignment]
+    name: Literal["fedavg-grpo"] = "fedavg-grpo"
     aggregation: Aggregation = Weighted()
 
 
-class FedAvgGRPO(FedAgent):
+class FedAvgGRPO(Averaging[FedAvgGRPOSettings]):
     """FedAgent with clients weighted by their numbers of tasks."""
 
     settings_class: ClassVar[type[Settings]] = FedAvgGRPOSettings

@@ -22,6 +22,7 @@ judge candidates of multi-turn worlds by replaying their actions (AE); their mod
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -29,28 +30,27 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
 from fedagentgym.algorithms.support.experts import ESTIMATORS, choose_experts, competence, nearest, packed, unpacked
-from fedagentgym.algorithms.support.replies import metrics_of
-from fedagentgym.algorithms.support.runtime import Site, Workbench
+from fedagentgym.algorithms.support.replies import read_metrics
+from fedagentgym.algorithms.support.runtime import Site
 from fedagentgym.algorithms.support.scoring import Scorer
-from fedagentgym.algorithms.support.state_arrays import learner, learner_weights, marked, parameters, unmarked, writable
+from fedagentgym.algorithms.support.state_arrays import copy_arrays, site_state_of
 from fedagentgym.algorithms.support.task_transfer import TASK_BYTES, task_records
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.clients import answered
+from fedagentgym.federation.clients import successful_replies
 from fedagentgym.federation.failures import Failure
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
+from fedagentgym.federation.server_state import ServerState, add_prefix, strip_prefix
 from fedagentgym.learning.local import LocalTraining, trainable_policy
 from fedagentgym.learning.objectives import values
 from fedagentgym.learning.trajectory import Group, to_plain
 
-CONTROL_BYTES = 1024
-TOKEN_BYTES = 160
-EPISODE_BYTES = 1 << 15
 EXPERT = "expert/"
 UNKNOWN = 2
 SERVER = -1
@@ -78,100 +78,76 @@ class FedGRPOSettings(Settings):
     format_weight: float = Field(default=1.0, ge=0.0, description="weight of the format reward")
 
 
-class FedGRPO:
+class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     """Server side and client operations of FedGRPO; see the module's docstring."""
 
     settings_class: ClassVar[type[Settings]] = FedGRPOSettings
-    metered: ClassVar[bool] = True
 
-    def __init__(self, settings: Any, bench: Workbench) -> None:
-        self.settings: FedGRPOSettings = settings
-        self.bench = bench
-        self._operations: dict[str, Operation] = {}
-
-    # ---- what the federation asks ---------------------------------------------------------------------------------
-
-    def client_ids(self) -> Sequence[int]:
-        return range(len(self.bench.federation))
-
-    def resources(self, client: int) -> Site:
-        return self.bench.site(client)
-
-    @property
-    def operations(self) -> Mapping[str, Operation]:
-        if not self._operations:
-            examples, questions = len(self.auxiliary.pool), self.bench.learning.tasks_per_step
-            episode = EPISODE_BYTES + TOKEN_BYTES * self.bench.agent.policy.context_length
-            asked = questions * (TASK_BYTES + self.candidates * episode)
-            bits = ArrayForm("uint8", ((examples + 7) // 8,))
-            scores = ArrayForm("float32", (AtMost(questions), self.bench.learning.group_size), finite=False)
-            expert = Form(self.bench.forms(f"weights/{EXPERT}", optional=True))
-            self._operations = {
-                "prepare": Operation(
-                    self.become_expert,
-                    Form(text=CONTROL_BYTES + examples * TASK_BYTES),
-                    Form({"scores/right": bits}),
-                    expert,
-                ),
-                "score": Operation(
-                    self.score, Form(text=CONTROL_BYTES + asked), Form({"scores/scores": scores}), expert
-                ),
-            }
-        return self._operations
-
-    def initial(self) -> Message:
-        return Message(weights=self.bench.initial_weights)
-
-    def policy(self, state: Message) -> Mapping[str, NDArray[Any]]:
-        return parameters(state)
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        examples, questions = len(self.auxiliary.pool), self.learning.tasks_per_step
+        asked = questions * (TASK_BYTES + self.candidates * self.episode_bytes)
+        bits = ArrayForm("uint8", ((examples + 7) // 8,))
+        scores = ArrayForm("float32", (AtMost(questions), self.learning.group_size), finite=False)
+        expert = Form(self.runtime.forms(f"weights/{EXPERT}", optional=True))
+        return {
+            "prepare": Operation(
+                self.become_expert,
+                Form(text=CONTROL_BYTES + examples * TASK_BYTES),
+                Form({"scores/right": bits}),
+                expert,
+            ),
+            "score": Operation(self.score, Form(text=CONTROL_BYTES + asked), Form({"scores/scores": scores}), expert),
+        }
 
     @cached_property
     def auxiliary(self) -> TextEnv:
         """The labelled examples that decide who is competent."""
-        return self.bench.role("auxiliary")
+        return self.runtime.role("auxiliary")
 
     @cached_property
     def questions(self) -> TextEnv:
         """The server's own tasks, without their answers."""
-        return self.bench.role("server")
+        return self.runtime.role("server")
 
     @property
     def candidates(self) -> int:
         """Candidates per question: with `split` each expert judges G of its own."""
-        group = self.bench.learning.group_size
+        group = self.learning.group_size
         return group * self.settings.experts if self.settings.aggregate == "split" else group
 
     # ---- server ---------------------------------------------------------------------------------------------------
 
-    def prepare(self, state: Message, round: Round) -> RoundResult:
+    def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
         """Let every client become an expert, and learn who is right where."""
         self._check()
+        clients = this_round.clients
         records = task_records(self.auxiliary)
         message = Message(text={"auxiliary": records}, control={"steps": self.settings.expert_steps})
-        answers = answered(round.clients.call("prepare", dict.fromkeys(round.clients.ids, message)))
+        answers = successful_replies(clients.call("prepare", dict.fromkeys(clients.ids, message)))
         count = len(self.auxiliary.pool)
-        unasked = np.full((len(round.clients.ids), count), UNKNOWN, dtype=np.uint8)
-        known = np.array(state.scores.get("right", unasked))  # who fails in a renewal is judged by what it did before
+        unasked = np.full((len(clients.ids), count), UNKNOWN, dtype=np.uint8)
+        known = np.array(state.memory.get("right", unasked))  # who fails in a renewal is judged by what it did before
         for client, answer in answers.items():
-            known[round.clients.ids.index(client)] = unpacked(answer.scores["right"], count)
+            known[clients.ids.index(client)] = unpacked(answer.scores["right"], count)
         shares = {client: float(unpacked(answer.scores["right"], count).mean()) for client, answer in answers.items()}
-        control = {**state.control, "step": state.control.get("step", 0)}
         return RoundResult(
-            Message(weights=state.weights, scores={"right": known}, control=control),
+            replace(state, memory={"right": known, "step": state.memory.get("step", 0)}),
             metrics={"auxiliary/right": float(np.mean(list(shares.values()))) if shares else 0.0},
-            clients={client: {**metrics_of(answers[client]), "auxiliary/right": shares[client]} for client in answers},
+            clients={
+                client: {**read_metrics(answers[client]), "auxiliary/right": shares[client]} for client in answers
+            },
         )
 
-    def round(self, state: Message, round: Round) -> RoundResult:
+    def round(self, state: ServerState, this_round: Round) -> RoundResult:
         """One question after the other finds its experts; one call asks all of them; one policy step."""
         refresh = self.settings.expert_refresh
-        if refresh and round.number > 1 and (round.number - 1) % refresh == 0:
-            state = self.prepare(state, round).state
-        local = self.seated(state)
-        rollouts = local.play(round.derive("play"), group_size=self.candidates)
-        experts = [self.experts_for(group[0].task, state, round) for group in rollouts.groups]
+        if refresh and this_round.number > 1 and (this_round.number - 1) % refresh == 0:
+            state = self.prepare(state, this_round).state
+        local = self.start_server(state)
+        rollouts = local.play(this_round.derive("play"), group_size=self.candidates)
+        experts = [self.experts_for(group[0].task, state, this_round) for group in rollouts.groups]
         here = local.state(optimizer=True, anchor=True)
-        scores = self.asked(rollouts.groups, experts, round)
+        scores = self.request_scores(rollouts.groups, experts, this_round)
         local.start(here)  # in one process the experts were seated on the same resident model
         combined = [self.advantages(group, matrix) for group, matrix in zip(rollouts.groups, scores, strict=True)]
         learnable = [
@@ -181,36 +157,39 @@ class FedGRPO:
         after = local.state(optimizer=True)
         skipped = {"questions/skipped": float(len(rollouts.groups) - len(learnable))}
         return RoundResult(
-            Message(weights=learner_weights(after), scores=state.scores, control={**state.control, "step": after.step}),
+            ServerState(after.weights, after.optimizer, {**state.memory, "step": after.step}),
             metrics=rollouts.metrics() | report.metrics | skipped | score_metrics(scores),
             clients=expert_metrics(experts, scores),
             episodes=[
-                to_plain(group[0], segments=False) for group in rollouts.groups[: self.bench.bench.sampled_episodes]
+                to_plain(group[0], segments=False) for group in rollouts.groups[: self.runtime.spec.sampled_episodes]
             ],
         )
 
-    def seated(self, state: Message) -> LocalTraining:
+    def start_server(self, state: ServerState) -> LocalTraining:
         """The server's own policy and optimizer on the resident model."""
-        return self.bench.training(self.bench.seat(SERVER, self.questions), learner(state), run_steps=self.bench.rounds)
+        site = self.runtime.seat(SERVER, self.questions)
+        return self.start_from(site, site_state_of(state), run_steps=self.runtime.rounds)
 
-    def experts_for(self, question: str, state: Message, round: Round) -> list[int]:
+    def experts_for(self, question: str, state: ServerState, this_round: Round) -> list[int]:
         """The clients that score a question."""
-        matrix = state.scores["right"]
+        matrix = state.memory["right"]
         right = {
-            client: row == 1 for client, row in zip(round.clients.ids, matrix, strict=True) if (row != UNKNOWN).all()
+            client: row == 1
+            for client, row in zip(this_round.clients.ids, matrix, strict=True)
+            if (row != UNKNOWN).all()
         }
-        draw = stream(round.seed, "experts", round.number, question)
+        draw = stream(this_round.seed, "experts", this_round.number, question)
         count = min(self.settings.experts, len(right))
         if self.settings.selection == "random":
             return choose_experts(dict.fromkeys(right, 0.0), count, draw)
         near = nearest(self._directions([question]), self._example_directions, self.settings.neighbours)[0]
         return choose_experts(competence(right, near), count, draw)
 
-    def asked(
-        self, groups: Sequence[Group], experts: Sequence[Sequence[int]], round: Round
+    def request_scores(
+        self, groups: Sequence[Group], experts: Sequence[Sequence[int]], this_round: Round
     ) -> list[NDArray[np.float64]]:
         """The matrix of scores of each question, NaN where an expert gave none. What answers something else is refused whole."""
-        size = self.bench.learning.group_size
+        size = self.learning.group_size
         matrices = [np.full((self.settings.experts, size), np.nan) for _ in groups]
         places: dict[int, list[tuple[int, int]]] = {}
         for index, chosen in enumerate(experts):
@@ -220,10 +199,10 @@ class FedGRPO:
             client: Message(text={"questions": [self._question(groups[index], row) for index, row in rows]})
             for client, rows in places.items()
         }
-        answers = answered(round.clients.call("score", messages)) if messages else {}
+        answers = successful_replies(this_round.clients.call("score", messages)) if messages else {}
         told = {client: np.asarray(answer.scores["scores"], dtype=np.float64) for client, answer in answers.items()}
         refused = {client: odd for client, rows in told.items() if (odd := unusable(rows, len(places[client])))}
-        round.clients.refuse([Failure(client, "refused", odd) for client, odd in refused.items()])
+        this_round.clients.refuse([Failure(client, "refused", odd) for client, odd in refused.items()])
         for client in told.keys() - refused.keys():
             for (index, row), scores in zip(places[client], told[client], strict=True):
                 matrices[index][row] = scores
@@ -231,7 +210,7 @@ class FedGRPO:
 
     def _question(self, group: Group, row: int) -> dict[str, Any]:
         """What one expert is told of one question: the task without its gold, and the candidates that it has to judge."""
-        size = self.bench.learning.group_size
+        size = self.learning.group_size
         own = group[row * size : (row + 1) * size] if self.settings.aggregate == "split" else group
         segments = self.settings.scorer == "reward_model"
         (record,) = task_records(self.questions, [group[0].task])
@@ -255,9 +234,9 @@ class FedGRPO:
 
         world = env or self.questions
         openings = world.reset_many(list(ids), [0] * len(ids))
-        policy = trainable_policy(self.bench.agent)
+        policy = trainable_policy(self.runtime.agent)
         present = policy.get_weights()
-        policy.set_weights(self.bench.initial_weights)
+        policy.set_weights(self.runtime.initial_weights)
         try:
             return embed(policy, [episode.view.observation for episode in openings])
         finally:
@@ -265,7 +244,7 @@ class FedGRPO:
 
     def _check(self) -> None:
         """What can only be said once the federation is known."""
-        clients = len(self.bench.federation)
+        clients = len(self.runtime.federation)
         if self.settings.experts > clients:
             raise OptionError(
                 f"algorithm.experts asks for {self.settings.experts} experts, there are {clients} clients"
@@ -277,21 +256,21 @@ class FedGRPO:
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
-    def become_expert(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
+    def become_expert(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """Train a model of one's own, and say which of the auxiliary questions it answers rightly."""
-        site: Site = client.resources
-        scorer = Scorer(self.bench, site, self._own_model(state))
+        site = client.resources
+        scorer = Scorer(self.runtime, site, self._own_model(state))
         metrics: dict[str, float] = {}
         weights: Mapping[str, Any] = {}
         if steps := int(message.control["steps"]):
             metrics, weights = scorer.trained(steps, client.derive("expert"))
         right = scorer.answered_rightly(message.text["auxiliary"], client.derive("auxiliary"))
-        kept = Message(weights=marked(EXPERT, weights)) if weights else state
+        kept = Message(weights=add_prefix(EXPERT, weights)) if weights else state
         return kept, Message(scores={"right": packed(right)}, report={"metrics": metrics})
 
-    def score(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
+    def score(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """One number for each candidate of each question."""
-        scorer = Scorer(self.bench, client.resources, self._own_model(state))
+        scorer = Scorer(self.runtime, client.resources, self._own_model(state))
         kind, answers = self.settings.scorer, self.settings.answers
         questions, seed = message.text["questions"], client.derive("answer")
         if kind == "self_answer":
@@ -301,7 +280,7 @@ class FedGRPO:
 
     def _own_model(self, state: Message) -> Mapping[str, NDArray[Any]]:
         """The client's expert; the base model while it has none."""
-        return writable(unmarked(EXPERT, state.weights)) or self.bench.initial_weights
+        return copy_arrays(strip_prefix(EXPERT, state.weights)) or self.runtime.initial_weights
 
 
 def candidate(trajectory: Any, segments: bool) -> dict[str, Any]:

@@ -21,24 +21,24 @@ small model's weights move at all. Softmax of 1 / w is close to a maximum when a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.fedagent import CONTROL_BYTES, FedAgent, FedAgentSettings, client_means
-from fedagentgym.algorithms.support.replies import contributions, episodes_of, metrics_of
-from fedagentgym.algorithms.support.runtime import Site, Workbench
-from fedagentgym.algorithms.support.state_arrays import OPTIMIZER, marked
+from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, LocalStepsSettings
+from fedagentgym.algorithms.base import CONTROL_BYTES
+from fedagentgym.algorithms.support.runtime import Runtime, Site
 from fedagentgym.base.errors import OptionError, listed, unknown
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.aggregation import Contribution, weighted_mean
 from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.clients import answered
 from fedagentgym.federation.failures import Failure
-from fedagentgym.federation.message import Array, Form, Message
+from fedagentgym.federation.message import Form, Message, freeze
 from fedagentgym.federation.operation import ClientContext, Operation
+from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_prefix
+from fedagentgym.federation.update_store import UpdateStore
 from fedagentgym.learning.objectives import known_names
 
 ACCURACY = "accuracy"
@@ -46,11 +46,11 @@ OBJECTIVE_BYTES = 4096
 Weights = dict[str, float]
 
 
-class FedMOASettings(FedAgentSettings):
+class FedMOASettings(LocalStepsSettings):
     """`algorithm: {name: fedmoa, objectives: [[accuracy, format], [accuracy, tags]], ...}`."""
 
-    name: Literal["fedmoa"] = "fedmoa"  # type: ignore[assignment]
-    aggregation: Literal["two_stage", "mean"] = Field(  # type: ignore[assignment]
+    name: Literal["fedmoa"] = "fedmoa"
+    aggregation: Literal["two_stage", "mean"] = Field(
         default="two_stage",
         description="two_stage: by alpha in clusters, then by size; mean: plain mean of all clients",
     )
@@ -70,64 +70,100 @@ class FedMOASettings(FedAgentSettings):
     temperature: float = Field(default=1.0, gt=0.0, description="of the softmax over a cluster's clients")
     epsilon: float = Field(default=1e-6, gt=0.0, description="keeps 1 / w0 finite")
 
+    @model_validator(mode="after")
+    def _refuse_privacy(self) -> Self:
+        if self.privacy is not None:
+            raise ValueError(
+                "fedmoa's clients report objective weights that their tasks decide and noise on the mean of updates does not"
+                " hide: privacy cannot be used with it"
+            )
+        return self
 
-class FedMOA(FedAgent):
+
+class FedMOA(Averaging[FedMOASettings]):
     """Server side and client operation of FedMOA; see the module's docstring."""
 
     settings_class: ClassVar[type[Settings]] = FedMOASettings
 
-    def __init__(self, settings: Any, bench: Workbench) -> None:
-        super().__init__(settings, bench)
-        configured = tuple(part.name for part in bench.learning.objectives)
+    def __init__(self, settings: FedMOASettings, runtime: Runtime) -> None:
+        super().__init__(settings, runtime)
+        configured = tuple(part.name for part in runtime.learning.objectives)
         for names in settings.objectives or (configured,):
             check_objectives(names, "algorithm.objectives" if settings.objectives else "learning.objectives")
 
-    @property
-    def operations(self) -> Mapping[str, Operation]:
-        if not self._operations:
-            theta = Form(self.bench.forms(), text=CONTROL_BYTES + OBJECTIVE_BYTES)
-            kept = self._state_form()
-            state = Form(kept.arrays, text=OBJECTIVE_BYTES)
-            self._operations["train"] = Operation(self.train, theta, theta, state)
-        return self._operations
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        form = Form(self.runtime.forms(), text=CONTROL_BYTES + OBJECTIVE_BYTES)
+        return {"train": Operation(self.train, form, form, self.kept_form(text=OBJECTIVE_BYTES))}
 
     # ---- server ---------------------------------------------------------------------------------------------------
 
-    def prepare(self, state: Message, round: Round) -> RoundResult:
+    def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
         """No client is asked anything; one whose objectives its own tasks cannot pay is found before any work is done."""
-        for client in round.clients.ids:
+        for client in this_round.clients.ids:
             self.objectives_of(self.resources(client))
         return RoundResult(state)
 
-    def round(self, state: Message, round: Round) -> RoundResult:
-        """Send theta and the clusters' weights, take what comes back, average it in two stages."""
-        step = (round.number - 1) * self.settings.local_steps
-        shared = state.control.get("shared", {})
-        message = Message(weights=state.weights, control={"step": step, "shared": shared})
-        answers = answered(round.clients.call("train", dict.fromkeys(round.participants, message)))
-        given, malformed = contributions(answers)
-        round.clients.refuse(malformed)
-        answers = {each.client: answers[each.client] for each in given}
-        good, refused, norms = self.settings.checks.apply(state.weights, given)
-        objectives, malformed = read_objectives({each.client: answers[each.client] for each in good})
-        good = [each for each in good if each.client in objectives]
-        round.clients.refuse([*refused, *malformed])
-        alpha, clusters = self.cluster_shares(objectives)
-        theta = self.averaged(state.weights, good, alpha, clusters)
-        fresh = {name: shared_weights({m: objectives[m] for m in members}, alpha) for name, members in clusters.items()}
-        metrics = client_means(answers, norms) | share_metrics(alpha, clusters)
-        metrics |= {f"members/{name}": float(len(clusters.get(name, ()))) for name in {**shared, **fresh}}
-        return RoundResult(
-            Message(weights=theta, control={"shared": {**shared, **fresh}}),
-            metrics=metrics,
-            clients={m: client_metrics(answers[m], norms[m], objectives.get(m, {}), alpha.get(m)) for m in answers},
-            episodes=episodes_of(answers),
-        )
+    def round(self, state: ServerState, this_round: Round) -> RoundResult:
+        """The average in two stages; a cluster that nobody took part in is recorded as empty."""
+        result = super().round(state, this_round)
+        empty = {f"members/{name}": 0.0 for name in state.memory.get("shared", {})}
+        return replace(result, metrics={**empty, **result.metrics})
 
-    def cluster_shares(self, objectives: Mapping[int, Weights]) -> tuple[dict[int, float], dict[str, list[int]]]:
+    def instructions(self, state: ServerState) -> Mapping[str, Any]:
+        """The weights that each cluster's clients share."""
+        return {"shared": state.memory.get("shared", {})}
+
+    def accept(self, client: int, message: Message, state: ServerState) -> AcceptedReply | Failure:
+        """A reply must name the weights of its objectives too."""
+        reply = super().accept(client, message, state)
+        if isinstance(reply, Failure):
+            return reply
+        try:
+            check_weights(objectives_in(reply))
+        except (AttributeError, TypeError, ValueError, OptionError) as error:
+            return Failure(client, "refused", f"malformed objective weights: {error}")
+        return reply
+
+    def weights(self, replies: Sequence[AcceptedReply], this_round: Round) -> list[float]:
+        """The two stages in one: client m counts alpha_m times its cluster's number of examples."""
+        if self.settings.aggregation == "mean":
+            return super().weights(replies, this_round)
+        alpha, clusters = self.cluster_shares(replies)
+        examples = {reply.client: reply.examples for reply in replies}
+        cluster_size = {m: sum(examples[other] for other in members) for members in clusters.values() for m in members}
+        return [alpha[reply.client] * cluster_size[reply.client] for reply in replies]
+
+    def combine(
+        self, state: ServerState, used: Sequence[AcceptedReply], updates: UpdateStore, this_round: Round
+    ) -> ServerState:
+        """The average, and the weights that the members of each cluster share."""
+        alpha, clusters = self.cluster_shares(used)
+        objectives = {reply.client: objectives_in(reply) for reply in used}
+        fresh = {name: shared_weights({m: objectives[m] for m in members}, alpha) for name, members in clusters.items()}
+        after = super().combine(state, used, updates, this_round)
+        return replace(after, memory={"shared": {**state.memory.get("shared", {}), **fresh}})
+
+    def round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
+        """How many clients each cluster has, and how evenly they count."""
+        alpha, clusters = self.cluster_shares(used)
+        members = {f"members/{name}": float(len(clients)) for name, clients in clusters.items()}
+        return {**share_metrics(alpha, clusters), **members}
+
+    def client_metrics(
+        self, replies: Sequence[AcceptedReply], used: Sequence[AcceptedReply]
+    ) -> dict[int, dict[str, float]]:
+        """With the client's objective weights and its share in its cluster; one that was left out has neither."""
+        metrics = super().client_metrics(replies, used)
+        alpha, _ = self.cluster_shares(used)
+        for reply in used:
+            metrics[reply.client] |= {**add_prefix("weight/", objectives_in(reply)), "alpha": alpha[reply.client]}
+        return metrics
+
+    def cluster_shares(self, replies: Sequence[AcceptedReply]) -> tuple[dict[int, float], dict[str, list[int]]]:
         """alpha of every client, and the clients of every cluster, by the name of its accuracy."""
+        objectives = {reply.client: objectives_in(reply) for reply in replies}
         clusters: dict[str, list[int]] = {}
-        for client, weights in sorted(objectives.items()):
+        for client, weights in objectives.items():
             clusters.setdefault(accuracy_of(weights), []).append(client)
         alpha: dict[int, float] = {}
         for members in clusters.values():
@@ -139,31 +175,15 @@ class FedMOA(FedAgent):
         first = weights[accuracy_of(weights)] * (len(weights) if self.settings.score == "relative" else 1)
         return 1.0 / (first + float(self.settings.epsilon))
 
-    def averaged(
-        self,
-        current: Mapping[str, Array],
-        given: Sequence[Contribution],
-        alpha: Mapping[int, float],
-        clusters: Mapping[str, Sequence[int]],
-    ) -> dict[str, Array]:
-        """The two stages in one sum: client m counts alpha_m times its cluster's share of the examples."""
-        if not given:
-            return dict(current)
-        if self.settings.aggregation == "mean":
-            return weighted_mean(current, given, [1.0] * len(given))
-        examples = {each.client: each.examples for each in given}
-        cluster_size = {m: sum(examples[other] for other in members) for members in clusters.values() for m in members}
-        return weighted_mean(current, given, [alpha[each.client] * cluster_size[each.client] for each in given])
-
     # ---- client ---------------------------------------------------------------------------------------------------
 
-    def train(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
+    def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """tau steps, after each of which the weights follow how the objectives' gradients agree with the step before."""
-        site: Site = client.resources
+        site = client.resources
         names = self.objectives_of(site)
         weights = self.starting_weights(names, state.control.get("objectives"), message.control["shared"])
         tracker = Hypergradient(weights, self.settings.step_size, self.settings.hypergradient)
-        local = self.started(site, state, message)
+        local = self.start_round(site, state, message)
         report = local.run(
             self.settings.local_steps,
             seed=client.derive("train"),
@@ -172,15 +192,14 @@ class FedMOA(FedAgent):
             after_step=lambda step: tracker.follow(step.gradients),
         )
         after = local.state()
+        metrics = {**report.metrics, **tracker.metrics()}
         answer = Message(
-            weights=after.weights,
+            weights=freeze(after.weights),
             control={"examples": site.examples, "objectives": tracker.weights},
-            report={
-                "metrics": {**report.metrics, **tracker.metrics()},
-                "episodes": self.sampled(report.groups, client),
-            },
+            report={"metrics": metrics, "episodes": self.sample_episodes(report.groups, client)},
         )
-        return Message(weights=marked(OPTIMIZER, after.optimizer), control={"objectives": tracker.weights}), answer
+        kept = Message(weights=add_prefix(OPTIMIZER, after.optimizer), control={"objectives": tracker.weights})
+        return kept, answer
 
     def objectives_of(self, site: Site) -> tuple[str, ...]:
         """The objectives of a client, accuracy first; `accuracy` stands for the accuracy that its own tasks pay."""
@@ -220,7 +239,7 @@ class FedMOA(FedAgent):
             return {name: configured[name] for name in names} if fixed and set(names) <= set(configured) else uniform
         mine = {**uniform, **{name: float(value) for name, value in (own or {}).items() if name in uniform}}
         theirs = {name: float(value) for name, value in shared.get(names[0], {}).items() if name in uniform}
-        return renormalised({**mine, **theirs})
+        return normalize_weights({**mine, **theirs})
 
 
 class Hypergradient:
@@ -289,12 +308,6 @@ def share_metrics(alpha: Mapping[int, float], clusters: Mapping[str, Sequence[in
     return metrics
 
 
-def client_metrics(answer: Message, norm: float, objectives: Weights, alpha: float | None) -> dict[str, float]:
-    """What is recorded of one client; one that was left out has neither weights nor a share."""
-    share = {} if alpha is None else {"alpha": alpha}
-    return {**metrics_of(answer), **marked("weight/", objectives), **share, "update_norm": norm}
-
-
 def own_accuracies(site: Site) -> tuple[str, ...]:
     """The accuracy components that this client's tasks can pay."""
     return tuple(name for name in site.env.reward_names if is_accuracy(name))
@@ -319,23 +332,19 @@ def check_objectives(names: Sequence[str], where: str) -> None:
         )
 
 
-def read_objectives(answers: Mapping[int, Message]) -> tuple[dict[int, Weights], list[Failure]]:
-    """The objective weights of the answers: they come from other machines, so what is not one is refused."""
-    objectives, malformed = {}, []
-    for client, answer in answers.items():
-        plain = answer.control.get("objectives")
-        try:
-            weights = {str(name): float(value) for name, value in dict(plain or {}).items()}
-            check_objectives(tuple(weights), "the answered objectives")
-            if not all(np.isfinite(value) and value >= 0.0 for value in weights.values()):
-                raise OptionError(f"objective weights are numbers of at least 0, got {weights}")
-            objectives[client] = weights
-        except (AttributeError, TypeError, ValueError, OptionError) as error:
-            malformed.append(Failure(client, "refused", f"malformed objective weights: {error}"))
-    return objectives, malformed
+def objectives_in(reply: AcceptedReply) -> Weights:
+    """The objective weights that a client reports."""
+    return {str(name): float(value) for name, value in dict(reply.control.get("objectives") or {}).items()}
 
 
-def renormalised(weights: Weights) -> Weights:
+def check_weights(weights: Weights) -> None:
+    """Refuse what cannot be objective weights: they come from another machine."""
+    check_objectives(tuple(weights), "the answered objectives")
+    if not all(np.isfinite(value) and value >= 0.0 for value in weights.values()):
+        raise OptionError(f"objective weights are numbers of at least 0, got {weights}")
+
+
+def normalize_weights(weights: Weights) -> Weights:
     """The same proportions, summing to 1; equal shares if all are zero."""
     total = sum(weights.values())
     return {name: value / total if total > 0 else 1.0 / len(weights) for name, value in weights.items()}

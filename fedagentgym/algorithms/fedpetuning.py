@@ -8,13 +8,13 @@ FedAgent with McMahan's weights, an adapter instead of all weights, and a choice
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.fedagent import FedAgent, FedAgentSettings
-from fedagentgym.algorithms.support.runtime import Site, Workbench
-from fedagentgym.algorithms.support.state_arrays import writable
+from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
+from fedagentgym.algorithms.support.runtime import Runtime, Site
+from fedagentgym.algorithms.support.state_arrays import copy_arrays
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
@@ -24,41 +24,50 @@ from fedagentgym.federation.operation import ClientContext
 from fedagentgym.learning.supervised import SupervisedSettings
 
 
-class FedPETuningSettings(FedAgentSettings):
+class FedPETuningSettings(AveragingSettings):
     """`algorithm: {name: fedpetuning, objective: sft}`; the agent needs an adapter."""
 
-    name: Literal["fedpetuning"] = "fedpetuning"  # type: ignore[assignment]
+    name: Literal["fedpetuning"] = "fedpetuning"
     aggregation: Aggregation = Weighted()
     objective: Literal["grpo", "sft"] = Field(default="grpo", description="reinforcement or imitation")
     supervised: SupervisedSettings = Field(
         default=SupervisedSettings(), description="how solutions are imitated (sft); `steps` is local_steps"
     )
 
+    @model_validator(mode="after")
+    def _refuse_proximal_imitation(self) -> Self:
+        if self.objective == "sft" and self.proximal > 0:
+            raise ValueError("the proximal term belongs to policy steps: it cannot be combined with objective=sft")
+        return self
 
-class FedPETuning(FedAgent):
+
+class FedPETuning(Averaging[FedPETuningSettings]):
     """FedAgent on adapters, by either objective."""
 
     settings_class: ClassVar[type[Settings]] = FedPETuningSettings
 
-    def __init__(self, settings: Any, bench: Workbench) -> None:
-        super().__init__(settings, bench)
-        if bench.bench.agent.adapter is None:
+    def __init__(self, settings: FedPETuningSettings, runtime: Runtime) -> None:
+        super().__init__(settings, runtime)
+        if settings.objective == "sft" and runtime.learning.keep_optimizer:
+            raise OptionError(
+                "fedpetuning with objective=sft starts its optimizer anew in every round: leave out learning.keep_optimizer"
+            )
+        if runtime.spec.agent.adapter is None:
             raise OptionError("fedpetuning averages LoRA adapters: set agent.adapter, for example to {rank: 8}")
 
-    def train(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
+    def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """One client's part of a round."""
         if self.settings.objective == "grpo":
             return super().train(state, message, client)
-        site: Site = client.resources
-        losses, weights = imitated(
-            site, writable(message.weights), self.settings.supervised, self.settings.local_steps, client.derive("sft")
-        )
+        site = client.resources
+        supervised, steps = self.settings.supervised, self.settings.local_steps
+        losses, weights = imitate_solutions(site, copy_arrays(message.weights), supervised, steps, client.derive("sft"))
         metrics = {"loss": losses[-1]}
         report = {"metrics": metrics, "episodes": []}
         return state, Message(weights=weights, control={"examples": site.examples}, report=report)
 
 
-def imitated(
+def imitate_solutions(
     site: Site, weights: dict[str, Any], supervised: SupervisedSettings, steps: int, seed: int
 ) -> tuple[list[float], dict[str, Any]]:
     """The weights after so many supervised steps on the expert's episodes of the site's tasks, each task at most once."""

@@ -10,30 +10,30 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fedagentgym.algorithms.fedagent import FedAgent, FedAgentSettings
+from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
 from fedagentgym.base.settings import Settings
 from fedagentgym.learning.settings import LearningSettings
 
 
-class LocalSettings(FedAgentSettings):
+class LocalSettings(AveragingSettings):
     """`algorithm: {name: local, client: 21, local_steps: 3}`."""
 
-    name: Literal["local"] = "local"  # type: ignore[assignment]
+    name: Literal["local"] = "local"
     client: int = Field(default=0, ge=0, description="number of the client that trains alone")
     keep_optimizer: bool = Field(
         default=True, description="one optimizer for the whole run, as a single site would have"
     )
 
 
-class Local(FedAgent):
+class Local(Averaging[LocalSettings]):
     """FedAgent with a single client: the mean of one is that one."""
 
     settings_class: ClassVar[type[Settings]] = LocalSettings
     metered: ClassVar[bool] = False
 
     def client_ids(self) -> Sequence[int]:
-        return [self.bench.federation.client(self.settings.client).index]
+        return [self.runtime.federation.client(self.settings.client).index]
 
     @property
     def learning(self) -> LearningSettings:
-        return self.bench.learning.model_copy(update={"keep_optimizer": self.settings.keep_optimizer})
+        return self.runtime.learning.model_copy(update={"keep_optimizer": self.settings.keep_optimizer})

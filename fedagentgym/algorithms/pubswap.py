@@ -22,36 +22,40 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.fedagent import CONTROL_BYTES, FedAgent, FedAgentSettings, client_means
-from fedagentgym.algorithms.support.replies import contributions, episodes_of, metrics_of
+from fedagentgym.algorithms.averaging import (
+    AcceptedReply,
+    Averaging,
+    AveragingSettings,
+    Exchange,
+    iter_successful,
+)
+from fedagentgym.algorithms.base import CONTROL_BYTES
 from fedagentgym.algorithms.support.runtime import Site
-from fedagentgym.algorithms.support.state_arrays import OPTIMIZER, marked, unmarked, writable
+from fedagentgym.algorithms.support.state_arrays import copy_arrays
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.clients import answered
+from fedagentgym.federation.algorithm import Round
 from fedagentgym.federation.failures import Failure
 from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
+from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_prefix, strip_prefix
 from fedagentgym.learning.local import LocalTraining, SiteState, mean_metrics, trainable_policy
 from fedagentgym.learning.regrade import check_tokens, regrade
 from fedagentgym.learning.trajectory import Group, from_plain, to_plain
 
 PARTS = ("weights", "optimizer", "anchor")
-TOKEN_BYTES = 160
-EPISODE_BYTES = 1 << 15
 
 
-class PubSwapSettings(FedAgentSettings):
+class PubSwapSettings(AveragingSettings):
     """`algorithm: {name: pubswap, local_steps: 10, swap_period: 2, ...}`."""
 
-    name: Literal["pubswap"] = "pubswap"  # type: ignore[assignment]
+    name: Literal["pubswap"] = "pubswap"
     local_steps: int = Field(default=10, ge=1, description="policy steps of a client in a round (tau)")
     swap_period: int = Field(default=2, ge=1, description="every so many steps one is public (tau_swap)")
     swap: Literal["balanced", "random"] = Field(default="balanced", description="who learns from whose answers")
@@ -59,6 +63,15 @@ class PubSwapSettings(FedAgentSettings):
         default="local", description="log-probs of a swapped answer: recomputed by the receiver, or the donor's own"
     )
     public_tasks: int = Field(default=8, ge=1, description="public tasks of a public step (b)")
+
+    @model_validator(mode="after")
+    def _refuse_privacy_with_swaps(self) -> Self:
+        if self.privacy is not None and self.swap_period <= self.local_steps:
+            raise ValueError(
+                "answers to public tasks reach other clients without noise, so an epsilon for the updates would be false:"
+                " privacy cannot be used with public steps"
+            )
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,90 +84,90 @@ class Donation:
     source: int
 
 
-class PubSwap(FedAgent):
+class PubSwap(Averaging[PubSwapSettings]):
     """Server side and client operations of PubSwap; see the module's docstring."""
 
     settings_class: ClassVar[type[Settings]] = PubSwapSettings
 
-    @property
-    def operations(self) -> Mapping[str, Operation]:
-        if not self._operations:
-            theta, maybe = self.bench.forms(), self.bench.forms(optional=True)
-            answers = self._answer_bytes()
-            state = Form(self._kept_arrays(), text=CONTROL_BYTES + answers)
-            ids = CONTROL_BYTES + 256 * self.settings.public_tasks
-            self._operations = {
-                "generate": Operation(self.generate, Form(maybe, text=ids), Form(text=answers), state),
-                "learn": Operation(self.learn, Form(text=answers), Form(text=CONTROL_BYTES), state),
-                "finish": Operation(
-                    self.finish, Form(maybe, text=CONTROL_BYTES), Form(theta, text=CONTROL_BYTES), state
-                ),
-            }
-        return self._operations
-
-    def _answer_bytes(self) -> int:
-        """A bound on one client's answers of one public step."""
-        episode: int = EPISODE_BYTES + TOKEN_BYTES * self.bench.agent.policy.context_length
-        return int(self.settings.public_tasks * self.learning.group_size * episode)
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        parameters, maybe = self.runtime.forms(), self.runtime.forms(optional=True)
+        answers = self.settings.public_tasks * self.learning.group_size * self.episode_bytes
+        state = Form(self._kept_arrays(), text=CONTROL_BYTES + answers)
+        ids = CONTROL_BYTES + 256 * self.settings.public_tasks
+        return {
+            "generate": Operation(self.generate, Form(maybe, text=ids), Form(text=answers), state),
+            "learn": Operation(self.learn, Form(text=answers), Form(text=CONTROL_BYTES), state),
+            "finish": Operation(
+                self.finish, Form(maybe, text=CONTROL_BYTES), Form(parameters, text=CONTROL_BYTES), state
+            ),
+        }
 
     def _kept_arrays(self) -> dict[str, ArrayForm]:
         """What a client remembers half-way through a round: weights, moments, the round's start."""
         kept = self.moment_forms()
         for part in ("weights", "anchor"):
-            kept |= self.bench.forms(f"weights/{part}/", optional=True)
+            kept |= self.runtime.forms(f"weights/{part}/", optional=True)
         return kept
 
     # ---- server ---------------------------------------------------------------------------------------------------
 
-    def round(self, state: Message, round: Round) -> RoundResult:
-        """All periods of a round, then the average."""
+    def exchange(self, state: ServerState, this_round: Round) -> Exchange:
+        """All periods of a round with their public steps, then the steps that are left."""
         settings = self.settings
         periods = settings.local_steps // settings.swap_period
-        alive = list(round.participants)
-        theta: Mapping[str, Any] = state.weights
-        step = (round.number - 1) * settings.local_steps
+        alive = list(this_round.participants)
+        weights: Mapping[str, Any] = state.parameters
+        step = (this_round.number - 1) * settings.local_steps
         counts: dict[str, float] = {}
         for period in range(periods):
-            tasks = self.public_tasks(round.stream("public", period))
-            ask = Message(
-                weights=theta,
-                control={"step": step, "steps": settings.swap_period - 1, "tasks": tasks, "period": period},
-            )
-            replies = answered(round.clients.call("generate", dict.fromkeys(alive, ask)))
-            groups, malformed = self.graded(replies, tasks)
-            round.clients.refuse(malformed)
-            donations = self.swapped(groups, round.stream("swap", period))
+            tasks = self.public_tasks(this_round.stream("public", period))
+            control = {"step": step, "steps": settings.swap_period - 1, "tasks": tasks, "period": period}
+            ask = Message(weights=weights, control=control)
+            groups = self.collect_answers(alive, ask, tasks, this_round)
+            donations = self.choose_donations(groups, this_round.stream("swap", period))
             messages = {client: donation_message(donations[client], groups) for client in groups}
-            alive = list(answered(round.clients.call("learn", messages)))
-            theta = {}
+            alive = [client for client, _ in iter_successful(this_round, "learn", messages)]
+            weights = {}
             for name, value in swap_metrics(groups, donations, alive).items():
                 counts[name] = counts.get(name, 0.0) + value
         left = settings.local_steps - periods * settings.swap_period
-        last = Message(weights=theta, control={"step": step, "steps": left})
-        answers = answered(round.clients.call("finish", dict.fromkeys(alive, last)))
-        given, malformed = contributions(answers)
-        round.clients.refuse(malformed)
-        answers = {each.client: answers[each.client] for each in given}
-        good, refused, norms = settings.checks.apply(state.weights, given)
-        round.clients.refuse(refused)
-        return RoundResult(
-            self.aggregated(state, good),
-            metrics=client_means(answers, norms)
-            | counts
-            | {"clients/left": float(len(round.participants) - len(good))},
-            clients={k: {**metrics_of(answer), "update_norm": norms[k]} for k, answer in answers.items()},
-            episodes=episodes_of(answers),
-        )
+        last = Message(weights=weights, control={"step": step, "steps": left})
+        return Exchange(iter_successful(this_round, "finish", dict.fromkeys(alive, last)), counts)
+
+    def round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
+        """With the number of participants that did not reach the average."""
+        left = {"clients/left": float(len(this_round.participants) - len(used))}
+        return {**super().round_metrics(used, this_round), **left}
+
+    def collect_answers(
+        self, clients: Sequence[int], ask: Message, tasks: Sequence[str], this_round: Round
+    ) -> dict[int, tuple[Group, ...]]:
+        """Every client's answers to the public tasks, as the server grades them; malformed ones are refused."""
+        groups: dict[int, tuple[Group, ...]] = {}
+        malformed = []
+        for client, reply in iter_successful(this_round, "generate", dict.fromkeys(clients, ask)):
+            try:
+                groups[client] = self.grade(reply, tasks)
+            except DataError as error:
+                malformed.append(Failure(client, "refused", f"malformed answers: {error}"))
+        this_round.clients.refuse(malformed)
+        return groups
+
+    def grade(self, reply: Message, tasks: Sequence[str]) -> tuple[Group, ...]:
+        """A client's answers with the rewards that they earn in the unperturbed environment; an error if they are none."""
+        answers = read_groups(reply.text.get("groups"), tasks, self.learning.group_size)
+        check_tokens(answers, self._vocabulary, self.runtime.agent.policy.context_length)
+        return regrade(self.public, answers)
 
     @cached_property
     def public(self) -> TextEnv:
         """The unperturbed world over the public tasks."""
-        return self.bench.role("public")
+        return self.runtime.role("public")
 
     @cached_property
     def _vocabulary(self) -> int:
         """How many different tokens the agent's model can read."""
-        model: Any = trainable_policy(self.bench.agent).model
+        model: Any = trainable_policy(self.runtime.agent).model
         return len(model.get_input_embeddings().weight)
 
     def public_tasks(self, draw: Stream) -> list[str]:
@@ -166,22 +179,7 @@ class PubSwap(FedAgent):
             )
         return [pool.ids[int(position)] for position in draw.choice(len(pool), wanted)]
 
-    def graded(
-        self, replies: Mapping[int, Message], tasks: Sequence[str]
-    ) -> tuple[dict[int, tuple[Group, ...]], list[Failure]]:
-        """Every client's answers as the server judges them; what is not an answer to what was asked is refused."""
-        groups: dict[int, tuple[Group, ...]] = {}
-        malformed = []
-        for client, reply in replies.items():
-            try:
-                answers = read_groups(reply.text.get("groups"), tasks, self.learning.group_size)
-                check_tokens(answers, self._vocabulary, self.bench.agent.policy.context_length)
-                groups[client] = regrade(self.public, answers)
-            except DataError as error:
-                malformed.append(Failure(client, "refused", f"malformed answers: {error}"))
-        return groups, malformed
-
-    def swapped(self, groups: Mapping[int, tuple[Group, ...]], draw: Stream) -> dict[int, list[Donation]]:
+    def choose_donations(self, groups: Mapping[int, tuple[Group, ...]], draw: Stream) -> dict[int, list[Donation]]:
         """Who gets whose answers in this public step."""
         rule = balanced_swap if self.settings.swap == "balanced" else random_swap
         result: dict[int, list[Donation]] = {client: [] for client in groups}
@@ -193,22 +191,22 @@ class PubSwap(FedAgent):
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
-    def generate(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
+    def generate(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """Private steps, then answers to the public tasks, kept for the step that follows."""
         local, metrics, _ = self._private_steps(state, message, client)
         tasks = [str(task) for task in message.control["tasks"]]
-        site: Site = client.resources
+        site = client.resources
         visit = LocalTraining(site.agent, self.public, self.learning)
         visit.start(local.state(optimizer=False, anchor=True))
         rollouts = visit.play(client.derive("public", message.control["period"]), tasks=tasks)
         plain = [[to_plain(trajectory) for trajectory in group] for group in rollouts.groups]
         cost = {name: value for name, value in rollouts.metrics().items() if name in ("episodes", "env_steps")}
-        return self._kept(local, [*metrics, cost], plain), Message(text={"groups": plain})
+        return self._keep_client(local, [*metrics, cost], plain), Message(text={"groups": plain})
 
-    def learn(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
+    def learn(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """One step on the own answers and those that were swapped in."""
-        site: Site = client.resources
-        local = self._resumed(state, site)
+        site = client.resources
+        local = self._resume_client(state, site)
         own = [[from_plain(plain) for plain in group] for group in state.text["groups"]]
         for donation in message.text["donated"]:
             stranger = from_plain(donation["trajectory"])
@@ -217,26 +215,26 @@ class PubSwap(FedAgent):
             own[int(donation["group"])][int(donation["place"])] = stranger
         report = local.update([tuple(group) for group in own])
         metrics = [*state.control["metrics"], report.metrics]
-        return self._kept(local, metrics, []), Message(control={"swapped": len(message.text["donated"])})
+        return self._keep_client(local, metrics, []), Message(control={"swapped": len(message.text["donated"])})
 
-    def finish(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
+    def finish(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """The steps that are left; what the round has made of theta."""
         local, metrics, groups = self._private_steps(state, message, client)
         after = local.state(optimizer=True)
         answer = Message(
             weights=after.weights,
             control={"examples": client.resources.examples},
-            report={"metrics": mean_metrics(metrics), "episodes": self.sampled(groups, client)},
+            report={"metrics": mean_metrics(metrics), "episodes": self.sample_episodes(groups, client)},
         )
-        kept = Message(weights=marked(OPTIMIZER, after.optimizer))
+        kept = Message(weights=add_prefix(OPTIMIZER, after.optimizer))
         return (kept if self.learning.keep_optimizer else Message()), answer
 
     def _private_steps(
-        self, state: Message, message: Message, client: ClientContext
+        self, state: Message, message: Message, client: ClientContext[Site]
     ) -> tuple[LocalTraining, list[dict[str, float]], tuple[Group, ...]]:
         """Take up the site where it stands, or at the round's start, and make the private steps that are asked for."""
-        site: Site = client.resources
-        local = self.started(site, state, message) if message.weights else self._resumed(state, site)
+        site = client.resources
+        local = self.start_round(site, state, message) if message.weights else self._resume_client(state, site)
         metrics = [] if message.weights else list(state.control.get("metrics", ()))
         groups: tuple[Group, ...] = ()
         if steps := int(message.control["steps"]):
@@ -245,14 +243,14 @@ class PubSwap(FedAgent):
             groups = report.groups
         return local, metrics, groups
 
-    def _resumed(self, state: Message, site: Site) -> LocalTraining:
+    def _resume_client(self, state: Message, site: Site) -> LocalTraining:
         """The client's training half-way through its round."""
-        parts = {part: writable(unmarked(f"{part}/", state.weights)) for part in PARTS}
-        return self.taken_up(site, SiteState(**parts, step=int(state.control["step"])))
+        parts = {part: copy_arrays(strip_prefix(f"{part}/", state.weights)) for part in PARTS}
+        return self.resume_round(site, SiteState(**parts, step=int(state.control["step"])))
 
-    def _kept(self, local: LocalTraining, metrics: Sequence[Mapping[str, float]], groups: list[Any]) -> Message:
+    def _keep_client(self, local: LocalTraining, metrics: Sequence[Mapping[str, float]], groups: list[Any]) -> Message:
         site = local.state(optimizer=True, anchor=True)
-        arrays = {name: array for part in PARTS for name, array in marked(f"{part}/", getattr(site, part)).items()}
+        arrays = {name: array for part in PARTS for name, array in add_prefix(f"{part}/", getattr(site, part)).items()}
         return Message(
             weights=arrays,
             control={"step": site.step, "metrics": [dict(one) for one in metrics]},

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from fedagentgym.algorithms.fedagent import FedAgent
+from fedagentgym.algorithms.base import BaseAlgorithm
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.message import Message
-from fedagentgym.federation.operation import Operation
+from fedagentgym.federation.server_state import ServerState
 
 
 class ZeroShotSettings(Settings):
@@ -18,14 +16,10 @@ class ZeroShotSettings(Settings):
     name: Literal["zero-shot"] = "zero-shot"
 
 
-class ZeroShot(FedAgent):
+class ZeroShot(BaseAlgorithm[ZeroShotSettings]):
     """A federation that leaves everything as it is."""
 
     settings_class: ClassVar[type[Settings]] = ZeroShotSettings
 
-    @property
-    def operations(self) -> Mapping[str, Operation]:
-        return {}
-
-    def round(self, state: Message, round: Round) -> RoundResult:
+    def round(self, state: ServerState, this_round: Round) -> RoundResult:
         return RoundResult(state)

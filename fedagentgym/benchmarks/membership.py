@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedagentgym.algorithms.support.runtime import Workbench
-from fedagentgym.algorithms.support.state_arrays import writable
+from fedagentgym.algorithms.support.runtime import Runtime
+from fedagentgym.algorithms.support.state_arrays import copy_arrays
 from fedagentgym.base.streams import Stream, derive, stream
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ClientContext
@@ -65,11 +65,11 @@ Evidence = dict[int, tuple[dict[str, list[float]], dict[str, list[float]]]]
 class Attacker:
     """Somebody with the public model, the world, and a list of tasks of which some are members."""
 
-    def __init__(self, bench: Workbench, members: Mapping[int, Sequence[str]], outsiders: Sequence[str]) -> None:
-        self.bench, self.members, self.outsiders = bench, members, list(outsiders)
+    def __init__(self, runtime: Runtime, members: Mapping[int, Sequence[str]], outsiders: Sequence[str]) -> None:
+        self.runtime, self.members, self.outsiders = runtime, members, list(outsiders)
         held = dict.fromkeys(task for own in members.values() for task in own)
-        self.world = bench.open_env(pool=bench.federation.pool.subset([*held, *self.outsiders]))
-        shown = demonstrations(bench.agent, self.world, len(self.world.pool), seed=derive(bench.seed, "attacker"))
+        self.world = runtime.open_env(pool=runtime.federation.pool.subset([*held, *self.outsiders]))
+        shown = demonstrations(runtime.agent, self.world, len(self.world.pool), seed=derive(runtime.seed, "attacker"))
         self._solutions = {trajectory.task: (trajectory,) for trajectory in shown}
 
     def evidence(self, updates: Sequence[Update], imitation: bool) -> dict[str, Evidence]:
@@ -102,19 +102,19 @@ class Attacker:
                 _note(found["audit"], update.client, self.members, gains)
 
     def _seated(self, weights: Arrays) -> LocalTraining:
-        return self.bench.training(self.bench.seat(ATTACKER, self.world), SiteState(writable(weights)))
+        return self.runtime.training(self.runtime.seat(ATTACKER, self.world), SiteState(copy_arrays(weights)))
 
     def _played(self, local: LocalTraining, number: int) -> dict[str, Group]:
         """The attacker's own episodes of every candidate, by the policy that was sent."""
         ids = self.world.pool.ids
-        groups = local.collect(derive(self.bench.seed, "attacker", number), tasks=ids)
+        groups = local.collect(derive(self.runtime.seed, "attacker", number), tasks=ids)
         return dict(zip(ids, groups, strict=True))
 
     def _client_groups(self, update: Update) -> dict[str, Group]:
         """The client's first step as it really was: its streams are the run's, so its episodes can be played again."""
-        site = self.bench.site(update.client)
-        local = self.bench.training(site, SiteState(writable(update.before), step=update.step))
-        context = ClientContext(update.client, update.round, self.bench.seed, update.client)
+        site = self.runtime.site(update.client)
+        local = self.runtime.training(site, SiteState(copy_arrays(update.before), step=update.step))
+        context = ClientContext(update.client, update.round, self.runtime.seed, update.client, site)
         return {group[0].task: group for group in local.collect(context.derive("train"))}
 
     def _likelihoods(self, local: LocalTraining, tasks: Sequence[str]) -> dict[str, float]:
@@ -143,12 +143,12 @@ class Attacker:
 
     def _ascent(self, rows: Sequence[Row]) -> Floats:
         """The gradient of the sum of advantage times log-prob."""
-        policy = trainable_policy(self.bench.agent)
+        policy = trainable_policy(self.runtime.agent)
         parameters = policy.parameters()
         live = [row for row in rows if len(row.own) and row.active]
         if not live:
             return np.zeros(sum(value.numel() for value in parameters.values()))
-        scores = forward.score(policy.model, live, policy.device, self.bench.agent.decoding.temperature)
+        scores = forward.score(policy.model, live, policy.device, self.runtime.agent.decoding.temperature)
         advantages = torch.from_numpy(np.concatenate([row.advantages for row in live])).to(scores.logprobs)
         gradients = torch.autograd.grad((advantages * scores.logprobs).sum(), list(parameters.values()))
         return flat({name: value.cpu().numpy() for name, value in zip(parameters, gradients, strict=True)})

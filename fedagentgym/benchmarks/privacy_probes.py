@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.algorithms.support.runtime import Bench, Workbench, make_algorithm
+from fedagentgym.algorithms.make import make_algorithm
+from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.algorithms.support.scoring import replayed
+from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.measurement import Measurement
 from fedagentgym.base.progress import progress
@@ -103,12 +105,12 @@ class Curious(Sequential):
         super().__init__(application, StateStore())
         self.seen: list[tuple[int, int, str, Message, Message]] = []
 
-    def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
+    def run(self, requests: Sequence[Request], deadline: float | None) -> Iterator[Reply]:
         replies = list(super().run(requests, deadline))
         for request, reply in ((a, b) for a, b in zip(requests, replies, strict=True) if b.status == "ok"):
             asked, answered = Message.decode(request.message), Message.decode(reply.message)
             self.seen.append((request.name.round, request.client, request.operation, asked, answered))
-        return replies
+        return iter(replies)
 
 
 def run(quick: bool) -> list[Measurement]:
@@ -140,8 +142,8 @@ def tiny_agent(scale: Scale) -> dict[str, Any]:
 
 def probed(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> list[Measurement]:
     """All figures of one method."""
-    bench = Workbench(bench_of(probe, scale, agent))
-    built = make_algorithm(bench.bench, bench)
+    runtime = Runtime(spec_of(probe, scale, agent))
+    built = make_algorithm(runtime.spec, runtime)
     backend = Curious(built)
     rounds = 0 if probe.attack == "votes" else scale.rounds
     with tempfile.TemporaryDirectory() as scratch:
@@ -149,10 +151,10 @@ def probed(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> list[Measure
         commit = run_rounds(built, backend, plan)
     counts = commit.record["bytes_total"]["up"]
     figures = [Measurement(f"{probe.name}: sees {kind}", counts[kind] / 1e3, "kB") for kind in KINDS if counts[kind]]
-    return [*figures, *ATTACKS[probe.attack](probe, bench, backend, scale)]
+    return [*figures, *ATTACKS[probe.attack](probe, runtime, backend, scale)]
 
 
-def bench_of(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> Bench:
+def spec_of(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> ExperimentSpec:
     """The same small world for every method; the roles that only some need change nobody's tasks."""
     held = scale.clients * scale.tasks
     plain: dict[str, Any] = {
@@ -174,36 +176,36 @@ def bench_of(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> Bench:
         "votes": {"candidates": scale.candidates, "synthetic_tasks": scale.candidates // 2, "iterations": 2},
     }
     own = {**probe.algorithm, **sizes.get(probe.attack, {})}
-    return Bench.load({**merged(plain, probe.changes), "algorithm": own})
+    return ExperimentSpec.load({**merged(plain, probe.changes), "algorithm": own})
 
 
 # ---- attacks ------------------------------------------------------------------------------------------------------
 
 
-def on_update(probe: Probe, bench: Workbench, backend: Curious, scale: Scale) -> Iterator[Measurement]:
+def on_update(probe: Probe, runtime: Runtime, backend: Curious, scale: Scale) -> Iterator[Measurement]:
     """What an update of parameters tells."""
     from fedagentgym.benchmarks.membership import Attacker, judged, updates_of
 
-    members, outsiders = sides(bench, scale)
+    members, outsiders = sides(runtime, scale)
     updates = updates_of([(number, client, asked, answer) for number, client, _, asked, answer in backend.seen])
-    found = Attacker(bench, members, outsiders).evidence(updates, imitation=probe.attack == "imitation")
+    found = Attacker(runtime, members, outsiders).evidence(updates, imitation=probe.attack == "imitation")
     for name, evidence in found.items():
         yield from measured(f"{probe.name}: members by {name}", judged(evidence, SEED))
 
 
-def on_scores(probe: Probe, bench: Workbench, backend: Curious, scale: Scale) -> Iterator[Measurement]:
+def on_scores(probe: Probe, runtime: Runtime, backend: Curious, scale: Scale) -> Iterator[Measurement]:
     """What an expert's scores tell of the questions that it holds."""
     from fedagentgym.benchmarks.membership import Evidence, judged
 
     truth: Evidence = {}
     form: Evidence = {}
-    held = {client: set(bench.federation.client(client).tasks) for client in range(scale.clients)}
+    held = {client: set(runtime.federation.client(client).tasks) for client in range(scale.clients)}
     for _, client, operation, asked, answer in backend.seen:
         if operation != "score":
             continue
         for question, row in zip(asked.text["questions"], answer.scores["scores"], strict=True):
             task = str(question["task"]["id"])
-            right = [replayed(bench.world, bench.federation.pool[task], one) for one in question["candidates"]]
+            right = [replayed(runtime.world, runtime.federation.pool[task], one) for one in question["candidates"]]
             side = 0 if task in held[client] else 1
             agreed = float(np.mean(np.asarray(right) == row))
             truth.setdefault(client, ({}, {}))[side].setdefault(task, []).append(agreed)
@@ -213,15 +215,15 @@ def on_scores(probe: Probe, bench: Workbench, backend: Curious, scale: Scale) ->
     yield from measured(f"{probe.name}: holders by form of scores", judged(form, SEED))
 
 
-def on_votes(probe: Probe, bench: Workbench, backend: Curious, scale: Scale) -> Iterator[Measurement]:
+def on_votes(probe: Probe, runtime: Runtime, backend: Curious, scale: Scale) -> Iterator[Measurement]:
     """What noisy histograms tell: votes for the candidate that is nearest to a task, over all iterations."""
     from fedagentgym.benchmarks.membership import Evidence, judged
 
-    members, outsiders = sides(bench, scale)
+    members, outsiders = sides(runtime, scale)
     evidence: Evidence = {client: ({}, {}) for client in members}
     for _, client, _, asked, answer in backend.seen:
         wanted = [*members[client], *outsiders]
-        places = nearest_candidates(bench, wanted, [str(text) for text in asked.text["candidates"]])
+        places = nearest_candidates(runtime, wanted, [str(text) for text in asked.text["candidates"]])
         for task, place in zip(wanted, places.tolist(), strict=True):
             side = 0 if task in members[client] else 1
             evidence[client][side].setdefault(task, []).append(float(answer.scores["votes"][place]))
@@ -235,9 +237,9 @@ def measured(name: str, found: Guess | None) -> list[Measurement]:
     return [] if found is None else [Measurement(name, found.area, "area", f"{found.low:.2f} to {found.high:.2f}")]
 
 
-def sides(bench: Workbench, scale: Scale) -> tuple[dict[int, list[str]], list[str]]:
+def sides(runtime: Runtime, scale: Scale) -> tuple[dict[int, list[str]], list[str]]:
     """Every client's own tasks, and tasks of the same pool that nobody holds and no role has."""
-    federation = bench.federation
+    federation = runtime.federation
     members = {client: list(federation.client(client).tasks) for client in range(scale.clients)}
     taken = {task for own in members.values() for task in own}
     for role in ("public", "auxiliary", "server"):
@@ -247,12 +249,12 @@ def sides(bench: Workbench, scale: Scale) -> tuple[dict[int, list[str]], list[st
     return members, [free[int(place)] for place in chosen]
 
 
-def nearest_candidates(bench: Workbench, tasks: Sequence[str], candidates: Sequence[str]) -> NDArray[np.int64]:
+def nearest_candidates(runtime: Runtime, tasks: Sequence[str], candidates: Sequence[str]) -> NDArray[np.int64]:
     """For each task the number of the candidate that a client holding it votes for."""
     from fedagentgym.learning.embedding import embed
     from fedagentgym.learning.local import trainable_policy
 
-    policy = trainable_policy(bench.load(bench.initial_weights))
-    episodes = bench.world.reset_many(list(tasks), [0] * len(tasks))
+    policy = trainable_policy(runtime.load(runtime.initial_weights))
+    episodes = runtime.world.reset_many(list(tasks), [0] * len(tasks))
     texts = [episode.view.observation for episode in episodes]
     return np.asarray(np.argmax(embed(policy, texts) @ embed(policy, candidates).T, axis=1), dtype=np.int64)

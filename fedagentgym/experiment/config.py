@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.algorithms.support.runtime import algorithm_class, load_settings
+from fedagentgym.algorithms.make import algorithm_class, load_settings
 from fedagentgym.base.errors import DataError, OptionError, listed, nearest, unknown
 from fedagentgym.base.files import read_text
 from fedagentgym.base.settings import assign

@@ -31,7 +31,7 @@ def export_policy(
     if adapter_only and run.config.agent.adapter is None:
         raise OptionError("--adapter: this run trained all weights, there is no adapter")
     weights = run.algorithm.policy(rounds.read(chosen).state)
-    agent = run.workbench.load(weights)
+    agent = run.runtime.load(weights)
     policy: Any = agent.policy
     with atomic_folder(output) as part:
         if adapter_only:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.support.runtime import Workbench, make_algorithm
+from fedagentgym.algorithms.make import make_algorithm
+from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import cache_folder, write_atomic
@@ -30,14 +31,14 @@ from fedagentgym.federation.algorithm import Algorithm
 from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.commits import Commit
-from fedagentgym.federation.message import Message
 from fedagentgym.federation.meter import headline_bytes, payload_bytes
-from fedagentgym.federation.operation import Recipe
+from fedagentgym.federation.operation import ApplicationSpec
 from fedagentgym.federation.server import Observer, Plan, best_rounds, read_journal, run_rounds
+from fedagentgym.federation.server_state import ServerState
 from fedagentgym.version import __version__
 
 SCHEMA = "fedagentgym/result-1"
-RECIPE = "fedagentgym.algorithms.support.runtime:build"
+RECIPE = "fedagentgym.algorithms.make:build"
 LIBRARIES = ("numpy", "torch", "transformers", "peft", "gymnasium", "flwr")
 
 
@@ -92,11 +93,11 @@ class Run:
     def __init__(self, config: RunConfig, folder: Path) -> None:
         self.config, self.folder = config, folder
         self.agent, self.agent_note = resolve_agent(config)
-        self.bench = config.bench(self.agent)
-        self.workbench = Workbench(self.bench)
-        self.algorithm: Algorithm = make_algorithm(self.bench, self.workbench)
+        self.spec = config.spec(self.agent)
+        self.runtime = Runtime(self.spec)
+        self.algorithm: Algorithm[Any] = make_algorithm(self.spec, self.runtime)
         if config.evaluation is not None:
-            self._evaluated = self.workbench.open_env(split=config.evaluation.split)
+            self._evaluated = self.runtime.open_env(split=config.evaluation.split)
 
     def finish(self, observers: Sequence[Observer] = ()) -> RunResult:
         """All rounds that are left, then the record and the report."""
@@ -126,7 +127,9 @@ class Run:
 
     def open_backend(self) -> Backend:
         federation = self.config.federation
-        recipe = Recipe(RECIPE, {"bench": self.bench.model_dump(mode="json", exclude_unset=True)}, self.config.plugins)
+        recipe = ApplicationSpec(
+            RECIPE, {"spec": self.spec.model_dump(mode="json", exclude_unset=True)}, self.config.plugins
+        )
         options = dict(federation.options)
         backend: Backend = BACKENDS.get(federation.backend)(
             recipe,
@@ -138,13 +141,13 @@ class Run:
         )
         return backend
 
-    def evaluate(self, round_number: int, state: Message) -> dict[str, Any]:
+    def evaluate(self, round_number: int, state: ServerState) -> dict[str, Any]:
         """Play the evaluation split with the policy of a global state; every episode is written down."""
         from fedagentgym.learning.evaluation import evaluate, policy_digest
 
         settings = self.config.evaluation
         assert settings is not None
-        agent = self.workbench.evaluator(self.algorithm.policy(state), settings.temperature)
+        agent = self.runtime.evaluator(self.algorithm.policy(state), settings.temperature)
         policy = policy_digest(agent)
         found = evaluate(
             agent,
@@ -162,7 +165,7 @@ class Run:
         records = list(read_journal(self.folder / "metrics.jsonl"))
         judged = [record for record in records if "evaluation" in record]
         best = next((record for record in judged if record["round"] in best_rounds(records)), None)
-        federation = self.workbench.federation
+        federation = self.runtime.federation
         return {
             "schema": SCHEMA,
             "name": self.config.name,

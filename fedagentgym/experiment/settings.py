@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.support.runtime import Bench, EnvSettings, PartitionSettings
+from fedagentgym.algorithms.support.spec import EnvSettings, ExperimentSpec, PartitionSettings
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.settings import FederationSettings, OutputSettings
@@ -47,9 +47,9 @@ class RunConfig(Settings):
             return {"name": "fedagent", **value}
         return {"name": value} if isinstance(value, str) else value
 
-    def bench(self, agent: AgentSettings | None = None) -> Bench:
+    def spec(self, agent: AgentSettings | None = None) -> ExperimentSpec:
         """The part that an algorithm and its workers need to know."""
-        return Bench(
+        return ExperimentSpec(
             seed=self.seed,
             rounds=self.federation.rounds,
             env=self.env,

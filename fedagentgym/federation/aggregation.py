@@ -1,108 +1,134 @@
-"""How the server turns its clients' parameters into the next global ones. One rule = one settings class with `apply`.
+"""How the server turns its clients' parameters into the next global ones: rules that are chosen by name.
 
-Every sum is taken in float64, in the order of the client numbers, so the result depends neither on the order of replies nor
-on parallelism; a mean of one client is that client, bit for bit. Server optimizers treat `global - mean` as a gradient
-(Reddi et al. 2021) and keep their moments in `memory`, which is part of the global state.
+A rule says how much each client counts and begins an accumulator, to which updates are added in the order of the client
+numbers. So a mean never holds more than a few models, and its result does not depend on the order of replies. Server
+optimizers treat `global - mean` as a gradient (Reddi et al. 2021) and keep their moments in the server's state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
+from fedagentgym.base.choices import Choice, NamedSettings
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.settings import Settings
+from fedagentgym.base.registry import Registry
+from fedagentgym.federation.running_mean import Array, Parameters, RunningMean
+from fedagentgym.federation.server_state import ServerState, add_prefix
 
-Array = NDArray[Any]
-Parameters = Mapping[str, Array]
-LONGEST_BLOCK = 1 << 17
-_AT_ONCE = 12
-"""Vectors that are added in one pass."""
-
-
-class Contribution(NamedTuple):
-    """What one client brings: its parameters and how many examples stand behind them."""
-
-    client: int
-    parameters: Parameters
-    examples: float = 1.0
-
-
-class Aggregated(NamedTuple):
-    """The next global parameters and what the rule remembers."""
-
-    parameters: dict[str, Array]
-    memory: dict[str, Array]
+AGGREGATION_RULES = Registry(
+    "aggregation rule",
+    {
+        "mean": "fedagentgym.federation.aggregation:Mean",
+        "weighted": "fedagentgym.federation.aggregation:Weighted",
+        "median": "fedagentgym.federation.aggregation:Median",
+        "trimmed_mean": "fedagentgym.federation.aggregation:TrimmedMean",
+        "fedavgm": "fedagentgym.federation.aggregation:FedAvgM",
+        "fedadam": "fedagentgym.federation.aggregation:FedAdam",
+    },
+)
 
 
-class Mean(Settings):
+class Accumulator(Protocol):
+    """One aggregation under way."""
+
+    def add(self, update: Parameters, weight: float) -> None:
+        """Take in a client's parameters; they come in the order of the client numbers."""
+
+    def finish(self) -> ServerState:
+        """The next global state; at least one update was added."""
+
+
+class AggregationRule(NamedSettings):
+    """Base of all rules; the fields of a subclass are its options in a configuration.
+
+    `needs_all` declares that the rule's accumulator keeps every update until the end, as a median must.
+    """
+
+    needs_all: ClassVar[bool] = False
+
+    def weigh(self, examples: Sequence[float]) -> list[float]:
+        """How much each client counts, from the clients' numbers of examples: equally, unless a rule says otherwise."""
+        return [1.0] * len(examples)
+
+    def begin(self, state: ServerState) -> Accumulator:
+        """An aggregation that starts from this global state."""
+        raise NotImplementedError
+
+
+class Mean(AggregationRule):
     """The plain mean over the clients that answered."""
 
     name: Literal["mean"] = "mean"
 
-    def apply(self, current: Parameters, given: Sequence[Contribution], memory: Parameters) -> Aggregated:
-        return Aggregated(weighted_mean(current, given, [1.0] * len(given)), dict(memory))
+    def begin(self, state: ServerState) -> Accumulator:
+        return _MeanStep(state, lambda mean: replace(state, parameters=mean.finish()))
 
 
-class Weighted(Settings):
+class Weighted(AggregationRule):
     """The mean weighted by the clients' numbers of tasks; with equal numbers it is `mean`, bit for bit."""
 
     name: Literal["weighted"] = "weighted"
 
-    def apply(self, current: Parameters, given: Sequence[Contribution], memory: Parameters) -> Aggregated:
-        sizes = [each.examples for each in given]
-        equal = len(set(sizes)) == 1 and sizes[0] > 0
-        return Aggregated(weighted_mean(current, given, [1.0] * len(given) if equal else sizes), dict(memory))
+    def weigh(self, examples: Sequence[float]) -> list[float]:
+        equal = len(set(examples)) == 1 and examples[0] > 0
+        return [1.0] * len(examples) if equal else list(examples)
+
+    def begin(self, state: ServerState) -> Accumulator:
+        return Mean().begin(state)
 
 
-class Median(Settings):
+class Median(AggregationRule):
     """The median of every coordinate: up to half of the clients may lie."""
 
     name: Literal["median"] = "median"
+    needs_all: ClassVar[bool] = True
 
-    def apply(self, current: Parameters, given: Sequence[Contribution], memory: Parameters) -> Aggregated:
-        return Aggregated(_by_coordinate(current, given, lambda stack: np.median(stack, axis=0)), dict(memory))
+    def begin(self, state: ServerState) -> Accumulator:
+        return _CoordinateStep(state, lambda stack: np.median(stack, axis=0))
 
 
-class TrimmedMean(Settings):
+class TrimmedMean(AggregationRule):
     """The mean of every coordinate without its extremes."""
 
     name: Literal["trimmed_mean"] = "trimmed_mean"
+    needs_all: ClassVar[bool] = True
     trim: float = Field(default=0.1, ge=0.0, lt=0.5, description="share of the clients that is cut at either end")
 
-    def apply(self, current: Parameters, given: Sequence[Contribution], memory: Parameters) -> Aggregated:
-        cut = int(self.trim * len(given))
+    def begin(self, state: ServerState) -> Accumulator:
+        return _CoordinateStep(state, self._average_inner)
 
-        def trimmed(stack: Array) -> Array:
-            inner = np.sort(stack, axis=0)[cut : len(given) - cut]
-            return np.asarray(inner.sum(axis=0) / len(inner))
+    def _average_inner(self, stack: Array) -> Array:
+        cut = int(self.trim * len(stack))
+        inner = np.sort(stack, axis=0)[cut : len(stack) - cut]
+        return np.asarray(inner.sum(axis=0) / len(inner))
 
-        return Aggregated(_by_coordinate(current, given, trimmed), dict(memory))
 
-
-class FedAvgM(Settings):
+class FedAvgM(AggregationRule):
     """The mean, with server momentum."""
 
     name: Literal["fedavgm"] = "fedavgm"
     learning_rate: float = Field(default=1.0, gt=0.0, description="server learning rate")
     momentum: float = Field(default=0.9, ge=0.0, lt=1.0, description="how much of the last step goes on")
 
-    def apply(self, current: Parameters, given: Sequence[Contribution], memory: Parameters) -> Aggregated:
-        mean = weighted_mean(current, given, [1.0] * len(given), narrow=False)
-        parameters, kept = {}, {}
-        for name, value in current.items():
-            old = memory.get(f"velocity/{name}", 0.0)
+    def begin(self, state: ServerState) -> Accumulator:
+        return _MeanStep(state, lambda mean: self._step(state, mean.finish(narrow=False)))
+
+    def _step(self, state: ServerState, mean: Parameters) -> ServerState:
+        parameters, moments = {}, {}
+        for name, value in state.parameters.items():
+            old = state.optimizer.get(f"velocity/{name}", 0.0)
             velocity = self.momentum * old + (mean[name] - value.astype(np.float64))
             parameters[name] = (value.astype(np.float64) + self.learning_rate * velocity).astype(value.dtype)
-            kept[f"velocity/{name}"] = np.asarray(velocity)
-        return Aggregated(parameters, kept)
+            moments[name] = np.asarray(velocity)
+        return ServerState(parameters, add_prefix("velocity/", moments), state.memory)
 
 
-class FedAdam(Settings):
+class FedAdam(AggregationRule):
     """The mean, with Adam on the server (no bias correction, as published)."""
 
     name: Literal["fedadam"] = "fedadam"
@@ -111,93 +137,68 @@ class FedAdam(Settings):
     beta2: float = Field(default=0.99, ge=0.0, lt=1.0, description="decay of the second moment")
     epsilon: float = Field(default=1e-3, gt=0.0, description="degree of adaptivity (the published tau)")
 
-    def apply(self, current: Parameters, given: Sequence[Contribution], memory: Parameters) -> Aggregated:
-        mean = weighted_mean(current, given, [1.0] * len(given), narrow=False)
-        parameters, kept = {}, {}
-        for name, value in current.items():
+    def begin(self, state: ServerState) -> Accumulator:
+        return _MeanStep(state, lambda mean: self._step(state, mean.finish(narrow=False)))
+
+    def _step(self, state: ServerState, mean: Parameters) -> ServerState:
+        parameters, moments = {}, {}
+        for name, value in state.parameters.items():
             wide = value.astype(np.float64)
             step = mean[name] - wide
-            first = self.beta1 * memory.get(f"first/{name}", 0.0) + (1 - self.beta1) * step
-            second = self.beta2 * memory.get(f"second/{name}", 0.0) + (1 - self.beta2) * step**2
-            parameters[name] = (wide + self.learning_rate * first / (np.sqrt(second) + self.epsilon)).astype(
-                value.dtype
-            )
-            kept[f"first/{name}"], kept[f"second/{name}"] = np.asarray(first), np.asarray(second)
-        return Aggregated(parameters, kept)
+            first = self.beta1 * state.optimizer.get(f"first/{name}", 0.0) + (1 - self.beta1) * step
+            second = self.beta2 * state.optimizer.get(f"second/{name}", 0.0) + (1 - self.beta2) * step**2
+            moved = wide + self.learning_rate * first / (np.sqrt(second) + self.epsilon)
+            parameters[name] = moved.astype(value.dtype)
+            moments[f"first/{name}"], moments[f"second/{name}"] = np.asarray(first), np.asarray(second)
+        return ServerState(parameters, moments, state.memory)
 
 
 Aggregation = Annotated[
-    Mean | Weighted | Median | TrimmedMean | FedAvgM | FedAdam,
-    Field(discriminator="name", description="how the server combines what the clients return"),
-    BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value),
+    AggregationRule,
+    Choice(AGGREGATION_RULES),
+    Field(description="how the server combines what the clients return: mean, weighted, median, trimmed_mean, ..."),
 ]
+"""The type of a setting that chooses a rule."""
 
 
-def weighted_mean(
-    current: Parameters, given: Sequence[Contribution], weights: Sequence[float], *, narrow: bool = True
-) -> dict[str, Array]:
-    """Sum of weight * parameters over sum of weights, in float64 and client order; `narrow` gives the global dtypes back.
-
-    The mean is read-only, so that it can be sent and committed where it lies.
-    """
-    ordered = _ordered(given)
-    share = {each.client: weight for each, weight in zip(given, weights, strict=True)}
-    total = 0.0
-    for each in ordered:
-        total += share[each.client]
-    if not total > 0.0:
-        raise DataError("cannot average clients whose weights are all zero")
-    result = {}
-    for name, value in current.items():
-        parts = [(each.parameters[name].reshape(-1), share[each.client]) for each in ordered]
-        mean = np.empty(value.size, dtype=value.dtype if narrow else np.float64)
-        rows = np.empty((min(len(parts), _AT_ONCE) + 1, min(value.size, LONGEST_BLOCK)), dtype=np.float64)
-        for block in blocks(value.size):
-            summed = _weighted_sum(parts, block, rows[:, : block.stop - block.start])
-            summed /= total
-            mean[block] = summed
-        mean.flags.writeable = False
-        result[name] = mean.reshape(value.shape)
-    return result
+def aggregate(rule: AggregationRule, state: ServerState, updates: Iterable[tuple[Parameters, float]]) -> ServerState:
+    """The next global state from (parameters, weight) of each client, in the order of the client numbers."""
+    accumulator = rule.begin(state)
+    for update, weight in updates:
+        accumulator.add(update, weight)
+    return accumulator.finish()
 
 
-def _weighted_sum(parts: Sequence[tuple[Array, float]], block: slice, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sum of weight * vector over one stretch, in order: a few at a time are laid in `rows`, below the sum so far."""
-    summed: NDArray[np.float64] = rows[-1]
-    filled = 0
-    for vector, weight in parts:
-        if filled == len(rows) - 1:
-            rows[0], filled = _added(rows[:filled], summed), 1
-        rows[filled] = vector[block]
-        if weight != 1.0:
-            rows[filled] *= weight
-        filled += 1
-    return _added(rows[:filled], summed)
+class _MeanStep:
+    """A running mean, and what the rule makes of it in the end."""
+
+    def __init__(self, state: ServerState, step: Callable[[RunningMean], ServerState]) -> None:
+        self._mean, self._step = RunningMean(state.parameters), step
+
+    def add(self, update: Parameters, weight: float) -> None:
+        self._mean.add(update, weight)
+
+    def finish(self) -> ServerState:
+        return self._step(self._mean)
 
 
-def _added(rows: NDArray[np.float64], out: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sum of rows, from -0.0: from 0.0, a lone -0.0 would lose its sign."""
-    np.add.reduce(rows, axis=0, out=out, initial=-0.0)
-    return out
+class _CoordinateStep:
+    """All updates, and a rule that makes one number of each coordinate's column; weights are left aside."""
 
+    def __init__(self, state: ServerState, rule: Callable[[Array], Array]) -> None:
+        self._state, self._rule = state, rule
+        self._updates: list[Parameters] = []
 
-def blocks(size: int) -> Iterator[slice]:
-    """Stretches of a long vector that stay in a processor's cache while several passes are made over them."""
-    for start in range(0, size, LONGEST_BLOCK):
-        yield slice(start, min(size, start + LONGEST_BLOCK))
+    def add(self, update: Parameters, weight: float) -> None:
+        self._updates.append(update)
 
-
-def _by_coordinate(
-    current: Parameters, given: Sequence[Contribution], rule: Callable[[Array], Array]
-) -> dict[str, Array]:
-    ordered = _ordered(given)
-    return {
-        name: rule(np.stack([each.parameters[name].astype(np.float64) for each in ordered])).astype(value.dtype)
-        for name, value in current.items()
-    }
-
-
-def _ordered(given: Sequence[Contribution]) -> list[Contribution]:
-    if not given:
-        raise DataError("cannot aggregate: no client answered")
-    return sorted(given, key=lambda each: each.client)
+    def finish(self) -> ServerState:
+        if not self._updates:
+            raise DataError("cannot aggregate: no update was added")
+        parameters = {
+            name: self._rule(np.stack([update[name].astype(np.float64) for update in self._updates])).astype(
+                value.dtype
+            )
+            for name, value in self._state.parameters.items()
+        }
+        return replace(self._state, parameters=parameters)

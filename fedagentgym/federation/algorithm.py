@@ -1,22 +1,24 @@
 """What a federated algorithm is to the federation: a global state, and one function that takes it through a round.
 
-The server loop knows nothing else of it. Everything that must survive a crash is in the global state (the server's optimizer,
-moments, counters: a `Message`, stored by the round's commit) or in the clients' states; an `Algorithm` object itself holds only
-what follows from its settings.
+The server loop knows nothing else of it. Everything that must survive a crash is in the global state (a `ServerState`, stored
+by the round's commit) or in the clients' states; an `Algorithm` object itself holds only what follows from its settings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from fedagentgym.base.streams import Stream, derive, generator, stream
 from fedagentgym.federation.clients import Clients
-from fedagentgym.federation.message import Message
-from fedagentgym.federation.operation import Operation
+from fedagentgym.federation.operation import Application
+from fedagentgym.federation.running_mean import Array
+from fedagentgym.federation.server_state import ServerState
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,13 @@ class RoundResult:
     values.
     """
 
-    state: Message
+    state: ServerState
     metrics: Mapping[str, float] = field(default_factory=dict)
     clients: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     episodes: Sequence[Mapping[str, Any]] = ()
 
 
-class Algorithm(Protocol):
+class Algorithm(Application[R], Protocol[R]):
     """Server side and client operations of one method. `Application` is its client half, built in every worker."""
 
     @property
@@ -67,20 +69,16 @@ class Algorithm(Protocol):
     def client_ids(self) -> Sequence[int]:
         """The numbers of all clients of the federation."""
 
-    @property
-    def operations(self) -> Mapping[str, Operation]:
-        """What its clients can be asked to do."""
-
-    def initial(self) -> Message:
+    def initial(self) -> ServerState:
         """The global state before anything has happened."""
 
-    def prepare(self, state: Message, round: Round) -> RoundResult:
+    def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
         """What happens once before round 1, committed and counted apart. Most algorithms return the state as it is."""
 
-    def round(self, state: Message, round: Round) -> RoundResult:
+    def round(self, state: ServerState, this_round: Round) -> RoundResult:
         """One round: call clients, combine their answers."""
 
-    def policy(self, state: Message) -> Mapping[str, np.ndarray[Any, Any]]:
+    def policy(self, state: ServerState) -> Mapping[str, Array]:
         """The trainable parameters of the policy that is evaluated and exported."""
 
 

@@ -7,17 +7,15 @@ and against the other clients of the round; and clipping, which keeps an update 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.aggregation import LONGEST_BLOCK, Contribution, Parameters, blocks
 from fedagentgym.federation.failures import Failure
 from fedagentgym.federation.message import squared_length
+from fedagentgym.federation.running_mean import LONGEST_BLOCK, Array, Parameters, blocks
 
 
 class UpdateChecks(Settings):
@@ -31,25 +29,20 @@ class UpdateChecks(Settings):
     )
     clip_norm: float | None = Field(default=None, gt=0.0, description="shorten a greater update to this norm")
 
-    def apply(
-        self, current: Parameters, given: Sequence[Contribution]
-    ) -> tuple[list[Contribution], list[Failure], dict[int, float]]:
-        """The contributions that may be used, the refused ones, and every update's norm by client."""
-        found = update_norms(current, [each.parameters for each in given])
-        norms = {each.client: norm for each, norm in zip(given, found, strict=True)}
+    def find_refused(self, norms: Mapping[int, float]) -> list[Failure]:
+        """The clients whose updates are too long, from the norms of all updates of the round."""
         bound = self._bound(norms)
-        good, refused = [], []
-        for each in given:
-            norm = norms[each.client]
-            if not norm <= bound:
-                refused.append(
-                    Failure(each.client, "refused", f"update of norm {norm:.4g}: at most {bound:.4g} is taken")
-                )
-            elif self.clip_norm is not None and norm > self.clip_norm:
-                good.append(each._replace(parameters=scaled(current, each.parameters, self.clip_norm / norm)))
-            else:
-                good.append(each)
-        return good, refused, norms
+        return [
+            Failure(client, "refused", f"update of norm {norm:.4g}: at most {bound:.4g} is taken")
+            for client, norm in norms.items()
+            if not norm <= bound
+        ]
+
+    def clip(self, current: Parameters, parameters: Parameters, norm: float) -> Parameters:
+        """The parameters, moved back towards `current` when their update is longer than `clip_norm`."""
+        if self.clip_norm is None or norm <= self.clip_norm:
+            return parameters
+        return scale_update(current, parameters, self.clip_norm / norm)
 
     def _bound(self, norms: Mapping[int, float]) -> float:
         bound = math.inf if self.max_norm is None else self.max_norm
@@ -61,26 +54,19 @@ class UpdateChecks(Settings):
 
 def update_norm(current: Parameters, parameters: Parameters) -> float:
     """Euclidean norm of `parameters - current` over all arrays."""
-    return update_norms(current, [parameters])[0]
-
-
-def update_norms(current: Parameters, given: Sequence[Parameters]) -> list[float]:
-    """`update_norm` of each; stretch by stretch, so that `current` is fetched from memory once for all of them."""
-    totals = [0.0] * len(given)
+    total = 0.0
     for name, value in current.items():
-        start = value.reshape(-1)
-        moved = [parameters[name].reshape(-1) for parameters in given]
+        start, moved = value.reshape(-1), parameters[name].reshape(-1)
         change = np.empty(min(value.size, LONGEST_BLOCK), dtype=np.promote_types(value.dtype, np.float32))
         with np.errstate(over="ignore", invalid="ignore"):
             for block in blocks(value.size):
                 part = change[: block.stop - block.start]
-                for place, vector in enumerate(moved):
-                    np.subtract(vector[block], start[block], out=part, dtype=part.dtype)
-                    totals[place] += squared_length(part)
-    return [math.sqrt(total) for total in totals]
+                np.subtract(moved[block], start[block], out=part, dtype=part.dtype)
+                total += squared_length(part)
+    return math.sqrt(total)
 
 
-def scaled(current: Parameters, parameters: Parameters, factor: float) -> dict[str, NDArray[Any]]:
+def scale_update(current: Parameters, parameters: Parameters, factor: float) -> dict[str, Array]:
     """`current` moved by `factor` times the update."""
     result = {}
     for name, value in current.items():

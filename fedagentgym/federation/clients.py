@@ -1,14 +1,15 @@
-"""The seam: what an algorithm's server side sees of its clients, one `Clients` per round.
+"""What an algorithm's server side sees of its clients, one `Clients` per round.
 
-`call` sends one message to each of some clients and returns, for each, its answer or a `Failure`. What the algorithm never
-sees: where the clients run, how often a call was tried, and where their states are kept.
+`call` sends one message to each of some clients and returns, for each, its answer or a `Failure`; `iter_replies` hands them
+out one after the other. What the algorithm never sees: where the clients run, how often a call was tried, and where their
+states are kept.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.federation.exchange import Reply, Request, StateName
@@ -51,7 +52,7 @@ class Clients:
     def __init__(
         self,
         backend: Backend,
-        operations: Mapping[str, Operation],
+        operations: Mapping[str, Operation[Any]],
         ids: Sequence[int],
         *,
         round: int,
@@ -84,10 +85,25 @@ class Clients:
         quorum: float | int | None = None,
         deadline: float | None = None,
     ) -> dict[int, Message | Failure]:
-        """Ask the given clients, in the order of their numbers; answers come in that order too.
+        """Ask the given clients, in the order of their numbers; replies come in that order too.
 
         `quorum` is how many of them must answer (a share below or equal to 1.0, or a whole number), `deadline` the seconds
         that each may take; both default to the run's settings. Raises `QuorumError` when too few answer.
+        """
+        return dict(self.iter_replies(operation, messages, quorum=quorum, deadline=deadline))
+
+    def iter_replies(
+        self,
+        operation: str,
+        messages: Mapping[int, Message],
+        *,
+        quorum: float | int | None = None,
+        deadline: float | None = None,
+    ) -> Iterator[tuple[int, Message | Failure]]:
+        """`call`, one reply at a time: (client, reply) in the order of the client numbers, as soon as a reply is there.
+
+        Whoever lets go of each reply holds a single one at a time, however many clients there are. Raises `QuorumError`
+        after the last reply, and must be read to its end before the next call.
         """
         declared = self._declared(operation, messages)
         name = StateName(self._round, self._calls)
@@ -98,17 +114,22 @@ class Clients:
         requests = [self._request(client, name, operation, messages[client]) for client in order]
         for client in order:
             self.meter.record("down", messages[client])
-        replies = self._backend.run(requests, self._deadline if deadline is None else deadline)
-        accepted = [(reply.client, self._accept(reply, name, declared)) for reply in replies]
-        if (found := [client for client, _ in accepted]) != order:
-            raise DataError(f"the backend answered for clients {found[:20]}, asked were {order[:20]}")
-        answers = dict(accepted)
-        failed = {client: answer for client, answer in answers.items() if isinstance(answer, Failure)}
-        self.failures.extend(failure.record(self._round, name.call, operation) for failure in failed.values())
-        self._failed = failed
+        self._failed = {}
         self._last = (operation, len(order), required(self._quorum if quorum is None else quorum, len(order)))
+        waiting = iter(order)
+        for reply in self._backend.run(requests, self._deadline if deadline is None else deadline):
+            if reply.client != (expected := next(waiting, None)):
+                raise DataError(f"the backend answered for client {reply.client} in place of client {expected}")
+            answer = self._accept(reply, name, declared)
+            if isinstance(answer, Failure):
+                self.failures.append(answer.record(self._round, name.call, operation))
+                self._failed[reply.client] = answer
+            del reply
+            yield expected, answer
+            del answer
+        if (missing := next(waiting, None)) is not None:
+            raise DataError(f"the backend gave no reply for client {missing}")
         self._hold_quorum()
-        return answers
 
     def refuse(self, failures: Sequence[Failure]) -> None:
         """Record answers of the last call that the algorithm will not use; the quorum must hold without them."""
@@ -122,7 +143,7 @@ class Clients:
         if asked - len(self._failed) < needed:
             raise QuorumError(operation, self._round, self._failed, asked, needed)
 
-    def _declared(self, operation: str, messages: Mapping[int, Message]) -> Operation:
+    def _declared(self, operation: str, messages: Mapping[int, Message]) -> Operation[Any]:
         if operation not in self._operations:
             raise DataError(f"the clients know no operation {operation!r}: known are {', '.join(self._operations)}")
         if strangers := sorted(set(messages) - set(self.ids)):
@@ -135,7 +156,7 @@ class Clients:
         limits = declared.reply.limit, declared.state.limit
         return Request(client, name, operation, message.pieces, base, self._seed, self._stream_of(client), *limits)
 
-    def _accept(self, reply: Reply, name: StateName, operation: Operation) -> Message | Failure:
+    def _accept(self, reply: Reply, name: StateName, operation: Operation[Any]) -> Message | Failure:
         """Take an answer only when it is what the operation declares; a refused one leaves the old state in force too."""
         self.seconds[reply.client] = self.seconds.get(reply.client, 0.0) + reply.seconds
         if reply.status != "ok":
@@ -150,8 +171,8 @@ class Clients:
         return answer
 
 
-def answered(answers: Mapping[int, Message | Failure]) -> dict[int, Message]:
-    """The clients that answered, in the order of their numbers."""
+def successful_replies(answers: Mapping[int, Message | Failure]) -> dict[int, Message]:
+    """The replies of the clients that answered, in the order of their numbers."""
     return {client: answer for client, answer in sorted(answers.items()) if isinstance(answer, Message)}
 
 

@@ -18,6 +18,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import atomic_folder, read_bytes, read_json
 from fedagentgym.federation.exchange import StateName
 from fedagentgym.federation.message import Message
+from fedagentgym.federation.server_state import ServerState
 
 SCHEMA = "fedagentgym/round-1"
 
@@ -27,7 +28,7 @@ class Commit:
     """What a run goes on from."""
 
     round: int
-    state: Message
+    state: ServerState
     heads: Mapping[int, StateName]
     record: Mapping[str, Any]
 
@@ -51,7 +52,7 @@ class Rounds:
         try:
             with atomic_folder(place) as part:
                 with (part / "global.bin").open("wb") as file:
-                    file.writelines(commit.state.pieces.buffers())
+                    file.writelines(commit.state.message.pieces.buffers())
                 (part / "round.json").write_text(canonical_json(header), encoding="ascii")
         except DataError as error:
             raise DataError(
@@ -83,7 +84,7 @@ class Rounds:
         data = read_bytes(place / "global.bin")
         if bytes_digest(data) != expected:
             raise DataError(f"{place / 'global.bin'}: damaged, its digest is not the recorded one")
-        return Commit(number, Message.decode(data), heads, record)
+        return Commit(number, ServerState.from_message(Message.decode(data)), heads, record)
 
     def keep(self, numbers: Iterable[int]) -> None:
         """Remove all rounds but these."""

@@ -101,7 +101,7 @@ class Reply:
         return joined(self.message)
 
 
-def perform(application: Application, request: Request, data: bytes | None) -> Reply:
+def perform(application: Application[Any], request: Request, data: bytes | None) -> Reply:
     """Run the operation on the state with these bytes. What goes wrong inside becomes an `error` reply; the state stays."""
     started = time.monotonic()
     try:

@@ -116,7 +116,7 @@ class Message:
         return message
 
 
-def given_away(arrays: Mapping[str, Array]) -> dict[str, Array]:
+def freeze(arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Fresh arrays that nobody will write to again, marked so: a message of them is not copied inside this process."""
     for array in arrays.values():
         array.flags.writeable = False

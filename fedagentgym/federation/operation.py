@@ -2,7 +2,7 @@
 
 An operation is a function of (state, message, context): it keeps nothing between calls, so it can be repeated, moved to
 another worker, or run again after a crash with the same result. An `Application` is the set of operations of one run
-together with what they need; a worker process builds it from a `Recipe` of plain values.
+together with what they need; a worker process builds it from an `ApplicationSpec` of plain values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,10 +23,12 @@ from fedagentgym.base.streams import Stream, derive, generator, stream
 from fedagentgym.federation.message import Form, Message
 
 EMPTY = Message()
+R = TypeVar("R")
+"""What an application gives each of its clients to work with."""
 
 
 @dataclass(frozen=True)
-class ClientContext:
+class ClientContext(Generic[R]):
     """The client as an operation sees it. All of it can be rebuilt at any time.
 
     `resources` is what the application gives this client: its tasks, world and agent. Randomness is named by a purpose, and
@@ -37,7 +39,7 @@ class ClientContext:
     round: int
     seed: int
     stream_id: int
-    resources: Any = None
+    resources: R
 
     def derive(self, *purpose: int | str) -> int:
         """A child seed for this client, round and purpose."""
@@ -50,31 +52,28 @@ class ClientContext:
         return generator(self.seed, "client", self.round, self.stream_id, *purpose)
 
 
-Run = Callable[[Message, Message, ClientContext], tuple[Message, Message]]
-
-
 @dataclass(frozen=True)
-class Operation:
+class Operation(Generic[R]):
     """One thing that clients do: the function, and the forms of what it takes, answers and remembers."""
 
-    run: Run
+    run: Callable[[Message, Message, ClientContext[R]], tuple[Message, Message]]
     request: Form
     reply: Form
     state: Form = field(default_factory=Form)
 
 
-class Application(Protocol):
+class Application(Protocol[R]):
     """The client side of a run."""
 
     @property
-    def operations(self) -> Mapping[str, Operation]: ...
+    def operations(self) -> Mapping[str, Operation[R]]: ...
 
-    def resources(self, client: int) -> Any:
+    def resources(self, client: int) -> R:
         """What client number `client` has at hand; may be kept warm, may be rebuilt."""
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ApplicationSpec:
     """How a worker builds the application: `module:function` called with plain keyword arguments.
 
     `plugins` are modules or files of the user that register environments, agents or algorithms when imported.
@@ -84,18 +83,18 @@ class Recipe:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
 
-    def build(self, device: str | None = None) -> Application:
+    def build(self, device: str | None = None) -> Application[Any]:
         """The application; a worker that has a device of its own says so with `device`."""
         load_plugins(self.plugins)
         own = {} if device is None else {"device": device}
-        application: Application = resolve(self.target, "application")(**{**self.arguments, **own})
+        application: Application[Any] = resolve(self.target, "application")(**{**self.arguments, **own})
         return application
 
     def plain(self) -> dict[str, Any]:
         return {"target": self.target, "arguments": dict(self.arguments), "plugins": list(self.plugins)}
 
     @classmethod
-    def load(cls, plain: Mapping[str, Any]) -> Recipe:
+    def load(cls, plain: Mapping[str, Any]) -> ApplicationSpec:
         return cls(plain["target"], plain["arguments"], tuple(plain["plugins"]))
 
 

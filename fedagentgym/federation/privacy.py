@@ -12,7 +12,7 @@ who does not know who took part, and the run's own records name the participants
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ from pydantic import Field
 
 from fedagentgym.base.extras import require
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.aggregation import Contribution, Parameters
-from fedagentgym.federation.checks import update_norm
+from fedagentgym.federation.running_mean import Parameters
+from fedagentgym.federation.server_state import ServerState
 
 
 class PrivacySettings(Settings):
@@ -35,28 +35,33 @@ class PrivacySettings(Settings):
     )
 
 
-def private_mean(
-    current: Parameters,
-    given: Sequence[Contribution],
-    asked: int,
-    settings: PrivacySettings,
-    random: np.random.Generator,
-) -> dict[str, np.ndarray[Any, Any]]:
-    """The formula at the head of this module. `random` draws the noise unless it is to be secret."""
-    noise = np.random.Generator(np.random.PCG64()) if settings.secret else random
-    shares = {}
-    for each in given:
-        norm = update_norm(current, each.parameters)
-        shares[each.client] = min(1.0, settings.clip_norm / norm) if norm > 0.0 else 0.0
-    ordered = sorted(given, key=lambda each: each.client)
-    result = {}
-    for name in sorted(current):
-        wide = current[name].astype(np.float64)
-        total = noise.normal(scale=settings.noise_multiplier * settings.clip_norm, size=wide.shape)
-        for each in ordered:
-            total += shares[each.client] * (each.parameters[name].astype(np.float64) - wide)
-        result[name] = (wide + total / asked).astype(current[name].dtype)
-    return result
+class PrivateMean:
+    """The formula at the head of this module as an accumulator; an update's weight is `clip_factor` of its norm.
+
+    `asked` is the number of clients that were asked; `random` draws the noise unless it is to be secret. Noise is added even
+    if nobody answers: that nobody did is not to be seen in the model either.
+    """
+
+    def __init__(self, state: ServerState, asked: int, settings: PrivacySettings, random: np.random.Generator) -> None:
+        self._state, self._asked = state, asked
+        noise = np.random.Generator(np.random.PCG64()) if settings.secret else random
+        scale = settings.noise_multiplier * settings.clip_norm
+        self._start = {name: state.parameters[name].astype(np.float64) for name in sorted(state.parameters)}
+        self._sums = {name: noise.normal(scale=scale, size=start.shape) for name, start in self._start.items()}
+
+    def add(self, update: Parameters, weight: float) -> None:
+        for name, start in self._start.items():
+            self._sums[name] += weight * (update[name].astype(np.float64) - start)
+
+    def finish(self) -> ServerState:
+        current = self._state.parameters
+        moved = {name: start + self._sums[name] / self._asked for name, start in self._start.items()}
+        return replace(self._state, parameters={name: wide.astype(current[name].dtype) for name, wide in moved.items()})
+
+
+def clip_factor(settings: PrivacySettings, norm: float) -> float:
+    """What an update of this norm is multiplied by, so that it is no longer than the bound."""
+    return min(1.0, settings.clip_norm / norm) if norm > 0.0 else 0.0
 
 
 def epsilon(settings: PrivacySettings, *, rounds: int, asked: int, clients: int) -> float:

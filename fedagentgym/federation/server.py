@@ -24,8 +24,9 @@ from fedagentgym.base.files import write_atomic
 from fedagentgym.federation.algorithm import Algorithm, Round, RoundResult, draw_participants
 from fedagentgym.federation.clients import Backend, Clients, same
 from fedagentgym.federation.commits import Commit, Rounds
-from fedagentgym.federation.message import Message, finite
+from fedagentgym.federation.message import finite
 from fedagentgym.federation.meter import added
+from fedagentgym.federation.server_state import ServerState
 from fedagentgym.federation.settings import FederationSettings
 
 Record = dict[str, Any]
@@ -54,13 +55,13 @@ class Plan:
     seed: int
     settings: FederationSettings
     keep_rounds: int = 3
-    evaluate: Callable[[int, Message], Mapping[str, Any]] | None = None
+    evaluate: Callable[[int, ServerState], Mapping[str, Any]] | None = None
     evaluate_every: int = 1
     observers: Sequence[Observer] = ()
     stream_of: Callable[[int], int] = field(default=same)
 
 
-def run_rounds(algorithm: Algorithm, backend: Backend, plan: Plan) -> Commit:
+def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: Plan) -> Commit:
     """Go from the newest commit in the run's folder, or from nothing, to the last round; returns its commit."""
     if not algorithm.client_ids():
         raise OptionError("a federation needs at least one client")
@@ -84,7 +85,7 @@ def run_rounds(algorithm: Algorithm, backend: Backend, plan: Plan) -> Commit:
         return commit
 
 
-def _advance(algorithm: Algorithm, backend: Backend, plan: Plan, rounds: Rounds, before: Commit | None) -> Commit:
+def _advance(algorithm: Algorithm[Any], backend: Backend, plan: Plan, rounds: Rounds, before: Commit | None) -> Commit:
     """One round, from the commit before it to its own; without one, the preparation that becomes round 0."""
     started = time.monotonic()
     number = 0 if before is None else before.round + 1
@@ -158,9 +159,9 @@ def _look_back(plan: Plan, rounds: Rounds, journal: Journal, commit: Commit) -> 
     rounds.keep({*newest, *best_rounds(journal.records)})
 
 
-def check_finite(state: Message, round_number: int) -> None:
+def check_finite(state: ServerState, round_number: int) -> None:
     """The last gate before a commit: a global state with a NaN never becomes one."""
-    for name, array in state.arrays().items():
+    for name, array in state.message.arrays().items():
         if not finite(array):
             raise DataError(
                 f"round {round_number} would make {name!r} of the global state non-finite; the last committed round is"

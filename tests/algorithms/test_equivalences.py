@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedagentgym.algorithms.support.runtime import Bench, Workbench, make_algorithm
+from fedagentgym.algorithms.averaging import AcceptedReply
+from fedagentgym.algorithms.make import make_algorithm
+from fedagentgym.algorithms.support.runtime import Runtime
+from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merged
 from fedagentgym.base.streams import derive, stream
@@ -19,7 +22,7 @@ from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import StateStore
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
-BENCH: dict[str, Any] = {
+SPEC: dict[str, Any] = {
     "env": {"id": "fedagentgym/Guess-v0"},
     "agent": "untrained-tiny",
     "rounds": 2,
@@ -32,8 +35,8 @@ OBJECTIVES = {
 
 
 def make(algorithm: Any, bench: Any = None) -> Any:
-    loaded = Bench.load(merged(BENCH, {"algorithm": algorithm, **(bench or {})}))
-    return make_algorithm(loaded, Workbench(loaded))
+    loaded = ExperimentSpec.load(merged(SPEC, {"algorithm": algorithm, **(bench or {})}))
+    return make_algorithm(loaded, Runtime(loaded))
 
 
 def go(folder: Path, algorithm: Any, bench: Any = None, rounds: int = 2) -> Commit:
@@ -43,7 +46,7 @@ def go(folder: Path, algorithm: Any, bench: Any = None, rounds: int = 2) -> Comm
 
 
 def theta(commit: Commit) -> dict[str, bytes]:
-    return {name: np.asarray(value).tobytes() for name, value in commit.state.weights.items()}
+    return {name: np.asarray(value).tobytes() for name, value in commit.state.parameters.items()}
 
 
 def test_pubswap_that_never_swaps_is_fedavg_of_grpo(tmp_path: Path) -> None:
@@ -73,8 +76,8 @@ def test_fedmoa_counts_equal_clients_equally(tmp_path: Path) -> None:
     """With fixed, equal weights every alpha is 1/M: the two stages are the plain mean up to rounding."""
     two = go(tmp_path / "two", {"name": "fedmoa", "step_size": 0.0, "local_steps": 1}, OBJECTIVES)
     plain = go(tmp_path / "plain", {"name": "fedavg-grpo", "local_steps": 1}, OBJECTIVES)
-    for name, value in two.state.weights.items():
-        assert np.abs(np.asarray(value) - np.asarray(plain.state.weights[name])).max() < 1e-6
+    for name, value in two.state.parameters.items():
+        assert np.abs(np.asarray(value) - np.asarray(plain.state.parameters[name])).max() < 1e-6
 
 
 def test_experts_that_know_all_answers_make_fedgrpo_central(tmp_path: Path) -> None:
@@ -91,17 +94,17 @@ def test_experts_that_know_all_answers_make_fedgrpo_central(tmp_path: Path) -> N
         bench,
         rounds=1,
     )
-    learning = algorithm.bench.learning
-    held = algorithm.bench.open_env(pool=algorithm.bench.federation.pool.subset(algorithm.questions.pool.ids))
-    local = LocalTraining(algorithm.bench.agent, held, learning)
-    local.start(SiteState(algorithm.bench.initial_weights))
+    learning = algorithm.runtime.learning
+    held = algorithm.runtime.open_env(pool=algorithm.runtime.federation.pool.subset(algorithm.questions.pool.ids))
+    local = LocalTraining(algorithm.runtime.agent, held, learning)
+    local.start(SiteState(algorithm.runtime.initial_weights))
     groups = local.collect(derive(0, "server", 1, "play"))
     scores = [np.array([8 * trajectory.score for trajectory in group]) for group in groups]
     spread = [(row - row.mean()) / (row.std() + 1e-6) if np.ptp(row) else np.zeros(len(row)) for row in scores]
     assert any(np.ptp(row) for row in scores), "no group differs: the test would show nothing"
     local.update(groups, advantages=[row.tolist() for row in spread])
     for name, value in local.state().weights.items():
-        assert np.abs(value - np.asarray(fed.state.weights[name])).max() < 1e-6
+        assert np.abs(value - np.asarray(fed.state.parameters[name])).max() < 1e-6
 
 
 def test_fedgrpo_sends_four_bytes_per_score_and_no_weights(tmp_path: Path) -> None:
@@ -118,11 +121,11 @@ def test_missing_roles_and_impossible_settings_are_one_sentence(tmp_path: Path) 
         go(tmp_path / "a", {"name": "fedgrpo", "scorer": "reward_model"})
     with pytest.raises(OptionError, match="holds 8"):
         go(tmp_path / "d", {"name": "pubswap", "public_tasks": 9, "local_steps": 2})
-    without = Bench.load(
-        {**BENCH, "partition": {"clients": 3, "tasks_per_client": 8}, "algorithm": {"name": "pubswap"}}
+    without = ExperimentSpec.load(
+        {**SPEC, "partition": {"clients": 3, "tasks_per_client": 8}, "algorithm": {"name": "pubswap"}}
     )
     with pytest.raises(OptionError, match="no role 'public'"):
-        make_algorithm(without, Workbench(without)).public_tasks(stream(0))
+        make_algorithm(without, Runtime(without)).public_tasks(stream(0))
     with pytest.raises(OptionError, match="there are 3 clients"):
         go(tmp_path / "b", {"name": "fedgrpo", "experts": 4, "neighbours": 3, "scorer": "reward_model"})
     with pytest.raises(OptionError, match="reward_model"):
@@ -136,27 +139,25 @@ def test_missing_roles_and_impossible_settings_are_one_sentence(tmp_path: Path) 
 
 
 def test_fedmoa_clusters_by_accuracy_and_weighs_clusters_by_size() -> None:
-    from fedagentgym.federation.aggregation import Contribution
-
     moa = make({"name": "fedmoa"}, OBJECTIVES)
     objectives = {
         0: {"accuracy/math": 0.5, "format": 0.5},
         1: {"accuracy/math": 0.3, "format": 0.7},
         2: {"accuracy/code": 1.0},
     }
-    alpha, clusters = moa.cluster_shares(objectives)
+    replies = [
+        AcceptedReply(k, examples, 0.0, {"objectives": objectives[k]}, {}, ())
+        for k, examples in ((0, 10), (1, 30), (2, 20))
+    ]
+    alpha, clusters = moa.cluster_shares(replies)
     assert clusters == {"accuracy/math": [0, 1], "accuracy/code": [2]}
     scores = np.array([1 / (0.5 + 1e-6), 1 / (0.3 + 1e-6)])
     expected = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
     assert np.allclose([alpha[0], alpha[1]], expected) and alpha[2] == 1.0
-    given = [
-        Contribution(k, {"w": np.full(2, float(k), np.float32)}, examples)
-        for k, examples in ((0, 10), (1, 30), (2, 20))
-    ]
-    merged_theta = moa.averaged({"w": np.zeros(2, np.float32)}, given, alpha, clusters)
+    weights = moa.weights(replies, None)
     by_hand = (40 * (expected[0] * 0 + expected[1] * 1) + 20 * 2) / 60
-    assert np.allclose(merged_theta["w"], by_hand, atol=1e-6)
-    alone, of_one = moa.cluster_shares({2: objectives[2]})
+    assert np.isclose(np.average([0.0, 1.0, 2.0], weights=weights), by_hand)
+    alone, of_one = moa.cluster_shares(replies[2:])
     assert alone == {2: 1.0} and of_one == {"accuracy/code": [2]}, "a cluster without clients this round counts nothing"
 
 
@@ -167,9 +168,9 @@ def test_fedmoa_over_two_kinds_of_task(tmp_path: Path) -> None:
         "learning": {"tasks_per_step": 2, "group_size": 2},
         "partition": {"sampler": "by_source", "clients": 2},
     }
-    plain = {key: value for key, value in merged(BENCH, bench).items() if key != "partition"}
-    loaded = Bench.load({**plain, "partition": bench["partition"], "algorithm": MIXED})
-    built = make_algorithm(loaded, Workbench(loaded))
+    plain = {key: value for key, value in merged(SPEC, bench).items() if key != "partition"}
+    loaded = ExperimentSpec.load({**plain, "partition": bench["partition"], "algorithm": MIXED})
+    built = make_algorithm(loaded, Runtime(loaded))
     plan = Plan(tmp_path, 0, FederationSettings(rounds=2))
     commit = run_rounds(built, Sequential(built, StateStore(tmp_path / "states")), plan)
     assert commit.record["metrics"]["clusters"] == 2 and not commit.record["failures"]

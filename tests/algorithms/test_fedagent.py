@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from fedagentgym.algorithms import ALGORITHMS
-from fedagentgym.algorithms.support.runtime import Bench, Workbench, make_algorithm
+from fedagentgym.algorithms.make import make_algorithm
+from fedagentgym.algorithms.support.runtime import Runtime
+from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.settings import merged
 from fedagentgym.federation.backends.in_process import Sequential
@@ -22,7 +24,7 @@ from fedagentgym.federation.states import StateStore
 from fedagentgym.testing import check_algorithm, untrained  # noqa: F401 - registers the agent
 from fedagentgym.testing.algorithms import SMALL
 
-BENCH: dict[str, Any] = {
+SPEC: dict[str, Any] = {
     **{key: SMALL[key] for key in ("env", "agent")},
     "rounds": 2,
     "learning": {"tasks_per_step": 4, "group_size": 4, "learning_rate": 1e-3},
@@ -31,14 +33,14 @@ BENCH: dict[str, Any] = {
 
 
 def go(folder: Path, algorithm: Any, *, rounds: int = 2, **plan: Any) -> Commit:
-    plain = merged(BENCH, {"algorithm": algorithm, **plan.pop("bench", {})})
-    built = make_algorithm(bench := Bench.load(plain), Workbench(bench))
+    plain = merged(SPEC, {"algorithm": algorithm, **plan.pop("bench", {})})
+    built = make_algorithm(bench := ExperimentSpec.load(plain), Runtime(bench))
     settings = FederationSettings(rounds=rounds, **plan.pop("federation", {}))
     return run_rounds(built, Sequential(built, StateStore(folder / "states")), Plan(folder, 0, settings, **plan))
 
 
 def theta(commit: Commit) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value) for name, value in commit.state.weights.items()}
+    return {name: np.asarray(value) for name, value in commit.state.parameters.items()}
 
 
 def test_one_client_is_the_centralized_run_bit_for_bit(tmp_path: Path) -> None:
@@ -58,7 +60,9 @@ def test_one_client_is_the_centralized_run_bit_for_bit(tmp_path: Path) -> None:
             bench=one,
         )
         assert fed.state.digest == central.state.digest
-        assert update_norm(Workbench(Bench.load(merged(BENCH, {"algorithm": {}}))).initial_weights, theta(fed)) > 0
+        assert (
+            update_norm(Runtime(ExperimentSpec.load(merged(SPEC, {"algorithm": {}}))).initial_weights, theta(fed)) > 0
+        )
 
 
 def test_equal_clients_with_equal_streams_are_one_client(tmp_path: Path) -> None:
@@ -109,8 +113,8 @@ def test_an_adapter_is_all_that_travels(tmp_path: Path) -> None:
 
 
 def test_fedprox_without_its_term_is_fedavg_and_with_it_stays_closer(tmp_path: Path) -> None:
-    start = Bench.load(merged(BENCH, {"algorithm": {"name": "fedagent"}}))
-    initial = Workbench(start).initial_weights
+    start = ExperimentSpec.load(merged(SPEC, {"algorithm": {"name": "fedagent"}}))
+    initial = Runtime(start).initial_weights
     plain = go(tmp_path / "plain", {"name": "fedagent", "local_steps": 3}, rounds=1)
     off = go(tmp_path / "off", {"name": "fedprox", "proximal": 0.0, "local_steps": 3}, rounds=1)
     strong = go(tmp_path / "strong", {"name": "fedprox", "proximal": 1000.0, "local_steps": 3}, rounds=1)
@@ -130,13 +134,13 @@ def test_other_rules_run_and_their_memory_is_committed(tmp_path: Path, rule: Any
     whole = go(tmp_path / "whole", algorithm, rounds=2)
     go(tmp_path / "steps", algorithm, rounds=1)
     assert go(tmp_path / "steps", algorithm, rounds=2).state.digest == whole.state.digest
-    assert bool(whole.state.control) == (rule in ("fedavgm", "fedadam"))
+    assert bool(whole.state.optimizer) == (rule in ("fedavgm", "fedadam"))
 
 
 def test_zero_shot_leaves_everything_as_it_is(tmp_path: Path) -> None:
     commit = go(tmp_path, {"name": "zero-shot"}, rounds=1)
-    bench = Bench.load(merged(BENCH, {"algorithm": {"name": "zero-shot"}}))
-    for name, value in Workbench(bench).initial_weights.items():
+    bench = ExperimentSpec.load(merged(SPEC, {"algorithm": {"name": "zero-shot"}}))
+    for name, value in Runtime(bench).initial_weights.items():
         assert np.array_equal(value, theta(commit)[name])
 
 
@@ -178,7 +182,7 @@ def test_the_conformance_check_passes(name: str) -> None:
 )
 def test_bad_settings_are_one_sentence(algorithm: dict[str, Any], says: str) -> None:
     with pytest.raises(Exception, match=says) as caught:
-        make_algorithm(bench := Bench.load(merged(BENCH, {"algorithm": algorithm})), Workbench(bench))
+        make_algorithm(bench := ExperimentSpec.load(merged(SPEC, {"algorithm": algorithm})), Runtime(bench))
     assert "\n" not in str(caught.value)
 
 

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedagentgym.algorithms.support.runtime import Bench, Workbench, make_algorithm
+from fedagentgym.algorithms.make import make_algorithm
+from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.algorithms.support.scoring import Scorer
+from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.settings import merged
 from fedagentgym.federation.backends.in_process import Sequential
@@ -26,7 +28,7 @@ from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import StateStore
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
-BENCH: dict[str, Any] = {
+SPEC: dict[str, Any] = {
     "env": {"id": "fedagentgym/Guess-v0"},
     "agent": {"name": "untrained-tiny", "decoding": {"max_new_tokens": 6}},
     "rounds": 2,
@@ -64,8 +66,8 @@ class Disturbed(Sequential):
 
 
 def make(algorithm: Mapping[str, Any], bench: Mapping[str, Any] | None = None) -> Any:
-    loaded = Bench.load({**merged(BENCH, bench or {}), "algorithm": algorithm})
-    return make_algorithm(loaded, Workbench(loaded))
+    loaded = ExperimentSpec.load({**merged(SPEC, bench or {}), "algorithm": algorithm})
+    return make_algorithm(loaded, Runtime(loaded))
 
 
 def go(
@@ -87,7 +89,7 @@ def failures(commit: Commit) -> list[tuple[str, int, str]]:
 
 
 def theta(commit: Commit) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value) for name, value in commit.state.weights.items() if "exp_avg" not in name}
+    return {name: np.asarray(value) for name, value in commit.state.parameters.items() if "exp_avg" not in name}
 
 
 # ---- averages -----------------------------------------------------------------------------------------------------
@@ -213,7 +215,7 @@ def test_an_expert_that_fails_its_renewal_is_judged_by_what_it_did_before(tmp_pa
     commit = go(tmp_path / "run", renewed, {(2, "prepare", 1): "dead"}, rounds=2)
     before = go(tmp_path / "start", renewed, rounds=0)
     assert failures(commit) == [("prepare", 1, "dead")]
-    assert np.array_equal(commit.state.scores["right"][1], before.state.scores["right"][1])
+    assert np.array_equal(commit.state.memory["right"][1], before.state.memory["right"][1])
     assert sorted(commit.record["clients"]) == ["0", "1", "2"]
 
 
@@ -288,10 +290,10 @@ def test_moments_of_a_round_left_half_way_do_not_reach_the_next() -> None:
     built = make({**SWAPS, "local_steps": 2, "swap_period": 2})
     client = ClientContext(1, 1, 0, 1, built.resources(1))
     control = {"step": 0, "steps": 1, "tasks": list(built.public.pool.ids[:2]), "period": 0}
-    message = Message(weights=built.bench.initial_weights, control=control)
+    message = Message(weights=built.runtime.initial_weights, control=control)
     left, _ = built.generate(Message(), message, client)
     assert any(name.startswith("optimizer/") for name in left.weights), "the private step has left moments"
-    assert not built.started(client.resources, left, message).state(optimizer=True).optimizer
+    assert not built.start_round(client.resources, left, message).state(optimizer=True).optimizer
 
 
 # ---- FedMOA -------------------------------------------------------------------------------------------------------
@@ -338,15 +340,15 @@ def test_an_answer_without_accuracy_is_left_out(tmp_path: Path) -> None:
 
 def test_a_cluster_that_empties_keeps_its_weights_and_counts_nothing(tmp_path: Path) -> None:
     mixed: dict[str, Any] = {
-        **BENCH,
+        **SPEC,
         "env": {"id": "fedagentgym/Mixture-v0", "options": {"size": "tiny", "kinds": ["math", "qa"]}},
         "agent": {"name": "untrained-tiny", "decoding": {"max_new_tokens": 4, "constrained": False}},
         "partition": {"sampler": "by_source", "clients": 2},
         "learning": {"tasks_per_step": 1, "group_size": 2, "learning_rate": 1e-3},
         "algorithm": {"name": "fedmoa", "local_steps": 1, "objectives": [["accuracy", "format"]]},
     }
-    loaded = Bench.load(mixed)
-    built = make_algorithm(loaded, Workbench(loaded))
+    loaded = ExperimentSpec.load(mixed)
+    built = make_algorithm(loaded, Runtime(loaded))
     sent: list[dict[str, np.ndarray]] = []
 
     def answered_and_seen(answer: Message) -> Message:
@@ -361,7 +363,7 @@ def test_a_cluster_that_empties_keeps_its_weights_and_counts_nothing(tmp_path: P
     assert failures(commit) == [("train", 1, "dead")]
     assert first.record["metrics"]["members/accuracy/qa"] == 1.0
     assert (metrics["members/accuracy/qa"], metrics["members/accuracy/math"], metrics["clusters"]) == (0.0, 1.0, 1.0)
-    assert commit.state.control["shared"][name] == first.state.control["shared"][name]
+    assert commit.state.memory["shared"][name] == first.state.memory["shared"][name]
     assert all(np.array_equal(value, theta(commit)[key]) for key, value in sent[0].items())
 
 
@@ -408,4 +410,4 @@ def test_a_report_that_is_none_costs_nobody_the_round(tmp_path: Path, name: str)
 def test_objectives_that_are_none_are_refused(tmp_path: Path) -> None:
     commit = go(tmp_path, WEIGHS, {(1, "train", 1): answered_odd_objectives})
     assert failures(commit) == [("train", 1, "refused")]
-    assert not any(name.startswith("weight/") for name in commit.record["clients"]["1"])
+    assert sorted(commit.record["clients"]) == ["0", "2"]

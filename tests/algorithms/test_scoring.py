@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.algorithms.support.private_votes import nearest_votes, noise_deviation, noisy, spent_epsilon
-from fedagentgym.algorithms.support.runtime import Bench, Workbench
+from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.algorithms.support.scoring import Scorer, believing
+from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.algorithms.support.task_transfer import plain_payload, received_pool, task_records
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError, OptionError
@@ -69,7 +70,7 @@ def test_agreement_is_with_the_answer_believed() -> None:
 
 
 def test_an_expert_that_holds_the_question_checks_it_against_its_gold() -> None:
-    bench = Workbench(Bench.load({**MATH, "algorithm": {"name": "fedgrpo"}}))
+    bench = Runtime(ExperimentSpec.load({**MATH, "algorithm": {"name": "fedgrpo"}}))
     held = bench.federation.client(0).tasks[0]
     right = bench.world.expert().act(bench.world.reset_many([held], [0])[0])
     question = {

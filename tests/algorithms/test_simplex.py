@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as hnp
 from fedagentgym.algorithms.fedmoa import (
     Hypergradient,
     check_objectives,
+    normalize_weights,
     project_to_simplex,
-    renormalised,
     shared_weights,
     softmax,
 )
@@ -75,8 +75,8 @@ def test_only_what_all_members_have_is_shared() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=3), st.floats(0, 5), min_size=1, max_size=5))
-def test_renormalised_weights_sum_to_one(weights: dict[str, float]) -> None:
-    assert sum(renormalised(weights).values()) == pytest.approx(1.0)
+def test_normalize_weights_weights_sum_to_one(weights: dict[str, float]) -> None:
+    assert sum(normalize_weights(weights).values()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from fedagentgym.federation.backends.in_process import open_backend
 from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.commits import Commit
-from fedagentgym.federation.operation import Recipe, load_plugins
+from fedagentgym.federation.operation import ApplicationSpec, load_plugins
 from fedagentgym.federation.server import Plan, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 
@@ -26,12 +26,12 @@ def toy() -> ModuleType:
     return sys.modules[TOY]
 
 
-def toy_recipe(target: str = "build", **arguments: Any) -> Recipe:
-    return Recipe(f"{TOY}:{target}", arguments, (TOY_FILE,))
+def toy_recipe(target: str = "build", **arguments: Any) -> ApplicationSpec:
+    return ApplicationSpec(f"{TOY}:{target}", arguments, (TOY_FILE,))
 
 
 @pytest.fixture
-def recipe() -> Callable[..., Recipe]:
+def recipe() -> Callable[..., ApplicationSpec]:
     return toy_recipe
 
 

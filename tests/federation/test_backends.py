@@ -12,12 +12,12 @@ import pytest
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.backends.in_process import open_backend
-from fedagentgym.federation.clients import Clients, answered, required
+from fedagentgym.federation.clients import Clients, required, successful_replies
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import Request, StateName
 from fedagentgym.federation.failures import Failure, QuorumError
 from fedagentgym.federation.message import Message
-from fedagentgym.federation.operation import Recipe, load_plugins
+from fedagentgym.federation.operation import ApplicationSpec, load_plugins
 
 
 def clients_of(toy: ModuleType, backend: Any, **options: Any) -> Clients:
@@ -34,7 +34,7 @@ def test_one_answer_per_request_in_the_order_of_the_numbers(toy: ModuleType, ope
     clients = clients_of(toy, open_toy(workers))
     answers = clients.call("drift", {4: drift(), 1: drift(), 3: drift()})
     assert list(answers) == [1, 3, 4]
-    assert {k: a.control["examples"] for k, a in answered(answers).items()} == {1: 11, 3: 13, 4: 14}
+    assert {k: a.control["examples"] for k, a in successful_replies(answers).items()} == {1: 11, 3: 13, 4: 14}
     assert clients.heads == {k: StateName(1, 0) for k in (1, 3, 4)}
     assert clients.meter.counts()["up"]["weights"] == 3 * 32
 
@@ -53,8 +53,8 @@ def test_a_pool_gives_the_bits_of_the_sequential_form(run_toy: Callable[..., Com
 def test_two_calls_a_round_carry_the_state_from_one_to_the_next(toy: ModuleType, open_toy: Any) -> None:
     backend = open_toy()
     clients = clients_of(toy, backend)
-    first = answered(clients.call("drift", {2: drift(0)}))[2].weights["w"]
-    second = answered(clients.call("drift", {2: drift(1)}))[2].weights["w"]
+    first = successful_replies(clients.call("drift", {2: drift(0)}))[2].weights["w"]
+    second = successful_replies(clients.call("drift", {2: drift(1)}))[2].weights["w"]
     state = Message.decode(backend._store.get(2, StateName(1, 1)))
     assert state.control["count"] == 2
     assert np.array_equal(state.weights["sum"], first + second)
@@ -91,7 +91,7 @@ def test_a_faulty_client_becomes_a_failure_and_keeps_its_old_state(
     assert isinstance(failure, Failure)
     assert (failure.client, failure.reason) == (2, reason)
     assert says in failure.message
-    assert set(answered(answers)) == {1, 3}
+    assert set(successful_replies(answers)) == {1, 3}
     assert set(clients.heads) == {1, 3}
     assert clients.failures[0]["operation"] == "drift"
 
@@ -109,8 +109,8 @@ def test_a_hanging_client_costs_its_worker_and_nobody_else(toy: ModuleType, open
     answers = clients.call("drift", {k: drift() for k in range(6)})
     assert isinstance(answers[2], Failure)
     assert answers[2].reason == "timeout"
-    assert len(answered(answers)) == 5
-    assert len(answered(clients.call("drift", {k: drift(1) for k in (0, 1)}))) == 2
+    assert len(successful_replies(answers)) == 5
+    assert len(successful_replies(clients.call("drift", {k: drift(1) for k in (0, 1)}))) == 2
 
 
 def test_a_dead_worker_is_replaced_and_its_call_tried_once_more(toy: ModuleType, open_toy: Any, tmp_path: Path) -> None:
@@ -121,14 +121,14 @@ def test_a_dead_worker_is_replaced_and_its_call_tried_once_more(toy: ModuleType,
     assert isinstance(answers[4], Failure)
     assert answers[4].reason == "dead"
     assert "exit status 3" in answers[4].message
-    assert np.array_equal(answered(answers)[2].weights["w"], answered(calm)[2].weights["w"])
-    assert len(answered(answers)) == 5
+    assert np.array_equal(successful_replies(answers)[2].weights["w"], successful_replies(calm)[2].weights["w"])
+    assert len(successful_replies(answers)) == 5
     clients._backend.close()
 
 
 def _open(folder: Path, faults: dict[str, Any]) -> Any:
     toy_file = str(Path(__file__).with_name("toy.py"))
-    recipe = Recipe("fedagentgym_plugin_toy:build", {"faults": faults, "folder": str(folder)}, (toy_file,))
+    recipe = ApplicationSpec("fedagentgym_plugin_toy:build", {"faults": faults, "folder": str(folder)}, (toy_file,))
     return open_backend(recipe, workers=2)
 
 
@@ -138,7 +138,7 @@ def test_quorum(toy: ModuleType, open_toy: Any) -> None:
     with pytest.raises(QuorumError, match=r"1 of 4 clients answered 'drift', the quorum is 2"):
         clients_of(toy, open_toy(faults=faults), quorum=0.5).call("drift", messages)
     clients = clients_of(toy, open_toy(faults=faults), quorum=0.25)
-    assert len(answered(clients.call("drift", messages))) == 1
+    assert len(successful_replies(clients.call("drift", messages))) == 1
     with pytest.raises(QuorumError):
         clients.refuse([Failure(3, "refused", "too far")])
     assert [required(q, 10) for q in (None, 0.5, 0.51, 1.0, 3, 0.0, 99)] == [1, 5, 6, 10, 3, 0, 10]
@@ -174,13 +174,13 @@ def test_plugins(tmp_path: Path) -> None:
 
 def test_clients_forced_to_draw_alike_drift_alike(toy: ModuleType, open_toy: Any) -> None:
     clients = clients_of(toy, open_toy(), stream_of=lambda client: 0)
-    answers = answered(clients.call("drift", {1: drift(), 2: drift()}))
+    answers = successful_replies(clients.call("drift", {1: drift(), 2: drift()}))
     assert np.array_equal(answers[1].weights["w"], answers[2].weights["w"])
 
 
 def test_a_worker_has_one_thread_and_its_device(toy: ModuleType, recipe: Any) -> None:
     backend = open_backend(recipe(), workers=2, device_per_worker=("here", "there"))
-    answers = answered(clients_of(toy, backend).call("drift", {k: drift() for k in range(4)}))
+    answers = successful_replies(clients_of(toy, backend).call("drift", {k: drift() for k in range(4)}))
     pids = {answer.report["pid"] for answer in answers.values()}
     assert os.getpid() not in pids
     assert len(pids) <= 2

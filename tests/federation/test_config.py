@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fedagentgym.algorithms.support.runtime import Bench
+from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.benchmarks.tables import FEDGRPO, FEDMOA, PUBSWAP, PUBSWAP_QUICK, TABLE1
 from fedagentgym.experiment.config import load_config, preset_names, variant_names
@@ -125,7 +125,7 @@ def test_files_and_variants(tmp_path: Path) -> None:
 def test_what_was_not_said_of_an_agent_stays_unsaid_on_disk_and_on_the_way_to_workers() -> None:
     config = load_config(LEAST, ["agent={name: tiny, decoding: {max_new_tokens: 8}}"])
     stored = load_config(yaml.safe_load(yaml.safe_dump(config.plain())))
-    sent = Bench.load(config.bench().model_dump(mode="json", exclude_unset=True))
+    sent = ExperimentSpec.load(config.spec().model_dump(mode="json", exclude_unset=True))
     for agent in (stored.agent, sent.agent):
         assert agent.model_dump(exclude_unset=True) == {"name": "tiny", "decoding": {"max_new_tokens": 8}}
-    assert sent == config.bench()
+    assert sent == config.spec()

@@ -26,7 +26,7 @@ def test_the_run_goes_on_names_every_fault_and_stays_close(run_toy: Callable[...
         record = json.loads(line)
         named = {(str(failure["client"]), failure["reason"]) for failure in record["failures"]}
         assert named == {(client, REASONS[kind]) for client, kind in faults[str(record["round"])].items()}
-    assert np.isfinite(faulty.state.weights["w"]).all()
-    apart = update_norm(calm.state.weights, faulty.state.weights)
-    travelled = update_norm({"w": np.zeros(2000, np.float32)}, calm.state.weights)
+    assert np.isfinite(faulty.state.parameters["w"]).all()
+    apart = update_norm(calm.state.parameters, faulty.state.parameters)
+    travelled = update_norm({"w": np.zeros(2000, np.float32)}, calm.state.parameters)
     assert apart < 0.3 * travelled

@@ -29,7 +29,7 @@ from fedagentgym.federation.backends.resident import Resident, Workplace, ask
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import Request, StateName
 from fedagentgym.federation.message import Message
-from fedagentgym.federation.operation import Recipe
+from fedagentgym.federation.operation import ApplicationSpec
 from fedagentgym.federation.server import Plan, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.testing.algorithms import SMALL
@@ -126,7 +126,7 @@ def test_the_simulation_engine_gives_the_same_bits(
 ) -> None:
     calm = run_toy(tmp_path / "calm", rounds=2, per_round=3, calls=2)
     algorithm = toy.build(calls=2, clients=4)
-    recipe = Recipe("fedagentgym_plugin_toy:build", {"calls": 2}, (TOY_FILE,))
+    recipe = ApplicationSpec("fedagentgym_plugin_toy:build", {"calls": 2}, (TOY_FILE,))
     backend = BACKENDS.get("flower-simulation")(
         recipe, folder=tmp_path / "sim" / "states", workers=1, application=algorithm
     )
@@ -254,5 +254,5 @@ def test_the_proxy_starts_the_worker_and_finds_it_again(toy: ModuleType, tmp_pat
 
 def test_outside_a_server_app_the_backend_says_what_to_do() -> None:
     with pytest.raises(OptionError, match="flower init"):
-        BACKENDS.get("flower")(Recipe("a:b"))
+        BACKENDS.get("flower")(ApplicationSpec("a:b"))
     assert issubclass(OptionError, FedAgentGymError)

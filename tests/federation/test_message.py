@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from fedagentgym.base.encoding import MAGIC, canonical_json, encode
 from fedagentgym.base.errors import DataError
-from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message, finite, given_away
+from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message, finite, freeze
 from fedagentgym.federation.meter import Meter, added, headline_bytes, payload_bytes
 
 VECTOR = Form({"weights/w": ArrayForm("float32", (4,))}, text=64, report=0)
@@ -168,7 +168,7 @@ def test_a_form_names_its_kinds() -> None:
 
 
 def test_what_stays_in_this_process_is_not_copied_and_cannot_change() -> None:
-    kept, given = np.ones(4, np.float32), given_away({"w": np.ones(4, np.float32)})
+    kept, given = np.ones(4, np.float32), freeze({"w": np.ones(4, np.float32)})
     sent = [Message(weights={"w": kept}), Message(weights=given)]
     digests = [message.digest for message in sent]
     kept[0] = 7.0

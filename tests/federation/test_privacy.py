@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedagentgym.base.errors import MissingExtraError
-from fedagentgym.federation.aggregation import Contribution
 from fedagentgym.federation.checks import update_norm
-from fedagentgym.federation.privacy import PrivacySettings, epsilon, private_mean
+from fedagentgym.federation.privacy import PrivacySettings, PrivateMean, clip_factor, epsilon
+from fedagentgym.federation.server_state import ServerState
 
 SIZE = 20_000
 START = {"w": np.zeros(SIZE, np.float32)}
@@ -20,26 +20,35 @@ def moved(norm: float, seed: int) -> dict[str, np.ndarray]:
     return {"w": (step * norm / np.linalg.norm(step)).astype(np.float32)}
 
 
+def private_mean(
+    start: dict[str, np.ndarray], given: list[dict[str, np.ndarray]], asked: int, settings: PrivacySettings, seed: int
+) -> dict[str, np.ndarray]:
+    accumulator = PrivateMean(ServerState(start), asked, settings, np.random.default_rng(seed))
+    for update in given:
+        accumulator.add(update, clip_factor(settings, update_norm(start, update)))
+    return dict(accumulator.finish().parameters)
+
+
 def test_no_client_moves_the_model_further_than_its_share() -> None:
-    calm = [Contribution(k, moved(0.5, k)) for k in range(4)]
-    wild = [*calm, Contribution(9, moved(1e6, 9))]
-    first = private_mean(START, calm, 5, QUIET, np.random.default_rng(0))
-    second = private_mean(START, wild, 5, QUIET, np.random.default_rng(0))
+    calm = [moved(0.5, k) for k in range(4)]
+    wild = [*calm, moved(1e6, 9)]
+    first = private_mean(START, calm, 5, QUIET, 0)
+    second = private_mean(START, wild, 5, QUIET, 0)
     assert update_norm(first, second) == pytest.approx(1.0 / 5, rel=1e-3)
-    small = [Contribution(k, moved(0.5, k)) for k in range(4)]
-    plain = np.sum([each.parameters["w"] for each in small], axis=0) / 4
-    assert np.allclose(private_mean(START, small, 4, QUIET, np.random.default_rng(0))["w"], plain, atol=1e-6)
+    small = [moved(0.5, k) for k in range(4)]
+    plain = np.sum([update["w"] for update in small], axis=0) / 4
+    assert np.allclose(private_mean(START, small, 4, QUIET, 0)["w"], plain, atol=1e-6)
 
 
 def test_the_noise_has_the_size_that_is_accounted() -> None:
     settings = PrivacySettings(clip_norm=0.5, noise_multiplier=2.0, delta=1e-3)
-    still = [Contribution(k, START) for k in range(3)]
-    noise = private_mean(START, still, 10, settings, np.random.default_rng(0))["w"]
+    still = [START for _ in range(3)]
+    noise = private_mean(START, still, 10, settings, 0)["w"]
     assert float(noise.std()) == pytest.approx(2.0 * 0.5 / 10, rel=0.03)
-    again = private_mean(START, still, 10, settings, np.random.default_rng(0))["w"]
+    again = private_mean(START, still, 10, settings, 0)["w"]
     assert np.array_equal(noise, again)
     hidden = settings.model_copy(update={"secret": True})
-    one, two = (private_mean(START, still, 10, hidden, np.random.default_rng(0))["w"] for _ in range(2))
+    one, two = (private_mean(START, still, 10, hidden, 0)["w"] for _ in range(2))
     assert not np.array_equal(one, two)
 
 

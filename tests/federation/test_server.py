@@ -16,8 +16,8 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.federation.algorithm import draw_participants
 from fedagentgym.federation.commits import Commit, Rounds
 from fedagentgym.federation.failures import QuorumError
-from fedagentgym.federation.message import Message
 from fedagentgym.federation.server import best_rounds, read_journal
+from fedagentgym.federation.server_state import ServerState
 
 Run = Callable[..., Commit]
 
@@ -58,8 +58,8 @@ def test_what_is_missing_after_a_commit_is_written_again(run_toy: Run, tmp_path:
     assert lines(tmp_path)[-1]["evaluation"]["success"] == 0.25
 
 
-def evaluate(number: int, state: Message) -> dict[str, float]:
-    return {"success": 0.9 if number == 1 else 0.25, "norm": float(state.weights["w"].sum())}
+def evaluate(number: int, state: ServerState) -> dict[str, float]:
+    return {"success": 0.9 if number == 1 else 0.25, "norm": float(state.parameters["w"].sum())}
 
 
 def test_the_best_commit_is_kept_beside_the_newest(run_toy: Run, tmp_path: Path) -> None:
@@ -114,13 +114,13 @@ def test_a_damaged_commit_is_noticed(run_toy: Run, tmp_path: Path) -> None:
 
 def test_a_global_state_with_a_nan_is_never_committed(toy: ModuleType, run_toy: Run, tmp_path: Path) -> None:
     class Poisoned(toy.Toy):  # type: ignore[name-defined,misc]
-        def round(self, state: Message, round: Any) -> Any:
-            result = super().round(state, round)
-            if round.number != 2:
+        def round(self, state: ServerState, this_round: Any) -> Any:
+            result = super().round(state, this_round)
+            if this_round.number != 2:
                 return result
-            spoilt = np.array(result.state.weights["w"])
+            spoilt = np.array(result.state.parameters["w"])
             spoilt[0] = np.nan
-            return replace(result, state=Message(weights={"w": spoilt}))
+            return replace(result, state=ServerState({"w": spoilt}))
 
     original, toy.build = toy.build, Poisoned
     try:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fedagentgym.algorithms.support.runtime import Workbench, make_algorithm
+from fedagentgym.algorithms.make import make_algorithm
+from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merged
 from fedagentgym.benchmarks import tables as experiments
@@ -27,8 +28,8 @@ def test_every_row_of_every_table_is_a_configuration(name: str) -> None:
     assert table.seeds == 3 or name == "table1-tiny-quick"
     configs = [load_config(source, table.changes) for source in table.rows.values()]
     assert len({config.digest for config in configs}) == len(configs), "two rows of a table are the same experiment"
-    for bench in (config.bench() for config in configs):
-        assert make_algorithm(bench, Workbench(bench)).settings.name == bench.algorithm["name"]
+    for bench in (config.spec() for config in configs):
+        assert make_algorithm(bench, Runtime(bench)).settings.name == bench.algorithm["name"]
     assert len({slug(row) for row in table.rows}) == len(table.rows)
 
 

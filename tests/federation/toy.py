@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from fedagentgym.federation.aggregation import Contribution, Mean
+from fedagentgym.federation.aggregation import Mean, aggregate
 from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.checks import UpdateChecks
-from fedagentgym.federation.clients import answered
+from fedagentgym.federation.checks import UpdateChecks, update_norm
+from fedagentgym.federation.clients import successful_replies
 from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
+from fedagentgym.federation.server_state import ServerState
 
 MODULE = "fedagentgym_plugin_toy"
 FILE = str(Path(__file__).resolve())
@@ -58,7 +59,7 @@ class Toy:
     def resources(self, client: int) -> int:
         return 10 + client
 
-    def drift(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
+    def drift(self, state: Message, message: Message, client: ClientContext[int]) -> tuple[Message, Message]:
         step = int(message.control["step"])
         weights = np.array(message.weights["w"])
         weights += np.float32(0.1) + self.noise * client.stream("drift", step).normal(size=self.size).astype(np.float32)
@@ -73,7 +74,7 @@ class Toy:
         total = np.asarray(state.weights.get("sum", np.zeros(self.size, np.float32))) + weights
         return Message(weights={"sum": total}, control={"count": count}), answer
 
-    def disturb(self, fault: str, weights: np.ndarray, client: ClientContext) -> np.ndarray:
+    def disturb(self, fault: str, weights: np.ndarray, client: ClientContext[int]) -> np.ndarray:
         match fault:
             case "raise":
                 raise RuntimeError("this client is broken")
@@ -98,28 +99,28 @@ class Toy:
                 return weights + np.float32(100.0 * self.noise * np.sqrt(self.size))
         return weights
 
-    def initial(self) -> Message:
-        return Message(weights={"w": np.zeros(self.size, dtype=np.float32)})
+    def initial(self) -> ServerState:
+        return ServerState({"w": np.zeros(self.size, dtype=np.float32)})
 
-    def prepare(self, state: Message, round: Round) -> RoundResult:
+    def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
         return RoundResult(state)
 
-    def round(self, state: Message, round: Round) -> RoundResult:
-        weights = {"w": state.weights["w"]}
-        asked: list[int] = list(round.participants)
-        norms: dict[int, float] = {}
+    def round(self, state: ServerState, this_round: Round) -> RoundResult:
+        asked, norms = list(this_round.participants), {}
         for step in range(self.calls):
-            message = Message(weights=weights, control={"step": step})
-            answers = answered(round.clients.call("drift", dict.fromkeys(asked, message)))
-            given = [Contribution(k, dict(a.weights), a.control["examples"]) for k, a in answers.items()]
-            good, refused, norms = UpdateChecks().apply(weights, given)
-            round.clients.refuse(refused)
-            weights = Mean().apply(weights, good, {}).parameters
+            message = Message(weights=state.parameters, control={"step": step})
+            replies = successful_replies(this_round.clients.call("drift", dict.fromkeys(asked, message)))
+            norms = {k: update_norm(state.parameters, reply.weights) for k, reply in replies.items()}
+            refused = UpdateChecks().find_refused(norms)
+            this_round.clients.refuse(refused)
+            left_out = {failure.client for failure in refused}
+            updates = [(reply.weights, 1.0) for k, reply in replies.items() if k not in left_out]
+            state = aggregate(Mean(), state, updates)
         metrics = {"norm": float(np.mean(list(norms.values())))}
-        return RoundResult(Message(weights=weights), metrics, {k: {"norm": n} for k, n in norms.items()})
+        return RoundResult(state, metrics, {k: {"norm": n} for k, n in norms.items()})
 
-    def policy(self, state: Message) -> Mapping[str, Any]:
-        return state.weights
+    def policy(self, state: ServerState) -> Mapping[str, Any]:
+        return state.parameters
 
 
 def build(**arguments: Any) -> Toy:

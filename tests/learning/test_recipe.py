@@ -21,7 +21,10 @@ def test_every_recipe_is_valid_and_belongs_to_a_world(name: str) -> None:
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_the_preset_of_that_name_plays_in_the_recipes_world_with_its_agent_and_step(name: str) -> None:
-    texts = [files(package) / f"{name}.yaml" for package in ("fedagentgym.learning.recipes", "fedagentgym.presets")]
+    texts = [
+        files(package) / f"{name}.yaml"
+        for package in ("fedagentgym.learning.recipes", "fedagentgym.experiment.presets")
+    ]
     recipe, preset = (yaml.safe_load(text.read_text("utf-8")) for text in texts)
     assert preset["env"] == recipe["env"] and preset["agent"] == recipe["agent"]
     chosen_per_run = {"tasks_per_step", "learning_rate", "schedule"}

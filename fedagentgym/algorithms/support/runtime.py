@@ -1,6 +1,6 @@
 """What every algorithm builds on, in the server's process and in every worker: one resident agent and the clients' worlds.
 
-A `Workbench` follows from a `Bench` (the parts of a configuration that say what is learned, by whom, and from what), so a
+A `Runtime` follows from an `ExperimentSpec` (the parts of a configuration that say what is learned, by whom, and from what), so a
 worker rebuilds it from plain values. Models, pools and worlds are opened when first needed; the model is loaded once per
 process and clients swap their weights on it.
 """
@@ -14,13 +14,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, model_validator
 
-from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms import ALGORITHMS
-from fedagentgym.algorithms.support.state_arrays import writable
-from fedagentgym.base.errors import OptionError, listed
-from fedagentgym.base.settings import Settings
+from fedagentgym.algorithms.support.spec import ExperimentSpec
+from fedagentgym.algorithms.support.state_arrays import copy_arrays
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import derive
 from fedagentgym.federation.message import ArrayForm
 from fedagentgym.learning.local import LocalTraining, SiteState, trainable_policy
@@ -33,60 +30,6 @@ if TYPE_CHECKING:
     from fedagentgym.partitions.client_split import Federation
 
 _WARM_SITES = 64
-
-
-class EnvSettings(Settings):
-    """The `env:` part: which world, which of its splits is divided among clients, and the world's own options."""
-
-    id: str = Field(description="environment id, such as fedagentgym/ALFWorld-v0")
-    split: str = Field(default="train", description="split whose tasks the clients share; never one for evaluation")
-    options: dict[str, Any] = Field(default_factory=dict, description="keywords of the environment, such as size: tiny")
-
-
-class PartitionSettings(Settings):
-    """The `partition:` part: a split file, or a sampler with its parameters beside its name."""
-
-    model_config = ConfigDict(extra="allow")
-
-    file: str | None = Field(default=None, description="a split file made by `fedagentgym split make`")
-    sampler: str = Field(
-        default="uniform", description="uniform, preference, coverage, hardness, dirichlet, by_source, ..."
-    )
-    clients: int | None = Field(default=None, ge=1, description="number of clients")
-    seed: int | None = Field(default=None, description="seed of the split; the run's seed by default")
-    roles: dict[str, int] = Field(default_factory=dict, description="tasks set aside: public, auxiliary, server")
-    world: str | dict[str, Any] | None = Field(default=None, description="what differs between the clients' worlds")
-    labels: str | None = Field(default=None, description="file of hardness labels")
-    server_overlap: float = Field(
-        default=1.0, ge=0.0, le=1.0, description="share of the server's tasks that clients hold too"
-    )
-
-    @model_validator(mode="after")
-    def _one_way(self) -> PartitionSettings:
-        if self.file is None and self.clients is None:
-            raise ValueError("say how many clients there are, or name a split file")
-        given = [*self.model_extra] if self.model_extra else []
-        given += [
-            n
-            for n, f in type(self).model_fields.items()
-            if n != "file" and getattr(self, n) != f.get_default(call_default_factory=True)
-        ]
-        if self.file is not None and given:
-            raise ValueError(f"a split file decides everything: leave out {listed(given)}")
-        return self
-
-
-class Bench(Settings):
-    """What an algorithm needs to know of a run; the whole of what a worker is told."""
-
-    seed: int = Field(default=0, ge=0, description="seed of everything that is random in this run")
-    rounds: int = Field(default=1, ge=0, description="rounds of the run, for schedules")
-    env: EnvSettings
-    partition: PartitionSettings
-    agent: AgentSettings = Field(default=AgentSettings(), description="who learns")
-    learning: LearningSettings = Field(default=LearningSettings(), description="the local policy step")
-    algorithm: dict[str, Any] = Field(description="name of the method and its own settings")
-    sampled_episodes: int = Field(default=2, ge=0, description="training episodes that each client shows per round")
 
 
 @dataclass(frozen=True)
@@ -104,12 +47,12 @@ class Site:
         return len(self.env.pool)
 
 
-class Workbench:
-    """The lazily opened things behind a `Bench`. One per process; see the module's docstring."""
+class Runtime:
+    """The lazily opened things behind an `ExperimentSpec`. One per process; see the module's docstring."""
 
-    def __init__(self, bench: Bench, device: str | None = None) -> None:
-        self.bench = bench
-        self.seed, self.rounds, self.learning = bench.seed, bench.rounds, bench.learning
+    def __init__(self, spec: ExperimentSpec, device: str | None = None) -> None:
+        self.spec = spec
+        self.seed, self.rounds, self.learning = spec.seed, spec.rounds, spec.learning
         self._device = device
         self._sites: OrderedDict[int, Site] = OrderedDict()
 
@@ -118,7 +61,7 @@ class Workbench:
         """The tasks' division among clients."""
         from fedagentgym.partitions.client_split import federate, load_federation
 
-        env, partition = self.bench.env, self.bench.partition
+        env, partition = self.spec.env, self.spec.partition
         if partition.file is not None:
             loaded = load_federation(partition.file, env=env.options)
             if loaded.split.env_id != env.id:
@@ -154,7 +97,7 @@ class Workbench:
         from fedagentgym.base.extras import require
 
         require("torch", "train").set_num_threads(1)
-        settings = self.bench.agent
+        settings = self.spec.agent
         if self._device is not None:
             settings = settings.model_copy(update={"device": self._device})
         agent: Any = make_agent(settings, self.world, seed=derive(self.seed, "agent"))
@@ -167,7 +110,7 @@ class Workbench:
 
     def load(self, weights: Mapping[str, NDArray[Any]]) -> TokenAgent:
         """The resident agent with these trainable parameters."""
-        trainable_policy(self.agent).set_weights(writable(weights))
+        trainable_policy(self.agent).set_weights(copy_arrays(weights))
         return self.agent
 
     def site(self, client: int) -> Site:
@@ -204,9 +147,9 @@ class Workbench:
         """The unperturbed world over another split, or over a pool (a role's tasks)."""
         import gymnasium
 
-        chosen = {"pool": pool} if pool is not None else {"split": split or self.bench.env.split}
+        chosen = {"pool": pool} if pool is not None else {"split": split or self.spec.env.split}
         options = {**self.federation.options, **chosen}
-        env: Any = gymnasium.make(self.bench.env.id, disable_env_checker=True, **options).unwrapped
+        env: Any = gymnasium.make(self.spec.env.id, disable_env_checker=True, **options).unwrapped
         opened: TextEnv = env
         return opened
 
@@ -225,27 +168,3 @@ class Workbench:
             prefix + name: ArrayForm(array.dtype.name, array.shape, optional=optional)
             for name, array in self.initial_weights.items()
         }
-
-
-def make_algorithm(bench: Bench, workbench: Workbench) -> Any:
-    """The algorithm that a bench names, with its own settings validated."""
-    cls = algorithm_class(bench.algorithm)
-    return cls(load_settings(cls, bench.algorithm), workbench)
-
-
-def algorithm_class(section: Mapping[str, Any]) -> Any:
-    if "name" not in section:
-        raise OptionError("the key 'algorithm.name' is missing")
-    return ALGORITHMS.get(str(section["name"]))
-
-
-def load_settings(cls: Any, section: Mapping[str, Any]) -> Settings:
-    """The algorithm's own settings from the `algorithm:` part of a configuration."""
-    settings: Settings = cls.settings_class.load(dict(section), "algorithm")
-    return settings
-
-
-def build(bench: Mapping[str, Any], device: str | None = None) -> Any:
-    """What a worker builds from a recipe: the algorithm, whose operations it then serves."""
-    loaded = Bench.load(bench, "bench")
-    return make_algorithm(loaded, Workbench(loaded, device))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.algorithms.support.runtime import Site, Workbench
+from fedagentgym.algorithms.support.runtime import Runtime, Site
 from fedagentgym.algorithms.support.task_transfer import received_pool
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.task import Task
@@ -22,9 +22,9 @@ Arrays = Mapping[str, NDArray[Any]]
 class Scorer:
     """One client with its own model seated on the resident one."""
 
-    def __init__(self, bench: Workbench, site: Site, weights: Arrays) -> None:
-        self._bench, self._site = bench, site
-        self._local = bench.training(site, SiteState(weights))
+    def __init__(self, runtime: Runtime, site: Site, weights: Arrays) -> None:
+        self._runtime, self._site = runtime, site
+        self._local = runtime.training(site, SiteState(weights))
         self._believed: dict[str, Task | None] = {}
 
     def trained(self, steps: int, seed: int) -> tuple[dict[str, float], Arrays]:
@@ -54,10 +54,12 @@ class Scorer:
         identifier = str(question["task"]["id"])
         candidates = question["candidates"]
         if answers and self._holds(identifier):
-            held = self._bench.federation.pool[identifier]
-            return [replayed(self._bench.world, held, candidate) for candidate in candidates]
+            held = self._runtime.federation.pool[identifier]
+            return [replayed(self._runtime.world, held, candidate) for candidate in candidates]
         if scorer == "reward_model":
-            received_pool([question["task"]], self._bench.world)  # a task that does not exist is an error, not a score
+            received_pool(
+                [question["task"]], self._runtime.world
+            )  # a task that does not exist is an error, not a score
             return [self._likelihood(from_plain(candidate["trajectory"])) for candidate in candidates]
         return self._agreements(question, candidates, seed)
 
@@ -72,7 +74,7 @@ class Scorer:
         believed = self._believed[identifier]
         if believed is None:
             return [0.0] * len(candidates)
-        return [replayed(self._bench.world, believed, candidate) for candidate in candidates]
+        return [replayed(self._runtime.world, believed, candidate) for candidate in candidates]
 
     def _likelihood(self, trajectory: Trajectory) -> float:
         """How likely the candidate is to the client's model: the geometric mean of its tokens' probabilities."""
@@ -82,7 +84,7 @@ class Scorer:
         return float(np.exp(said.mean())) if len(said) else float("nan")
 
     def _world(self, records: Sequence[Mapping[str, Any]]) -> TextEnv:
-        return self._bench.open_env(pool=received_pool(records, self._bench.world))
+        return self._runtime.open_env(pool=received_pool(records, self._runtime.world))
 
 
 def believing(world: TextEnv, task: Task, reply: str) -> Task | None:

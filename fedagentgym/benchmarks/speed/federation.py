@@ -6,68 +6,54 @@ import os
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedagentgym.algorithms.averaging import Averaging
+from fedagentgym.algorithms.fedagent import FedAgentSettings
 from fedagentgym.base.measurement import Measurement
-from fedagentgym.federation.aggregation import Contribution, Mean
-from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.backends.in_process import Sequential
-from fedagentgym.federation.checks import UpdateChecks
-from fedagentgym.federation.clients import answered
-from fedagentgym.federation.message import ArrayForm, Form, Message, given_away
+from fedagentgym.federation.message import ArrayForm, Form, Message, freeze
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server import Plan, run_rounds
+from fedagentgym.federation.server_state import ServerState
 from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import StateStore
 
 FLOATS = 1_250_000
 
 
-class Idle:
-    """An algorithm whose clients send back a copy of what they were given, as if trained; making it is their own time."""
+class Idle(Averaging[FedAgentSettings]):
+    """FedAgent whose clients send back a copy of what they were given, as if trained; making it is their own time."""
 
-    metered = True
     training_seconds = 0.0
 
     def __init__(self, clients: int, floats: int = FLOATS) -> None:
+        self.settings = FedAgentSettings()
         self.clients, self.floats = clients, floats
-        form = Form({"weights/w": ArrayForm("float32", (floats,))}, text=64)
-        self.operations = {"train": Operation(self.train, form, form)}
+
+    def make_operations(self) -> Mapping[str, Operation[Any]]:
+        form = Form({"weights/w": ArrayForm("float32", (self.floats,))}, text=64)
+        return {"train": Operation(self.train, form, form)}
 
     def client_ids(self) -> range:
         return range(self.clients)
 
-    def resources(self, client: int) -> None:
+    def resources(self, client: int) -> Any:
         return None
 
-    def train(self, state: Message, message: Message, client: ClientContext) -> tuple[Message, Message]:
+    def initial(self) -> ServerState:
+        return ServerState({"w": np.zeros(self.floats, np.float32)})
+
+    def train(self, state: Message, message: Message, client: ClientContext[Any]) -> tuple[Message, Message]:
         started = time.process_time()
         trained = {name: np.array(value) for name, value in message.weights.items()}
         self.training_seconds += time.process_time() - started
-        return state, Message(weights=given_away(trained))
-
-    def initial(self) -> Message:
-        return Message(weights={"w": np.zeros(self.floats, np.float32)})
-
-    def prepare(self, state: Message, round: Round) -> RoundResult:
-        return RoundResult(state)
-
-    def round(self, state: Message, round: Round) -> RoundResult:
-        answers = answered(
-            round.clients.call("train", dict.fromkeys(round.participants, Message(weights=state.weights)))
-        )
-        given = [Contribution(client, answer.weights) for client, answer in answers.items()]
-        good, refused, _ = UpdateChecks().apply(state.weights, given)
-        round.clients.refuse(refused)
-        return RoundResult(Message(weights=Mean().apply(state.weights, good, {}).parameters))
-
-    def policy(self, state: Message) -> Any:
-        return state.weights
+        return state, Message(weights=freeze(trained), control={"examples": 1})
 
 
 def run(quick: bool = False) -> list[Measurement]:

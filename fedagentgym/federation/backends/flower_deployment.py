@@ -26,7 +26,7 @@ from fedagentgym.federation.backends.flower_wire import (
 from fedagentgym.federation.backends.resident import Workplace, ask
 from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.exchange import Reply, Request, StateName, late
-from fedagentgym.federation.operation import Application, Recipe
+from fedagentgym.federation.operation import Application, ApplicationSpec
 
 WAIT_SECONDS = 300.0
 _lent: list[Any] = []
@@ -43,11 +43,11 @@ def lend(grid: Any) -> Iterator[None]:
 
 
 def open_backend(
-    recipe: Recipe,
+    recipe: ApplicationSpec,
     *,
     folder: Path | None = None,
     workers: int = 0,
-    application: Application | None = None,
+    application: Application[Any] | None = None,
     device_per_worker: Sequence[str] = (),
     wait: float = WAIT_SECONDS,
 ) -> Backend:
@@ -64,7 +64,7 @@ def open_backend(
 class FlowerDeployment:
     """Clients on machines of their own."""
 
-    def __init__(self, recipe: Recipe, grid: Any, clients: Sequence[int], wait: float) -> None:
+    def __init__(self, recipe: ApplicationSpec, grid: Any, clients: Sequence[int], wait: float) -> None:
         self._recipe, self._grid = recipe.plain(), grid
         self._nodes = self._find(clients, wait)
 

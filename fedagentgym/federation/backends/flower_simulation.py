@@ -20,7 +20,7 @@ from fedagentgym.base.extras import require
 from fedagentgym.federation.backends.flower_wire import exchange, read_request, reply_record, request_record
 from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.exchange import Reply, Request, late, perform
-from fedagentgym.federation.operation import Application, Recipe
+from fedagentgym.federation.operation import Application, ApplicationSpec
 from fedagentgym.federation.states import StateKeeper, StateStore
 
 QUIET = {
@@ -31,15 +31,15 @@ QUIET = {
 }
 """Nobody is told that a run takes place."""
 _START_SECONDS = 120.0
-_built: dict[str, Application] = {}
+_built: dict[str, Application[Any]] = {}
 
 
 def open_backend(
-    recipe: Recipe,
+    recipe: ApplicationSpec,
     *,
     folder: Path | None = None,
     workers: int = 0,
-    application: Application | None = None,
+    application: Application[Any] | None = None,
     device_per_worker: Sequence[str] = (),
     **options: Any,
 ) -> Backend:
@@ -56,7 +56,12 @@ class FlowerSimulation(StateKeeper):
     """Flower's engine in a thread beside ours; its ServerApp does nothing but lend us its grid."""
 
     def __init__(
-        self, recipe: Recipe, store: StateStore, clients: Sequence[int], workers: int, resources: Mapping[str, Any]
+        self,
+        recipe: ApplicationSpec,
+        store: StateStore,
+        clients: Sequence[int],
+        workers: int,
+        resources: Mapping[str, Any],
     ) -> None:
         for name, value in QUIET.items():
             os.environ.setdefault(name, value)
@@ -142,5 +147,5 @@ def _serve(content: Any) -> Any:
     name = digest(recipe)
     if name not in _built:
         _built.clear()
-        _built[name] = Recipe.load(recipe).build()
+        _built[name] = ApplicationSpec.load(recipe).build()
     return reply_record(perform(_built[name], request, state))

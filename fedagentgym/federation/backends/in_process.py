@@ -8,28 +8,31 @@ dies is replaced and its request is sent once more from the stored state.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
 
 from fedagentgym.base.logs import logger
 from fedagentgym.federation.backends.process import WorkerDied, WorkerProcess
 from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.exchange import Reply, Request, late, perform
-from fedagentgym.federation.operation import Application, Recipe
+from fedagentgym.federation.operation import Application, ApplicationSpec
 from fedagentgym.federation.states import StateKeeper, StateStore
 
 log = logger(__name__)
 TRIES = 2
+_AHEAD = 8
+"""Requests per worker that may be sent before the reply to an earlier one is there: a bound on the replies that wait."""
 
 
 def open_backend(
-    recipe: Recipe,
+    recipe: ApplicationSpec,
     *,
     folder: Path | None = None,
     workers: int = 0,
-    application: Application | None = None,
+    application: Application[Any] | None = None,
     device_per_worker: Sequence[str] = (),
 ) -> Backend:
     """`workers` 0 runs the clients in this process; `application` may then be one that is built already."""
@@ -42,11 +45,11 @@ def open_backend(
 class Sequential(StateKeeper):
     """One client after the other, here. A call cannot be interrupted: a late answer is thrown away when it comes."""
 
-    def __init__(self, application: Application, store: StateStore) -> None:
+    def __init__(self, application: Application[Any], store: StateStore) -> None:
         super().__init__(store)
         self._application = application
 
-    def run(self, requests: Sequence[Request], deadline: float | None) -> Iterable[Reply]:
+    def run(self, requests: Sequence[Request], deadline: float | None) -> Iterator[Reply]:
         return (self._run(request, deadline) for request in requests)
 
     def _run(self, request: Request, deadline: float | None) -> Reply:
@@ -73,39 +76,48 @@ class _Batch:
     """One call under way: what is waiting, what is in flight, what is answered."""
 
     waiting: list[tuple[int, Request, int]]
-    replies: list[Reply | None]
+    replies: dict[int, Reply] = field(default_factory=dict)
     flights: dict[int, _Flight] = field(default_factory=dict)
+    handed_out: int = 0
+
+    def ready(self) -> Iterator[Reply]:
+        """The replies that are next in the order of the requests."""
+        while self.handed_out in self.replies:
+            self.handed_out += 1
+            yield self.replies.pop(self.handed_out - 1)
 
 
 class Pool(StateKeeper):
     """Worker processes that keep the application (tasks, models) warm and may be lost at any time."""
 
-    def __init__(self, recipe: Recipe, store: StateStore, workers: int, devices: Sequence[str] = ()) -> None:
+    def __init__(self, recipe: ApplicationSpec, store: StateStore, workers: int, devices: Sequence[str] = ()) -> None:
         super().__init__(store)
         self._recipe = recipe
         self._devices = list(devices)
         self._workers: list[WorkerProcess | None] = [None] * workers
         self._last_worker: dict[int, int] = {}
 
-    def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
-        batch = _Batch([(i, request, 1) for i, request in enumerate(requests)], [None] * len(requests))
+    def run(self, requests: Sequence[Request], deadline: float | None) -> Iterator[Reply]:
+        batch = _Batch([(i, request, 1) for i, request in enumerate(requests)])
         try:
             for slot in range(min(len(self._workers), len(requests))):
                 self._start(slot)
             while batch.waiting or batch.flights:
                 self._send(batch)
                 self._receive(batch, deadline)
+                yield from batch.ready()
         except BaseException:
             self.close()
             raise
-        return [reply for reply in batch.replies if reply is not None]
 
     def _send(self, batch: _Batch) -> None:
-        """Give every idle worker a request, its own client's if one is waiting."""
+        """Give every idle worker a request, its own client's if one is near; no reply waits long for those before it."""
+        last = batch.handed_out + _AHEAD * len(self._workers)
         for slot in range(len(self._workers)):
-            if slot in batch.flights or not batch.waiting:
+            near = [k for k, (index, _, _) in enumerate(batch.waiting) if index < last]
+            if slot in batch.flights or not near:
                 continue
-            mine = next((k for k, (_, r, _) in enumerate(batch.waiting) if self._last_worker.get(r.client) == slot), 0)
+            mine = next((k for k in near if self._last_worker.get(batch.waiting[k][1].client) == slot), near[0])
             index, request, tries = batch.waiting.pop(mine)
             batch.flights[slot] = _Flight(index, request, tries, time.monotonic())
             try:

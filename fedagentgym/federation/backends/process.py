@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.federation.exchange import Reply, Request
-from fedagentgym.federation.operation import Recipe
+from fedagentgym.federation.operation import ApplicationSpec
 
 Pipe = Connection
 HEADER_LIMIT = 1 << 20
@@ -36,7 +36,7 @@ class WorkerError(FedAgentGymError):
 class WorkerProcess:
     """One child process with one compute thread, ready when it has built the application."""
 
-    def __init__(self, recipe: Recipe, device: str | None = None) -> None:
+    def __init__(self, recipe: ApplicationSpec, device: str | None = None) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             command = [

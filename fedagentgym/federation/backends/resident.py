@@ -29,7 +29,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.logs import log_to_stderr, logger
 from fedagentgym.federation.backends.process import ONE_THREAD
 from fedagentgym.federation.exchange import Reply, Request, perform
-from fedagentgym.federation.operation import Application, Recipe, load_plugins
+from fedagentgym.federation.operation import Application, ApplicationSpec, load_plugins
 from fedagentgym.federation.states import StateStore
 
 log = logger(__name__)
@@ -155,7 +155,7 @@ class Resident:
     def __init__(self, place: Workplace) -> None:
         self.place = place
         self._store = StateStore(place.folder / "states", write_through=True)
-        self._built: tuple[str, Application] | None = None
+        self._built: tuple[str, Application[Any]] | None = None
         load_plugins(place.plugins)
 
     def answer(self, request: Request, recipe: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -184,7 +184,7 @@ class Resident:
         except FedAgentGymError as error:
             return Reply(request.client, "error", error=str(error)[:500])
 
-    def _application(self, recipe: Mapping[str, Any]) -> Application:
+    def _application(self, recipe: Mapping[str, Any]) -> Application[Any]:
         name = digest(recipe)
         if self._built is None or self._built[0] != name:
             target = str(recipe["target"])
@@ -194,7 +194,7 @@ class Resident:
                 raise DataError(
                     f"this machine does not load the plugin {foreign[0]!r}: name it in --node-config plugins"
                 )
-            self._built = (name, replace(Recipe.load(recipe), plugins=()).build())
+            self._built = (name, replace(ApplicationSpec.load(recipe), plugins=()).build())
         return self._built[1]
 
 

@@ -8,12 +8,13 @@ import sys
 import threading
 import time
 from multiprocessing.connection import Connection
+from typing import Any
 
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.logs import log_to_stderr
 from fedagentgym.federation.backends.process import HEADER_LIMIT, Pipe
 from fedagentgym.federation.exchange import Reply, Request, perform
-from fedagentgym.federation.operation import Application, Recipe
+from fedagentgym.federation.operation import Application, ApplicationSpec
 
 
 def main(descriptor: int, parent: int) -> None:
@@ -36,11 +37,11 @@ def _leave_with(parent: int) -> None:
     os._exit(0)
 
 
-def _build(pipe: Pipe) -> Application | None:
+def _build(pipe: Pipe) -> Application[Any] | None:
     plain = decode(pipe.recv_bytes())
     sys.path[:] = plain["path"]
     try:
-        application = Recipe.load(plain).build(plain["device"])
+        application = ApplicationSpec.load(plain).build(plain["device"])
     except Exception as error:
         pipe.send_bytes(encode({"error": f"{type(error).__name__}: {error}"[:2000]}))
         return None
@@ -48,7 +49,7 @@ def _build(pipe: Pipe) -> Application | None:
     return application
 
 
-def _serve(pipe: Pipe, application: Application) -> None:
+def _serve(pipe: Pipe, application: Application[Any]) -> None:
     while True:
         header = decode(pipe.recv_bytes(HEADER_LIMIT))
         data = pipe.recv_bytes() if header["has_state"] else None

@@ -1,0 +1,270 @@
+"""One pipeline for all methods that average what clients have learnt.
+
+    exchange(state, round)      ask clients, hand out their replies one by one       PubSwap trades answers first
+    accept(client, reply)       check a reply; keep its numbers apart from its parameters
+    weights(replies, round)     how much each client counts, from numbers alone      FedMOA has its own
+    an accumulator              takes the updates in the order of the clients: a rule of `federation/aggregation.py`, or
+                                the private mean of `federation/privacy.py`
+
+The parameters of a reply go to an `UpdateStore` as soon as they are accepted, so that a round holds a constant number of
+models, whatever the number of clients. What clients do between two averages is here too: `local_steps` policy steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
+from fedagentgym.algorithms.support.replies import read_episodes, read_examples, read_metrics
+from fedagentgym.algorithms.support.runtime import Site
+from fedagentgym.algorithms.support.state_arrays import copy_arrays
+from fedagentgym.base.choices import NamedSettings
+from fedagentgym.federation.aggregation import Accumulator, Aggregation, AggregationRule, Mean
+from fedagentgym.federation.algorithm import Round, RoundResult
+from fedagentgym.federation.checks import UpdateChecks, update_norm
+from fedagentgym.federation.failures import Failure
+from fedagentgym.federation.message import REPORT_BYTES, ArrayForm, Form, Message, freeze
+from fedagentgym.federation.operation import ClientContext, Operation
+from fedagentgym.federation.privacy import PrivacySettings, PrivateMean, clip_factor, epsilon
+from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_prefix, strip_prefix
+from fedagentgym.federation.update_store import HELD_MODELS, UpdateStore
+from fedagentgym.learning.local import LocalTraining, SiteState, mean_metrics
+
+
+class LocalStepsSettings(NamedSettings):
+    """What every method has whose clients train between two averages."""
+
+    local_steps: int = Field(
+        default=3, ge=1, description="policy steps of a client in a round (tau; the paper's local epochs)"
+    )
+    proximal: float = Field(default=0.0, ge=0.0, description="FedProx's mu: pulls a client back to the round's start")
+    checks: UpdateChecks = Field(default=UpdateChecks(), description="which updates are refused or shortened")
+    privacy: PrivacySettings | None = Field(
+        default=None, description="clip every update and add noise to their mean, in place of checks and aggregation"
+    )
+
+    @property
+    def rule(self) -> AggregationRule:
+        """The rule that combines the clients' parameters."""
+        return Mean()
+
+    @model_validator(mode="after")
+    def _refuse_checks_with_privacy(self) -> Self:
+        if self.privacy is not None and self.checks != UpdateChecks():
+            raise ValueError("privacy clips every update itself: it cannot be combined with checks")
+        return self
+
+
+class AveragingSettings(LocalStepsSettings):
+    """The same, with a choice of the rule."""
+
+    aggregation: Aggregation = Mean()
+
+    @property
+    def rule(self) -> AggregationRule:
+        return self.aggregation
+
+    @model_validator(mode="after")
+    def _refuse_other_rules_with_privacy(self) -> Self:
+        if self.privacy is not None and self.aggregation.name != "mean":
+            raise ValueError(f"privacy is for the plain mean: it cannot be combined with {self.aggregation.name}")
+        return self
+
+
+L = TypeVar("L", bound=LocalStepsSettings)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The replies of a round's last call as they come, and the numbers of what happened before it."""
+
+    replies: Iterator[tuple[int, Message]]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AcceptedReply:
+    """A client's reply without its parameters: all that decides how much the client counts."""
+
+    client: int
+    examples: int
+    update_norm: float
+    control: Mapping[str, Any]
+    metrics: Mapping[str, float]
+    episodes: Sequence[Mapping[str, Any]]
+
+
+class Averaging(BaseAlgorithm[L]):
+    """Clients train on their own tasks, the server averages what comes back."""
+
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
+        request, reply = (Form(self.runtime.forms(), CONTROL_BYTES, report) for report in (0, sampled))
+        return {"train": Operation(self.train, request, reply, self.kept_form())}
+
+    # ---- server ---------------------------------------------------------------------------------------------------
+
+    def round(self, state: ServerState, this_round: Round) -> RoundResult:
+        """Ask the participants, check what comes back, combine it."""
+        clients = this_round.clients
+        exchange = self.exchange(state, this_round)
+        held = len(this_round.participants) if self.settings.rule.needs_all else HELD_MODELS
+        with UpdateStore(held) as updates:
+            replies, malformed = [], []
+            for client, message in exchange.replies:
+                reply = self.accept(client, message, state)
+                if isinstance(reply, Failure):
+                    malformed.append(reply)
+                else:
+                    replies.append(reply)
+                    updates.put(client, message.weights)
+                del message
+            clients.refuse(malformed)
+            refused = self.find_refused(replies)
+            clients.refuse(refused)
+            left_out = {failure.client for failure in refused}
+            used = [reply for reply in replies if reply.client not in left_out]
+            after = self.combine(state, used, updates, this_round)
+        metrics = {**average_metrics(replies), **exchange.metrics, **self.round_metrics(used, this_round)}
+        return RoundResult(
+            after,
+            metrics=metrics,
+            clients=self.client_metrics(replies, used),
+            episodes=[episode for reply in replies for episode in reply.episodes],
+        )
+
+    def exchange(self, state: ServerState, this_round: Round) -> Exchange:
+        """Send the parameters to the participants, who train from there."""
+        control = {"step": (this_round.number - 1) * self.settings.local_steps, **self.instructions(state)}
+        message = Message(weights=state.parameters, control=control)
+        return Exchange(iter_successful(this_round, "train", dict.fromkeys(this_round.participants, message)))
+
+    def instructions(self, state: ServerState) -> Mapping[str, Any]:
+        """Plain values that clients are sent beside the parameters."""
+        return {}
+
+    def accept(self, client: int, message: Message, state: ServerState) -> AcceptedReply | Failure:
+        """The numbers of a reply; a failure if it does not say on how many examples it rests."""
+        examples = read_examples(message)
+        if examples is None:
+            found = str(message.control.get("examples"))[:40]
+            return Failure(client, "refused", f"no number of examples: {found!r}")
+        return AcceptedReply(
+            client,
+            examples,
+            update_norm(state.parameters, message.weights),
+            message.control,
+            read_metrics(message),
+            read_episodes(client, message),
+        )
+
+    def find_refused(self, replies: Sequence[AcceptedReply]) -> list[Failure]:
+        """The clients whose updates are longer than the checks admit; privacy clips instead."""
+        if self.settings.privacy is not None:
+            return []
+        return self.settings.checks.find_refused({reply.client: reply.update_norm for reply in replies})
+
+    def weights(self, replies: Sequence[AcceptedReply], this_round: Round) -> list[float]:
+        """How much each client counts."""
+        return self.settings.rule.weigh([float(reply.examples) for reply in replies])
+
+    def combine(
+        self, state: ServerState, used: Sequence[AcceptedReply], updates: UpdateStore, this_round: Round
+    ) -> ServerState:
+        """The next global state. A quorum of 0 admits a round to which nobody contributes: then nothing changes."""
+        privacy = self.settings.privacy
+        accumulator: Accumulator
+        if privacy is not None:
+            asked, noise = len(this_round.participants), this_round.generator("privacy")
+            accumulator = PrivateMean(state, asked, privacy, noise)
+            weights = [clip_factor(privacy, reply.update_norm) for reply in used]
+        elif not used:
+            return state
+        else:
+            accumulator = self.settings.rule.begin(state)
+            weights = self.weights(used, this_round)
+        taken = updates.take([reply.client for reply in used])
+        for reply, weight, update in zip(used, weights, taken, strict=True):
+            if privacy is None:
+                update = self.settings.checks.clip(state.parameters, update, reply.update_norm)
+            accumulator.add(update, weight)
+        return accumulator.finish()
+
+    def round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
+        """The round's numbers beyond the clients' means: here, what privacy has cost so far."""
+        privacy = self.settings.privacy
+        if privacy is None:
+            return {}
+        asked, clients = len(this_round.participants), len(this_round.clients.ids)
+        return {"privacy/epsilon": epsilon(privacy, rounds=this_round.number, asked=asked, clients=clients)}
+
+    def client_metrics(
+        self, replies: Sequence[AcceptedReply], used: Sequence[AcceptedReply]
+    ) -> dict[int, dict[str, float]]:
+        """The numbers that are recorded of each client that answered."""
+        return {reply.client: {**reply.metrics, "update_norm": reply.update_norm} for reply in replies}
+
+    # ---- client ---------------------------------------------------------------------------------------------------
+
+    def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+        """`local_steps` policy steps from the given parameters on the client's own tasks."""
+        site = client.resources
+        local = self.start_round(site, state, message)
+        report = local.run(self.settings.local_steps, seed=client.derive("train"))
+        after = local.state()
+        kept = Message(weights=add_prefix(OPTIMIZER, after.optimizer))
+        answer = Message(
+            weights=freeze(after.weights),
+            control={"examples": site.examples},
+            report={"metrics": report.metrics, "episodes": self.sample_episodes(report.groups, client)},
+        )
+        return (kept if self.learning.keep_optimizer else state), answer
+
+    def start_round(self, site: Site, state: Message, message: Message) -> LocalTraining:
+        """A client's training at the start of a round: parameters as sent, the moments that the client has kept."""
+        moments = copy_arrays(strip_prefix(OPTIMIZER, state.weights)) if self.learning.keep_optimizer else {}
+        start = SiteState(copy_arrays(message.weights), moments, step=int(message.control["step"]))
+        return self.resume_round(site, start)
+
+    def resume_round(self, site: Site, start: SiteState) -> LocalTraining:
+        """A client's training from any point of a round."""
+        run_steps = self.runtime.rounds * self.settings.local_steps
+        return self.start_from(site, start, run_steps=run_steps, proximal=self.settings.proximal)
+
+    def kept_form(self, *, text: int = 0) -> Form:
+        """The form of what a client keeps between rounds: AdamW's moments, if it keeps them."""
+        return Form(self.moment_forms() if self.learning.keep_optimizer else {}, text)
+
+    def moment_forms(self) -> dict[str, ArrayForm]:
+        """The forms of AdamW's moments."""
+        moments = {
+            f"weights/{OPTIMIZER}{moment}/{name}": ArrayForm("float32", array.shape, optional=True)
+            for moment in ("exp_avg", "exp_avg_sq")
+            for name, array in self.runtime.initial_weights.items()
+        }
+        counts = ArrayForm("float64", (len(self.runtime.initial_weights),), optional=True)
+        return {**moments, f"weights/{OPTIMIZER}counts": counts}
+
+
+def iter_successful(
+    this_round: Round, operation: str, messages: Mapping[int, Message]
+) -> Iterator[tuple[int, Message]]:
+    """The replies of the clients that answered, one after the other."""
+    for client, reply in this_round.clients.iter_replies(operation, messages):
+        if isinstance(reply, Message):
+            yield client, reply
+        del reply
+
+
+def average_metrics(replies: Sequence[AcceptedReply]) -> dict[str, float]:
+    """The clients' metrics averaged (counts are added up), with the mean norm of their updates."""
+    norms = [reply.update_norm for reply in replies]
+    return {
+        **mean_metrics([dict(reply.metrics) for reply in replies]),
+        "update_norm": float(np.mean(norms)) if norms else 0.0,
+    }

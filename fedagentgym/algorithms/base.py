@@ -1,0 +1,101 @@
+"""What all algorithms have in common: typed settings, the runtime, and the members that most of them leave as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Generic, TypeVar
+
+from fedagentgym.algorithms.support.runtime import Runtime, Site
+from fedagentgym.base.settings import Settings
+from fedagentgym.federation.algorithm import Round, RoundResult
+from fedagentgym.federation.operation import ClientContext, Operation
+from fedagentgym.federation.running_mean import Array
+from fedagentgym.federation.server_state import ServerState
+from fedagentgym.learning.local import LocalTraining, SiteState
+from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.trajectory import Group
+
+S = TypeVar("S", bound=Settings)
+CONTROL_BYTES = 1024
+"""Room for the plain values of an ordinary message: step counts, numbers of examples."""
+EPISODE_BYTES = 1 << 15
+TOKEN_BYTES = 160
+"""An episode in a message has at most EPISODE_BYTES of text, and TOKEN_BYTES for each token of the context."""
+
+
+class BaseAlgorithm(Generic[S]):
+    """Server side and client operations of a method; a subclass names its `settings_class` and writes `round`.
+
+    An instance holds only what follows from settings and runtime: what must survive a round is in the `ServerState`, or in
+    the states that clients' operations return. Clients' operations are methods too, and run in worker processes.
+    """
+
+    settings_class: ClassVar[type[Settings]]
+    metered: ClassVar[bool] = True
+
+    def __init__(self, settings: S, runtime: Runtime) -> None:
+        self.settings = settings
+        self.runtime = runtime
+
+    # ---- what the federation asks ---------------------------------------------------------------------------------
+
+    def client_ids(self) -> Sequence[int]:
+        """All clients of the split."""
+        return range(len(self.runtime.federation))
+
+    def resources(self, client: int) -> Site:
+        """The client's tasks and environment, in front of the resident agent."""
+        return self.runtime.site(client)
+
+    @cached_property
+    def operations(self) -> Mapping[str, Operation[Site]]:
+        """What clients can be asked to do; made when first asked for, since forms need the model's shapes."""
+        return self.make_operations()
+
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        """The operations by name; none, for a method that calls no client."""
+        return {}
+
+    def initial(self) -> ServerState:
+        """The parameters as first loaded."""
+        return ServerState(self.runtime.initial_weights)
+
+    def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
+        """Nothing happens before round 1, unless a method says so."""
+        return RoundResult(state)
+
+    def round(self, state: ServerState, this_round: Round) -> RoundResult:
+        """One round: call clients, combine their answers."""
+        raise NotImplementedError
+
+    def policy(self, state: ServerState) -> Mapping[str, Array]:
+        """The parameters that are evaluated and exported."""
+        return state.parameters
+
+    # ---- what a client's operation uses -----------------------------------------------------------------------------
+
+    @property
+    def learning(self) -> LearningSettings:
+        """The local step's settings; a method may insist on some of them."""
+        return self.runtime.learning
+
+    @property
+    def episode_bytes(self) -> int:
+        """The greatest size of one episode in a message."""
+        return EPISODE_BYTES + TOKEN_BYTES * self.runtime.agent.policy.context_length
+
+    def start_from(
+        self, site: Site, start: SiteState, *, run_steps: int | None = None, proximal: float = 0.0
+    ) -> LocalTraining:
+        """A site's training from this state on; `run_steps` is the length of the whole run, for schedules."""
+        return self.runtime.training(site, start, learning=self.learning, run_steps=run_steps, proximal=proximal)
+
+    def sample_episodes(self, groups: Sequence[Group], client: ClientContext[Site]) -> list[dict[str, Any]]:
+        """A few readable episodes, for the run's `trajectories` folder."""
+        from fedagentgym.learning.trajectory import to_plain
+
+        episodes = [trajectory for group in groups for trajectory in group]
+        count = min(self.runtime.spec.sampled_episodes, len(episodes))
+        chosen = client.stream("samples").choice(len(episodes), count).tolist()
+        return [to_plain(episodes[position], segments=False) for position in chosen]

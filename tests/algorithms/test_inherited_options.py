@@ -1,0 +1,176 @@
+"""Every method that averages, with every option that it inherits: each option changes what it should, or is refused."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedagentgym.algorithms import ALGORITHMS
+from fedagentgym.algorithms.averaging import Averaging
+from fedagentgym.algorithms.make import make_algorithm
+from fedagentgym.algorithms.support.runtime import Runtime
+from fedagentgym.algorithms.support.spec import ExperimentSpec
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.settings import merged
+from fedagentgym.federation.backends.in_process import Sequential
+from fedagentgym.federation.commits import Commit
+from fedagentgym.federation.exchange import Request
+from fedagentgym.federation.server import Plan, run_rounds
+from fedagentgym.federation.settings import FederationSettings
+from fedagentgym.federation.states import StateStore
+from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
+
+SPEC: dict[str, Any] = {
+    "env": {"id": "fedagentgym/Guess-v0", "options": {"max_turns": 3}},
+    "agent": {"name": "untrained-tiny", "decoding": {"max_new_tokens": 6}},
+    "rounds": 2,
+    "learning": {"tasks_per_step": 2, "group_size": 2, "learning_rate": 1e-3, "objectives": [{"name": "length"}]},
+    "partition": {"sampler": "coverage", "clients": 3, "xi": 2.0, "mean_tasks": 8, "roles": {"public": 8}},
+}
+METHODS: dict[str, dict[str, Any]] = {
+    "fedagent": {},
+    "fedavg-grpo": {},
+    "fedprox": {},
+    "local": {"keep_optimizer": False},
+    "centralized": {"keep_optimizer": False},
+    "fedpetuning": {},
+    "fedpetuning sft": {"objective": "sft", "supervised": {"batch_size": 2}},
+    "fedmoa": {"objectives": [["accuracy", "length"]]},
+    "pubswap": {"swap_period": 2, "public_tasks": 2, "swap": "random"},
+}
+PRIVACY = {"clip_norm": 0.05, "noise_multiplier": 1.0, "delta": 0.01}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "privacy": {"algorithm": {"privacy": PRIVACY}},
+    "clip": {"algorithm": {"checks": {"clip_norm": 1e-4}}},
+    "refuse": {"algorithm": {"checks": {"max_norm": 1e-7}}},
+    "median": {"algorithm": {"aggregation": "median"}},
+    "fedavgm": {"algorithm": {"aggregation": {"name": "fedavgm", "learning_rate": 0.5}}},
+    "weighted": {"algorithm": {"aggregation": "weighted"}},
+    "proximal": {"algorithm": {"proximal": 1000.0}},
+    "keep_optimizer": {"learning": {"keep_optimizer": True}},
+}
+REFUSED = {
+    ("fedavg-grpo", "privacy"): "privacy is for the plain mean",
+    ("fedpetuning", "privacy"): "privacy is for the plain mean",
+    ("fedpetuning sft", "privacy"): "privacy is for the plain mean",
+    ("fedmoa", "privacy"): "privacy cannot be used with it",
+    ("pubswap", "privacy"): "privacy cannot be used with public steps",
+    ("fedpetuning sft", "proximal"): "cannot be combined with objective=sft",
+    ("fedpetuning sft", "keep_optimizer"): "starts its optimizer anew",
+    ("fedmoa", "median"): "'two_stage' or 'mean'",
+    ("fedmoa", "fedavgm"): "'two_stage' or 'mean'",
+    ("fedmoa", "weighted"): "'two_stage' or 'mean'",
+}
+ONE_CLIENT = {"local", "centralized"}
+UNCHANGED = {
+    **{
+        (method, rule): "one client: every rule gives what it brings"
+        for method in ONE_CLIENT
+        for rule in ("median", "weighted")
+    },
+    **{(name, "weighted"): "its default" for name in ("fedavg-grpo", "fedpetuning", "fedpetuning sft")},
+}
+
+
+def spec_of(method: str, option: dict[str, Any] | None = None) -> ExperimentSpec:
+    own = {"name": method.split(maxsplit=1)[0], "local_steps": 2, **METHODS[method]}
+    plain = merged(SPEC, {"algorithm": own})
+    if method.startswith("fedpetuning"):
+        plain = merged(plain, {"agent": {"adapter": {"rank": 2}}})
+    if method in ONE_CLIENT and option is not None and "learning" in option:
+        option = {"algorithm": option["learning"]}
+    return ExperimentSpec.load(merged(plain, option or {}))
+
+
+def run(
+    folder: Path, spec: ExperimentSpec, *, rounds: int = 1, dead: bool = False, quorum: float | None = None
+) -> Commit:
+    algorithm = make_algorithm(spec, Runtime(spec))
+    backend: Sequential = (Dead if dead else Sequential)(algorithm, StateStore(folder / "states"))
+    return run_rounds(algorithm, backend, Plan(folder, 0, FederationSettings(rounds=rounds, quorum=quorum)))
+
+
+class Dead(Sequential):
+    """Nobody is there."""
+
+    def _run(self, request: Request, deadline: float | None) -> Any:
+        from fedagentgym.federation.exchange import Reply
+
+        return Reply(request.client, "dead", error="nobody is there")
+
+
+def same(first: Commit, second: Commit) -> bool:
+    ours, theirs = first.state.parameters, second.state.parameters
+    return all(np.array_equal(value, theirs[name]) for name, value in ours.items())
+
+
+def test_every_method_that_averages_is_crossed() -> None:
+    averaging = {name for name in ALGORITHMS.names() if issubclass(ALGORITHMS.get(name), Averaging)}
+    ours = {name for name in averaging if ALGORITHMS.get(name).__module__.startswith("fedagentgym.algorithms.")}
+    assert ours == {method.split()[0] for method in METHODS}
+
+
+@functools.cache
+def run_plainly(method: str, rounds: int) -> Commit:
+    """The method without the option, run once."""
+    with tempfile.TemporaryDirectory() as folder:
+        return run(Path(folder), spec_of(method), rounds=rounds)
+
+
+def crossed() -> list[Any]:
+    """Every pair, those of a method in one process."""
+    mark = pytest.mark.xdist_group
+    return [pytest.param(method, option, marks=mark(method)) for method in METHODS for option in OPTIONS]
+
+
+@pytest.mark.parametrize(("method", "option"), crossed())
+def test_an_option_changes_the_result_or_is_refused(method: str, option: str, tmp_path: Path) -> None:
+    if (method, option) in REFUSED:
+        with pytest.raises(OptionError, match=REFUSED[method, option]):
+            run(tmp_path, spec_of(method, OPTIONS[option]))
+        return
+    if option == "privacy":
+        pytest.importorskip("dp_accounting")
+    if option == "refuse":
+        commit = run(tmp_path, spec_of(method, OPTIONS[option]), quorum=0)
+        assert {failure["reason"] for failure in commit.record["failures"]} == {"refused"}
+        assert same(commit, run(tmp_path / "start", spec_of(method), rounds=0))
+        return
+    rounds = 2 if option == "keep_optimizer" else 1
+    commit = run(tmp_path, spec_of(method, OPTIONS[option]), rounds=rounds)
+    assert not commit.record["failures"]
+    assert same(commit, run_plainly(method, rounds)) == ((method, option) in UNCHANGED)
+    assert ("privacy/epsilon" in commit.record["metrics"]) == (option == "privacy")
+    assert bool(commit.state.optimizer) == (option == "fedavgm")
+    assert bool(commit.heads) == (option == "keep_optimizer" or method in ("pubswap", "fedmoa"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_round_without_replies_leaves_the_model_as_it_is(method: str, tmp_path: Path) -> None:
+    commit = run(tmp_path, spec_of(method), rounds=1, dead=True, quorum=0)
+    assert same(commit, run(tmp_path / "start", spec_of(method), rounds=0))
+    assert all(failure["reason"] == "dead" for failure in commit.record["failures"])
+    assert json.dumps(commit.record)
+
+
+def test_a_private_round_without_replies_adds_its_noise(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    commit = run(tmp_path, spec_of("fedagent", OPTIONS["privacy"]), rounds=1, dead=True, quorum=0)
+    start = run(tmp_path / "start", spec_of("fedagent"), rounds=0)
+    moved = np.concatenate([(v - start.state.parameters[k]).ravel() for k, v in commit.state.parameters.items()])
+    assert float(moved.std()) == pytest.approx(PRIVACY["clip_norm"] * PRIVACY["noise_multiplier"] / 3, rel=0.02)
+
+
+def test_privacy_works_in_pubswap_without_public_steps_and_never_beside_checks(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    quiet = {"algorithm": {"swap_period": 3, "privacy": PRIVACY}}
+    assert "privacy/epsilon" in run(tmp_path, spec_of("pubswap", quiet), rounds=1).record["metrics"]
+    both = {"algorithm": {"privacy": PRIVACY, "checks": {"clip_norm": 1.0}}}
+    with pytest.raises(OptionError, match="cannot be combined with checks"):
+        run(tmp_path / "both", spec_of("fedagent", both))
