@@ -17,7 +17,7 @@ from fedagentgym.base.errors import DataError
 Array = NDArray[Any]
 Parameters = Mapping[str, Array]
 LONGEST_BLOCK = 1 << 17
-_AT_ONCE = 12
+_AT_ONCE = 10
 """Updates that are summed in one pass."""
 
 

@@ -140,7 +140,7 @@ def test_an_option_changes_the_result_or_is_refused(method: str, option: str, tm
     if option == "refuse":
         commit = run(tmp_path, spec_of(method, OPTIONS[option]), quorum=0)
         assert {failure["reason"] for failure in commit.record["failures"]} == {"refused"}
-        assert same(commit, run(tmp_path / "start", spec_of(method), rounds=0))
+        assert same(commit, run_plainly(method, 0))
         return
     rounds = 2 if option == "keep_optimizer" else 1
     commit = run(tmp_path, spec_of(method, OPTIONS[option]), rounds=rounds)
@@ -154,7 +154,7 @@ def test_an_option_changes_the_result_or_is_refused(method: str, option: str, tm
 @pytest.mark.parametrize("method", METHODS)
 def test_a_round_without_replies_leaves_the_model_as_it_is(method: str, tmp_path: Path) -> None:
     commit = run(tmp_path, spec_of(method), rounds=1, dead=True, quorum=0)
-    assert same(commit, run(tmp_path / "start", spec_of(method), rounds=0))
+    assert same(commit, run_plainly(method, 0))
     assert all(failure["reason"] == "dead" for failure in commit.record["failures"])
     assert json.dumps(commit.record)
 
@@ -162,7 +162,7 @@ def test_a_round_without_replies_leaves_the_model_as_it_is(method: str, tmp_path
 def test_a_private_round_without_replies_adds_its_noise(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting")
     commit = run(tmp_path, spec_of("fedagent", OPTIONS["privacy"]), rounds=1, dead=True, quorum=0)
-    start = run(tmp_path / "start", spec_of("fedagent"), rounds=0)
+    start = run_plainly("fedagent", 0)
     moved = np.concatenate([(v - start.state.parameters[k]).ravel() for k, v in commit.state.parameters.items()])
     assert float(moved.std()) == pytest.approx(PRIVACY["clip_norm"] * PRIVACY["noise_multiplier"] / 3, rel=0.02)
 

@@ -58,12 +58,18 @@ class Idle(Averaging[FedAgentSettings]):
 
 def run(quick: bool = False) -> list[Measurement]:
     """Milliseconds of a round without the disk's part, and bytes of memory per idle client."""
-    rounds = 5 if quick else 20
+    rounds, replies = (5, 100) if quick else (20, 1000)
     with without_fsync():
         seconds = _seconds_per_round(Idle(10), rounds)
     return [
         Measurement("round with 10 clients and 5 MB, fsync apart", 1000 * seconds, "ms", "< 20 on two quiet cores"),
         Measurement("memory of one of 1,000 idle clients", _idle_bytes() / 1e3, "kB", "< 1000"),
+        Measurement(
+            f"greatest memory of a round that averages {replies:,} replies of 5 MB",
+            _averaging_bytes(replies) / 1e6,
+            "MB",
+            f"< {20 * 4 * FLOATS / 1e6:.0f}, which is 20 of them",
+        ),
     ]
 
 
@@ -96,6 +102,19 @@ def _idle_bytes() -> float:
         current, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     return current / 1000
+
+
+def _averaging_bytes(replies: int) -> float:
+    """The most that one round holds at a time, whatever it has to do: replies, sums, the model before and after."""
+    with tempfile.TemporaryDirectory() as folder, without_fsync():
+        algorithm = Idle(replies)
+        backend = Sequential(algorithm, StateStore(Path(folder) / "states"))
+        run_rounds(algorithm, backend, Plan(Path(folder), 0, FederationSettings(rounds=0)))
+        tracemalloc.start()
+        run_rounds(algorithm, backend, Plan(Path(folder), 0, FederationSettings(rounds=1)))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    return float(peak)
 
 
 @contextmanager
