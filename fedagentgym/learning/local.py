@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import derive, stream
-from fedagentgym.learning.advantages import group_advantages, is_constant
+from fedagentgym.learning.advantages import group_advantages, is_constant, spread_advantages
 from fedagentgym.learning.objectives import PerTurn, learned_rewards, values
 from fedagentgym.learning.optimizer import learning_rate_factor
 from fedagentgym.learning.rollouts import Player, Rollouts, collect
@@ -206,7 +206,9 @@ class LocalTraining:
         if advantages is None:
             chosen = [group_advantages(g, r, self.settings.advantage) for g, r in zip(groups, rewards, strict=True)]
         else:
-            chosen = [given_advantages(group, given) for group, given in zip(groups, advantages, strict=True)]
+            chosen = [
+                spread_advantages(group, given, "advantages=") for group, given in zip(groups, advantages, strict=True)
+            ]
         gradients = {}
         for name in gradients_of:
             alone = [group_advantages(group, values(group, name), self.settings.advantage) for group in groups]
@@ -244,19 +246,6 @@ def trainable_policy(agent: Player) -> TrainablePolicy:
             f"the agent {agent.name!r} cannot be trained: only a language model loaded in this process can"
         )
     return policy
-
-
-def given_advantages(group: Group, given: Sequence[float] | PerTurn) -> PerTurn:
-    """Advantages from outside, spread over turns; non-finite ones are refused."""
-    if len(given) != len(group):
-        raise OptionError(f"a group of {len(group)} episodes was given {len(given)} advantages")
-    spread = []
-    for trajectory, value in zip(group, given, strict=True):
-        array = np.broadcast_to(np.asarray(value, dtype=np.float64), (len(trajectory.turns),))
-        if not np.isfinite(array).all():
-            raise OptionError(f"an advantage of task {trajectory.task} is not a finite number")
-        spread.append(array)
-    return tuple(spread)
 
 
 def mean_metrics(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:

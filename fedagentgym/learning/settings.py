@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedagentgym.base.choices import Choice
 from fedagentgym.base.settings import Settings
-
-
-class AdvantageSettings(Settings):
-    """How the rewards of one task's episodes become advantages."""
-
-    name: Literal["grpo", "dr_grpo", "gigpo"] = Field(
-        default="grpo",
-        description="grpo: (R - mean) / (std + 1e-6); dr_grpo: R - mean; gigpo: grpo plus step-level groups",
-    )
-    std: Literal["population", "sample"] = Field(
-        default="population", description="divide by n, or by n - 1 as TRL and verl do"
-    )
-    baseline: Literal["trajectories", "turns"] = Field(
-        default="trajectories",
-        description="mean and std over episodes, or over turns (an episode of 9 turns counts 9 times)",
-    )
-    omega: float = Field(default=1.0, ge=0, description="gigpo: weight of the step-level advantage")
-    gamma: float = Field(default=0.95, ge=0, le=1, description="gigpo: discount of later rewards in a step's return")
+from fedagentgym.learning.advantages import ADVANTAGES, GRPO, AdvantageEstimator
 
 
 class LossSettings(Settings):
@@ -100,7 +84,9 @@ class LearningSettings(Settings):
         default=1.0, gt=0, description="largest norm of the gradient; null: no clipping"
     )
     checkpointing: bool = Field(default=False, description="recompute activations in the backward pass to save memory")
-    advantage: AdvantageSettings = Field(default=AdvantageSettings(), description="rewards to advantages")
+    advantage: Annotated[AdvantageEstimator, Choice(ADVANTAGES, "grpo")] = Field(
+        default=GRPO(), description="rewards to advantages: an estimator's name, or {name: ..., its settings}"
+    )
     loss: LossSettings = Field(default=LossSettings(), description="averaging over tokens")
     format_penalty: float = Field(default=0.1, ge=0, description="cost of a reply whose format is broken, at that turn")
     objectives: tuple[ObjectiveSettings, ...] = Field(

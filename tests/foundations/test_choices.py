@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -14,20 +15,32 @@ from fedagentgym.base.settings import Settings
 
 
 class Rule(NamedSettings):
+    @abstractmethod
+    def apply(self) -> float: ...
+
+
+class Unfinished(Rule):
     pass
 
 
 class Mean(Rule):
     name: Literal["mean"] = "mean"
 
+    def apply(self) -> float:
+        return 0.0
+
 
 class Momentum(Rule):
     beta: float = Field(default=0.5, ge=0)
+
+    def apply(self) -> float:
+        return self.beta
 
 
 RULES = Registry("rule", {"odd": "collections:OrderedDict"})
 RULES.register("mean", Mean)
 RULES.register("momentum", Momentum)
+RULES.register("unfinished", Unfinished)
 
 
 class Server(Settings):
@@ -62,10 +75,11 @@ def test_a_name_or_mapping_becomes_its_class_and_survives_a_dump(given: dict[str
     ("given", "sentence"),
     [
         ({"rule": "momentun"}, "server.rule: unknown rule 'momentun': did you mean 'momentum'?"),
-        ({"rule": "zzz"}, "server.rule: unknown rule 'zzz': known are odd, mean, momentum"),
+        ({"rule": "zzz"}, "server.rule: unknown rule 'zzz': known are odd, mean, momentum, unfinished"),
         ({"rule": {"beta": 1}}, "the key 'server.rule.name' is missing"),
         ({"rule": 3}, "server.rule: give the name of the rule"),
         ({"rule": "odd"}, "server.rule: rule 'odd' is not a class derived from Rule"),
+        ({"rule": "unfinished"}, "server.rule: rule 'unfinished' does not define apply"),
         ({"rule": {"name": "momentum", "bet": 1}}, "unknown key 'server.rule.bet': did you mean 'beta'?"),
         ({"rule": {"name": "mean", "beta": 1}}, "unknown key 'server.rule.beta': known keys are name"),
         ({"rule": {"name": "momentum", "beta": -1}}, "server.rule.beta: input should be greater than or equal to 0"),

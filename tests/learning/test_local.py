@@ -163,7 +163,7 @@ def test_given_advantages_replace_those_of_the_rewards() -> None:
     assert zero.metrics["update/empty"] == 2 and same(before, local.state().weights)
     local.update(groups, advantages=[[1.0, -1.0, 0.5, -0.5] for _ in groups])
     assert not same(before, local.state().weights)
-    with pytest.raises(OptionError, match="given 1 advantages"):
+    with pytest.raises(OptionError, match="advantages= gives 1 advantages to a group of 4 episodes"):
         local.update(groups, advantages=[[1.0]] * len(groups))
     with pytest.raises(OptionError, match="not a finite number"):
         local.update(groups, advantages=[[float("nan")] * len(group) for group in groups])

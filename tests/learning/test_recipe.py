@@ -21,7 +21,10 @@ def test_every_recipe_is_valid_and_belongs_to_a_world(name: str) -> None:
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_the_preset_of_that_name_plays_in_the_recipes_world_with_its_agent_and_step(name: str) -> None:
-    texts = [files(package) / f"{name}.yaml" for package in ("fedagentgym.learning.recipes", "fedagentgym.presets")]
+    texts = [
+        files(package) / f"{name}.yaml"
+        for package in ("fedagentgym.learning.recipes", "fedagentgym.experiment.presets")
+    ]
     recipe, preset = (yaml.safe_load(text.read_text("utf-8")) for text in texts)
     assert preset["env"] == recipe["env"] and preset["agent"] == recipe["agent"]
     chosen_per_run = {"tasks_per_step", "learning_rate", "schedule"}
@@ -61,7 +64,15 @@ def test_a_curve_begins_before_the_first_step_and_ends_after_the_last(
         ({"clip": [0.2]}, "learning.clip"),
         ({"clip": [1.5, 0.2]}, "clip is"),
         ({"cilp": [0.2, 0.2]}, "did you mean 'clip'"),
-        ({"advantage": "gae"}, "learning.advantage.name"),
+        ({"advantage": "gae"}, "learning.advantage: unknown advantage estimator 'gae'"),
+        ({"advantage": {"name": "gigpoo"}}, "did you mean 'gigpo'"),
+        (
+            {"advantage": {"name": "grpo", "omega": 0.5}},
+            "'learning.advantage.omega': known keys are name, std, baseline",
+        ),
+        ({"advantage": {"name": "dr_grpo", "std": "sample"}}, "unknown key 'learning.advantage.std'"),
+        ({"advantage": {"name": "gigpo", "omga": 0.5}}, "did you mean 'omega'"),
+        ({"advantage": {"omega": 0.5}}, "unknown key 'learning.advantage.omega'"),
         ({"kl": -1}, "learning.kl"),
         ({"kl": True}, "learning.kl"),
         ({"objectives": []}, "learning.objectives"),
