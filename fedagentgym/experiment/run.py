@@ -59,10 +59,14 @@ def train(
     config: RunConfig | Mapping[str, Any] | str | Path,
     changes: Sequence[str] = (),
     *,
+    plugins: Sequence[str] = (),
     observers: Sequence[Observer] = (),
 ) -> RunResult:
-    """Run a configuration (a file, a preset's name, plain data) from the beginning. The run's folder must be new."""
-    chosen = load_config(config, changes)
+    """Run a configuration (a file, a preset's name, plain data) from the beginning. The run's folder must be new.
+
+    `plugins` are modules or files of your own, beside those that the configuration names.
+    """
+    chosen = load_config(config, changes, plugins)
     folder = Path(chosen.output.folder)
     if (folder / "config.yaml").exists():
         raise OptionError(
