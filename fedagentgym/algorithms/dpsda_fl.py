@@ -37,7 +37,7 @@ from fedagentgym.federation.clients import answered
 from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.learning.local import trainable_policy
-from fedagentgym.learning.supervised import SupervisedSettings
+from fedagentgym.learning.settings import SupervisedSettings
 
 TEXT_BYTES = 4096
 CONTROL_BYTES = 1024

@@ -37,7 +37,7 @@ def tiny(
     from fedagentgym.base.settings import assign
     from fedagentgym.learning.pretrain import pretrain_tiny
     from fedagentgym.learning.recipe import recipe_for
-    from fedagentgym.learning.warm_start import WarmStartSettings
+    from fedagentgym.learning.settings import WarmStartSettings
 
     env_id = full_id(env)
     recipe = recipe_for(env_id)

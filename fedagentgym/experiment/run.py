@@ -206,7 +206,7 @@ def resolve_agent(config: RunConfig) -> tuple[AgentSettings, dict[str, Any]]:
         return agent, {}
     from fedagentgym.learning.pretrain import pretrain_tiny
     from fedagentgym.learning.recipe import recipe_for
-    from fedagentgym.learning.warm_start import WarmStartSettings
+    from fedagentgym.learning.settings import WarmStartSettings
 
     recipe = recipe_for(config.env.id)
     settings = config.warm_start or (recipe.warm_start if recipe is not None else WarmStartSettings())

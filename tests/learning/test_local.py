@@ -21,9 +21,9 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.learning.local import LocalTraining, SiteState, StepReport, mean_metrics, trainable_policy
 from fedagentgym.learning.pretrain import pretrain_tiny
-from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
+from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, WarmStartSettings
 from fedagentgym.learning.trajectory import from_plain, to_plain
-from fedagentgym.learning.warm_start import WarmStartSettings, demonstrated_tasks, demonstrations, warm_start
+from fedagentgym.learning.warm_start import demonstrated_tasks, demonstrations, warm_start
 
 from .test_rollouts import Guesser
 
