@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.numbers import mean
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.learning.advantages import group_advantages, is_constant, spread_advantages
 from fedagentgym.learning.objectives import PerTurn, learned_rewards, values
@@ -219,8 +220,8 @@ class LocalTraining:
         constant = sum(is_constant(reward) for reward in rewards)
         metrics |= {"groups": float(len(groups)), "groups/constant": float(constant)}
         for name in self.weights_of_objectives(weights):
-            metrics[f"reward/{name}"] = _mean([float(part.sum()) for group in groups for part in values(group, name)])
-        metrics["reward/learned"] = _mean([float(part.sum()) for reward in rewards for part in reward])
+            metrics[f"reward/{name}"] = mean([float(part.sum()) for group in groups for part in values(group, name)])
+        metrics["reward/learned"] = mean([float(part.sum()) for reward in rewards for part in reward])
         return StepReport(metrics, tuple(groups), gradients)
 
     def rewards_of(self, group: Group, weights: Mapping[str, float] | None = None) -> PerTurn:
@@ -254,8 +255,4 @@ def mean_metrics(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     for step in steps:
         for name, value in step.items():
             seen.setdefault(name, []).append(value)
-    return {name: float(sum(series)) if name in SUMMED else _mean(series) for name, series in seen.items()}
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return float(np.mean(numbers)) if numbers else 0.0
+    return {name: float(sum(series)) if name in SUMMED else mean(series) for name, series in seen.items()}
