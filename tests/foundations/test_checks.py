@@ -21,6 +21,7 @@ from fedagentgym.learning.advantages import ADVANTAGES, AdvantageEstimator
 from fedagentgym.learning.objectives import OBJECTIVES, PerTurn
 from fedagentgym.learning.trajectory import Group
 from fedagentgym.testing import check_advantage, check_agent, check_backend, check_objective
+from fedagentgym.testing.untrained import NAME as UNTRAINED
 
 
 @pytest.fixture(autouse=True)
@@ -45,9 +46,7 @@ def test_our_agents_without_a_model_pass(name: str) -> None:
 
 
 def test_an_agent_with_a_model_passes() -> None:
-    import fedagentgym.testing.untrained
-
-    check_agent(fedagentgym.testing.untrained.NAME)
+    check_agent(UNTRAINED)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
