@@ -76,7 +76,7 @@ class TokenAgent:
 
 
 class TokenPlayers:
-    """``policy.Players`` of a language model: one session, one row per episode."""
+    """``Players`` of a language model: one session, one row per episode."""
 
     def __init__(self, agent: TokenAgent, env: TextEnv) -> None:
         self.agent, self.env = agent, env

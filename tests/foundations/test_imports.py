@@ -196,3 +196,9 @@ def test_what_registries_name_is_on_the_same_floor_or_a_lower_one(root: Path) ->
                     seen += 1
                     assert floor(target.partition(":")[0]) <= floor(name), f"{name}: {registry.kind} {entry!r}"
     assert seen > 40
+
+
+@pytest.mark.parametrize("package", ["agents", "partitions"])
+def test_no_folder_has_more_than_14_modules(package: str, root: Path) -> None:
+    folders = {path.parent for path in (root / "fedagentgym" / package).rglob("*.py")}
+    assert not {folder.name: count for folder in folders if (count := len(list(folder.glob("*.py")))) > 14}
