@@ -16,8 +16,17 @@ _LAZY = {
     "federate": "fedagentgym.partitions",
     "load_federation": "fedagentgym.partitions",
     "register_partition": "fedagentgym.registration",
-    "register_agent": "fedagentgym.registration",
-    "register_algorithm": "fedagentgym.registration",
+    **dict.fromkeys(
+        (
+            "register_advantage",
+            "register_agent",
+            "register_aggregation",
+            "register_algorithm",
+            "register_backend",
+            "register_objective",
+        ),
+        "fedagentgym.registration",
+    ),
     "train": "fedagentgym.experiment.run",
     "RunConfig": "fedagentgym.experiment.settings",
 }

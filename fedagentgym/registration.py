@@ -5,13 +5,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import gymnasium
 
 from fedagentgym.base.errors import OptionError, listed, nearest
 from fedagentgym.base.registry import Registry
 from fedagentgym.envs import ENVIRONMENTS
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.make import AgentFactory
+    from fedagentgym.base.choices import NamedSettings
+    from fedagentgym.federation.backends import OpenBackend
+    from fedagentgym.learning.advantages import AdvantageEstimator
+    from fedagentgym.learning.objectives import Objective
 
 MAKER = "fedagentgym.registration:make_env"
 
@@ -36,12 +43,32 @@ def register_partition(name: str, target: Any, *, replace: bool = False) -> None
     _registry("fedagentgym.partitions", "PARTITIONS").register(name, target, replace=replace)
 
 
-def register_agent(name: str, target: Any, *, replace: bool = False) -> None:
-    """Add an agent of your own."""
+def register_agent(name: str, target: str | AgentFactory, *, replace: bool = False) -> None:
+    """Add an agent of your own: a function of its settings, the environment and a seed."""
     _registry("fedagentgym.agents", "AGENTS").register(name, target, replace=replace)
 
 
-def register_algorithm(name: str, target: Any, *, replace: bool = False) -> None:
+def register_advantage(name: str, target: str | type[AdvantageEstimator], *, replace: bool = False) -> None:
+    """Add an advantage estimator of your own: a class derived from `AdvantageEstimator`."""
+    _registry("fedagentgym.learning.advantages", "ADVANTAGES").register(name, target, replace=replace)
+
+
+def register_objective(name: str, target: str | Objective, *, replace: bool = False) -> None:
+    """Add an objective of your own: a function of a group of episodes that gives one number for each."""
+    _registry("fedagentgym.learning.objectives", "OBJECTIVES").register(name, target, replace=replace)
+
+
+def register_aggregation(name: str, target: str | type[NamedSettings], *, replace: bool = False) -> None:
+    """Add an aggregation rule of your own: a settings class with `begin`, whose accumulator has `add` and `finish`."""
+    _registry("fedagentgym.federation.aggregation", "AGGREGATION_RULES").register(name, target, replace=replace)
+
+
+def register_backend(name: str, target: str | OpenBackend, *, replace: bool = False) -> None:
+    """Add a backend of your own: a function that opens the place where clients run."""
+    _registry("fedagentgym.federation.backends", "BACKENDS").register(name, target, replace=replace)
+
+
+def register_algorithm(name: str, target: str | type, *, replace: bool = False) -> None:
     """Add a federated algorithm of your own."""
     _registry("fedagentgym.algorithms", "ALGORITHMS").register(name, target, replace=replace)
 

@@ -39,7 +39,7 @@ from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.learning.local import trainable_policy
-from fedagentgym.learning.supervised import SupervisedSettings
+from fedagentgym.learning.settings import SupervisedSettings
 
 TEXT_BYTES = 4096
 

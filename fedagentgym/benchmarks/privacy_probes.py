@@ -129,7 +129,7 @@ def tiny_agent(scale: Scale) -> dict[str, Any]:
     """An agent that solves some of the tasks, made once."""
     from fedagentgym.agents.settings import AgentSettings
     from fedagentgym.learning.pretrain import pretrain_tiny
-    from fedagentgym.learning.warm_start import WarmStartSettings
+    from fedagentgym.learning.settings import WarmStartSettings
 
     plain = {"name": "tiny", "decoding": {"temperature": 1.0, "max_new_tokens": 64}}
     settings = WarmStartSettings(

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from fedagentgym.base.progress import console
+from fedagentgym.cli.plugins import Plugins
 from fedagentgym.cli.worlds import EnvSet, full_id, open_world, world_options
 from fedagentgym.envs import ENVIRONMENTS
 
@@ -16,6 +17,7 @@ from fedagentgym.envs import ENVIRONMENTS
 def envs(
     name: Annotated[str | None, typer.Argument(help="Only this environment.")] = None,
     env_set: EnvSet = None,
+    plugins: Plugins = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """List the environments with their splits, sizes and categories."""

@@ -11,6 +11,7 @@ from rich.table import Table
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.progress import console
 from fedagentgym.base.settings import assign
+from fedagentgym.cli.plugins import Plugins
 from fedagentgym.cli.worlds import EnvSet, full_id, open_world, world_options
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def evaluate(
     ] = None,
     env_set: EnvSet = None,
     agent_set: AgentSet = None,
+    plugins: Plugins = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Evaluate an agent on a split: success, score, turns and invalid actions, with bootstrap intervals."""

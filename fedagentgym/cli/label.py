@@ -11,6 +11,7 @@ import typer
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import console, progress
 from fedagentgym.base.streams import derive
+from fedagentgym.cli.plugins import Plugins
 from fedagentgym.cli.worlds import EnvId, EnvSet, full_id, open_world, world_options
 
 ONE_SIDED = 0.1
@@ -37,6 +38,7 @@ def label(
     seed: Annotated[int, typer.Option("--seed", help="Seed of all attempts.")] = 0,
     packed: Annotated[Path | None, typer.Option("--pack", help="Also write the compact form for package data.")] = None,
     env_set: EnvSet = None,
+    plugins: Plugins = None,
 ) -> None:
     """Label a pool: play every task a few times and write down how often it was solved."""
     from fedagentgym.partitions.files.labels import pack, read_labels

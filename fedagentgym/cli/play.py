@@ -11,6 +11,7 @@ from rich.markup import escape
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import console
+from fedagentgym.cli.plugins import Plugins
 from fedagentgym.cli.worlds import EnvId, EnvSet, open_world, world_options
 from fedagentgym.envs.core import Episode, TextEnv
 from fedagentgym.envs.transcripts import transcript
@@ -28,6 +29,7 @@ def play(
     split: Annotated[str, typer.Option("--split", help="Split to take the task from.")] = "train",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the episode.")] = 0,
     env_set: EnvSet = None,
+    plugins: Plugins = None,
 ) -> None:
     """Play an episode yourself."""
     world = open_world(env, {"split": split, **world_options(env_set)})

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.progress import console
+from fedagentgym.cli.plugins import Plugins
 from fedagentgym.cli.worlds import EnvSet, full_id, world_options
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def make(
     labels: Annotated[str | None, typer.Option(help="Label file for hardness, or 'pool'.")] = None,
     preset: Annotated[str | None, typer.Option(help="A setting of the papers (`split presets` lists them).")] = None,
     env_set: EnvSet = None,
+    plugins: Plugins = None,
     split: Annotated[str, typer.Option(help="Which split of the environment is divided.")] = "train",
     seed: Annotated[int | None, typer.Option(help="Seed of the split.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Where to write it: .json, .zip, or a folder.")] = Path(
@@ -153,13 +155,13 @@ def presets(as_json: Json = False) -> None:
 
 
 @app.command()
-def show(file: File, env_set: EnvSet = None, as_json: Json = False) -> None:
+def show(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json: Json = False) -> None:
     """Summarise a split: sizes, mixture, overlap, Jaccard, dispersion, the client farthest from the pool."""
     _report(_open(file, env_set), as_json, str(file))
 
 
 @app.command()
-def verify(file: File, env_set: EnvSet = None, as_json: Json = False) -> None:
+def verify(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json: Json = False) -> None:
     """Check a split: content, pool, roles, evaluation tasks, re-sampling from its seed, axes that were not asked for."""
     checks = _open(file, env_set).verify()
     failed = [check for check in checks if check.ok is False]
@@ -180,6 +182,7 @@ def plot_command(
     file: File,
     out: Annotated[Path, typer.Option("--out", help="Where to draw it, as .png or .svg.")] = Path("split.png"),
     env_set: EnvSet = None,
+    plugins: Plugins = None,
 ) -> None:
     """Draw the figure that fits a split."""
     _open(file, env_set).plot(out)
@@ -187,7 +190,7 @@ def plot_command(
 
 
 @app.command()
-def diff(first: File, second: File, as_json: Json = False) -> None:
+def diff(first: File, second: File, plugins: Plugins = None, as_json: Json = False) -> None:
     """Compare two splits: what they were made of, and which clients hold other tasks."""
     from fedagentgym.partitions.compare import compare
 

@@ -60,10 +60,14 @@ def train(
     config: RunConfig | Mapping[str, Any] | str | Path,
     changes: Sequence[str] = (),
     *,
+    plugins: Sequence[str] = (),
     observers: Sequence[Observer] = (),
 ) -> RunResult:
-    """Run a configuration (a file, a preset's name, plain data) from the beginning. The run's folder must be new."""
-    chosen = load_config(config, changes)
+    """Run a configuration (a file, a preset's name, plain data) from the beginning. The run's folder must be new.
+
+    `plugins` are modules or files of your own, beside those that the configuration names.
+    """
+    chosen = load_config(config, changes, plugins)
     folder = Path(chosen.output.folder)
     if (folder / "config.yaml").exists():
         raise OptionError(
@@ -205,7 +209,7 @@ def resolve_agent(config: RunConfig) -> tuple[AgentSettings, dict[str, Any]]:
         return agent, {}
     from fedagentgym.learning.pretrain import pretrain_tiny
     from fedagentgym.learning.recipe import recipe_for
-    from fedagentgym.learning.warm_start import WarmStartSettings
+    from fedagentgym.learning.settings import WarmStartSettings
 
     recipe = recipe_for(config.env.id)
     settings = config.warm_start or (recipe.warm_start if recipe is not None else WarmStartSettings())

@@ -12,8 +12,7 @@ from fedagentgym.algorithms.support.spec import EnvSettings, ExperimentSpec, Par
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.settings import FederationSettings, OutputSettings
-from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
-from fedagentgym.learning.warm_start import WarmStartSettings
+from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, WarmStartSettings
 
 RESUMABLE: tuple[str, ...] = (
     *(f"federation.{key}" for key in ("backend", "workers", "device_per_worker", "deadline", "quorum", "options")),

@@ -23,8 +23,8 @@ from fedagentgym.base.settings import merged
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.learning.evaluation import evaluate
-from fedagentgym.learning.settings import EvaluationSettings
-from fedagentgym.learning.warm_start import WarmStartSettings, warm_start
+from fedagentgym.learning.settings import EvaluationSettings, WarmStartSettings
+from fedagentgym.learning.warm_start import warm_start
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from fedagentgym.base.streams import stream
 from fedagentgym.partitions.samplers.sampling import recorded, sampled, sampler_of
 from fedagentgym.partitions.table import Table
+from fedagentgym.testing.conditions import global_generators_untouched
 
 
 def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories: int = 5, **parameters: Any) -> None:
@@ -21,9 +21,8 @@ def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories:
     """
     table = _table(tasks, categories)
     sampler = sampler_of(name, parameters)
-    before = (random.getstate(), repr(np.random.get_state()))
-    first = sampled(sampler, table, clients, 0)
-    assert (random.getstate(), repr(np.random.get_state())) == before, f"{name} draws from a global generator"
+    with global_generators_untouched(name):
+        first = sampled(sampler, table, clients, 0)
     assert first.items.size, f"{name} gives out no task at all"
     assert first.same_as(sampled(sampler, table, clients, 0)), f"{name} gives another split for the same seed"
     others = [sampled(sampler, table, clients, seed) for seed in (1, 2, 3)]

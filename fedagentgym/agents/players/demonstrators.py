@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedagentgym.agents.players.scripted import check_noise, random_action
 from fedagentgym.agents.protocols import Move
-from fedagentgym.agents.text.rendering import Context, Renderer, Seat
+from fedagentgym.agents.text.rendering import Context, Seat
 from fedagentgym.base.errors import OptionError
 
 if TYPE_CHECKING:
@@ -16,23 +17,44 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import Episode, Expert, TextEnv
 
 
+@dataclass(frozen=True)
+class Demonstrator:
+    """An agent that does what the environment's expert does and says it in the prompts and tokens of another agent.
+
+    With ``noise``, that share of the actions is a random admissible one (``Move.learn`` is False), so that a model also
+    sees how the expert recovers.
+    """
+
+    agent: TokenAgent
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_noise(self.noise)
+
+    @property
+    def name(self) -> str:
+        return f"{self.agent.name} imitating"
+
+    def play(self, env: TextEnv) -> DemonstratorPlayers:
+        return DemonstratorPlayers(self.agent, env, self.noise)
+
+
 class _Place(NamedTuple):
     seat: Seat
     expert: Expert
 
 
-class Demonstrators:
-    """``policy.Players`` that follow the environment's expert and say it in an agent's tokens; no model is asked."""
+class DemonstratorPlayers:
+    """``Players`` that follow the environment's expert and say it in an agent's tokens; no model is asked."""
 
-    def __init__(self, agent: TokenAgent, env: TextEnv, noise: float = 0.0) -> None:
-        check_noise(noise)
+    def __init__(self, agent: TokenAgent, env: TextEnv, noise: float) -> None:
         self.agent, self.env, self.noise = agent, env, noise
-        self._renderer = Renderer(agent, env)
+        self._renderer = agent.renderer(env)
         self._places: dict[int, _Place] = {}
         self._next = 0
         self._end = min(agent.tokenizer.stop_ids)
 
-    def __enter__(self) -> Demonstrators:
+    def __enter__(self) -> DemonstratorPlayers:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -57,7 +79,7 @@ class Demonstrators:
 
     def _act(self, place: _Place, episode: Episode) -> Move:
         seat = place.seat
-        context = self._renderer.context(seat, episode)
+        context = self._renderer.render(seat, episode)
         if context is None:
             return Move("", "", fresh=False, finish="context")
         action = place.expert.act(episode)
