@@ -9,7 +9,7 @@ from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.roles import draw_server, reserve
 from fedagentgym.partitions.samplers.sampler import Sampler
 from fedagentgym.partitions.samplers.sampling import FunctionSampler, sampled
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
 
 class Division(NamedTuple):
@@ -20,7 +20,7 @@ class Division(NamedTuple):
 
 
 def divide(
-    table: Table,
+    table: TaskTable,
     sampler: Sampler | FunctionSampler,
     clients: int,
     seed: int,

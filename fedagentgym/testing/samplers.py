@@ -10,7 +10,7 @@ import numpy as np
 
 from fedagentgym.base.streams import stream
 from fedagentgym.partitions.samplers.sampling import recorded, sampled, sampler_of
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
 
 def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories: int = 5, **parameters: Any) -> None:
@@ -33,10 +33,10 @@ def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories:
     assert first.same_as(again), f"{name} gives another split for the parameters that a split file would hold"
 
 
-def _table(tasks: int, categories: int) -> Table:
+def _table(tasks: int, categories: int) -> TaskTable:
     draws = stream(0, "check sampler")
     weights = [1.0 / (1 + code) for code in range(categories)]
     codes = np.concatenate([np.arange(categories), draws.weighted(weights, size=tasks - categories)])
     names = tuple(f"category {code:02d}" for code in range(categories))
     ids = [f"check/train/{number:05d}" for number in range(tasks)]
-    return Table(ids, names, codes, np.arange(tasks), draws.uniform(tasks) < 0.5)
+    return TaskTable(ids, names, codes, np.arange(tasks), draws.uniform(tasks) < 0.5)

@@ -17,9 +17,10 @@ from fedagentgym.envs.alfworld.goals import goal_of
 from fedagentgym.envs.alfworld.house_pool import SPLITS, TURNS, house_pool
 from fedagentgym.envs.alfworld.plans import shortest_plan, target_of
 from fedagentgym.envs.alfworld.reader import read_game, read_problem
-from fedagentgym.envs.core import Episode, View
+from fedagentgym.envs.core import Episode
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task
+from fedagentgym.envs.view import View
 
 Pools, Player = Callable[..., TaskPool], Callable[..., int | None]
 

@@ -129,12 +129,12 @@ def test_a_split_that_does_not_hold(tmp_path: Path, capsys: pytest.CaptureFixtur
     """Changed, with its digest made anew: shown without complaint, refused by verify."""
     from dataclasses import replace
 
-    from fedagentgym.partitions.client_split import load_federation
+    from fedagentgym.partitions.client_split import load_client_split
     from fedagentgym.partitions.files import store
 
     path = tmp_path / "a.json"
     assert main([*MAKE, "--out", str(path)]) == 0
-    opened = load_federation(path)
+    opened = load_client_split(path)
     store.save(replace(opened.split, seed=9), tmp_path / "b.json", opened.table.ids)
     assert main(["split", "show", str(tmp_path / "b.json")]) == 0
     assert main(["split", "verify", str(tmp_path / "b.json")]) == 2

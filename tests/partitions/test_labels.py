@@ -70,11 +70,11 @@ def test_worlds_without_a_list_of_actions_say_so() -> None:
 
 def test_a_split_by_hardness_carries_its_labels(file: Path, tmp_path: Path) -> None:
     made = federate(GUESS, partition="hardness", clients=10, tasks_per_client=30, xi=1.0, labels=file)
-    assert made.split.labels is not None and made.split.labels.source["policy"]["name"] == "handicapped"
+    assert made.record.labels is not None and made.record.labels.source["policy"]["name"] == "handicapped"
     path = made.save(tmp_path / "split.json")
-    from fedagentgym.partitions.client_split import load_federation
+    from fedagentgym.partitions.client_split import load_client_split
 
-    again = load_federation(path)
+    again = load_client_split(path)
     assert all(check.ok for check in again.verify())
     statistics = again.statistics()
     assert statistics.solved is not None and int(statistics.solved.sum()) == 150
@@ -104,7 +104,7 @@ def test_bad_label_files(file: Path, tmp_path: Path, change: Any, message: str) 
 
 def test_labels_in_other_forms() -> None:
     made = federate(GUESS, clients=2, tasks_per_client=3, labels="pool")
-    assert made.split.labels is not None and 0.3 < made.split.labels.solved.mean() < 0.8
+    assert made.record.labels is not None and 0.3 < made.record.labels.solved.mean() < 0.8
     ids = made.pool.ids
     given = federate(
         GUESS,
@@ -114,7 +114,7 @@ def test_labels_in_other_forms() -> None:
         xi=1.0,
         labels={name: n % 2 for n, name in enumerate(ids)},
     )
-    assert given.split.labels is not None and given.split.labels.solved.mean() == 0.5
+    assert given.record.labels is not None and given.record.labels.solved.mean() == 0.5
     with pytest.raises(DataError, match="miss 599 of 600"):
         federate(GUESS, partition="hardness", clients=2, tasks_per_client=4, xi=1.0, labels={ids[0]: True})
     with pytest.raises(DataError, match="is a success share or true or false, got 'yes'"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedagentgym.partitions.analysis.statistics import Statistics, describe, excess
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.samplers.sampling import sampled, sampler_of
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 from tests.partitions.conftest import make_table
 
 CLIENTS, TASKS = 2000, 50
@@ -20,7 +20,7 @@ TABLE = make_table(40_000)
 SHARES = TABLE.counts / len(TABLE)
 
 
-def measured(name: str, clients: int = CLIENTS, table: Table = TABLE, **parameters: Any) -> Statistics:
+def measured(name: str, clients: int = CLIENTS, table: TaskTable = TABLE, **parameters: Any) -> Statistics:
     return describe(sampled(sampler_of(name, parameters), table, clients, 3), table, name)
 
 

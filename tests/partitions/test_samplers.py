@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
-from fedagentgym.partitions import PARTITIONS, register_partition
+from fedagentgym.partitions import SAMPLERS, register_sampler
 from fedagentgym.partitions.analysis.statistics import label_counts
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.samplers.draws import within_capacity
 from fedagentgym.partitions.samplers.sampling import recorded, sampled, sampler_of
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 from tests.partitions.conftest import make_table
 
 SPECS: dict[str, dict[str, Any]] = {
@@ -30,12 +30,12 @@ SPECS: dict[str, dict[str, Any]] = {
 }
 
 
-def draw(name: str, table: Table, clients: int = 10, seed: int = 0, **parameters: Any) -> Assignment:
+def draw(name: str, table: TaskTable, clients: int = 10, seed: int = 0, **parameters: Any) -> Assignment:
     return sampled(sampler_of(name, parameters or SPECS[name]), table, clients, seed)
 
 
 def test_every_sampler_is_tried_here() -> None:
-    ours = {name for name in PARTITIONS.names() if isinstance(PARTITIONS.target(name), str)}
+    ours = {name for name in SAMPLERS.names() if isinstance(SAMPLERS.target(name), str)}
     assert set(SPECS) == ours, "pages and other tests add samplers of their own, as objects"
 
 
@@ -307,15 +307,15 @@ def test_by_source_keeps_sources_apart() -> None:
 
 
 def test_own_function_as_sampler() -> None:
-    def odd_and_even(table: Table, clients: int, seed: int, first: int = 0) -> list[list[str]]:
+    def odd_and_even(table: TaskTable, clients: int, seed: int, first: int = 0) -> list[list[str]]:
         return [list(table.ids[first + client :: clients]) for client in range(clients)]
 
-    register_partition("test-odd", odd_and_even, replace=True)
+    register_sampler("test-odd", odd_and_even, replace=True)
     drawn = draw("test-odd", make_table(20), 2, first=0)
     assert drawn[0].tolist() == list(range(0, 20, 2))
     with pytest.raises(OptionError, match="no parameter 'frist': did you mean 'first'"):
         sampler_of("test-odd", {"frist": 1})
-    PARTITIONS._entries.pop("test-odd")
+    SAMPLERS._entries.pop("test-odd")
 
 
 def test_parameters_are_checked() -> None:

@@ -10,7 +10,7 @@ import pytest
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.envs.task import short_name
-from fedagentgym.envs.variants import KINDS, assign_worlds, world_request
+from fedagentgym.envs.variants import KINDS, assign_variants, complete_request
 from fedagentgym.partitions.client_split import federate
 
 IDS = {short_name(env_id): env_id for env_id in ENVIRONMENTS.names()}
@@ -30,28 +30,28 @@ def test_every_kind_is_understood_by_its_environments(kind: str, env_id: str) ->
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_variant_depends_on_seed_and_client_only(kind: str) -> None:
     env_id = f"fedagentgym/{KINDS[kind].envs[0]}-v0"
-    request = world_request(kind, env_id)
+    request = complete_request(kind, env_id)
     assert request is not None
-    few, many = assign_worlds(request, 5, 4), assign_worlds(request, 5, 40)
+    few, many = assign_variants(request, 5, 4), assign_variants(request, 5, 40)
     assert list(few) == list(many[:4])
-    assert list(assign_worlds(request, 6, 40)) != list(many)
+    assert list(assign_variants(request, 6, 40)) != list(many)
 
 
 @pytest.mark.parametrize(
     ("kind", "count"), [("index_fields", 8), ("bm25_weights", 8), ("lookalikes", 4), ("rank_wrapper", 4)]
 )
 def test_variants_are_drawn_evenly(kind: str, count: int) -> None:
-    request = world_request(kind, "fedagentgym/WebShop-v0")
+    request = complete_request(kind, "fedagentgym/WebShop-v0")
     assert request is not None
     own = {"client", "seed"}
-    seen = Counter(str({k: v for k, v in world.items() if k not in own}) for world in assign_worlds(request, 0, 800))
+    seen = Counter(str({k: v for k, v in world.items() if k not in own}) for world in assign_variants(request, 0, 800))
     assert len(seen) == count and min(seen.values()) > 0.6 * 800 / count
 
 
 def test_fewer_variants() -> None:
-    request = world_request({"kind": "bm25_weights", "variants": 2}, "fedagentgym/WebShop-v0")
+    request = complete_request({"kind": "bm25_weights", "variants": 2}, "fedagentgym/WebShop-v0")
     assert request == {"kind": "bm25_weights", "variants": 2}
-    assert {(world["k1"], world["b"]) for world in assign_worlds(request, 0, 50)} == {(1.2, 0.75), (1.2, 0.0)}
+    assert {(world["k1"], world["b"]) for world in assign_variants(request, 0, 50)} == {(1.2, 0.75), (1.2, 0.0)}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_fewer_variants() -> None:
 )
 def test_bad_worlds(world: Any, message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        world_request(world, "fedagentgym/WebShop-v0")
+        complete_request(world, "fedagentgym/WebShop-v0")
 
 
 def test_worlds_leave_the_tasks_alone() -> None:

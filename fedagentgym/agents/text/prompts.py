@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from fedagentgym.envs.core import TextEnv, View
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.view import View
 
 
 class PastTurn(NamedTuple):

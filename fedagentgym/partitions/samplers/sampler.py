@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
 Axis = Literal["mixture", "sizes", "hardness"]
 Compat = Literal["fedagent"]
@@ -23,11 +23,11 @@ class Sampler(Settings):
     needs_labels: ClassVar[bool] = False
 
     @abstractmethod
-    def sample(self, table: Table, clients: int, seed: int) -> Assignment:
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         """Which items of the table each client holds. Depends on nothing but the arguments."""
 
 
-def check_fits(clients: int, tasks: int, table: Table) -> None:
+def check_fits(clients: int, tasks: int, table: TaskTable) -> None:
     """Every client gets `tasks` different items: more than the pool has is impossible."""
     if tasks > len(table):
         raise OptionError(
@@ -36,12 +36,12 @@ def check_fits(clients: int, tasks: int, table: Table) -> None:
         )
 
 
-def check_disjoint(clients: int, tasks: int, table: Table) -> None:
+def check_disjoint(clients: int, tasks: int, table: TaskTable) -> None:
     """No two clients share an item: the sizes must fit into the pool together."""
     check_overlap(clients, tasks, 1.0, clients * tasks, table)
 
 
-def check_overlap(clients: int, tasks: int, overlap: float, needed: int, table: Table) -> None:
+def check_overlap(clients: int, tasks: int, overlap: float, needed: int, table: TaskTable) -> None:
     """`needed` different items are dealt out with the given number of copies."""
     if needed > len(table):
         enough = -(-clients * tasks * 100 // len(table)) / 100

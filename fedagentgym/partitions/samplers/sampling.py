@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fedagentgym.base.errors import DataError, OptionError, listed, nearest
-from fedagentgym.partitions import PARTITIONS
 from fedagentgym.partitions.assignment import Assignment
+from fedagentgym.partitions.samplers import SAMPLERS
 from fedagentgym.partitions.samplers.sampler import Axis, Sampler
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
 _MEAN = ("mean_tasks", "tasks_per_client")
 
@@ -29,7 +29,7 @@ class FunctionSampler:
     def model_dump(self, **_: Any) -> dict[str, Any]:
         return self._parameters
 
-    def sample(self, table: Table, clients: int, seed: int) -> Assignment:
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         result = self._function(table, clients, seed, **self._parameters)
         if isinstance(result, Assignment):
             return result
@@ -38,7 +38,7 @@ class FunctionSampler:
 
 def sampler_of(name: str, parameters: Mapping[str, Any]) -> Sampler | FunctionSampler:
     """The sampler of this name with its parameters checked. `tasks_per_client` is the mean where sizes vary."""
-    target = PARTITIONS.get(name)
+    target = SAMPLERS.get(name)
     given = {key: value for key, value in parameters.items() if value is not None}
     if isinstance(target, type) and issubclass(target, Sampler):
         fields = target.model_fields
@@ -48,8 +48,8 @@ def sampler_of(name: str, parameters: Mapping[str, Any]) -> Sampler | FunctionSa
             given["mean_tasks"] = given.pop("tasks_per_client")
         missing = [key for key, info in fields.items() if info.is_required() and key not in given]
         if missing:
-            raise OptionError(f"the partition {name!r} needs {missing[0]} ({fields[missing[0]].description})")
-        return target.load(given, f"partition {name}")
+            raise OptionError(f"the sampler {name!r} needs {missing[0]} ({fields[missing[0]].description})")
+        return target.load(given, f"sampler {name}")
     if callable(target):
         accepted = list(inspect.signature(target).parameters)[3:]
         takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(target).parameters.values())
@@ -57,9 +57,9 @@ def sampler_of(name: str, parameters: Mapping[str, Any]) -> Sampler | FunctionSa
             if key not in accepted and not takes_any:
                 guess = nearest(key, accepted)
                 hint = f"did you mean {guess!r}?" if guess else f"it takes {listed(accepted)}"
-                raise OptionError(f"the partition {name!r} has no parameter {key!r}: {hint}")
+                raise OptionError(f"the sampler {name!r} has no parameter {key!r}: {hint}")
         return FunctionSampler(target, given)
-    raise OptionError(f"the partition {name!r} is neither a Sampler class nor a function (table, clients, seed, ...)")
+    raise OptionError(f"the sampler {name!r} is neither a Sampler class nor a function (table, clients, seed, ...)")
 
 
 def whole_number(value: Any, name: str, least: int | None = None) -> int:
@@ -75,7 +75,7 @@ def recorded(sampler: Sampler | FunctionSampler) -> dict[str, Any]:
     return {key: value for key, value in sampler.model_dump(mode="json").items() if value is not None}
 
 
-def sampled(sampler: Sampler | FunctionSampler, table: Table, clients: int, seed: int) -> Assignment:
+def sampled(sampler: Sampler | FunctionSampler, table: TaskTable, clients: int, seed: int) -> Assignment:
     """Sample, and hold the sampler to what every split must be."""
     clients = whole_number(clients, "clients", least=1)
     assignment = sampler.sample(table, clients, seed)
