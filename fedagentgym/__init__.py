@@ -14,8 +14,9 @@ from fedagentgym.version import __version__
 
 _LAZY = {
     "federate": "fedagentgym.partitions",
-    "load_federation": "fedagentgym.partitions",
-    "register_partition": "fedagentgym.registration",
+    "load_client_split": "fedagentgym.partitions",
+    "register_sampler": "fedagentgym.registration",
+    "register_variant": "fedagentgym.envs.variants",
     "register_agent": "fedagentgym.registration",
     "register_algorithm": "fedagentgym.registration",
     "train": "fedagentgym.experiment.run",

@@ -47,7 +47,7 @@ class Centralized(FedAgent):
 
     @cached_property
     def _site(self) -> Site:
-        federation = self.bench.federation
-        held = {task for member in federation for task in member.tasks}
-        pool = federation.pool.subset([task for task in federation.pool.ids if task in held])
+        client_split = self.bench.client_split
+        held = {task for member in client_split for task in member.tasks}
+        pool = client_split.pool.subset([task for task in client_split.pool.ids if task in held])
         return self.bench.seat(SITE, self.bench.open_env(pool=pool))

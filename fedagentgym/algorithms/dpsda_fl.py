@@ -30,6 +30,7 @@ from fedagentgym.algorithms.support.state_arrays import learner, learner_weights
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream, derive
+from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.federation.algorithm import Round, RoundResult
@@ -75,7 +76,7 @@ class DPSDA:
     # ---- what the federation asks ---------------------------------------------------------------------------------
 
     def client_ids(self) -> Sequence[int]:
-        return range(len(self.bench.federation))
+        return range(len(self.bench.client_split))
 
     def resources(self, client: int) -> Site:
         return self.bench.site(client)
@@ -148,23 +149,19 @@ class DPSDA:
         return self._generated()
 
     def _generated(self, **options: Any) -> TextEnv:
-        import gymnasium
-
         given, env_id = self.bench.bench.env.options, self.bench.bench.env.id
         if {"data", "source", "games"} & set(given):
             raise OptionError(f"dpsda-fl needs tasks from a generator: {env_id} is told to take loaded ones")
         seed = derive(self.bench.seed, "public generator") % (1 << 31)
         options = {**given, "split": "train", "seed": seed, **options}
-        made: Any = gymnasium.make(env_id, disable_env_checker=True, **options)
-        world: TextEnv = made.unwrapped
-        return world
+        return open_env(env_id, **options)
 
     def _usable(self, draw: Stream) -> Any:
         """Numbers of generated tasks in random order, without questions that are asked in an evaluation."""
-        world = self.generator
-        splits = world.evaluation_splits if world.takes == "reply" else ()
+        env = self.generator
+        splits = env.evaluation_splits if env.takes == "reply" else ()
         judged = {text for split in splits for text in openings(self.bench.open_env(split=split))}
-        for index in draw.permutation(len(world.pool)).tolist():
+        for index in draw.permutation(len(env.pool)).tolist():
             if self._text(index) not in judged:
                 yield index
         raise DataError(

@@ -73,7 +73,7 @@ class FedAgent:
     # ---- what the federation asks ---------------------------------------------------------------------------------
 
     def client_ids(self) -> Sequence[int]:
-        return range(len(self.bench.federation))
+        return range(len(self.bench.client_split))
 
     @property
     def operations(self) -> Mapping[str, Operation]:

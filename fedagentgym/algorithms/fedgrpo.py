@@ -92,7 +92,7 @@ class FedGRPO:
     # ---- what the federation asks ---------------------------------------------------------------------------------
 
     def client_ids(self) -> Sequence[int]:
-        return range(len(self.bench.federation))
+        return range(len(self.bench.client_split))
 
     def resources(self, client: int) -> Site:
         return self.bench.site(client)
@@ -253,8 +253,8 @@ class FedGRPO:
         """Questions as the frozen base model sees them."""
         from fedagentgym.learning.embedding import embed
 
-        world = env or self.questions
-        openings = world.reset_many(list(ids), [0] * len(ids))
+        asked = env or self.questions
+        openings = asked.reset_many(list(ids), [0] * len(ids))
         policy = trainable_policy(self.bench.agent)
         present = policy.get_weights()
         policy.set_weights(self.bench.initial_weights)
@@ -265,7 +265,7 @@ class FedGRPO:
 
     def _check(self) -> None:
         """What can only be said once the federation is known."""
-        clients = len(self.bench.federation)
+        clients = len(self.bench.client_split)
         if self.settings.experts > clients:
             raise OptionError(
                 f"algorithm.experts asks for {self.settings.experts} experts, there are {clients} clients"

@@ -32,7 +32,7 @@ class Local(FedAgent):
     metered: ClassVar[bool] = False
 
     def client_ids(self) -> Sequence[int]:
-        return [self.bench.federation.client(self.settings.client).index]
+        return [self.bench.client_split.client(self.settings.client).index]
 
     @property
     def learning(self) -> LearningSettings:

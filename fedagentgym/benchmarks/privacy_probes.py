@@ -197,13 +197,13 @@ def on_scores(probe: Probe, bench: Workbench, backend: Curious, scale: Scale) ->
 
     truth: Evidence = {}
     form: Evidence = {}
-    held = {client: set(bench.federation.client(client).tasks) for client in range(scale.clients)}
+    held = {client: set(bench.client_split.client(client).tasks) for client in range(scale.clients)}
     for _, client, operation, asked, answer in backend.seen:
         if operation != "score":
             continue
         for question, row in zip(asked.text["questions"], answer.scores["scores"], strict=True):
             task = str(question["task"]["id"])
-            right = [replayed(bench.world, bench.federation.pool[task], one) for one in question["candidates"]]
+            right = [replayed(bench.env, bench.client_split.pool[task], one) for one in question["candidates"]]
             side = 0 if task in held[client] else 1
             agreed = float(np.mean(np.asarray(right) == row))
             truth.setdefault(client, ({}, {}))[side].setdefault(task, []).append(agreed)
@@ -237,12 +237,12 @@ def measured(name: str, found: Guess | None) -> list[Measurement]:
 
 def sides(bench: Workbench, scale: Scale) -> tuple[dict[int, list[str]], list[str]]:
     """Every client's own tasks, and tasks of the same pool that nobody holds and no role has."""
-    federation = bench.federation
-    members = {client: list(federation.client(client).tasks) for client in range(scale.clients)}
+    client_split = bench.client_split
+    members = {client: list(client_split.client(client).tasks) for client in range(scale.clients)}
     taken = {task for own in members.values() for task in own}
     for role in ("public", "auxiliary", "server"):
-        taken.update(federation.role(role).ids)
-    free = [task for task in federation.pool.ids if task not in taken]
+        taken.update(client_split.role(role).ids)
+    free = [task for task in client_split.pool.ids if task not in taken]
     chosen = stream(SEED, "outsiders").choice(len(free), scale.outsiders)
     return members, [free[int(place)] for place in chosen]
 
@@ -253,6 +253,6 @@ def nearest_candidates(bench: Workbench, tasks: Sequence[str], candidates: Seque
     from fedagentgym.learning.local import trainable_policy
 
     policy = trainable_policy(bench.load(bench.initial_weights))
-    episodes = bench.world.reset_many(list(tasks), [0] * len(tasks))
+    episodes = bench.env.reset_many(list(tasks), [0] * len(tasks))
     texts = [episode.view.observation for episode in episodes]
     return np.asarray(np.argmax(embed(policy, texts) @ embed(policy, candidates).T, axis=1), dtype=np.int64)

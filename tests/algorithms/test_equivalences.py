@@ -92,7 +92,7 @@ def test_experts_that_know_all_answers_make_fedgrpo_central(tmp_path: Path) -> N
         rounds=1,
     )
     learning = algorithm.bench.learning
-    held = algorithm.bench.open_env(pool=algorithm.bench.federation.pool.subset(algorithm.questions.pool.ids))
+    held = algorithm.bench.open_env(pool=algorithm.bench.client_split.pool.subset(algorithm.questions.pool.ids))
     local = LocalTraining(algorithm.bench.agent, held, learning)
     local.start(SiteState(algorithm.bench.initial_weights))
     groups = local.collect(derive(0, "server", 1, "play"))

@@ -6,7 +6,8 @@ The form is judged here and only the format penalty uses it; whether the world r
   and no others inside. Without a complete action pair the action is empty.
 * ``published``: the convention of the published agent code. The reply is lower-cased; the text between the first opening and the
   first closing tag is the action; without both, its last characters are (as many as the environment's
-  ``published_action_tail``) and the form is broken; so it is when a think tag is missing (as written) or a Chinese character occurs. Broken replies are executed all the same.
+  ``published_action_tail`` says) and the form is broken; so it is when a think tag is missing (as written) or a Chinese
+  character occurs. Broken replies are executed all the same.
 """
 
 from __future__ import annotations

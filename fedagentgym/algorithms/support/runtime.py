@@ -22,6 +22,7 @@ from fedagentgym.algorithms.support.state_arrays import writable
 from fedagentgym.base.errors import OptionError, listed
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
+from fedagentgym.envs import open_env
 from fedagentgym.federation.message import ArrayForm
 from fedagentgym.learning.local import LocalTraining, SiteState, trainable_policy
 from fedagentgym.learning.settings import LearningSettings
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.pool import TaskPool
-    from fedagentgym.partitions.client_split import Federation
+    from fedagentgym.partitions.client_split import ClientSplit
 
 _WARM_SITES = 64
 
@@ -55,7 +56,7 @@ class PartitionSettings(Settings):
     clients: int | None = Field(default=None, ge=1, description="number of clients")
     seed: int | None = Field(default=None, description="seed of the split; the run's seed by default")
     roles: dict[str, int] = Field(default_factory=dict, description="tasks set aside: public, auxiliary, server")
-    world: str | dict[str, Any] | None = Field(default=None, description="what differs between the clients' worlds")
+    variant: str | dict[str, Any] | None = Field(default=None, description="what differs between the clients' worlds")
     labels: str | None = Field(default=None, description="file of hardness labels")
     server_overlap: float = Field(
         default=1.0, ge=0.0, le=1.0, description="share of the server's tasks that clients hold too"
@@ -114,15 +115,15 @@ class Workbench:
         self._sites: OrderedDict[int, Site] = OrderedDict()
 
     @cached_property
-    def federation(self) -> Federation:
+    def client_split(self) -> ClientSplit:
         """The tasks' division among clients."""
-        from fedagentgym.partitions.client_split import federate, load_federation
+        from fedagentgym.partitions.client_split import federate, load_client_split
 
         env, partition = self.bench.env, self.bench.partition
         if partition.file is not None:
-            loaded = load_federation(partition.file, env=env.options)
-            if loaded.split.env_id != env.id:
-                raise OptionError(f"partition.file divides {loaded.split.env_id}, env.id is {env.id}")
+            loaded = load_client_split(partition.file, env=env.options)
+            if loaded.record.env_id != env.id:
+                raise OptionError(f"partition.file divides {loaded.record.env_id}, env.id is {env.id}")
             return loaded
         return federate(
             env.id,
@@ -131,7 +132,7 @@ class Workbench:
             seed=self.seed if partition.seed is None else partition.seed,
             split=env.split,
             env=env.options,
-            world=partition.world,
+            variant=partition.variant,
             roles=partition.roles,
             server_overlap=partition.server_overlap,
             labels=partition.labels,
@@ -139,9 +140,9 @@ class Workbench:
         )
 
     @cached_property
-    def world(self) -> TextEnv:
-        """The unperturbed world over the whole divided split."""
-        return self.open_env(pool=self.federation.pool)
+    def env(self) -> TextEnv:
+        """The unperturbed environment over the whole divided split."""
+        return self.open_env(pool=self.client_split.pool)
 
     @property
     def agent(self) -> TokenAgent:
@@ -157,7 +158,7 @@ class Workbench:
         settings = self.bench.agent
         if self._device is not None:
             settings = settings.model_copy(update={"device": self._device})
-        agent: Any = make_agent(settings, self.world, seed=derive(self.seed, "agent"))
+        agent: Any = make_agent(settings, self.env, seed=derive(self.seed, "agent"))
         return agent, trainable_policy(agent).get_weights()
 
     @property
@@ -173,8 +174,7 @@ class Workbench:
     def site(self, client: int) -> Site:
         """A client's tasks and world, kept warm for a while."""
         if client not in self._sites:
-            env: Any = self.federation.client(client).make(disable_env_checker=True).unwrapped
-            self._sites[client] = self.seat(client, env)
+            self._sites[client] = self.seat(client, self.client_split.client(client).open_env())
         self._sites.move_to_end(client)
         while len(self._sites) > _WARM_SITES:
             self._sites.popitem(last=False)
@@ -202,17 +202,12 @@ class Workbench:
 
     def open_env(self, *, split: str | None = None, pool: TaskPool | None = None) -> TextEnv:
         """The unperturbed world over another split, or over a pool (a role's tasks)."""
-        import gymnasium
-
         chosen = {"pool": pool} if pool is not None else {"split": split or self.bench.env.split}
-        options = {**self.federation.options, **chosen}
-        env: Any = gymnasium.make(self.bench.env.id, disable_env_checker=True, **options).unwrapped
-        opened: TextEnv = env
-        return opened
+        return open_env(self.bench.env.id, **{**self.client_split.options, **chosen})
 
     def role(self, name: str) -> TextEnv:
         """The unperturbed world over the tasks of a role; what the server holds comes without answers."""
-        return self.open_env(pool=self.federation.role(name))
+        return self.open_env(pool=self.client_split.role(name))
 
     def evaluator(self, weights: Mapping[str, NDArray[Any]], temperature: float) -> TokenAgent:
         """The resident agent with these parameters, decoding at another temperature."""
