@@ -15,6 +15,7 @@ from fedagentgym.envs.alfworld.engine import Outcome, admissible, start, step
 from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build, members
 from fedagentgym.envs.alfworld.goals import category_of, goal_of, render_goal
 from fedagentgym.envs.alfworld.grounding import typed_variables
+from fedagentgym.envs.alfworld.state import State
 from fedagentgym.envs.alfworld.tables import tables_of
 
 FOOD = frozenset(("pickupable", "heatable", "coolable", "cleanable", "sliceable"))

@@ -17,6 +17,7 @@ from fedagentgym.envs.alfworld.goals import goal_of
 from fedagentgym.envs.alfworld.house_pool import SPLITS, TURNS, house_pool
 from fedagentgym.envs.alfworld.plans import shortest_plan, target_of
 from fedagentgym.envs.alfworld.reader import read_game, read_problem
+from fedagentgym.envs.alfworld.variants import OwnRooms
 from fedagentgym.envs.core import Episode
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task
@@ -119,8 +120,8 @@ def test_it_wins_the_real_game(shared_data: Path, turns_to_win: Player) -> None:
 
 @pytest.mark.parametrize("size", ["tiny", "full"])
 def test_it_wins_in_the_private_rooms_of_a_client(turns_to_win: Player, size: str) -> None:
-    world = {"kind": "scene_split", "client": 5, "seed": 2}
-    tasks = house_pool("train", env="fedagentgym/ALFWorld-v0", size=size, world=world)
+    owner = OwnRooms(client=5, seed=2).owner
+    tasks = house_pool("train", env="fedagentgym/ALFWorld-v0", size=size, owner=owner)
     turns = [turns_to_win(tasks[index].payload, TURNS[size]) for index in range(0, 400, 4)]
     assert sum(turn is not None for turn in turns) >= (100 if size == "tiny" else 95)
 

@@ -138,8 +138,8 @@ def test_options_that_make_no_sense_are_refused(games: Path) -> None:
         ALFWorldEnv(engine="thor")
     with pytest.raises(OptionError, match="plan"):
         ALFWorldEnv(plan=True)
-    with pytest.raises(OptionError, match="world"):
-        ALFWorldEnv(games=games, world={"kind": "scene_split", "client": 0})
+    with pytest.raises(OptionError, match="variant"):
+        ALFWorldEnv(games=games, variant={"kind": "scene_split", "client": 0})
     for options in (
         {"size": "huge"},
         {"wording": "shove"},

@@ -29,7 +29,7 @@ MATH: dict[str, Any] = {
 }
 
 
-def world(**options: Any) -> Any:
+def open_math(**options: Any) -> Any:
     return gymnasium.make("fedagentgym/Math-v0", size="tiny", **options).unwrapped
 
 
@@ -58,7 +58,7 @@ def test_payloads_become_plain() -> None:
 
 
 def test_agreement_is_with_the_answer_believed() -> None:
-    env = world()
+    env = open_math()
     task = env.pool[0]
     believed = env.with_belief(task, answer("17"))
     assert believed is not None

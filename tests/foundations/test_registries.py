@@ -1,4 +1,4 @@
-"""Every entry of every registry can be loaded, has a page, a test and, if it is a world, a golden episode."""
+"""Every entry of every registry can be loaded, has a page, a test and, if it is an environment, a golden episode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedagentgym.testing import check_env, golden_episode
 
 REGISTRIES = {
     "fedagentgym.envs": ("ENVIRONMENTS", "DATA_IMPORTERS", "DATA_FETCHERS"),
-    "fedagentgym.partitions": ("PARTITIONS",),
+    "fedagentgym.partitions": ("SAMPLERS",),
     "fedagentgym.agents": ("AGENTS",),
     "fedagentgym.algorithms": ("ALGORITHMS",),
     "fedagentgym.benchmarks": ("BENCHMARKS",),

@@ -92,7 +92,7 @@ def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
         (lambda d: d.update(env=[]), "'env' has the wrong type"),
         (lambda d: d["env"].pop("id"), "'env.id' is missing"),
         (lambda d: d.update(clients=7), '"clients" must be a list'),
-        (lambda d: d.update(worlds=[1]), '"worlds" must be null'),
+        (lambda d: d.update(variants=[1]), '"variants" must be null'),
         (lambda d: d.update(labels={"tasks": 3}), "labels of the split file are malformed"),
         (lambda d: d.update(roles={"public": 3}), "every role must hold a list"),
     ],
@@ -199,15 +199,15 @@ def test_too_many_assignments_for_one_json(
 
 
 def test_worlds_are_kept(tmp_path: Path) -> None:
-    world = {"kind": "wording", "variants": 4}
-    made = federate("fedagentgym/Math-v0", clients=5, tasks_per_client=4, world=world, env={"size": "tiny"})
+    variant = {"kind": "wording", "choices": 4}
+    made = federate("fedagentgym/Math-v0", clients=5, tasks_per_client=4, variant=variant, env={"size": "tiny"})
     for form in FORMS:
         made.save(tmp_path / form)
         again = load_client_split(tmp_path / form)
         assert again.digest == made.digest
-        assert [client.world for client in again] == [client.world for client in made]
+        assert [client.variant for client in again] == [client.variant for client in made]
     path = tmp_path / "split.json"
-    _edit(path, lambda data: data["worlds"].reverse())  # type: ignore[attr-defined]
+    _edit(path, lambda data: data["variants"].reverse())  # type: ignore[attr-defined]
     with pytest.raises(DataError, match="changed after it was made"):
         load_client_split(path)
 

@@ -34,7 +34,7 @@ def failed(client_split: ClientSplit) -> dict[str, Check]:
 
 def tampered(client_split: ClientSplit, **changes: Any) -> ClientSplit:
     """The same client_split with a changed split, whose digest is made anew as a forger would."""
-    return ClientSplit(replace(client_split.split, **changes), client_split.pool, client_split.options)
+    return ClientSplit(replace(client_split.record, **changes), client_split.pool, client_split.options)
 
 
 def test_this_machine_can_resample() -> None:
@@ -121,5 +121,5 @@ def test_an_edited_value_in_memory_is_found() -> None:
     client_split = made()
     digest = client_split.digest
     assert digest.startswith("sha256:")
-    object.__setattr__(client_split.split, "seed", 77)
+    object.__setattr__(client_split.record, "seed", 77)
     assert "content" in failed(client_split)

@@ -139,10 +139,10 @@ def test_other_mistakes() -> None:
         federate(GUESS, clients=2, tasks_per_client=2, env={"sead": 1})
     with pytest.raises(OptionError, match="seed"):
         federate(GUESS, clients=2, tasks_per_client=2, seed="0")  # type: ignore[arg-type]
-    with pytest.raises(UnknownNameError, match="world"):
-        federate(GUESS, clients=2, tasks_per_client=2, world="upside_down")
+    with pytest.raises(UnknownNameError, match="variant"):
+        federate(GUESS, clients=2, tasks_per_client=2, variant="upside_down")
     with pytest.raises(OptionError, match=r"'wording' is for math, qa, code, not for fedagentgym/Guess-v0"):
-        federate(GUESS, clients=2, tasks_per_client=2, world="wording")
+        federate(GUESS, clients=2, tasks_per_client=2, variant="wording")
 
 
 def test_environments_of_clients_pickle_between_steps(client_split: ClientSplit) -> None:
