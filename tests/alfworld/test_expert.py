@@ -6,6 +6,7 @@ import gzip
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,7 +98,7 @@ def test_it_goes_on_in_the_middle_of_an_episode(pool: Pools) -> None:
 def test_it_plays_both_wordings_alike(pool: Pools, turns_to_win: Player) -> None:
     for index in range(0, 40, 5):
         game: Game = pool("full")[index].payload
-        spoken = {wording: Game(**{**game.__getstate__(), "wording": wording}) for wording in ("move", "put")}
+        spoken = {wording: replace(game, wording=wording) for wording in ("move", "put")}
         turns = {wording: turns_to_win(one, 50) for wording, one in spoken.items()}
         assert turns["move"] == turns["put"] is not None
 
@@ -147,7 +148,7 @@ def test_it_needs_no_familiar_furniture(turns_to_win: Player) -> None:
 
 def test_without_a_goal_it_knows_it_looks(pool: Pools) -> None:
     game: Game = pool("tiny")[0].payload
-    strange = Game(**{**game.__getstate__(), "goal": ("and", ("forall", ("?o", "-", "object"), ("isSliced", "?o")))})
+    strange = replace(game, goal=("and", ("forall", ("?o", "-", "object"), ("isSliced", "?o"))))
     view = View("", engine.admissible(game, engine.start(game).state))
     assert HouseholdExpert().act(Episode(_as_task(strange), 0, 0, None, view)) == "look"
     assert HouseholdExpert().act(Episode(_as_task(game), 0, 0, None, View("", None))) == "look"

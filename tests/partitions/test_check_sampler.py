@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.partitions import SAMPLERS, register_sampler
+from fedagentgym.partitions import SAMPLERS
 from fedagentgym.partitions.table import TaskTable
+from fedagentgym.registration import register_sampler
 from fedagentgym.testing import check_sampler
 from tests.partitions.test_samplers import SPECS
 

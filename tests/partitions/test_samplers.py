@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
-from fedagentgym.partitions import SAMPLERS, register_sampler
+from fedagentgym.partitions import SAMPLERS
 from fedagentgym.partitions.analysis.statistics import label_counts
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.samplers.draws import within_capacity
 from fedagentgym.partitions.samplers.sampling import recorded, sampled, sampler_of
 from fedagentgym.partitions.table import TaskTable
+from fedagentgym.registration import register_sampler
 from tests.partitions.conftest import make_table
 
 SPECS: dict[str, dict[str, Any]] = {

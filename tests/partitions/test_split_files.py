@@ -11,6 +11,8 @@ import pytest
 
 import fedagentgym
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.client_split import ClientSplit, federate, load_client_split
 from fedagentgym.partitions.files import store
@@ -66,10 +68,10 @@ def test_provenance_stands_outside_the_digest(client_split: ClientSplit, tmp_pat
     assert load_client_split(tmp_path / "b.json").digest == client_split.digest
 
 
-def test_local_paths_are_not_stored() -> None:
-    from fedagentgym.partitions.client_split import stored_options
-
-    assert stored_options({"size": "tiny", "data": "/some/where"}) == {"size": "tiny"}
+@pytest.mark.parametrize(("env_id", "name"), [("WebShop", "data"), ("ALFWorld", "games"), ("Math", "data")])
+def test_local_paths_are_not_stored(env_id: str, name: str) -> None:
+    cls: type[TextEnv] = ENVIRONMENTS.get(f"fedagentgym/{env_id}-v0")
+    assert cls.portable_options({"size": "tiny", name: "/some/where"}) == {"size": "tiny"}
 
 
 def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:

@@ -96,7 +96,7 @@ def test_a_task_in_two_roles_is_found() -> None:
 
 
 def test_a_leaked_evaluation_task_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedagentgym.partitions import client_split as module
+    from fedagentgym.partitions import verification as module
 
     client_split = made()
     opened = module.open_pool
