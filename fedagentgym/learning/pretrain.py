@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
 
 NOTE = "pretrain.json"
-VERSION = 3
+VERSION = 4
 
 
 class Pretrained(NamedTuple):
