@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.support.runtime import Bench, EnvSettings, PartitionSettings
 from fedagentgym.base.encoding import digest
-from fedagentgym.base.settings import Settings
+from fedagentgym.base.settings import Settings, expand_name
 from fedagentgym.federation.settings import FederationSettings, OutputSettings
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
 from fedagentgym.learning.warm_start import WarmStartSettings
@@ -43,9 +43,8 @@ class RunConfig(Settings):
     @field_validator("algorithm", mode="before")
     @classmethod
     def _name_is_enough(cls, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {"name": "fedagent", **value}
-        return {"name": value} if isinstance(value, str) else value
+        given = expand_name(value)
+        return {"name": "fedagent", **given} if isinstance(given, Mapping) else given
 
     def bench(self, agent: AgentSettings | None = None) -> Bench:
         """The part that an algorithm and its workers need to know."""

@@ -26,8 +26,8 @@ from fedagentgym.partitions.files import store
 from fedagentgym.partitions.files.labels import Labels
 from fedagentgym.partitions.files.split import NoVariants, SplitRecord
 from fedagentgym.partitions.pools import env_class, open_pool, refuse_evaluation
-from fedagentgym.partitions.roles import checked_sizes
-from fedagentgym.partitions.samplers.sampling import recorded, sampler_of, whole_number
+from fedagentgym.partitions.roles import check_sizes
+from fedagentgym.partitions.samplers.sampler import check_whole_number, dump_parameters, make_sampler
 from fedagentgym.partitions.table import TaskTable
 from fedagentgym.version import __version__
 
@@ -135,7 +135,7 @@ class ClientSplit:
         return table if found is None else table.with_solved(found.solved)
 
     def _labels(self, ids: Sequence[str]) -> Labels | None:
-        return self.record.labels if self.record.labels is not None else known_labels(self.pool, ids)
+        return self.record.labels if self.record.labels is not None else find_labels(self.pool, ids)
 
     @cached_property
     def assignment(self) -> Assignment:
@@ -196,10 +196,10 @@ def federate(
     cls = env_class(env_id)
     split = cls.canonical_split(split)
     refuse_evaluation(cls, split)
-    seed, clients = whole_number(seed, "seed"), whole_number(clients, "clients", least=1)
+    seed, clients = check_whole_number(seed, "seed"), check_whole_number(clients, "clients", least=1)
     if not 0.0 <= server_overlap <= 1.0:
         raise OptionError(f"server_overlap lies between 0 and 1, got {server_overlap}")
-    sampler, sizes = sampler_of(partition, parameters), checked_sizes(roles or {})
+    sampler, sizes = make_sampler(partition, parameters), check_sizes(roles or {})
     request = complete_request(cls.id, cls.variants, variant)
     whole = pool if pool is not None else open_pool(env_id, split, options)
     table = TaskTable.of(whole)
@@ -217,7 +217,7 @@ def federate(
         env_options=cls.portable_options(options),
         pool_digest=whole.digest,
         sampler=partition,
-        parameters=recorded(sampler),
+        parameters=dump_parameters(sampler),
         seed=seed,
         clients=division.clients,
         ids=table.ids,
@@ -247,9 +247,9 @@ def provenance() -> dict[str, str]:
     }
 
 
-def known_labels(pool: TaskPool, ids: Sequence[str]) -> Labels | None:
+def find_labels(pool: TaskPool, ids: Sequence[str]) -> Labels | None:
     """Labels that come with the package for this pool."""
-    file = label_files.shipped(pool)
+    file = label_files.find_shipped(pool)
     return None if file is None else file.labels(pool, ids)
 
 
@@ -262,7 +262,7 @@ def _resolve_labels(given: Any, pool: TaskPool, ids: Sequence[str], *, needed: b
         return label_files.from_mapping(given, ids)
     if given is not None:
         raise OptionError(f"labels is a path or a mapping task id -> solved, got {type(given).__name__}")
-    found = known_labels(pool, ids)
+    found = find_labels(pool, ids)
     if found is None and needed:
         raise DataError(
             f"hardness needs to know which tasks of {pool.env} ({pool.split}) are solved, and no labels come with this pool: "

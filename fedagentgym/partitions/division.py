@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.roles import draw_server, reserve
-from fedagentgym.partitions.samplers.sampler import Sampler
-from fedagentgym.partitions.samplers.sampling import FunctionSampler, sampled
+from fedagentgym.partitions.samplers.sampler import FunctionSampler, Sampler, sample_clients
 from fedagentgym.partitions.table import TaskTable
 
 
@@ -29,7 +28,7 @@ def divide(
 ) -> Division:
     """Everything that is random in a split follows from these arguments; `verify` calls this again and compares."""
     left, drawn = reserve(table, role_sizes, seed)
-    assignment = sampled(sampler, left, clients, seed)
+    assignment = sample_clients(sampler, left, clients, seed)
     if "server" in role_sizes:
         drawn["server"] = left.rows[draw_server(left, assignment, role_sizes["server"], server_overlap, seed)]
     roles = {name: tuple(table.ids[number] for number in numbers.tolist()) for name, numbers in drawn.items()}

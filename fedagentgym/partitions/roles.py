@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 RESERVED = ("public", "auxiliary", "warmup")
 
 
-def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
+def check_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
     for name, size in sizes.items():
         if name not in ROLES:
             raise unknown("role", name, ROLES)

@@ -19,7 +19,7 @@ from fedagentgym.partitions.files.split import NoVariants, SplitRecord, client_d
 from fedagentgym.partitions.pools import env_class, open_pool
 from fedagentgym.partitions.roles import RESERVED
 from fedagentgym.partitions.samplers import SAMPLERS
-from fedagentgym.partitions.samplers.sampling import sampled, sampler_of
+from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
 from fedagentgym.partitions.table import TaskTable
 
 TOLERATED_Z = 6.0
@@ -125,7 +125,7 @@ def _check_sampling(record: SplitRecord, table: TaskTable, assignment: Assignmen
 def _sample_again(record: SplitRecord, table: TaskTable) -> Division:
     """The division once more, from its sampler, parameters and seed."""
     sizes = {name: len(ids) for name, ids in record.roles.items()}
-    sampler = sampler_of(record.sampler, record.parameters)
+    sampler = make_sampler(record.sampler, record.parameters)
     return divide(table, sampler, len(record), record.seed, sizes, record.server_overlap)
 
 
@@ -175,7 +175,7 @@ def _fingerprint(published: bool) -> str:
         specs += [("preference_dirichlet", {"omega": 0.5, "tasks_per_client": 30}), ("dirichlet", {"beta": 0.3})]
     hasher = hashlib.sha256()
     for name, parameters in specs:
-        drawn = sampled(sampler_of(name, parameters), table, 12, 5)
+        drawn = sample_clients(make_sampler(name, parameters), table, 12, 5)
         hasher.update(drawn.offsets.astype("<i8").tobytes() + drawn.items.astype("<i8").tobytes())
     return hasher.hexdigest()[:16]
 
@@ -187,7 +187,7 @@ def _check_axes(record: SplitRecord, table: TaskTable, assignment: Assignment) -
     """The axes that the sampler leaves alone must look as chance makes them."""
     if record.sampler == IMPORTED or record.sampler not in SAMPLERS or record.parameters.get("compat"):
         return [Check("other axes", None, "not promised by this sampler")]
-    moved = sampler_of(record.sampler, record.parameters).axes
+    moved = make_sampler(record.sampler, record.parameters).axes
     reserved = {name for role in RESERVED for name in record.roles.get(role, ())}
     free = np.array([name not in reserved for name in table.ids]) if reserved else np.ones(len(table), dtype=bool)
     place = np.cumsum(free) - 1

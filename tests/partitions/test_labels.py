@@ -145,7 +145,7 @@ def test_packed_labels_are_found_by_the_digest_of_their_pool(
     assert federate(GUESS, clients=4, tasks_per_client=10, env={"seed": 1}).table.solved is None
 
 
-SHIPPED = label_files.shipped_records()
+SHIPPED = label_files.read_shipped()
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -156,7 +156,7 @@ def test_shipped_labels_fit_the_pool_that_the_environment_makes_today(name: str)
     made = record["env"]
     env = open_env(made["id"], split=made["split"], **made["options"])
     assert env.pool.digest == record["pool_digest"]
-    found = label_files.shipped(env.pool)
+    found = label_files.find_shipped(env.pool)
     assert found is not None and len(found.successes) == len(env.pool)
     solved = np.mean([count >= found.threshold for count in found.successes.values()])
     assert 0.3 <= solved <= 0.6, f"{solved:.1%} of {name} count as solved"

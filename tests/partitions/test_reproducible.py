@@ -12,7 +12,7 @@ import pytest
 
 from fedagentgym.base.encoding import bytes_digest
 from fedagentgym.partitions.client_split import ClientSplit, federate
-from fedagentgym.partitions.samplers.sampling import sampled, sampler_of
+from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
 from fedagentgym.partitions.table import TaskTable
 from tests.partitions.conftest import make_pool, make_table
 
@@ -47,8 +47,8 @@ GOLDEN = {
 
 def digest_of(name: str) -> str:
     parameters = dict(CALLS[name])
-    sampler = sampler_of(parameters.pop("partition", name), parameters)
-    drawn = sampled(sampler, make_table(400), 8, 11)
+    sampler = make_sampler(parameters.pop("partition", name), parameters)
+    drawn = sample_clients(sampler, make_table(400), 8, 11)
     return bytes_digest(drawn.offsets.astype("<i8").tobytes() + drawn.items.astype("<i8").tobytes())[7:23]
 
 
