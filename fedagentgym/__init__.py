@@ -14,8 +14,8 @@ from fedagentgym.version import __version__
 
 _LAZY = {
     "federate": "fedagentgym.partitions",
-    "load_federation": "fedagentgym.partitions",
-    "register_partition": "fedagentgym.registration",
+    "load_client_split": "fedagentgym.partitions",
+    "register_variant": "fedagentgym.envs.variants",
     **dict.fromkeys(
         (
             "register_advantage",
@@ -24,6 +24,7 @@ _LAZY = {
             "register_algorithm",
             "register_backend",
             "register_objective",
+            "register_sampler",
         ),
         "fedagentgym.registration",
     ),

@@ -69,7 +69,7 @@ class TokenAgent:
         """Cut the action out of a reply; an environment that takes replies gets them whole."""
         if env.takes == "reply":
             return Parsed(reply, True)
-        return parse(reply, self.parser, self.template.think, env.id)
+        return parse(reply, self.parser, self.template.think, env.published_action_tail)
 
     def close(self) -> None:
         self.policy.close()

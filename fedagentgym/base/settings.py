@@ -19,7 +19,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _name_alone(cls, data: Any) -> Any:
-        return {"name": data} if isinstance(data, str) and "name" in cls.model_fields else data
+        return expand_name(data) if "name" in cls.model_fields else data
 
     @classmethod
     def load(cls, data: Any, where: str = "") -> Self:
@@ -80,13 +80,18 @@ def _model_in(annotations: tuple[Any, ...], data: Any) -> type[BaseModel] | None
     return None
 
 
+def expand_name(value: Any) -> Any:
+    """A name alone as the node that it is short for; everything else as it is."""
+    return {"name": value} if isinstance(value, str) else value
+
+
 def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with the keys of `override` laid over it, mappings merged key by key; a string below a mapping is its name."""
     result = dict(base)
     for key, value in override.items():
         below = result.get(key)
-        if isinstance(value, Mapping) and isinstance(below, str):
-            below = {"name": below}
+        if isinstance(value, Mapping):
+            below = expand_name(below)
         result[key] = merged(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
     return result
 

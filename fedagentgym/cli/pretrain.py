@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from fedagentgym.base.progress import console
+from fedagentgym.cli.environments import EnvSet, env_options, full_id
 from fedagentgym.cli.plugins import Plugins
-from fedagentgym.cli.worlds import EnvSet, full_id, world_options
 
 app = typer.Typer(help="Make small agents from nothing.", no_args_is_help=True)
 
@@ -46,7 +46,7 @@ def tiny(
         chosen = assign(chosen, assignment)
     made = pretrain_tiny(
         env_id,
-        world_options(env_set),
+        env_options(env_set),
         WarmStartSettings.load(chosen, "warm_start"),
         agent=recipe.agent if recipe is not None else None,
         folder=output,

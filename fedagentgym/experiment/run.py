@@ -169,7 +169,7 @@ class Run:
         records = list(read_journal(self.folder / "metrics.jsonl"))
         judged = [record for record in records if "evaluation" in record]
         best = next((record for record in judged if record["round"] in best_rounds(records)), None)
-        federation = self.runtime.federation
+        client_split = self.runtime.client_split
         return {
             "schema": SCHEMA,
             "name": self.config.name,
@@ -178,8 +178,8 @@ class Run:
             "config": self.config.plain(),
             "config_digest": self.config.digest,
             "versions": versions(),
-            "env": {"id": self.config.env.id, "options": self.config.env.options, "pool": federation.pool.digest},
-            "split": {"digest": federation.digest, "clients": len(federation)},
+            "env": {"id": self.config.env.id, "options": self.config.env.options, "pool": client_split.pool.digest},
+            "client_split": {"digest": client_split.digest, "clients": len(client_split)},
             "agent": {"name": self.config.agent.name, **self.agent_note},
             "rounds": commit.round,
             "first": brief(judged[0]) if judged else None,

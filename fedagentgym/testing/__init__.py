@@ -8,6 +8,7 @@ from fedagentgym.testing.backends import check_backend
 from fedagentgym.testing.environments import check_env, golden_episode, played
 from fedagentgym.testing.objectives import check_objective
 from fedagentgym.testing.samplers import check_sampler
+from fedagentgym.testing.variants import check_variant
 
 __all__ = [
     "check_advantage",
@@ -18,6 +19,7 @@ __all__ = [
     "check_env",
     "check_objective",
     "check_sampler",
+    "check_variant",
     "golden_episode",
     "played",
 ]

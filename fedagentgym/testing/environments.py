@@ -48,17 +48,17 @@ HOSTILE_ACTIONS = (
 def check_env(env: str | gymnasium.Env[Any, Any], **options: Any) -> None:
     """Check one environment, given by id (with its options) or as an instance."""
     made = gymnasium.make(env, **options) if isinstance(env, str) else env
-    world = made.unwrapped
-    assert isinstance(world, TextEnv), f"{type(world).__name__} is not derived from fedagentgym.envs.core.TextEnv"
-    _check_description(world)
-    _check_gymnasium(world)
-    _check_global_generators(world)
-    _check_determinism(world)
-    _check_snapshots(world)
-    _check_purity(world)
-    _check_hostile_actions(world)
-    _check_lockstep(world)
-    _check_ungraded(world)
+    checked = made.unwrapped
+    assert isinstance(checked, TextEnv), f"{type(checked).__name__} is not derived from fedagentgym.envs.core.TextEnv"
+    _check_description(checked)
+    _check_gymnasium(checked)
+    _check_global_generators(checked)
+    _check_determinism(checked)
+    _check_snapshots(checked)
+    _check_purity(checked)
+    _check_hostile_actions(checked)
+    _check_lockstep(checked)
+    _check_ungraded(checked)
     made.close()
 
 

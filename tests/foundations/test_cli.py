@@ -89,7 +89,7 @@ WRONG = {
     "unknown task": ["play", "guess", "--task", "guess/train/99999"],
     "unknown split": ["play", "guess", "--split", "trian"],
     "wrong option type": ["envs", "guess", "--env-set", "seed=abc"],
-    "unknown world option": ["envs", "guess", "--env-set", "sead=1"],
+    "unknown environment option": ["envs", "guess", "--env-set", "sead=1"],
     "malformed option": ["envs", "guess", "--env-set", "seed"],
     "not YAML": ["envs", "guess", "--env-set", "seed=[1"],
     "unknown benchmark": ["bench", "speed-cor"],

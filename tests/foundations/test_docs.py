@@ -31,7 +31,7 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
 def test_an_example_of_each_kind_of_extension_is_short() -> None:
     page = (ROOT / "docs" / "extending.md").read_text()
     assert [len(block.splitlines()) for block in BLOCK.findall(page) if len(block.splitlines()) >= 40] == []
-    for kind in ("env", "partition", "agent", "advantage", "objective", "algorithm", "backend"):
+    for kind in ("env", "sampler", "variant", "agent", "aggregation", "advantage", "objective", "algorithm", "backend"):
         assert f"fedagentgym.register_{kind}(" in page
 
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedagentgym.agents.players.scripted import check_noise, random_action
 from fedagentgym.agents.protocols import Move
 from fedagentgym.agents.text.rendering import Context, Seat
 from fedagentgym.base.errors import OptionError
+from fedagentgym.envs.scripted import NoisyExpert, check_noise
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.base.streams import Stream
-    from fedagentgym.envs.core import Episode, Expert, TextEnv
+    from fedagentgym.envs.core import Episode, TextEnv
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Demonstrator:
 
 class _Place(NamedTuple):
     seat: Seat
-    expert: Expert
+    expert: NoisyExpert
 
 
 class DemonstratorPlayers:
@@ -67,7 +67,9 @@ class DemonstratorPlayers:
         first = self._next + 1
         for episode, stream in zip(episodes, streams, strict=True):
             self._next += 1
-            self._places[self._next] = _Place(self._renderer.seat(episode, stream), self.env.expert())
+            seat = self._renderer.seat(episode, stream)
+            expert = NoisyExpert(self.env.expert(), self.noise, seat.start, seat.stream)
+            self._places[self._next] = _Place(seat, expert)
         return list(range(first, self._next + 1))
 
     def leave(self, rows: Sequence[int]) -> None:
@@ -82,11 +84,8 @@ class DemonstratorPlayers:
         context = self._renderer.render(seat, episode)
         if context is None:
             return Move("", "", fresh=False, finish="context")
-        action = place.expert.act(episode)
-        astray = self.noise > 0.0 and seat.stream.uniform() < self.noise
-        if astray:
-            action = random_action(episode, seat.start, seat.stream)
-        move = self._say(context, action, learn=not astray)
+        action, at_random = place.expert.act(episode)
+        move = self._say(context, action, learn=not at_random)
         self._renderer.note(seat, episode, context, move)
         return move
 
