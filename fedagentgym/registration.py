@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import gymnasium
 
-from fedagentgym.base.errors import OptionError, listed, nearest
+from fedagentgym.base.errors import OptionError, find_closest_name, join_names
 from fedagentgym.base.registry import Registry
 from fedagentgym.envs import ENVIRONMENTS
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from fedagentgym.learning.objectives import Objective
     from fedagentgym.partitions.client_split import ClientSplit
 
-MAKER = "fedagentgym.registration:make_env"
+ENTRY_POINT = "fedagentgym.registration:make_env"
 
 
 def register_all() -> None:
     """Make every environment of the registry known to gymnasium; harmless when done twice."""
     for name in ENVIRONMENTS.names():
-        _announce(name)
+        _register_with_gymnasium(name)
 
 
 def register_env(env_id: str, target: str | type, *, replace: bool = False) -> None:
@@ -38,43 +38,43 @@ def register_env(env_id: str, target: str | type, *, replace: bool = False) -> N
         raise OptionError(f"an environment id has the form 'namespace/Name-v0', got {env_id!r}")
     ENVIRONMENTS.register(env_id, target, replace=replace)
     gymnasium.registry.pop(env_id, None)
-    _announce(env_id)
+    _register_with_gymnasium(env_id)
 
 
 def register_sampler(name: str, target: Any, *, replace: bool = False) -> None:
     """Add a sampler of client splits: a `Sampler` class, a function (table, clients, seed, **parameters), or
     "module:attribute"."""
-    _registry("fedagentgym.partitions", "SAMPLERS").register(name, target, replace=replace)
+    _load_registry("fedagentgym.partitions", "SAMPLERS").register(name, target, replace=replace)
 
 
 def register_agent(name: str, target: str | AgentFactory, *, replace: bool = False) -> None:
     """Add an agent of your own: a function of its settings, the environment and a seed."""
-    _registry("fedagentgym.agents", "AGENTS").register(name, target, replace=replace)
+    _load_registry("fedagentgym.agents", "AGENTS").register(name, target, replace=replace)
 
 
 def register_advantage(name: str, target: str | type[AdvantageEstimator], *, replace: bool = False) -> None:
     """Add an advantage estimator of your own: a class derived from `AdvantageEstimator`."""
-    _registry("fedagentgym.learning.advantages", "ADVANTAGES").register(name, target, replace=replace)
+    _load_registry("fedagentgym.learning.advantages", "ADVANTAGES").register(name, target, replace=replace)
 
 
 def register_objective(name: str, target: str | Objective, *, replace: bool = False) -> None:
     """Add an objective of your own: a function of a group of episodes that gives one number for each."""
-    _registry("fedagentgym.learning.objectives", "OBJECTIVES").register(name, target, replace=replace)
+    _load_registry("fedagentgym.learning.objectives", "OBJECTIVES").register(name, target, replace=replace)
 
 
 def register_aggregation(name: str, target: str | type[AggregationRule], *, replace: bool = False) -> None:
     """Add an aggregation rule of your own: a settings class with `begin`, whose accumulator has `add` and `finish`."""
-    _registry("fedagentgym.federation.aggregation", "AGGREGATION_RULES").register(name, target, replace=replace)
+    _load_registry("fedagentgym.federation.aggregation", "AGGREGATION_RULES").register(name, target, replace=replace)
 
 
 def register_backend(name: str, target: str | OpenBackend, *, replace: bool = False) -> None:
     """Add a backend of your own: a function that opens the place where clients run."""
-    _registry("fedagentgym.federation.backends", "BACKENDS").register(name, target, replace=replace)
+    _load_registry("fedagentgym.federation.backends", "BACKENDS").register(name, target, replace=replace)
 
 
 def register_algorithm(name: str, target: str | type[BaseAlgorithm[Any]], *, replace: bool = False) -> None:
     """Add a federated algorithm of your own."""
-    _registry("fedagentgym.algorithms", "ALGORITHMS").register(name, target, replace=replace)
+    _load_registry("fedagentgym.algorithms", "ALGORITHMS").register(name, target, replace=replace)
 
 
 def make_env(
@@ -84,9 +84,9 @@ def make_env(
     if (client_split is None) != (client is None):
         raise OptionError("client_split= and client= belong together: give both or neither")
     if client_split is not None and client is not None:
-        from fedagentgym.partitions.client_split import open_client
+        from fedagentgym.partitions.client_split import resolve_client_kwargs
 
-        options = {**options, **open_client(env_id, client_split, client, options)}
+        options = {**options, **resolve_client_kwargs(env_id, client_split, client, options)}
     cls = ENVIRONMENTS.get(env_id)
     check_options(cls, env_id, options)
     made: gymnasium.Env[str, str] = cls(**options)
@@ -95,16 +95,16 @@ def make_env(
 
 def check_options(cls: type, env_id: str, options: Mapping[str, Any]) -> None:
     """Refuse an unknown keyword or a value of the wrong type in one sentence, before anything is built."""
-    accepted = _keywords(cls)
+    accepted = _collect_options(cls)
     for name, value in options.items():
         if name not in accepted:
-            guess = nearest(name, accepted)
-            hint = f"did you mean {guess!r}?" if guess else f"it takes {listed(accepted, 30)}"
+            guess = find_closest_name(name, accepted)
+            hint = f"did you mean {guess!r}?" if guess else f"it takes {join_names(accepted, 30)}"
             raise OptionError(f"{env_id} has no option {name!r}: {hint}")
         _check_type(env_id, name, value, accepted[name])
 
 
-def _keywords(cls: type) -> dict[str, Any]:
+def _collect_options(cls: type) -> dict[str, Any]:
     """Keyword options of a class and of the bases to which it hands its `**options` on, with their annotations."""
     found: dict[str, Any] = {}
     for base in cls.__mro__:
@@ -142,12 +142,12 @@ def _check_type(env_id: str, name: str, value: Any, annotation: Any) -> None:
         ) from None
 
 
-def _announce(env_id: str) -> None:
+def _register_with_gymnasium(env_id: str) -> None:
     if env_id not in gymnasium.registry:
-        gymnasium.register(id=env_id, entry_point=MAKER, kwargs={"env_id": env_id})
+        gymnasium.register(id=env_id, entry_point=ENTRY_POINT, kwargs={"env_id": env_id})
 
 
-def _registry(module: str, name: str) -> Registry:
+def _load_registry(module: str, name: str) -> Registry:
     import importlib
 
     registry: Registry = getattr(importlib.import_module(module), name)

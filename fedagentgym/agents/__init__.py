@@ -13,17 +13,17 @@ _PRESETS = "fedagentgym.agents.presets"
 AGENTS = Registry(
     "agent",
     {
-        "tiny": f"{_PRESETS}:tiny",
-        "transformers": f"{_PRESETS}:transformers",
-        "vllm": f"{_PRESETS}:vllm",
-        "endpoint": "fedagentgym.agents.players.endpoint:make",
-        "expert": "fedagentgym.agents.players.scripted:expert",
-        "random": "fedagentgym.agents.players.scripted:random",
-        "human": "fedagentgym.agents.players.human:make",
-        "qwen2.5-1.5b-instruct": f"{_PRESETS}:qwen_1_5b",
-        "qwen2.5-3b-instruct": f"{_PRESETS}:qwen_3b",
-        "qwen2.5-7b-instruct": f"{_PRESETS}:qwen_7b",
-        "llama-3.2-3b-instruct": f"{_PRESETS}:llama_3b",
+        "tiny": f"{_PRESETS}:make_tiny_agent",
+        "transformers": f"{_PRESETS}:make_transformers_agent",
+        "vllm": f"{_PRESETS}:make_vllm_agent",
+        "endpoint": "fedagentgym.agents.players.endpoint:make_endpoint_agent",
+        "expert": "fedagentgym.agents.players.scripted:make_expert_agent",
+        "random": "fedagentgym.agents.players.scripted:make_random_agent",
+        "human": "fedagentgym.agents.players.human:make_human_agent",
+        "qwen2.5-1.5b-instruct": f"{_PRESETS}:make_qwen_1_5b_agent",
+        "qwen2.5-3b-instruct": f"{_PRESETS}:make_qwen_3b_agent",
+        "qwen2.5-7b-instruct": f"{_PRESETS}:make_qwen_7b_agent",
+        "llama-3.2-3b-instruct": f"{_PRESETS}:make_llama_3b_agent",
     },
 )
 """Name -> ``AgentFactory``; see ``agents/make.py``."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from fedagentgym.agents.protocols import Completion, Decoding, Move, Policy
-from fedagentgym.agents.text.constraints import ActionTrie, TrieMaker
-from fedagentgym.agents.text.parsing import Parsed, parse
+from fedagentgym.agents.text.constraints import ActionTrie, TrieCache
+from fedagentgym.agents.text.parsing import ParsedReply, parse
 from fedagentgym.agents.text.prompts import Template
-from fedagentgym.agents.text.rendering import Context, Renderer, Seat
-from fedagentgym.agents.text.tokens import TokenizerSeam
+from fedagentgym.agents.text.rendering import Renderer, RowState, TurnInput
+from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
 from fedagentgym.base.errors import OptionError
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ class TokenAgent:
             raise OptionError(f"{self.name}: the tokenizer has no chat template: set chat: false")
 
     @property
-    def tokenizer(self) -> TokenizerSeam:
+    def tokenizer(self) -> HuggingFaceTokenizer:
         tokenizer = self.policy.tokenizer
-        assert isinstance(tokenizer, TokenizerSeam)
+        assert isinstance(tokenizer, HuggingFaceTokenizer)
         return tokenizer
 
     def play(self, env: TextEnv) -> TokenPlayers:
@@ -65,10 +65,10 @@ class TokenAgent:
             self.decoding.max_new_tokens,
         )
 
-    def parse(self, env: TextEnv, reply: str) -> Parsed:
+    def parse(self, env: TextEnv, reply: str) -> ParsedReply:
         """Cut the action out of a reply; an environment that takes replies gets them whole."""
         if env.takes == "reply":
-            return Parsed(reply, True)
+            return ParsedReply(reply, True)
         return parse(reply, self.parser, self.template.think, env.published_action_tail)
 
     def close(self) -> None:
@@ -81,12 +81,12 @@ class TokenPlayers:
     def __init__(self, agent: TokenAgent, env: TextEnv) -> None:
         self.agent, self.env = agent, env
         self._renderer = agent.renderer(env)
-        self._session = agent.policy.session()
-        self._seats: dict[int, Seat] = {}
+        self._session = agent.policy.open_session()
+        self._seats: dict[int, RowState] = {}
         self._opened: dict[int, int] = {}
         self._next = 0
         constrained = agent.decoding.constrained and env.takes == "command"
-        self._tries = TrieMaker(agent.tokenizer, agent.decoding.max_new_tokens) if constrained else None
+        self._tries = TrieCache(agent.tokenizer, agent.decoding.max_new_tokens) if constrained else None
 
     def __enter__(self) -> TokenPlayers:
         return self
@@ -101,7 +101,7 @@ class TokenPlayers:
         first = self._next + 1
         for episode, stream in zip(episodes, streams, strict=True):
             self._next += 1
-            self._seats[self._next] = self._renderer.seat(episode, stream)
+            self._seats[self._next] = self._renderer.start_row(episode, stream)
         return list(range(first, self._next + 1))
 
     def leave(self, rows: Sequence[int]) -> None:
@@ -114,37 +114,39 @@ class TokenPlayers:
         contexts = [self._renderer.render(seat, episode) for seat, episode in zip(seats, episodes, strict=True)]
         moves = [Move("", "", fresh=False, finish="context")] * len(rows)
         speaking = [index for index, context in enumerate(contexts) if context is not None]
-        self._give([(rows[index], context) for index, context in enumerate(contexts) if context is not None])
+        self._feed_tokens([(rows[index], context) for index, context in enumerate(contexts) if context is not None])
         tries = self._tries
         answers = self._session.generate(
             [self._opened[rows[index]] for index in speaking],
             [seats[index].stream for index in speaking],
             self.agent.decoding,
-            None if tries is None else [self._constraint(tries, seats[index], episodes[index]) for index in speaking],
+            None
+            if tries is None
+            else [self._make_constraint(tries, seats[index], episodes[index]) for index in speaking],
         )
         for index, answer in zip(speaking, answers, strict=True):
             context = contexts[index]
             assert context is not None
-            moves[index] = self._move(context, answer)
-            self._renderer.note(seats[index], episodes[index], context, moves[index])
+            moves[index] = self._make_move(context, answer)
+            self._renderer.record_turn(seats[index], episodes[index], context, moves[index])
         return moves
 
-    def _give(self, given: Sequence[tuple[int, Context]]) -> None:
+    def _feed_tokens(self, turn_inputs: Sequence[tuple[int, TurnInput]]) -> None:
         """Hand every row its new tokens; rows that start over are opened together, so that they share prompts."""
-        fresh = [(row, context.ids) for row, context in given if context.fresh]
+        fresh = [(row, context.ids) for row, context in turn_inputs if context.fresh]
         self._session.drop([self._opened.pop(row) for row, _ in fresh if row in self._opened])
         self._opened.update(zip([row for row, _ in fresh], self._session.open([ids for _, ids in fresh]), strict=True))
-        grown = [(self._opened[row], context.ids) for row, context in given if not context.fresh]
+        grown = [(self._opened[row], context.ids) for row, context in turn_inputs if not context.fresh]
         self._session.append([row for row, _ in grown], [ids for _, ids in grown])
 
-    def _constraint(self, tries: TrieMaker, seat: Seat, episode: Episode) -> ActionTrie | None:
+    def _make_constraint(self, tries: TrieCache, seat: RowState, episode: Episode) -> ActionTrie | None:
         admissible = episode.view.admissible
         if not admissible:
             return None
-        replies = tuple(self.agent.template.reply(self.env, action) for action in admissible)
-        return tries.trie(replies, seat.start)
+        replies = tuple(self.agent.template.render_reply(self.env, action) for action in admissible)
+        return tries.get_trie(replies, seat.start)
 
-    def _move(self, context: Context, answer: Completion) -> Move:
+    def _make_move(self, context: TurnInput, answer: Completion) -> Move:
         reply = self.agent.tokenizer.decode(answer.token_ids)
         parsed = self.agent.parse(self.env, reply)
         return Move(

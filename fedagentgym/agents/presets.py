@@ -12,12 +12,12 @@ from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import cache_folder
-from fedagentgym.base.settings import merged
-from fedagentgym.envs.task import short_name
+from fedagentgym.base.settings import merge
+from fedagentgym.envs.task import shorten_env_id
 
 if TYPE_CHECKING:
     from fedagentgym.agents.engines.torch_policy import TorchPolicy
-    from fedagentgym.agents.text.tokens import TokenizerSeam
+    from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
     from fedagentgym.envs.core import TextEnv
 
 _PAPER = {
@@ -40,18 +40,18 @@ _TINY = {
 _GENERAL = {**_PAPER, "context": "session", "parser": "strict"}
 
 
-def _filled(settings: AgentSettings, defaults: dict[str, object]) -> AgentSettings:
+def _apply_defaults(settings: AgentSettings, defaults: dict[str, object]) -> AgentSettings:
     """Lay what the user said over a preset; a decoding key that was not given keeps the preset's value."""
     given = settings.model_dump(exclude_unset=True, exclude_none=True)
-    return AgentSettings.load(merged(defaults, given), "agent")
+    return AgentSettings.load(merge(defaults, given), "agent")
 
 
-def general(settings: AgentSettings) -> AgentSettings:
+def apply_general_defaults(settings: AgentSettings) -> AgentSettings:
     """Fill in what a language model without a preset of its own is played with."""
-    return _filled(settings, _GENERAL)
+    return _apply_defaults(settings, _GENERAL)
 
 
-def token_agent(settings: AgentSettings, policy: Policy, tokenizer: TokenizerSeam) -> TokenAgent:
+def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: HuggingFaceTokenizer) -> TokenAgent:
     """Put prompt, parser and decoding around a policy. Every choice of ``settings`` must be made by now."""
     template = Template(settings.template or "standard", bool(settings.think))
     chat = tokenizer.has_chat_template if settings.chat is None else settings.chat
@@ -67,8 +67,8 @@ def token_agent(settings: AgentSettings, policy: Policy, tokenizer: TokenizerSea
     )
 
 
-def _load(settings: AgentSettings, source: str | Path, seed: int) -> TokenAgent:
-    def learner() -> TorchPolicy:
+def _load_agent(settings: AgentSettings, source: str | Path, seed: int) -> TokenAgent:
+    def load_learner() -> TorchPolicy:
         from fedagentgym.agents.engines.torch_policy import TorchPolicy
 
         return TorchPolicy.load(
@@ -83,12 +83,12 @@ def _load(settings: AgentSettings, source: str | Path, seed: int) -> TokenAgent:
         )
 
     if settings.rollouts == "vllm":
-        from fedagentgym.agents.engines.vllm import paired
+        from fedagentgym.agents.engines.vllm import make_torch_vllm_policy
 
-        pair = paired(settings, source, learner)
-        return token_agent(settings, pair, pair.tokenizer)
-    policy = learner()
-    return token_agent(settings, policy, policy.tokenizer)
+        pair = make_torch_vllm_policy(settings, source, load_learner)
+        return make_token_agent(settings, pair, pair.tokenizer)
+    policy = load_learner()
+    return make_token_agent(settings, policy, policy.tokenizer)
 
 
 def _refuse_options(settings: AgentSettings) -> None:
@@ -96,63 +96,63 @@ def _refuse_options(settings: AgentSettings) -> None:
         raise OptionError(f"agent {settings.name!r} takes no options, got {sorted(settings.options)[0]!r}")
 
 
-def transformers(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+def make_transformers_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
     """Load any causal language model from a folder or the hub."""
     _refuse_options(settings)
-    chosen = general(settings)
+    chosen = apply_general_defaults(settings)
     if chosen.model is None:
         raise OptionError(f"agent {settings.name!r} needs a model: a folder or a hub id")
-    return _load(chosen, chosen.model, seed)
+    return _load_agent(chosen, chosen.model, seed)
 
 
-def vllm(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+def make_vllm_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
     """Load any causal language model, and let vLLM play it."""
-    return transformers(settings.model_copy(update={"rollouts": "vllm"}), env=env, seed=seed)
+    return make_transformers_agent(settings.model_copy(update={"rollouts": "vllm"}), env=env, seed=seed)
 
 
-def tiny_folder(env: TextEnv) -> Path:
+def get_tiny_folder(env: TextEnv) -> Path:
     """Return where ``fedagentgym pretrain tiny`` leaves the model of an environment.
 
     By its id and where its tasks come from (generator, size, seed): the same for every split and for every client's variant of
     the world.
     """
     source = digest([env.id, dict(env.pool.source)]).removeprefix("sha256:")
-    return cache_folder("tiny", f"{short_name(env.id)}-{source[:12]}")
+    return cache_folder("tiny", f"{shorten_env_id(env.id)}-{source[:12]}")
 
 
-def tiny(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
     """Load the tiny model that was warm-started on this environment (or the folder given as ``model``)."""
     _refuse_options(settings)
-    chosen = _filled(settings, _TINY)
+    chosen = _apply_defaults(settings, _TINY)
     if chosen.model is not None:
-        return _load(chosen, chosen.model, seed)
+        return _load_agent(chosen, chosen.model, seed)
     if env is None:
         raise OptionError("agent 'tiny' belongs to an environment: give it one, or a model folder")
-    folder = tiny_folder(env)
+    folder = get_tiny_folder(env)
     if not folder.is_dir():
         raise DataError(
             f"there is no tiny model for {env.id} yet: make it with `fedagentgym pretrain tiny --env {env.id}`"
         )
-    return _load(chosen, folder, seed)
+    return _load_agent(chosen, folder, seed)
 
 
-def _paper(settings: AgentSettings, model: str, seed: int) -> TokenAgent:
+def _make_paper_agent(settings: AgentSettings, model: str, seed: int) -> TokenAgent:
     _refuse_options(settings)
-    chosen = _filled(settings, {**_PAPER, "model": model})
-    return _load(chosen, chosen.model or model, seed)
+    chosen = _apply_defaults(settings, {**_PAPER, "model": model})
+    return _load_agent(chosen, chosen.model or model, seed)
 
 
-def qwen_1_5b(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _paper(settings, "Qwen/Qwen2.5-1.5B-Instruct", seed)
+def make_qwen_1_5b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    return _make_paper_agent(settings, "Qwen/Qwen2.5-1.5B-Instruct", seed)
 
 
-def qwen_3b(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _paper(settings, "Qwen/Qwen2.5-3B-Instruct", seed)
+def make_qwen_3b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    return _make_paper_agent(settings, "Qwen/Qwen2.5-3B-Instruct", seed)
 
 
-def qwen_7b(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _paper(settings, "Qwen/Qwen2.5-7B-Instruct", seed)
+def make_qwen_7b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    return _make_paper_agent(settings, "Qwen/Qwen2.5-7B-Instruct", seed)
 
 
-def llama_3b(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _paper(settings, "meta-llama/Llama-3.2-3B-Instruct", seed)
+def make_llama_3b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    return _make_paper_agent(settings, "meta-llama/Llama-3.2-3B-Instruct", seed)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fedagentgym.base.streams import Stream
     from fedagentgym.envs.core import Episode, TextEnv
 
-Finish = Literal["stop", "length", "context"]
+FinishReason = Literal["stop", "length", "context"]
 """Why a reply ended: a stop token, ``max_new_tokens``, or no room left in the context (then nothing was generated)."""
 
 
@@ -61,7 +61,7 @@ class Completion(NamedTuple):
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    finish: Finish
+    finish: FinishReason
     allowed: tuple[tuple[int, ...], ...] = ()
     """Constrained generation: the token ids allowed at each position (the distribution was renormalised over them)."""
 
@@ -71,7 +71,7 @@ class Constraint(Protocol):
 
     def start(self) -> Any: ...
 
-    def allowed(self, state: Any) -> tuple[int, ...]:
+    def get_allowed_tokens(self, state: Any) -> tuple[int, ...]:
         """Return the ids that may follow, sorted and distinct; the stop token is among them where a reply may end."""
         ...
 
@@ -140,7 +140,7 @@ class Policy(Protocol):
     @property
     def version(self) -> int: ...
 
-    def session(self) -> Session:
+    def open_session(self) -> Session:
         """Open a session on the present weights. Weights must not change while it is open."""
         ...
 
@@ -171,7 +171,7 @@ class TrainablePolicy(Policy, Protocol):
         """Replace the trainable parameters; names and shapes must be those of ``get_weights``. Raises the version."""
         ...
 
-    def touch(self) -> None:
+    def bump_version(self) -> None:
         """Say that parameters were changed in place (an optimizer step). Raises the version."""
         ...
 
@@ -196,7 +196,7 @@ class Move(NamedTuple):
     logprobs: tuple[float, ...] = ()
     allowed: tuple[tuple[int, ...], ...] = ()
     fresh: bool = True
-    finish: Finish = "stop"
+    finish: FinishReason = "stop"
     learn: bool = True
     """False: the action was noise put into a demonstration; play on, but do not imitate it."""
 
@@ -238,7 +238,7 @@ __all__ = [
     "Completion",
     "Constraint",
     "Decoding",
-    "Finish",
+    "FinishReason",
     "Move",
     "Players",
     "Policy",

@@ -30,7 +30,7 @@ from fedagentgym.federation.checks import UpdateChecks, update_norm
 from fedagentgym.federation.failures import Failure
 from fedagentgym.federation.message import REPORT_BYTES, ArrayForm, Form, Message, freeze
 from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.federation.privacy import PrivacySettings, PrivateMean, clip_factor, epsilon
+from fedagentgym.federation.privacy import PrivacySettings, PrivateMean, clip_factor, compute_epsilon
 from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_prefix, strip_prefix
 from fedagentgym.federation.update_store import HELD_MODELS, UpdateStore
 from fedagentgym.learning.local import LocalTraining, SiteState, mean_metrics
@@ -104,12 +104,12 @@ class Averaging(BaseAlgorithm[L]):
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
-        request, reply = (Form(self.runtime.forms(), CONTROL_BYTES, report) for report in (0, sampled))
-        return {"train": Operation(self.train, request, reply, self.kept_form())}
+        request, reply = (Form(self.runtime.make_weight_forms(), CONTROL_BYTES, report) for report in (0, sampled))
+        return {"train": Operation(self.train, request, reply, self.make_state_form())}
 
     # ---- server ---------------------------------------------------------------------------------------------------
 
-    def round(self, state: ServerState, this_round: Round) -> RoundResult:
+    def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         """Ask the participants, check what comes back, combine it."""
         clients = this_round.clients
         exchange = self.exchange(state, this_round)
@@ -130,21 +130,21 @@ class Averaging(BaseAlgorithm[L]):
             left_out = {failure.client for failure in refused}
             used = [reply for reply in replies if reply.client not in left_out]
             after = self.combine(state, used, updates, this_round)
-        metrics = {**average_metrics(replies), **exchange.metrics, **self.round_metrics(used, this_round)}
+        metrics = {**average_metrics(replies), **exchange.metrics, **self.compute_round_metrics(used, this_round)}
         return RoundResult(
             after,
             metrics=metrics,
-            clients=self.client_metrics(replies, used),
+            clients=self.compute_client_metrics(replies, used),
             episodes=[episode for reply in replies for episode in reply.episodes],
         )
 
     def exchange(self, state: ServerState, this_round: Round) -> Exchange:
         """Send the parameters to the participants, who train from there."""
-        control = {"step": (this_round.number - 1) * self.settings.local_steps, **self.instructions(state)}
+        control = {"step": (this_round.number - 1) * self.settings.local_steps, **self.make_instructions(state)}
         message = Message(weights=state.parameters, control=control)
         return Exchange(iter_successful(this_round, "train", dict.fromkeys(this_round.participants, message)))
 
-    def instructions(self, state: ServerState) -> Mapping[str, Any]:
+    def make_instructions(self, state: ServerState) -> Mapping[str, Any]:
         """Plain values that clients are sent beside the parameters."""
         return {}
 
@@ -195,15 +195,15 @@ class Averaging(BaseAlgorithm[L]):
             accumulator.add(update, weight)
         return accumulator.finish()
 
-    def round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
+    def compute_round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
         """The round's numbers beyond the clients' means: here, what privacy has cost so far."""
         privacy = self.settings.privacy
         if privacy is None:
             return {}
         asked, clients = len(this_round.participants), len(this_round.clients.ids)
-        return {"privacy/epsilon": epsilon(privacy, rounds=this_round.number, asked=asked, clients=clients)}
+        return {"privacy/epsilon": compute_epsilon(privacy, rounds=this_round.number, asked=asked, clients=clients)}
 
-    def client_metrics(
+    def compute_client_metrics(
         self, replies: Sequence[AcceptedReply], used: Sequence[AcceptedReply]
     ) -> dict[int, dict[str, float]]:
         """The numbers that are recorded of each client that answered."""
@@ -216,7 +216,7 @@ class Averaging(BaseAlgorithm[L]):
         site = client.resources
         local = self.start_round(site, state, message)
         report = local.run(self.settings.local_steps, seed=client.derive("train"))
-        after = local.state()
+        after = local.get_state()
         kept = Message(weights=add_prefix(OPTIMIZER, after.optimizer))
         answer = Message(
             weights=freeze(after.weights),
@@ -236,11 +236,11 @@ class Averaging(BaseAlgorithm[L]):
         run_steps = self.runtime.rounds * self.settings.local_steps
         return self.start_from(site, start, run_steps=run_steps, proximal=self.settings.proximal)
 
-    def kept_form(self, *, text: int = 0) -> Form:
+    def make_state_form(self, *, text: int = 0) -> Form:
         """The form of what a client keeps between rounds: AdamW's moments, if it keeps them."""
-        return Form(self.moment_forms() if self.learning.keep_optimizer else {}, text)
+        return Form(self.make_moment_forms() if self.learning.keep_optimizer else {}, text)
 
-    def moment_forms(self) -> dict[str, ArrayForm]:
+    def make_moment_forms(self) -> dict[str, ArrayForm]:
         """The forms of AdamW's moments."""
         moments = {
             f"weights/{OPTIMIZER}{moment}/{name}": ArrayForm("float32", array.shape, optional=True)

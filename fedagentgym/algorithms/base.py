@@ -46,7 +46,7 @@ class BaseAlgorithm(Generic[S]):
 
     def resources(self, client: int) -> Site:
         """The client's tasks and environment, in front of the resident agent."""
-        return self.runtime.site(client)
+        return self.runtime.get_site(client)
 
     @cached_property
     def operations(self) -> Mapping[str, Operation[Site]]:
@@ -57,7 +57,7 @@ class BaseAlgorithm(Generic[S]):
         """The operations by name; none, for a method that calls no client."""
         return {}
 
-    def initial(self) -> ServerState:
+    def initial_state(self) -> ServerState:
         """The parameters as first loaded."""
         return ServerState(self.runtime.initial_weights)
 
@@ -65,11 +65,11 @@ class BaseAlgorithm(Generic[S]):
         """Nothing happens before round 1, unless a method says so."""
         return RoundResult(state)
 
-    def round(self, state: ServerState, this_round: Round) -> RoundResult:
+    def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         """One round: call clients, combine their answers."""
         raise NotImplementedError
 
-    def policy(self, state: ServerState) -> Mapping[str, Array]:
+    def policy_parameters(self, state: ServerState) -> Mapping[str, Array]:
         """The parameters that are evaluated and exported."""
         return state.parameters
 
@@ -89,7 +89,7 @@ class BaseAlgorithm(Generic[S]):
         self, site: Site, start: SiteState, *, run_steps: int | None = None, proximal: float = 0.0
     ) -> LocalTraining:
         """A site's training from this state on; `run_steps` is the length of the whole run, for schedules."""
-        return self.runtime.training(site, start, learning=self.learning, run_steps=run_steps, proximal=proximal)
+        return self.runtime.make_training(site, start, learning=self.learning, run_steps=run_steps, proximal=proximal)
 
     def sample_episodes(self, groups: Sequence[Group], client: ClientContext[Site]) -> list[dict[str, Any]]:
         """A few readable episodes, for the run's `trajectories` folder."""

@@ -50,4 +50,4 @@ class Centralized(Averaging[CentralizedSettings]):
         client_split = self.runtime.client_split
         held = {task for member in client_split for task in member.tasks}
         pool = client_split.pool.subset([task for task in client_split.pool.ids if task in held])
-        return self.runtime.seat(SITE, self.runtime.open_env(pool=pool))
+        return self.runtime.make_site(SITE, self.runtime.open_env(pool=pool))

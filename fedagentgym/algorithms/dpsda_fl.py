@@ -26,9 +26,14 @@ from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
 from fedagentgym.algorithms.fedpetuning import imitate_solutions
-from fedagentgym.algorithms.support.private_votes import nearest_votes, noise_deviation, noisy, spent_epsilon
+from fedagentgym.algorithms.support.private_votes import (
+    add_noise,
+    compute_epsilon,
+    compute_noise_deviation,
+    count_votes,
+)
 from fedagentgym.algorithms.support.runtime import Site
-from fedagentgym.algorithms.support.state_arrays import copy_arrays, site_state_of
+from fedagentgym.algorithms.support.state_arrays import copy_arrays, make_site_state
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream, derive
@@ -39,7 +44,7 @@ from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState
-from fedagentgym.learning.local import trainable_policy
+from fedagentgym.learning.local import get_trainable_policy
 from fedagentgym.learning.settings import SupervisedSettings
 
 TEXT_BYTES = 4096
@@ -75,45 +80,45 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         asked = Form(text=CONTROL_BYTES + self.settings.candidates * TEXT_BYTES)
         return {"vote": Operation(self.vote, asked, Form({"scores/votes": votes}))}
 
-    def initial(self) -> ServerState:
+    def initial_state(self) -> ServerState:
         return ServerState(self.runtime.initial_weights, memory={"step": 0})
 
     @property
     def deviation(self) -> float:
         """The noise on every count of every client's histogram."""
-        return noise_deviation(self.settings.epsilon, self.settings.delta, self.settings.iterations)
+        return compute_noise_deviation(self.settings.epsilon, self.settings.delta, self.settings.iterations)
 
     # ---- server ---------------------------------------------------------------------------------------------------
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
         """Private evolution."""
         pool = self.generator.pool
-        drawn = self._usable(this_round.stream("candidates"))
+        drawn = self._iter_candidates(this_round.stream("candidates"))
         chosen = [next(drawn) for _ in range(self.settings.candidates)]
         totals = np.zeros(0)
         for iteration in range(self.settings.iterations):
             if iteration:
-                chosen = self._varied(chosen, totals, drawn)
-            texts = [self._text(index) for index in chosen]
+                chosen = self._vary_candidates(chosen, totals, drawn)
+            texts = [self._read_observation(index) for index in chosen]
             message = Message(text={"candidates": texts}, control={"iteration": iteration})
             totals = np.zeros(len(chosen))
             for reply in this_round.clients.call("vote", dict.fromkeys(this_round.clients.ids, message)).values():
                 if isinstance(reply, Message):
                     totals += reply.scores["votes"].astype(np.float64)
-        survivors = _best(totals, self.settings.synthetic_tasks)
+        survivors = _select_best(totals, self.settings.synthetic_tasks)
         ids = [pool.ids[chosen[index]] for index in survivors]
         metrics = {
-            "privacy/epsilon": spent_epsilon(self.deviation, self.settings.delta, self.settings.iterations),
+            "privacy/epsilon": compute_epsilon(self.deviation, self.settings.delta, self.settings.iterations),
             "privacy/delta": self.settings.delta,
             "privacy/noise": self.deviation,
             "synthetic/tasks": float(len(ids)),
         }
         return RoundResult(replace(state, memory={**state.memory, "synthetic": ids}), metrics=metrics)
 
-    def round(self, state: ServerState, this_round: Round) -> RoundResult:
+    def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         """The server's own steps on the survivors."""
         ids = [str(identifier) for identifier in state.memory["synthetic"]]
-        site = self.runtime.seat(-1, self._generated(tasks=ids))
+        site = self.runtime.make_site(-1, self._open_generator(tasks=ids))
         if self.settings.objective == "sft":
             losses, weights = imitate_solutions(
                 site,
@@ -124,18 +129,18 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
             )
             return RoundResult(replace(state, parameters=weights), metrics={"loss": losses[-1]})
         run_steps = self.runtime.rounds * self.settings.local_steps
-        local = self.start_from(site, site_state_of(state), run_steps=run_steps)
+        local = self.start_from(site, make_site_state(state), run_steps=run_steps)
         report = local.run(self.settings.local_steps, seed=this_round.derive("train"))
-        after = local.state(optimizer=True)
+        after = local.get_state(optimizer=True)
         kept = ServerState(after.weights, after.optimizer, {**state.memory, "step": after.step})
         return RoundResult(kept, metrics=report.metrics)
 
     @cached_property
     def generator(self) -> TextEnv:
         """The public generator: the same world, made from a seed that nobody's tasks come from."""
-        return self._generated()
+        return self._open_generator()
 
-    def _generated(self, **options: Any) -> TextEnv:
+    def _open_generator(self, **options: Any) -> TextEnv:
         given, env_id = self.runtime.spec.env.options, self.runtime.spec.env.id
         if {"data", "source", "games"} & set(given):
             raise OptionError(f"dpsda-fl needs tasks from a generator: {env_id} is told to take loaded ones")
@@ -143,23 +148,23 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         options = {**given, "split": "train", "seed": seed, **options}
         return open_env(env_id, **options)
 
-    def _usable(self, draw: Stream) -> Any:
+    def _iter_candidates(self, draw: Stream) -> Any:
         """Numbers of generated tasks in random order, without questions that are asked in an evaluation."""
         env = self.generator
         splits = env.evaluation_splits if env.takes == "reply" else ()
-        judged = {text for split in splits for text in openings(self.runtime.open_env(split=split))}
+        judged = {text for split in splits for text in read_observations(self.runtime.open_env(split=split))}
         for index in draw.permutation(len(env.pool)).tolist():
-            if self._text(index) not in judged:
+            if self._read_observation(index) not in judged:
                 yield index
         raise DataError(
             f"the public generator has too few tasks for {self.settings.iterations} iterations of"
             f" {self.settings.candidates} candidates"
         )
 
-    def _varied(self, chosen: list[int], votes: NDArray[np.float64], drawn: Any) -> list[int]:
+    def _vary_candidates(self, chosen: list[int], votes: NDArray[np.float64], drawn: Any) -> list[int]:
         """The better half, and for each of them a fresh candidate of its category."""
         codes = self.generator.pool.category_codes
-        kept = [chosen[index] for index in _best(votes, (len(chosen) + 1) // 2)]
+        kept = [chosen[index] for index in _select_best(votes, (len(chosen) + 1) // 2)]
         wanted: dict[int, int] = {}
         for index in kept[: len(chosen) - len(kept)]:
             wanted[int(codes[index])] = wanted.get(int(codes[index]), 0) + 1
@@ -172,7 +177,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
                 fresh.append(index)
         return [*kept, *fresh]
 
-    def _text(self, index: int) -> str:
+    def _read_observation(self, index: int) -> str:
         (episode,) = self.generator.reset_many([self.generator.pool[index]], [0])
         return episode.view.observation
 
@@ -183,21 +188,21 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         from fedagentgym.learning.embedding import embed
 
         site = client.resources
-        policy = trainable_policy(site.agent)
+        policy = get_trainable_policy(site.agent)
         policy.set_weights(self.runtime.initial_weights)
         candidates = [str(text) for text in message.text["candidates"]]
-        private = openings(site.env)
-        votes = nearest_votes(embed(policy, private), embed(policy, candidates))
-        shown = noisy(votes, self.deviation, client.stream("noise", int(message.control["iteration"])))
+        private = read_observations(site.env)
+        votes = count_votes(embed(policy, private), embed(policy, candidates))
+        shown = add_noise(votes, self.deviation, client.stream("noise", int(message.control["iteration"])))
         return state, Message(scores={"votes": shown.astype(np.float32)})
 
 
-def openings(env: TextEnv) -> list[str]:
+def read_observations(env: TextEnv) -> list[str]:
     """What each task of a pool says at its start."""
     pool: TaskPool = env.pool
     return [episode.view.observation for episode in env.reset_many(list(pool), [0] * len(pool))]
 
 
-def _best(votes: NDArray[np.float64], count: int) -> list[int]:
+def _select_best(votes: NDArray[np.float64], count: int) -> list[int]:
     """Numbers of the greatest counts, in rising order; the lower number first among equals."""
     return sorted(np.argsort(-votes, kind="stable")[:count].tolist())

@@ -10,14 +10,14 @@ from typing import ClassVar, Literal
 
 from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.aggregation import Aggregation, Weighted
+from fedagentgym.federation.aggregation import Aggregation, WeightedMean
 
 
 class FedAvgGRPOSettings(AveragingSettings):
     """`algorithm: {name: fedavg-grpo, ...}`."""
 
     name: Literal["fedavg-grpo"] = "fedavg-grpo"
-    aggregation: Aggregation = Weighted()
+    aggregation: Aggregation = WeightedMean()
 
 
 class FedAvgGRPO(Averaging[FedAvgGRPOSettings]):

@@ -31,12 +31,19 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
-from fedagentgym.algorithms.support.experts import ESTIMATORS, choose_experts, competence, nearest, packed, unpacked
+from fedagentgym.algorithms.support.experts import (
+    ESTIMATORS,
+    choose_experts,
+    compute_competence,
+    find_nearest,
+    pack_bits,
+    unpack_bits,
+)
 from fedagentgym.algorithms.support.replies import read_metrics
 from fedagentgym.algorithms.support.runtime import Site
 from fedagentgym.algorithms.support.scoring import Scorer
-from fedagentgym.algorithms.support.state_arrays import copy_arrays, site_state_of
-from fedagentgym.algorithms.support.task_transfer import TASK_BYTES, task_records
+from fedagentgym.algorithms.support.state_arrays import copy_arrays, make_site_state
+from fedagentgym.algorithms.support.task_transfer import TASK_BYTES, make_task_records
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
@@ -47,13 +54,13 @@ from fedagentgym.federation.failures import Failure
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState, add_prefix, strip_prefix
-from fedagentgym.learning.local import LocalTraining, trainable_policy
-from fedagentgym.learning.objectives import values
+from fedagentgym.learning.local import LocalTraining, get_trainable_policy
+from fedagentgym.learning.objectives import objective_values
 from fedagentgym.learning.trajectory import Group, to_plain
 
-EXPERT = "expert/"
-UNKNOWN = 2
-SERVER = -1
+EXPERT_PREFIX = "expert/"
+NOT_ANSWERED = 2
+SERVER_ID = -1
 
 
 class FedGRPOSettings(Settings):
@@ -88,10 +95,10 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         asked = questions * (TASK_BYTES + self.candidates * self.episode_bytes)
         bits = ArrayForm("uint8", ((examples + 7) // 8,))
         scores = ArrayForm("float32", (AtMost(questions), self.learning.group_size), finite=False)
-        expert = Form(self.runtime.forms(f"weights/{EXPERT}", optional=True))
+        expert = Form(self.runtime.make_weight_forms(f"weights/{EXPERT_PREFIX}", optional=True))
         return {
             "prepare": Operation(
-                self.become_expert,
+                self.train_expert,
                 Form(text=CONTROL_BYTES + examples * TASK_BYTES),
                 Form({"scores/right": bits}),
                 expert,
@@ -102,12 +109,12 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     @cached_property
     def auxiliary(self) -> TextEnv:
         """The labelled examples that decide who is competent."""
-        return self.runtime.role("auxiliary")
+        return self.runtime.open_role_env("auxiliary")
 
     @cached_property
     def questions(self) -> TextEnv:
         """The server's own tasks, without their answers."""
-        return self.runtime.role("server")
+        return self.runtime.open_role_env("server")
 
     @property
     def candidates(self) -> int:
@@ -119,17 +126,19 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
         """Let every client become an expert, and learn who is right where."""
-        self._check()
+        self._check_settings()
         clients = this_round.clients
-        records = task_records(self.auxiliary)
+        records = make_task_records(self.auxiliary)
         message = Message(text={"auxiliary": records}, control={"steps": self.settings.expert_steps})
         answers = successful_replies(clients.call("prepare", dict.fromkeys(clients.ids, message)))
         count = len(self.auxiliary.pool)
-        unasked = np.full((len(clients.ids), count), UNKNOWN, dtype=np.uint8)
+        unasked = np.full((len(clients.ids), count), NOT_ANSWERED, dtype=np.uint8)
         known = np.array(state.memory.get("right", unasked))  # who fails in a renewal is judged by what it did before
         for client, answer in answers.items():
-            known[clients.ids.index(client)] = unpacked(answer.scores["right"], count)
-        shares = {client: float(unpacked(answer.scores["right"], count).mean()) for client, answer in answers.items()}
+            known[clients.ids.index(client)] = unpack_bits(answer.scores["right"], count)
+        shares = {
+            client: float(unpack_bits(answer.scores["right"], count).mean()) for client, answer in answers.items()
+        }
         return RoundResult(
             replace(state, memory={"right": known, "step": state.memory.get("step", 0)}),
             metrics={"auxiliary/right": float(np.mean(list(shares.values()))) if shares else 0.0},
@@ -138,27 +147,29 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             },
         )
 
-    def round(self, state: ServerState, this_round: Round) -> RoundResult:
+    def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         """One question after the other finds its experts; one call asks all of them; one policy step."""
         refresh = self.settings.expert_refresh
         if refresh and this_round.number > 1 and (this_round.number - 1) % refresh == 0:
             state = self.prepare(state, this_round).state
         local = self.start_server(state)
-        rollouts = local.play(this_round.derive("play"), group_size=self.candidates)
-        experts = [self.experts_for(group[0].task, state, this_round) for group in rollouts.groups]
-        here = local.state(optimizer=True, anchor=True)
+        rollouts = local.collect_rollouts(this_round.derive("play"), group_size=self.candidates)
+        experts = [self.select_experts(group[0].task, state, this_round) for group in rollouts.groups]
+        here = local.get_state(optimizer=True, anchor=True)
         scores = self.request_scores(rollouts.groups, experts, this_round)
-        local.start(here)  # in one process the experts were seated on the same resident model
-        combined = [self.advantages(group, matrix) for group, matrix in zip(rollouts.groups, scores, strict=True)]
+        local.load_state(here)  # in one process the experts were seated on the same resident model
+        combined = [
+            self.compute_advantages(group, matrix) for group, matrix in zip(rollouts.groups, scores, strict=True)
+        ]
         learnable = [
             (group, given) for group, given in zip(rollouts.groups, combined, strict=True) if given is not None
         ]
         report = local.update([group for group, _ in learnable], advantages=[given.tolist() for _, given in learnable])
-        after = local.state(optimizer=True)
+        after = local.get_state(optimizer=True)
         skipped = {"questions/skipped": float(len(rollouts.groups) - len(learnable))}
         return RoundResult(
             ServerState(after.weights, after.optimizer, {**state.memory, "step": after.step}),
-            metrics=rollouts.metrics() | report.metrics | skipped | score_metrics(scores),
+            metrics=rollouts.compute_metrics() | report.metrics | skipped | score_metrics(scores),
             clients=expert_metrics(experts, scores),
             episodes=[
                 to_plain(group[0], segments=False) for group in rollouts.groups[: self.runtime.spec.sampled_episodes]
@@ -167,23 +178,23 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     def start_server(self, state: ServerState) -> LocalTraining:
         """The server's own policy and optimizer on the resident model."""
-        site = self.runtime.seat(SERVER, self.questions)
-        return self.start_from(site, site_state_of(state), run_steps=self.runtime.rounds)
+        site = self.runtime.make_site(SERVER_ID, self.questions)
+        return self.start_from(site, make_site_state(state), run_steps=self.runtime.rounds)
 
-    def experts_for(self, question: str, state: ServerState, this_round: Round) -> list[int]:
+    def select_experts(self, question: str, state: ServerState, this_round: Round) -> list[int]:
         """The clients that score a question."""
         matrix = state.memory["right"]
         right = {
             client: row == 1
             for client, row in zip(this_round.clients.ids, matrix, strict=True)
-            if (row != UNKNOWN).all()
+            if (row != NOT_ANSWERED).all()
         }
         draw = stream(this_round.seed, "experts", this_round.number, question)
         count = min(self.settings.experts, len(right))
         if self.settings.selection == "random":
             return choose_experts(dict.fromkeys(right, 0.0), count, draw)
-        near = nearest(self._directions([question]), self._example_directions, self.settings.neighbours)[0]
-        return choose_experts(competence(right, near), count, draw)
+        near = find_nearest(self._embed_questions([question]), self._example_embeddings, self.settings.neighbours)[0]
+        return choose_experts(compute_competence(right, near), count, draw)
 
     def request_scores(
         self, groups: Sequence[Group], experts: Sequence[Sequence[int]], this_round: Round
@@ -196,45 +207,45 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             for row, client in enumerate(chosen):
                 places.setdefault(client, []).append((index, row))
         messages = {
-            client: Message(text={"questions": [self._question(groups[index], row) for index, row in rows]})
+            client: Message(text={"questions": [self._make_question(groups[index], row) for index, row in rows]})
             for client, rows in places.items()
         }
         answers = successful_replies(this_round.clients.call("score", messages)) if messages else {}
         told = {client: np.asarray(answer.scores["scores"], dtype=np.float64) for client, answer in answers.items()}
-        refused = {client: odd for client, rows in told.items() if (odd := unusable(rows, len(places[client])))}
+        refused = {client: odd for client, rows in told.items() if (odd := find_score_error(rows, len(places[client])))}
         this_round.clients.refuse([Failure(client, "refused", odd) for client, odd in refused.items()])
         for client in told.keys() - refused.keys():
             for (index, row), scores in zip(places[client], told[client], strict=True):
                 matrices[index][row] = scores
         return matrices
 
-    def _question(self, group: Group, row: int) -> dict[str, Any]:
+    def _make_question(self, group: Group, row: int) -> dict[str, Any]:
         """What one expert is told of one question: the task without its gold, and the candidates that it has to judge."""
         size = self.learning.group_size
         own = group[row * size : (row + 1) * size] if self.settings.aggregate == "split" else group
         segments = self.settings.scorer == "reward_model"
-        (record,) = task_records(self.questions, [group[0].task])
-        return {"task": record, "candidates": [candidate(trajectory, segments) for trajectory in own]}
+        (record,) = make_task_records(self.questions, [group[0].task])
+        return {"task": record, "candidates": [make_candidate(trajectory, segments) for trajectory in own]}
 
-    def advantages(self, group: Group, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    def compute_advantages(self, group: Group, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """r = answer_weight * score + format_weight * format, made into one advantage per candidate."""
-        form = np.array([format_paid(group, index, self.questions) for index in range(len(group))])
+        form = np.array([format_reward(group, index, self.questions) for index in range(len(group))])
         laid = form.reshape(scores.shape) if self.settings.aggregate == "split" else form[None, :]
         return ESTIMATORS[self.settings.aggregate](
             self.settings.answer_weight * scores + self.settings.format_weight * laid
         )
 
     @cached_property
-    def _example_directions(self) -> NDArray[np.float64]:
-        return self._directions(self.auxiliary.pool.ids, self.auxiliary)
+    def _example_embeddings(self) -> NDArray[np.float64]:
+        return self._embed_questions(self.auxiliary.pool.ids, self.auxiliary)
 
-    def _directions(self, ids: Sequence[str], env: TextEnv | None = None) -> NDArray[np.float64]:
+    def _embed_questions(self, ids: Sequence[str], env: TextEnv | None = None) -> NDArray[np.float64]:
         """Questions as the frozen base model sees them."""
         from fedagentgym.learning.embedding import embed
 
         asked = env or self.questions
         openings = asked.reset_many(list(ids), [0] * len(ids))
-        policy = trainable_policy(self.runtime.agent)
+        policy = get_trainable_policy(self.runtime.agent)
         present = policy.get_weights()
         policy.set_weights(self.runtime.initial_weights)
         try:
@@ -242,7 +253,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         finally:
             policy.set_weights(present)
 
-    def _check(self) -> None:
+    def _check_settings(self) -> None:
         """What can only be said once the federation is known."""
         clients = len(self.runtime.client_split)
         if self.settings.experts > clients:
@@ -256,40 +267,40 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
-    def become_expert(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+    def train_expert(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """Train a model of one's own, and say which of the auxiliary questions it answers rightly."""
         site = client.resources
-        scorer = Scorer(self.runtime, site, self._own_model(state))
+        scorer = Scorer(self.runtime, site, self._get_expert_weights(state))
         metrics: dict[str, float] = {}
         weights: Mapping[str, Any] = {}
         if steps := int(message.control["steps"]):
-            metrics, weights = scorer.trained(steps, client.derive("expert"))
-        right = scorer.answered_rightly(message.text["auxiliary"], client.derive("auxiliary"))
-        kept = Message(weights=add_prefix(EXPERT, weights)) if weights else state
-        return kept, Message(scores={"right": packed(right)}, report={"metrics": metrics})
+            metrics, weights = scorer.train(steps, client.derive("expert"))
+        right = scorer.solve_tasks(message.text["auxiliary"], client.derive("auxiliary"))
+        kept = Message(weights=add_prefix(EXPERT_PREFIX, weights)) if weights else state
+        return kept, Message(scores={"right": pack_bits(right)}, report={"metrics": metrics})
 
     def score(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """One number for each candidate of each question."""
-        scorer = Scorer(self.runtime, client.resources, self._own_model(state))
+        scorer = Scorer(self.runtime, client.resources, self._get_expert_weights(state))
         kind, answers = self.settings.scorer, self.settings.answers
         questions, seed = message.text["questions"], client.derive("answer")
         if kind == "self_answer":
-            scorer.believe(questions, answers, seed)
-        rows = [scorer.scores(question, kind, answers, seed) for question in questions]
+            scorer.answer_questions(questions, answers, seed)
+        rows = [scorer.score_candidates(question, kind, answers, seed) for question in questions]
         return state, Message(scores={"scores": np.array(rows, dtype=np.float32)})
 
-    def _own_model(self, state: Message) -> Mapping[str, NDArray[Any]]:
+    def _get_expert_weights(self, state: Message) -> Mapping[str, NDArray[Any]]:
         """The client's expert; the base model while it has none."""
-        return copy_arrays(strip_prefix(EXPERT, state.weights)) or self.runtime.initial_weights
+        return copy_arrays(strip_prefix(EXPERT_PREFIX, state.weights)) or self.runtime.initial_weights
 
 
-def candidate(trajectory: Any, segments: bool) -> dict[str, Any]:
+def make_candidate(trajectory: Any, segments: bool) -> dict[str, Any]:
     """What an expert needs of a candidate: its actions; for `reward_model` also its tokens."""
     plain = to_plain(trajectory, segments=True) if segments else {}
     return {"actions": list(trajectory.actions), "seed": trajectory.seed, **({"trajectory": plain} if segments else {})}
 
 
-def unusable(rows: NDArray[np.float64], questions: int) -> str:
+def find_score_error(rows: NDArray[np.float64], questions: int) -> str:
     """Why an expert's scores cannot be used, or nothing. NaN is a hole and no fault."""
     if len(rows) != questions:
         return f"scored {len(rows)} of {questions} questions: nobody knows which"
@@ -323,8 +334,8 @@ def expert_metrics(
     }
 
 
-def format_paid(group: Group, index: int, env: TextEnv) -> float:
+def format_reward(group: Group, index: int, env: TextEnv) -> float:
     """1 if the reply kept to its format: what the env pays for it, or the agents room's judgement of action tags."""
     if "format" in env.reward_names:
-        return float(values(group, "format")[index].max(initial=0.0))
+        return float(objective_values(group, "format")[index].max(initial=0.0))
     return float(all(turn.format for turn in group[index].turns))

@@ -31,7 +31,7 @@ from pydantic import Field, model_validator
 from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, LocalStepsSettings
 from fedagentgym.algorithms.base import CONTROL_BYTES
 from fedagentgym.algorithms.support.runtime import Runtime, Site
-from fedagentgym.base.errors import OptionError, listed, unknown
+from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.failures import Failure
@@ -39,11 +39,11 @@ from fedagentgym.federation.message import Form, Message, freeze
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_prefix
 from fedagentgym.federation.update_store import UpdateStore
-from fedagentgym.learning.objectives import known_names
+from fedagentgym.learning.objectives import list_objectives
 
 ACCURACY = "accuracy"
 OBJECTIVE_BYTES = 4096
-Weights = dict[str, float]
+ObjectiveWeights = dict[str, float]
 
 
 class FedMOASettings(LocalStepsSettings):
@@ -92,24 +92,24 @@ class FedMOA(Averaging[FedMOASettings]):
             check_objectives(names, "algorithm.objectives" if settings.objectives else "learning.objectives")
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
-        form = Form(self.runtime.forms(), text=CONTROL_BYTES + OBJECTIVE_BYTES)
-        return {"train": Operation(self.train, form, form, self.kept_form(text=OBJECTIVE_BYTES))}
+        form = Form(self.runtime.make_weight_forms(), text=CONTROL_BYTES + OBJECTIVE_BYTES)
+        return {"train": Operation(self.train, form, form, self.make_state_form(text=OBJECTIVE_BYTES))}
 
     # ---- server ---------------------------------------------------------------------------------------------------
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
         """No client is asked anything; one whose objectives its own tasks cannot pay is found before any work is done."""
         for client in this_round.clients.ids:
-            self.objectives_of(self.resources(client))
+            self.resolve_objectives(self.resources(client))
         return RoundResult(state)
 
-    def round(self, state: ServerState, this_round: Round) -> RoundResult:
+    def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         """The average in two stages; a cluster that nobody took part in is recorded as empty."""
-        result = super().round(state, this_round)
+        result = super().run_round(state, this_round)
         empty = {f"members/{name}": 0.0 for name in state.memory.get("shared", {})}
         return replace(result, metrics={**empty, **result.metrics})
 
-    def instructions(self, state: ServerState) -> Mapping[str, Any]:
+    def make_instructions(self, state: ServerState) -> Mapping[str, Any]:
         """The weights that each cluster's clients share."""
         return {"shared": state.memory.get("shared", {})}
 
@@ -119,7 +119,7 @@ class FedMOA(Averaging[FedMOASettings]):
         if isinstance(reply, Failure):
             return reply
         try:
-            check_weights(objectives_in(reply))
+            check_weights(read_objectives(reply))
         except (AttributeError, TypeError, ValueError, OptionError) as error:
             return Failure(client, "refused", f"malformed objective weights: {error}")
         return reply
@@ -128,7 +128,7 @@ class FedMOA(Averaging[FedMOASettings]):
         """The two stages in one: client m counts alpha_m times its cluster's number of examples."""
         if self.settings.aggregation == "mean":
             return super().weights(replies, this_round)
-        alpha, clusters = self.cluster_shares(replies)
+        alpha, clusters = self.compute_cluster_shares(replies)
         examples = {reply.client: reply.examples for reply in replies}
         cluster_size = {m: sum(examples[other] for other in members) for members in clusters.values() for m in members}
         return [alpha[reply.client] * cluster_size[reply.client] for reply in replies]
@@ -137,42 +137,45 @@ class FedMOA(Averaging[FedMOASettings]):
         self, state: ServerState, used: Sequence[AcceptedReply], updates: UpdateStore, this_round: Round
     ) -> ServerState:
         """The average, and the weights that the members of each cluster share."""
-        alpha, clusters = self.cluster_shares(used)
-        objectives = {reply.client: objectives_in(reply) for reply in used}
-        fresh = {name: shared_weights({m: objectives[m] for m in members}, alpha) for name, members in clusters.items()}
+        alpha, clusters = self.compute_cluster_shares(used)
+        objectives = {reply.client: read_objectives(reply) for reply in used}
+        fresh = {
+            name: average_shared_weights({m: objectives[m] for m in members}, alpha)
+            for name, members in clusters.items()
+        }
         after = super().combine(state, used, updates, this_round)
         return replace(after, memory={"shared": {**state.memory.get("shared", {}), **fresh}})
 
-    def round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
+    def compute_round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
         """How many clients each cluster has, and how evenly they count."""
-        alpha, clusters = self.cluster_shares(used)
+        alpha, clusters = self.compute_cluster_shares(used)
         members = {f"members/{name}": float(len(clients)) for name, clients in clusters.items()}
         return {**share_metrics(alpha, clusters), **members}
 
-    def client_metrics(
+    def compute_client_metrics(
         self, replies: Sequence[AcceptedReply], used: Sequence[AcceptedReply]
     ) -> dict[int, dict[str, float]]:
         """With the client's objective weights and its share in its cluster; one that was left out has neither."""
-        metrics = super().client_metrics(replies, used)
-        alpha, _ = self.cluster_shares(used)
+        metrics = super().compute_client_metrics(replies, used)
+        alpha, _ = self.compute_cluster_shares(used)
         for reply in used:
-            metrics[reply.client] |= {**add_prefix("weight/", objectives_in(reply)), "alpha": alpha[reply.client]}
+            metrics[reply.client] |= {**add_prefix("weight/", read_objectives(reply)), "alpha": alpha[reply.client]}
         return metrics
 
-    def cluster_shares(self, replies: Sequence[AcceptedReply]) -> tuple[dict[int, float], dict[str, list[int]]]:
+    def compute_cluster_shares(self, replies: Sequence[AcceptedReply]) -> tuple[dict[int, float], dict[str, list[int]]]:
         """alpha of every client, and the clients of every cluster, by the name of its accuracy."""
-        objectives = {reply.client: objectives_in(reply) for reply in replies}
+        objectives = {reply.client: read_objectives(reply) for reply in replies}
         clusters: dict[str, list[int]] = {}
         for client, weights in objectives.items():
-            clusters.setdefault(accuracy_of(weights), []).append(client)
+            clusters.setdefault(find_accuracy(weights), []).append(client)
         alpha: dict[int, float] = {}
         for members in clusters.values():
             scores = np.array([self._score(objectives[client]) for client in members])
             alpha.update(zip(members, softmax(scores / self.settings.temperature).tolist(), strict=True))
         return alpha, clusters
 
-    def _score(self, weights: Weights) -> float:
-        first = weights[accuracy_of(weights)] * (len(weights) if self.settings.score == "relative" else 1)
+    def _score(self, weights: ObjectiveWeights) -> float:
+        first = weights[find_accuracy(weights)] * (len(weights) if self.settings.score == "relative" else 1)
         return 1.0 / (first + float(self.settings.epsilon))
 
     # ---- client ---------------------------------------------------------------------------------------------------
@@ -180,19 +183,19 @@ class FedMOA(Averaging[FedMOASettings]):
     def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """tau steps, after each of which the weights follow how the objectives' gradients agree with the step before."""
         site = client.resources
-        names = self.objectives_of(site)
-        weights = self.starting_weights(names, state.control.get("objectives"), message.control["shared"])
-        tracker = Hypergradient(weights, self.settings.step_size, self.settings.hypergradient)
+        names = self.resolve_objectives(site)
+        weights = self.init_objective_weights(names, state.control.get("objectives"), message.control["shared"])
+        tracker = HypergradientTracker(weights, self.settings.step_size, self.settings.hypergradient)
         local = self.start_round(site, state, message)
         report = local.run(
             self.settings.local_steps,
             seed=client.derive("train"),
             weights=weights,
             gradients_of=names if self.settings.step_size > 0 else (),
-            after_step=lambda step: tracker.follow(step.gradients),
+            after_step=lambda step: tracker.update_weights(step.gradients),
         )
-        after = local.state()
-        metrics = {**report.metrics, **tracker.metrics()}
+        after = local.get_state()
+        metrics = {**report.metrics, **tracker.compute_metrics()}
         answer = Message(
             weights=freeze(after.weights),
             control={"examples": site.examples, "objectives": tracker.weights},
@@ -201,36 +204,36 @@ class FedMOA(Averaging[FedMOASettings]):
         kept = Message(weights=add_prefix(OPTIMIZER, after.optimizer), control={"objectives": tracker.weights})
         return kept, answer
 
-    def objectives_of(self, site: Site) -> tuple[str, ...]:
+    def resolve_objectives(self, site: Site) -> tuple[str, ...]:
         """The objectives of a client, accuracy first; `accuracy` stands for the accuracy that its own tasks pay."""
         configurations = self.settings.objectives or (tuple(part.name for part in self.learning.objectives),)
         chosen = configurations[site.client % len(configurations)]
-        own = own_accuracies(site)
+        own = list_accuracies(site)
         if not own:
             raise OptionError(
-                f"client {site.client} has no accuracy objective: its tasks pay {listed(site.env.reward_names) or 'nothing'}"
+                f"client {site.client} has no accuracy objective: its tasks pay {join_names(site.env.reward_names) or 'nothing'}"
             )
         if ACCURACY in chosen and len(own) != 1:
             raise OptionError(
-                f"client {site.client} has tasks with the accuracies {listed(own)}: name the one that is meant, instead of"
+                f"client {site.client} has tasks with the accuracies {join_names(own)}: name the one that is meant, instead of"
                 f" {ACCURACY!r}"
             )
         names = tuple(own[0] if name == ACCURACY else name for name in chosen)
         check_objectives(names, f"the objectives of client {site.client}")
         if strangers := [name for name in names if is_accuracy(name) and name not in own]:
             raise OptionError(
-                f"client {site.client} is to be judged by {listed(strangers)}, its own tasks pay {listed(own)}: write"
+                f"client {site.client} is to be judged by {join_names(strangers)}, its own tasks pay {join_names(own)}: write"
                 f" {ACCURACY!r} for whatever a client's own tasks pay"
             )
-        payable = known_names(site.env.reward_names)
+        payable = list_objectives(site.env.reward_names)
         if odd := [name for name in names if name not in payable]:
-            raise unknown(f"objective of client {site.client}", odd[0], payable)
+            raise unknown_name_error(f"objective of client {site.client}", odd[0], payable)
         first = next(name for name in names if is_accuracy(name))
         return (first, *(name for name in names if name != first))
 
-    def starting_weights(
+    def init_objective_weights(
         self, names: Sequence[str], own: Mapping[str, Any] | None, shared: Mapping[str, Mapping[str, float]]
-    ) -> Weights:
+    ) -> ObjectiveWeights:
         """The weights at the start of a round: the cluster's for what is shared, the client's for the rest, on the simplex."""
         uniform = dict.fromkeys(names, 1.0 / len(names))
         if self.settings.reset_weights == "uniform" or self.settings.step_size == 0:
@@ -242,19 +245,19 @@ class FedMOA(Averaging[FedMOASettings]):
         return normalize_weights({**mine, **theirs})
 
 
-class Hypergradient:
+class HypergradientTracker:
     """The weights of one client during a round."""
 
-    def __init__(self, weights: Weights, step_size: float, kind: str) -> None:
+    def __init__(self, weights: ObjectiveWeights, step_size: float, kind: str) -> None:
         self.weights = dict(weights)
         self._step_size, self._kind = step_size, kind
         self._previous: Mapping[str, NDArray[np.float64]] = {}
         self._deltas: dict[str, list[float]] = {}
 
-    def follow(self, gradients: Mapping[str, NDArray[np.float64]]) -> Weights:
+    def update_weights(self, gradients: Mapping[str, NDArray[np.float64]]) -> ObjectiveWeights:
         """Move by lambda * <g(t), g(t-1)> and come back to the simplex; the first step only remembers."""
         if self._previous and gradients:
-            deltas = {name: self._agreement(self._previous[name], gradients[name]) for name in self.weights}
+            deltas = {name: self._compute_delta(self._previous[name], gradients[name]) for name in self.weights}
             for name, delta in deltas.items():
                 self._deltas.setdefault(name, []).append(delta)
             moved = np.array([weight + self._step_size * deltas[name] for name, weight in self.weights.items()])
@@ -262,13 +265,13 @@ class Hypergradient:
         self._previous = gradients
         return self.weights
 
-    def _agreement(self, before: NDArray[np.float64], now: NDArray[np.float64]) -> float:
+    def _compute_delta(self, before: NDArray[np.float64], now: NDArray[np.float64]) -> float:
         product = float(before @ now)
         if self._kind == "raw" or product == 0.0:
             return product
         return product / float(np.linalg.norm(before) * np.linalg.norm(now))
 
-    def metrics(self) -> dict[str, float]:
+    def compute_metrics(self) -> dict[str, float]:
         return {f"delta/{name}": float(np.mean(values)) for name, values in self._deltas.items()}
 
 
@@ -291,7 +294,7 @@ def softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(powers / powers.sum(), dtype=np.float64)
 
 
-def shared_weights(objectives: Mapping[int, Weights], alpha: Mapping[int, float]) -> Weights:
+def average_shared_weights(objectives: Mapping[int, ObjectiveWeights], alpha: Mapping[int, float]) -> ObjectiveWeights:
     """The mean weight, by alpha, of each objective that every member of a cluster has."""
     members = sorted(objectives)
     common = [name for name in objectives[members[0]] if all(name in objectives[m] for m in members)]
@@ -308,7 +311,7 @@ def share_metrics(alpha: Mapping[int, float], clusters: Mapping[str, Sequence[in
     return metrics
 
 
-def own_accuracies(site: Site) -> tuple[str, ...]:
+def list_accuracies(site: Site) -> tuple[str, ...]:
     """The accuracy components that this client's tasks can pay."""
     return tuple(name for name in site.env.reward_names if is_accuracy(name))
 
@@ -317,7 +320,7 @@ def is_accuracy(name: str) -> bool:
     return name == ACCURACY or name.startswith(f"{ACCURACY}/")
 
 
-def accuracy_of(weights: Mapping[str, float]) -> str:
+def find_accuracy(weights: Mapping[str, float]) -> str:
     """The name that decides a client's cluster."""
     return next(name for name in weights if is_accuracy(name))
 
@@ -325,26 +328,26 @@ def accuracy_of(weights: Mapping[str, float]) -> str:
 def check_objectives(names: Sequence[str], where: str) -> None:
     """One accuracy, nothing twice."""
     if len(set(names)) != len(names):
-        raise OptionError(f"{where} name an objective twice: {listed(names)}")
+        raise OptionError(f"{where} name an objective twice: {join_names(names)}")
     if sum(is_accuracy(name) for name in names) != 1:
         raise OptionError(
-            f"{where} need exactly one accuracy, which says what kind of client this is: got {listed(names) or 'none'}"
+            f"{where} need exactly one accuracy, which says what kind of client this is: got {join_names(names) or 'none'}"
         )
 
 
-def objectives_in(reply: AcceptedReply) -> Weights:
+def read_objectives(reply: AcceptedReply) -> ObjectiveWeights:
     """The objective weights that a client reports."""
     return {str(name): float(value) for name, value in dict(reply.control.get("objectives") or {}).items()}
 
 
-def check_weights(weights: Weights) -> None:
+def check_weights(weights: ObjectiveWeights) -> None:
     """Refuse what cannot be objective weights: they come from another machine."""
     check_objectives(tuple(weights), "the answered objectives")
     if not all(np.isfinite(value) and value >= 0.0 for value in weights.values()):
         raise OptionError(f"objective weights are numbers of at least 0, got {weights}")
 
 
-def normalize_weights(weights: Weights) -> Weights:
+def normalize_weights(weights: ObjectiveWeights) -> ObjectiveWeights:
     """The same proportions, summing to 1; equal shares if all are zero."""
     total = sum(weights.values())
     return {name: value / total if total > 0 else 1.0 / len(weights) for name, value in weights.items()}

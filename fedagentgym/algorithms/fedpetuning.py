@@ -18,7 +18,7 @@ from fedagentgym.algorithms.support.state_arrays import copy_arrays
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
-from fedagentgym.federation.aggregation import Aggregation, Weighted
+from fedagentgym.federation.aggregation import Aggregation, WeightedMean
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ClientContext
 from fedagentgym.learning.settings import SupervisedSettings
@@ -28,7 +28,7 @@ class FedPETuningSettings(AveragingSettings):
     """`algorithm: {name: fedpetuning, objective: sft}`; the agent needs an adapter."""
 
     name: Literal["fedpetuning"] = "fedpetuning"
-    aggregation: Aggregation = Weighted()
+    aggregation: Aggregation = WeightedMean()
     objective: Literal["grpo", "sft"] = Field(default="grpo", description="reinforcement or imitation")
     supervised: SupervisedSettings = Field(
         default=SupervisedSettings(), description="how solutions are imitated (sft); `steps` is local_steps"
@@ -71,14 +71,14 @@ def imitate_solutions(
     site: Site, weights: dict[str, Any], supervised: SupervisedSettings, steps: int, seed: int
 ) -> tuple[list[float], dict[str, Any]]:
     """The weights after so many supervised steps on the expert's episodes of the site's tasks, each task at most once."""
-    from fedagentgym.learning.local import trainable_policy
-    from fedagentgym.learning.supervised import SupervisedTraining, examples
-    from fedagentgym.learning.warm_start import demonstrations
+    from fedagentgym.learning.local import get_trainable_policy
+    from fedagentgym.learning.supervised import SupervisedTraining, make_examples
+    from fedagentgym.learning.warm_start import collect_demonstrations
 
-    policy = trainable_policy(site.agent)
+    policy = get_trainable_policy(site.agent)
     policy.set_weights(weights)
     count = min(site.examples, steps * supervised.batch_size)
-    played = demonstrations(site.agent, site.env, count, seed=derive(seed, "play"))
+    played = collect_demonstrations(site.agent, site.env, count, seed=derive(seed, "play"))
     training = SupervisedTraining(policy, supervised.model_copy(update={"steps": steps}))
-    losses = training.run(examples(played, supervised.observation_weight), derive(seed, "learn"))
+    losses = training.run(make_examples(played, supervised.observation_weight), derive(seed, "learn"))
     return losses, policy.get_weights()

@@ -15,11 +15,11 @@ from fedagentgym.base.settings import Settings
 
 def make_algorithm(spec: ExperimentSpec, runtime: Runtime) -> BaseAlgorithm[Any]:
     """The algorithm that a spec names, with its own settings validated."""
-    cls = algorithm_class(spec.algorithm)
+    cls = get_algorithm_class(spec.algorithm)
     return cls(load_settings(cls, spec.algorithm), runtime)
 
 
-def algorithm_class(section: Mapping[str, Any]) -> type[BaseAlgorithm[Any]]:
+def get_algorithm_class(section: Mapping[str, Any]) -> type[BaseAlgorithm[Any]]:
     """The class that is registered under the section's name."""
     if "name" not in section:
         raise OptionError("the key 'algorithm.name' is missing")
@@ -35,7 +35,7 @@ def load_settings(cls: type[BaseAlgorithm[Any]], section: Mapping[str, Any]) -> 
     return cls.settings_class.load(dict(section), "algorithm")
 
 
-def build(spec: Mapping[str, Any], device: str | None = None) -> BaseAlgorithm[Any]:
+def build_algorithm(spec: Mapping[str, Any], device: str | None = None) -> BaseAlgorithm[Any]:
     """What a worker builds from an `ApplicationSpec`: the algorithm, whose operations it then serves."""
     loaded = ExperimentSpec.load(spec, "spec")
     return make_algorithm(loaded, Runtime(loaded, device))

@@ -45,11 +45,11 @@ from fedagentgym.federation.failures import Failure
 from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_prefix, strip_prefix
-from fedagentgym.learning.local import LocalTraining, SiteState, mean_metrics, trainable_policy
+from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy, mean_metrics
 from fedagentgym.learning.regrade import check_tokens, regrade
 from fedagentgym.learning.trajectory import Group, from_plain, to_plain
 
-PARTS = ("weights", "optimizer", "anchor")
+STATE_PARTS = ("weights", "optimizer", "anchor")
 
 
 class PubSwapSettings(AveragingSettings):
@@ -90,9 +90,9 @@ class PubSwap(Averaging[PubSwapSettings]):
     settings_class: ClassVar[type[Settings]] = PubSwapSettings
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
-        parameters, maybe = self.runtime.forms(), self.runtime.forms(optional=True)
+        parameters, maybe = self.runtime.make_weight_forms(), self.runtime.make_weight_forms(optional=True)
         answers = self.settings.public_tasks * self.learning.group_size * self.episode_bytes
-        state = Form(self._kept_arrays(), text=CONTROL_BYTES + answers)
+        state = Form(self._make_kept_specs(), text=CONTROL_BYTES + answers)
         ids = CONTROL_BYTES + 256 * self.settings.public_tasks
         return {
             "generate": Operation(self.generate, Form(maybe, text=ids), Form(text=answers), state),
@@ -102,11 +102,11 @@ class PubSwap(Averaging[PubSwapSettings]):
             ),
         }
 
-    def _kept_arrays(self) -> dict[str, ArrayForm]:
+    def _make_kept_specs(self) -> dict[str, ArrayForm]:
         """What a client remembers half-way through a round: weights, moments, the round's start."""
-        kept = self.moment_forms()
+        kept = self.make_moment_forms()
         for part in ("weights", "anchor"):
-            kept |= self.runtime.forms(f"weights/{part}/", optional=True)
+            kept |= self.runtime.make_weight_forms(f"weights/{part}/", optional=True)
         return kept
 
     # ---- server ---------------------------------------------------------------------------------------------------
@@ -120,12 +120,12 @@ class PubSwap(Averaging[PubSwapSettings]):
         step = (this_round.number - 1) * settings.local_steps
         counts: dict[str, float] = {}
         for period in range(periods):
-            tasks = self.public_tasks(this_round.stream("public", period))
+            tasks = self.draw_public_tasks(this_round.stream("public", period))
             control = {"step": step, "steps": settings.swap_period - 1, "tasks": tasks, "period": period}
             ask = Message(weights=weights, control=control)
             groups = self.collect_answers(alive, ask, tasks, this_round)
             donations = self.choose_donations(groups, this_round.stream("swap", period))
-            messages = {client: donation_message(donations[client], groups) for client in groups}
+            messages = {client: make_donation_message(donations[client], groups) for client in groups}
             alive = [client for client, _ in iter_successful(this_round, "learn", messages)]
             weights = {}
             for name, value in swap_metrics(groups, donations, alive).items():
@@ -134,10 +134,10 @@ class PubSwap(Averaging[PubSwapSettings]):
         last = Message(weights=weights, control={"step": step, "steps": left})
         return Exchange(iter_successful(this_round, "finish", dict.fromkeys(alive, last)), counts)
 
-    def round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
+    def compute_round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
         """With the number of participants that did not reach the average."""
         left = {"clients/left": float(len(this_round.participants) - len(used))}
-        return {**super().round_metrics(used, this_round), **left}
+        return {**super().compute_round_metrics(used, this_round), **left}
 
     def collect_answers(
         self, clients: Sequence[int], ask: Message, tasks: Sequence[str], this_round: Round
@@ -156,23 +156,23 @@ class PubSwap(Averaging[PubSwapSettings]):
     def grade(self, reply: Message, tasks: Sequence[str]) -> tuple[Group, ...]:
         """A client's answers with the rewards that they earn in the unperturbed environment; an error if they are none."""
         answers = read_groups(reply.text.get("groups"), tasks, self.learning.group_size)
-        check_tokens(answers, self._vocabulary, self.runtime.agent.policy.context_length)
-        return regrade(self.public, answers)
+        check_tokens(answers, self._vocabulary_size, self.runtime.agent.policy.context_length)
+        return regrade(self.public_env, answers)
 
     @cached_property
-    def public(self) -> TextEnv:
+    def public_env(self) -> TextEnv:
         """The unperturbed world over the public tasks."""
-        return self.runtime.role("public")
+        return self.runtime.open_role_env("public")
 
     @cached_property
-    def _vocabulary(self) -> int:
+    def _vocabulary_size(self) -> int:
         """How many different tokens the agent's model can read."""
-        model: Any = trainable_policy(self.runtime.agent).model
+        model: Any = get_trainable_policy(self.runtime.agent).model
         return len(model.get_input_embeddings().weight)
 
-    def public_tasks(self, draw: Stream) -> list[str]:
+    def draw_public_tasks(self, draw: Stream) -> list[str]:
         """b public tasks, distinct while there are enough of them."""
-        pool, wanted = self.public.pool, self.settings.public_tasks
+        pool, wanted = self.public_env.pool, self.settings.public_tasks
         if wanted > len(pool):
             raise OptionError(
                 f"algorithm.public_tasks asks for {wanted} tasks at a time, partition.roles.public holds {len(pool)}"
@@ -181,7 +181,7 @@ class PubSwap(Averaging[PubSwapSettings]):
 
     def choose_donations(self, groups: Mapping[int, tuple[Group, ...]], draw: Stream) -> dict[int, list[Donation]]:
         """Who gets whose answers in this public step."""
-        rule = balanced_swap if self.settings.swap == "balanced" else random_swap
+        rule = draw_balanced_swap if self.settings.swap == "balanced" else draw_random_swap
         result: dict[int, list[Donation]] = {client: [] for client in groups}
         for index in range(self.settings.public_tasks):
             right = {client: [trajectory.success for trajectory in own[index]] for client, own in groups.items()}
@@ -193,14 +193,14 @@ class PubSwap(Averaging[PubSwapSettings]):
 
     def generate(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """Private steps, then answers to the public tasks, kept for the step that follows."""
-        local, metrics, _ = self._private_steps(state, message, client)
+        local, metrics, _ = self._run_private_steps(state, message, client)
         tasks = [str(task) for task in message.control["tasks"]]
         site = client.resources
-        visit = LocalTraining(site.agent, self.public, self.learning)
-        visit.start(local.state(optimizer=False, anchor=True))
-        rollouts = visit.play(client.derive("public", message.control["period"]), tasks=tasks)
+        visit = LocalTraining(site.agent, self.public_env, self.learning)
+        visit.load_state(local.get_state(optimizer=False, anchor=True))
+        rollouts = visit.collect_rollouts(client.derive("public", message.control["period"]), tasks=tasks)
         plain = [[to_plain(trajectory) for trajectory in group] for group in rollouts.groups]
-        cost = {name: value for name, value in rollouts.metrics().items() if name in ("episodes", "env_steps")}
+        cost = {name: value for name, value in rollouts.compute_metrics().items() if name in ("episodes", "env_steps")}
         return self._keep_client(local, [*metrics, cost], plain), Message(text={"groups": plain})
 
     def learn(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
@@ -211,7 +211,7 @@ class PubSwap(Averaging[PubSwapSettings]):
         for donation in message.text["donated"]:
             stranger = from_plain(donation["trajectory"])
             if self.settings.behaviour == "local":
-                ((stranger,),) = local.rescored([(stranger,)])
+                ((stranger,),) = local.recompute_logprobs([(stranger,)])
             own[int(donation["group"])][int(donation["place"])] = stranger
         report = local.update([tuple(group) for group in own])
         metrics = [*state.control["metrics"], report.metrics]
@@ -219,8 +219,8 @@ class PubSwap(Averaging[PubSwapSettings]):
 
     def finish(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """The steps that are left; what the round has made of theta."""
-        local, metrics, groups = self._private_steps(state, message, client)
-        after = local.state(optimizer=True)
+        local, metrics, groups = self._run_private_steps(state, message, client)
+        after = local.get_state(optimizer=True)
         answer = Message(
             weights=after.weights,
             control={"examples": client.resources.examples},
@@ -229,7 +229,7 @@ class PubSwap(Averaging[PubSwapSettings]):
         kept = Message(weights=add_prefix(OPTIMIZER, after.optimizer))
         return (kept if self.learning.keep_optimizer else Message()), answer
 
-    def _private_steps(
+    def _run_private_steps(
         self, state: Message, message: Message, client: ClientContext[Site]
     ) -> tuple[LocalTraining, list[dict[str, float]], tuple[Group, ...]]:
         """Take up the site where it stands, or at the round's start, and make the private steps that are asked for."""
@@ -245,12 +245,14 @@ class PubSwap(Averaging[PubSwapSettings]):
 
     def _resume_client(self, state: Message, site: Site) -> LocalTraining:
         """The client's training half-way through its round."""
-        parts = {part: copy_arrays(strip_prefix(f"{part}/", state.weights)) for part in PARTS}
+        parts = {part: copy_arrays(strip_prefix(f"{part}/", state.weights)) for part in STATE_PARTS}
         return self.resume_round(site, SiteState(**parts, step=int(state.control["step"])))
 
     def _keep_client(self, local: LocalTraining, metrics: Sequence[Mapping[str, float]], groups: list[Any]) -> Message:
-        site = local.state(optimizer=True, anchor=True)
-        arrays = {name: array for part in PARTS for name, array in add_prefix(f"{part}/", getattr(site, part)).items()}
+        site = local.get_state(optimizer=True, anchor=True)
+        arrays = {
+            name: array for part in STATE_PARTS for name, array in add_prefix(f"{part}/", getattr(site, part)).items()
+        }
         return Message(
             weights=arrays,
             control={"step": site.step, "metrics": [dict(one) for one in metrics]},
@@ -258,24 +260,24 @@ class PubSwap(Averaging[PubSwapSettings]):
         )
 
 
-Taken = dict[int, list[tuple[int, int, int]]]
+SwapPlan = dict[int, list[tuple[int, int, int]]]
 """For each client: (own place, donor, donor's place)."""
 
 
-def balanced_swap(right: Mapping[int, Sequence[bool]], draw: Stream) -> Taken:
+def draw_balanced_swap(right: Mapping[int, Sequence[bool]], draw: Stream) -> SwapPlan:
     """Bring every client up to half right, if others have right answers to give.
 
     An answer goes at most once into the same group, never back to its author, and no right answer is ever replaced.
     """
-    taken: Taken = {}
+    taken: SwapPlan = {}
     for client, own in sorted(right.items()):
         donors = [
             (other, place)
             for other, theirs in sorted(right.items())
             if other != client
-            for place in _where(theirs, True)
+            for place in _find_places(theirs, True)
         ]
-        wrong = _where(own, False)
+        wrong = _find_places(own, False)
         count = min(len(own) // 2 - sum(own), len(donors), len(wrong))
         if count <= 0:
             taken[client] = []
@@ -286,7 +288,7 @@ def balanced_swap(right: Mapping[int, Sequence[bool]], draw: Stream) -> Taken:
     return taken
 
 
-def random_swap(right: Mapping[int, Sequence[bool]], draw: Stream) -> Taken:
+def draw_random_swap(right: Mapping[int, Sequence[bool]], draw: Stream) -> SwapPlan:
     """The same G answers, drawn from all of them, for everybody."""
     everything = [(client, place) for client, own in sorted(right.items()) for place in range(len(own))]
     size = max((len(own) for own in right.values()), default=0)
@@ -294,11 +296,11 @@ def random_swap(right: Mapping[int, Sequence[bool]], draw: Stream) -> Taken:
     return {client: [(place, *source) for place, source in enumerate(chosen)] for client in sorted(right)}
 
 
-def _where(flags: Sequence[bool], value: bool) -> list[int]:
+def _find_places(flags: Sequence[bool], value: bool) -> list[int]:
     return [place for place, flag in enumerate(flags) if bool(flag) is value]
 
 
-def donation_message(donations: Sequence[Donation], groups: Mapping[int, tuple[Group, ...]]) -> Message:
+def make_donation_message(donations: Sequence[Donation], groups: Mapping[int, tuple[Group, ...]]) -> Message:
     """What one client is sent after the swap: strangers' answers, as the server graded them, and where they go."""
     sent = [
         {"group": each.group, "place": each.place, "trajectory": to_plain(groups[each.donor][each.group][each.source])}

@@ -21,5 +21,5 @@ class ZeroShot(BaseAlgorithm[ZeroShotSettings]):
 
     settings_class: ClassVar[type[Settings]] = ZeroShotSettings
 
-    def round(self, state: ServerState, this_round: Round) -> RoundResult:
+    def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         return RoundResult(state)

@@ -72,7 +72,7 @@ def file_digest(path: str | Path) -> str:
 
 def encode(value: Any) -> bytes:
     """The canonical bytes of plain values, numpy arrays and bytes; tuples become lists, keys must be strings."""
-    return _lay_out(value).joined
+    return _lay_out(value).as_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,20 +90,20 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.head) + sum(array.nbytes for array in self.arrays)
 
-    def buffers(self) -> Iterator[bytes | memoryview]:
+    def iter_buffers(self) -> Iterator[bytes | memoryview]:
         """The bytes in order, without a copy."""
         yield self.head
         yield from (array.reshape(-1).view(np.uint8).data for array in self.arrays)
 
     @cached_property
-    def joined(self) -> bytes:
+    def as_bytes(self) -> bytes:
         """The bytes in one stretch; copied together once, for all who ask."""
-        return b"".join(self.buffers())
+        return b"".join(self.iter_buffers())
 
     def digest(self) -> str:
         """The `bytes_digest` of the joined bytes."""
         seen = hashlib.sha256()
-        for buffer in self.buffers():
+        for buffer in self.iter_buffers():
             seen.update(buffer)
         return "sha256:" + seen.hexdigest()
 
@@ -111,17 +111,17 @@ class Pieces:
 def encode_pieces(value: Any) -> Pieces:
     """The pieces of `encode`. They cannot change afterwards: an array that somebody could still write to is copied."""
     pieces = _lay_out(value)
-    return Pieces(pieces.head, tuple(array if is_fixed(array) else _fixed_copy(array) for array in pieces.arrays))
+    return Pieces(pieces.head, tuple(array if is_fixed(array) else _copy_read_only(array) for array in pieces.arrays))
 
 
-def split(data: bytes) -> Pieces:
+def split_pieces(data: bytes) -> Pieces:
     """The pieces of bytes that are together already, without copying the arrays."""
     header = read_header(data)
-    return Pieces(data[: header.offset], tuple(_cut(memoryview(data), header)))
+    return Pieces(data[: header.offset], tuple(_view_arrays(memoryview(data), header)))
 
 
-def joined(data: bytes | Pieces) -> bytes:
-    return data.joined if isinstance(data, Pieces) else data
+def join_pieces(data: bytes | Pieces) -> bytes:
+    return data.as_bytes if isinstance(data, Pieces) else data
 
 
 def is_fixed(array: np.ndarray[Any, Any]) -> bool:
@@ -135,7 +135,7 @@ def is_fixed(array: np.ndarray[Any, Any]) -> bool:
     return owner is None or isinstance(owner, bytes)
 
 
-def _fixed_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _copy_read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     copy = array.copy()
     copy.flags.writeable = False
     return copy
@@ -182,10 +182,10 @@ def read_header(data: bytes | memoryview, *, limit: int | None = None) -> Header
     if limit is not None and length > limit:
         raise DataError(f"encoded value declares a header of {length} bytes, at most {limit} are admitted")
     try:
-        raw = json.loads(bytes(view[_PREFIX : _PREFIX + length]), parse_constant=_no_constant)
+        raw = json.loads(bytes(view[_PREFIX : _PREFIX + length]), parse_constant=_reject_constant)
         if not isinstance(raw, dict) or set(raw) != {"arrays", "tree"} or not isinstance(raw["arrays"], list):
             raise ValueError("not a header")
-        arrays = tuple(_checked_array(entry) for entry in raw["arrays"])
+        arrays = tuple(_check_array_entry(entry) for entry in raw["arrays"])
     except (ValueError, TypeError, RecursionError) as error:
         raise DataError(f"encoded value has a malformed header: {error}") from None
     header = Header(raw["tree"], arrays, _PREFIX + length)
@@ -199,7 +199,7 @@ def decode(data: bytes | memoryview | Pieces, *, limit: int | None = None) -> An
     header = read_header(data.head if isinstance(data, Pieces) else data, limit=limit)
     if len(data) != header.total:
         raise DataError(f"encoded value declares {header.total} bytes, {len(data)} are there")
-    arrays = list(data.arrays) if isinstance(data, Pieces) else _cut(memoryview(data), header)
+    arrays = list(data.arrays) if isinstance(data, Pieces) else _view_arrays(memoryview(data), header)
     used = [False] * len(arrays)
     try:
         value = _restore(header.tree, arrays, used)
@@ -210,7 +210,7 @@ def decode(data: bytes | memoryview | Pieces, *, limit: int | None = None) -> An
     return value
 
 
-def _cut(view: memoryview, header: Header) -> list[np.ndarray[Any, Any]]:
+def _view_arrays(view: memoryview, header: Header) -> list[np.ndarray[Any, Any]]:
     """The arrays behind a header, where they lie."""
     arrays = []
     offset = header.offset
@@ -279,7 +279,7 @@ def _take(index: Any, arrays: list[np.ndarray[Any, Any]], used: list[bool]) -> n
     return arrays[index]
 
 
-def _checked_array(entry: Any) -> tuple[str, tuple[int, ...]]:
+def _check_array_entry(entry: Any) -> tuple[str, tuple[int, ...]]:
     dtype, shape = entry
     if dtype not in DTYPES or not isinstance(shape, list) or len(shape) > 32:
         raise ValueError("an array of unknown dtype or shape")
@@ -290,5 +290,5 @@ def _checked_array(entry: Any) -> tuple[str, tuple[int, ...]]:
     return dtype, tuple(shape)
 
 
-def _no_constant(name: str) -> Any:
+def _reject_constant(name: str) -> Any:
     raise ValueError(f"{name} is not plain JSON")

@@ -29,7 +29,7 @@ class MissingExtraError(FedAgentGymError, ImportError):
     """A library that belongs to an optional extra is not installed."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def find_closest_name(name: str, known: Iterable[str]) -> str | None:
     """The known name most like `name`, if any is close enough to be what was meant."""
     candidates = list(known)
     by_lower = {candidate.lower(): candidate for candidate in candidates}
@@ -37,19 +37,19 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return by_lower[matches[0]] if matches else None
 
 
-def listed(names: Iterable[str], limit: int = 8) -> str:
+def join_names(names: Iterable[str], limit: int = 8) -> str:
     """Names joined for a message, cut to a readable length."""
     names = list(names)
     shown = ", ".join(names[:limit])
     return shown if len(names) <= limit else f"{shown}, ... ({len(names)} in all)"
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
+def unknown_name_error(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     """The error for a name that is not known, with the nearest one and, unless they are very many, the list of all."""
     names = list(known)
-    guess = nearest(str(name), names)
+    guess = find_closest_name(str(name), names)
     what = f"unknown {kind} {str(name)[:200]!r}"
     if guess is None:
-        return UnknownNameError(f"{what}: known are {listed(names) or 'none'}")
-    rest = f" (known are {listed(names, MOST_LISTED)})" if len(names) <= MOST_LISTED else ""
+        return UnknownNameError(f"{what}: known are {join_names(names) or 'none'}")
+    rest = f" (known are {join_names(names, MOST_LISTED)})" if len(names) <= MOST_LISTED else ""
     return UnknownNameError(f"{what}: did you mean {guess!r}?{rest}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 
-def logger(name: str) -> logging.Logger:
+def get_logger(name: str) -> logging.Logger:
     """The logger of a module: `logger(__name__)`."""
     return logging.getLogger(name if name.startswith("fedagentgym") else f"fedagentgym.{name}")
 

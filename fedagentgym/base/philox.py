@@ -29,20 +29,20 @@ class StreamBatch:
     """The streams (seed, *path, first), (seed, *path, first + 1), ...; each remembers how many words it has given."""
 
     def __init__(self, seed: int, *path: int | str, first: int = 0, count: int) -> None:
-        self._keys = _keys(seed, path, first, count)
+        self._keys = _derive_keys(seed, path, first, count)
         self._used = np.zeros(count, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._used)
 
-    def raw(self, counts: Ints) -> Words:
+    def random_raw(self, counts: Ints) -> Words:
         """The next `counts[k]` words of stream k, one stream after the other."""
         first_block = self._used // 4
         blocks = np.where(counts > 0, (self._used + counts + 3) // 4 - first_block, 0)
         owner = np.repeat(np.arange(len(self)), blocks)
         block_start = np.cumsum(blocks) - blocks
         counter = first_block[owner] + np.arange(owner.size) - block_start[owner]
-        words = _blocks(counter.astype(np.uint64) + np.uint64(1), self._keys[owner]).reshape(-1)
+        words = _compute_blocks(counter.astype(np.uint64) + np.uint64(1), self._keys[owner]).reshape(-1)
         if int(counts.sum()) != words.size:
             offset = 4 * block_start + self._used - 4 * first_block
             stream = np.repeat(np.arange(len(self)), counts)
@@ -53,7 +53,7 @@ class StreamBatch:
 
     def uniform(self, each: int) -> NDArray[np.float64]:
         """`each` numbers strictly between 0 and 1 from every stream: one row per stream."""
-        words = self.raw(np.full(len(self), each, dtype=np.int64)).reshape(len(self), each)
+        words = self.random_raw(np.full(len(self), each, dtype=np.int64)).reshape(len(self), each)
         return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
     def normal(self, each: int) -> NDArray[np.float64]:
@@ -63,14 +63,14 @@ class StreamBatch:
         return np.asarray(ndtri(self.uniform(each)), dtype=np.float64)
 
 
-def below(words: Words, high: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+def reduce_below(words: Words, high: Ints) -> tuple[Ints, NDArray[np.bool_]]:
     """Each word as an integer below its own `high`, and which words must be refused to keep that unbiased."""
     bound = high.astype(np.uint64)
     remainder = (np.uint64(0) - bound) % bound
     return (words % bound).astype(np.int64), words <= _ALL - remainder
 
 
-def _keys(seed: int, path: tuple[int | str, ...], first: int, count: int) -> Words:
+def _derive_keys(seed: int, path: tuple[int | str, ...], first: int, count: int) -> Words:
     """The 128-bit keys of the streams; the common part of the path is hashed once."""
     common = hashlib.sha256(path_bytes(seed, path))
     raw = bytearray()
@@ -82,12 +82,12 @@ def _keys(seed: int, path: tuple[int | str, ...], first: int, count: int) -> Wor
     return np.frombuffer(bytes(raw), dtype="<u8").reshape(count, 2).astype(np.uint64)
 
 
-def _blocks(counter: Words, keys: Words) -> Words:
+def _compute_blocks(counter: Words, keys: Words) -> Words:
     """Philox4x64-10 of the counters (counter, 0, 0, 0): four words a row."""
     size = 1 << 15
     if counter.size > size:
         parts = range(0, counter.size, size)
-        return np.concatenate([_blocks(counter[at : at + size], keys[at : at + size]) for at in parts])
+        return np.concatenate([_compute_blocks(counter[at : at + size], keys[at : at + size]) for at in parts])
     key0, key1 = keys[:, 0].copy(), keys[:, 1].copy()
     zero = np.zeros_like(counter)
     c0, c1, c2, c3 = counter, zero, zero, zero
@@ -95,13 +95,13 @@ def _blocks(counter: Words, keys: Words) -> Words:
         if number:
             key0 += np.uint64(_WEYL[0])
             key1 += np.uint64(_WEYL[1])
-        high0, low0 = _product(_MULTIPLIERS[0], c0)
-        high1, low1 = _product(_MULTIPLIERS[1], c2)
+        high0, low0 = _multiply_wide(_MULTIPLIERS[0], c0)
+        high1, low1 = _multiply_wide(_MULTIPLIERS[1], c2)
         c0, c1, c2, c3 = high1 ^ c1 ^ key0, low1, high0 ^ c3 ^ key1, low0
     return np.stack([c0, c1, c2, c3], axis=1)
 
 
-def _product(multiplier: int, words: Words) -> tuple[Words, Words]:
+def _multiply_wide(multiplier: int, words: Words) -> tuple[Words, Words]:
     """High and low halves of the 128-bit products, by four products of 32-bit halves."""
     a_high, a_low = np.uint64(multiplier >> 32), np.uint64(multiplier & 0xFFFFFFFF)
     b_high, b_low = words >> _HALF, words & _LOW

@@ -22,7 +22,7 @@ class Progress(Protocol):
 
     def advance(self, n: int = 1, **fields: object) -> None: ...
 
-    def note(self, text: str) -> None: ...
+    def write(self, text: str) -> None: ...
 
 
 def set_verbosity(verbosity: Verbosity) -> None:
@@ -31,18 +31,18 @@ def set_verbosity(verbosity: Verbosity) -> None:
     _verbosity = verbosity
 
 
-def console() -> Console:
+def get_console() -> Console:
     """Where results go: standard output as it is at this moment."""
     return Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty())
 
 
-def error_console() -> Console:
+def get_error_console() -> Console:
     """Where progress and errors go: standard error."""
     return Console(file=sys.stderr, soft_wrap=not sys.stderr.isatty())
 
 
 @contextlib.contextmanager
-def progress(label: str, total: int | None = None) -> Iterator[Progress]:
+def show_progress(label: str, total: int | None = None) -> Iterator[Progress]:
     """Show progress of one task while the `with` block runs."""
     if _verbosity == "quiet":
         yield _Silent()
@@ -55,15 +55,15 @@ def progress(label: str, total: int | None = None) -> Iterator[Progress]:
             TimeRemainingColumn(),
             TextColumn("{task.fields[status]}"),
         )
-        with RichProgress(*columns, console=error_console(), transient=True) as bar:
+        with RichProgress(*columns, console=get_error_console(), transient=True) as bar:
             yield _Bar(bar, bar.add_task(label, total=total, status=""))
     else:
-        lines = _Lines(label, total)
+        lines = _LogLines(label, total)
         yield lines
         lines.close()
 
 
-def _status(fields: dict[str, object]) -> str:
+def _format_status(fields: dict[str, object]) -> str:
     return "  ".join(
         f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in fields.items()
     )
@@ -73,7 +73,7 @@ class _Silent:
     def advance(self, n: int = 1, **fields: object) -> None:
         pass
 
-    def note(self, text: str) -> None:
+    def write(self, text: str) -> None:
         pass
 
 
@@ -84,15 +84,15 @@ class _Bar:
 
     def advance(self, n: int = 1, **fields: object) -> None:
         if fields:
-            self._bar.update(self._task, advance=n, status=_status(fields))
+            self._bar.update(self._task, advance=n, status=_format_status(fields))
         else:
             self._bar.update(self._task, advance=n)
 
-    def note(self, text: str) -> None:
+    def write(self, text: str) -> None:
         self._bar.console.print(text, highlight=False)
 
 
-class _Lines:
+class _LogLines:
     def __init__(self, label: str, total: int | None) -> None:
         self._label, self._total = label, total
         self._done = 0
@@ -102,15 +102,15 @@ class _Lines:
         self._done += n
         if time.monotonic() - self._last >= _LINE_EVERY_SECONDS:
             self._last = time.monotonic()
-            self.note(f"{self._label}: {self._count()}  {_status(fields)}".rstrip())
+            self.write(f"{self._label}: {self._format_count()}  {_format_status(fields)}".rstrip())
 
-    def note(self, text: str) -> None:
-        error_console().print(text, highlight=False, markup=False)
+    def write(self, text: str) -> None:
+        get_error_console().print(text, highlight=False, markup=False)
 
     def close(self) -> None:
         seconds = time.monotonic() - self._start
         if seconds >= 1.0:
-            self.note(f"{self._label}: {self._count()} in {seconds:.1f} s")
+            self.write(f"{self._label}: {self._format_count()} in {seconds:.1f} s")
 
-    def _count(self) -> str:
+    def _format_count(self) -> str:
         return f"{self._done}/{self._total}" if self._total is not None else str(self._done)

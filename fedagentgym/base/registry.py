@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedagentgym.base.errors import OptionError, unknown
+from fedagentgym.base.errors import OptionError, unknown_name_error
 
 
 class Registry:
@@ -34,14 +34,14 @@ class Registry:
     def get(self, name: str) -> Any:
         """The thing itself; a string target is imported now."""
         if name not in self._entries:
-            raise unknown(self.kind, name, self._entries)
+            raise unknown_name_error(self.kind, name, self._entries)
         target = self._entries[name]
         return resolve(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
 
-    def target(self, name: str) -> Any:
+    def get_target(self, name: str) -> Any:
         """What was registered, not imported."""
         if name not in self._entries:
-            raise unknown(self.kind, name, self._entries)
+            raise unknown_name_error(self.kind, name, self._entries)
         return self._entries[name]
 
     def names(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self, get_args, runtime_checkable
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from fedagentgym.base.errors import OptionError, listed, nearest
+from fedagentgym.base.errors import OptionError, find_closest_name, join_names
 
 
 class Settings(BaseModel):
@@ -18,7 +18,7 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _name_alone(cls, data: Any) -> Any:
+    def _expand_name(cls, data: Any) -> Any:
         return expand_name(data) if "name" in cls.model_fields else data
 
     @classmethod
@@ -41,10 +41,10 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
     path = [str(part) for part in fault["loc"]]
     place = ".".join(([where] if where else []) + path) or "configuration"
     if fault["type"] == "extra_forbidden":
-        node = _node(settings, fault["loc"][:-1], data)
+        node = _find_node(settings, fault["loc"][:-1], data)
         known = list(node.model_fields) if node is not None else []
-        guess = nearest(path[-1], known)
-        hint = f"did you mean {guess!r}?" if guess else f"known keys are {listed(known, 30)}"
+        guess = find_closest_name(path[-1], known)
+        hint = f"did you mean {guess!r}?" if guess else f"known keys are {join_names(known, 30)}"
         return f"unknown key {place!r}: {hint}"
     if fault["type"] == "missing":
         return f"the key {place!r} is missing"
@@ -53,21 +53,21 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
     return f"{place}: {message[:1].lower()}{message[1:]} (got {got!r})"
 
 
-def _node(settings: type[BaseModel], path: tuple[int | str, ...], data: Any) -> type[BaseModel] | None:
+def _find_node(settings: type[BaseModel], path: tuple[int | str, ...], data: Any) -> type[BaseModel] | None:
     """The model class that a path of keys leads to, if the annotations or the data say so."""
     annotations: tuple[Any, ...] = (settings,)
     for part in path:
-        node = _model_in(annotations, data)
+        node = _find_model(annotations, data)
         field = node.model_fields.get(str(part)) if node is not None else None
         annotations = (field.annotation, *field.metadata) if field is not None else annotations
         if isinstance(data, Mapping):
             data = data.get(part)
         elif isinstance(data, list | tuple) and isinstance(part, int):
             data = data[part]
-    return _model_in(annotations, data)
+    return _find_model(annotations, data)
 
 
-def _model_in(annotations: tuple[Any, ...], data: Any) -> type[BaseModel] | None:
+def _find_model(annotations: tuple[Any, ...], data: Any) -> type[BaseModel] | None:
     """The first model class among nested annotations; one that is chosen by name goes before its base."""
     choosers = (each.settings_class(data) for each in annotations if isinstance(each, Chooser))
     if (chosen := next(choosers, None)) is not None:
@@ -75,7 +75,7 @@ def _model_in(annotations: tuple[Any, ...], data: Any) -> type[BaseModel] | None
     for each in annotations:
         if isinstance(each, type) and issubclass(each, BaseModel):
             return each
-        if (found := _model_in(get_args(each), data)) is not None:
+        if (found := _find_model(get_args(each), data)) is not None:
             return found
     return None
 
@@ -85,14 +85,14 @@ def expand_name(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with the keys of `override` laid over it, mappings merged key by key; a string below a mapping is its name."""
     result = dict(base)
     for key, value in override.items():
         below = result.get(key)
         if isinstance(value, Mapping):
             below = expand_name(below)
-        result[key] = merged(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
+        result[key] = merge(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
     return result
 
 
@@ -110,4 +110,4 @@ def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
         raise OptionError(f"cannot read the value of {assignment!r}: it is not YAML") from None
     for key in reversed(keys):
         value = {key: value}
-    return merged(data, value)
+    return merge(data, value)

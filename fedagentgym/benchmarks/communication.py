@@ -29,7 +29,7 @@ SYNTHETIC_CANDIDATES = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """The numbers of a model's configuration that decide the sizes of its linear layers."""
 
     hidden: int
@@ -37,7 +37,7 @@ class Shape:
     layers: int
     key_value: int
 
-    def linear(self) -> dict[str, tuple[int, int]]:
+    def get_linear_shapes(self) -> dict[str, tuple[int, int]]:
         """Output and input width of each adapted layer of a block."""
         attention = {"q": (self.hidden, self.hidden), "o": (self.hidden, self.hidden)}
         narrow = dict.fromkeys(("k", "v"), (self.key_value, self.hidden))
@@ -46,50 +46,50 @@ class Shape:
 
 
 SHAPES = {
-    "Qwen2.5-1.5B": Shape(1536, 8960, 28, 256),
-    "Qwen2.5-3B": Shape(2048, 11008, 36, 256),
-    "Qwen2.5-7B": Shape(3584, 18944, 28, 512),
+    "Qwen2.5-1.5B": ModelShape(1536, 8960, 28, 256),
+    "Qwen2.5-3B": ModelShape(2048, 11008, 36, 256),
+    "Qwen2.5-7B": ModelShape(3584, 18944, 28, 512),
 }
 PUBLISHED = {"fedgrpo": "paper: 2.4 MB, scope undefined", "dpsda-fl": "paper: 102.5 MB", "7B": "paper: up to 6.1 GB"}
 
 
-def zeros(*shape: int) -> np.ndarray:
+def make_zeros(*shape: int) -> np.ndarray:
     """An array of this shape that takes no memory."""
     return np.broadcast_to(np.zeros((), dtype=np.float32), shape)
 
 
-def adapter(shape: Shape, rank: int = RANK) -> Message:
+def make_adapter_message(shape: ModelShape, rank: int = RANK) -> Message:
     """One client's LoRA factors."""
     factors: dict[str, np.ndarray] = {}
     for layer in range(shape.layers):
-        for name, (out, into) in shape.linear().items():
-            factors[f"{layer}.{name}.A"] = zeros(rank, into)
-            factors[f"{layer}.{name}.B"] = zeros(out, rank)
+        for name, (out, into) in shape.get_linear_shapes().items():
+            factors[f"{layer}.{name}.A"] = make_zeros(rank, into)
+            factors[f"{layer}.{name}.B"] = make_zeros(out, rank)
     return Message(weights=factors)
 
 
-def payload(message: Message) -> int:
-    return sum(message.payload().values())
+def count_payload_bytes(message: Message) -> int:
+    return sum(message.count_payload().values())
 
 
-def fedgrpo_bytes() -> Mapping[str, float]:
+def count_fedgrpo_bytes() -> Mapping[str, float]:
     """Up: one bit per auxiliary example and client, one number per candidate and expert. Down: the texts."""
-    bits = payload(Message(scores={"right": np.zeros((AUXILIARY + 7) // 8, dtype=np.uint8)}))
-    scores = payload(Message(scores={"scores": zeros(1, CANDIDATES)}))
-    question = payload(
+    bits = count_payload_bytes(Message(scores={"right": np.zeros((AUXILIARY + 7) // 8, dtype=np.uint8)}))
+    scores = count_payload_bytes(Message(scores={"scores": make_zeros(1, CANDIDATES)}))
+    question = count_payload_bytes(
         Message(text={"question": "x" * QUESTION_TEXT, "candidates": ["x" * CANDIDATE_TEXT] * CANDIDATES})
     )
-    example = payload(Message(text={"question": "x" * QUESTION_TEXT}))
+    example = count_payload_bytes(Message(text={"question": "x" * QUESTION_TEXT}))
     return {
         "up": float(CLIENTS * bits + QUESTIONS * EXPERTS * scores),
         "down": float(CLIENTS * AUXILIARY * example + QUESTIONS * EXPERTS * question),
     }
 
 
-def dpsda_bytes() -> Mapping[str, float]:
+def count_dpsda_bytes() -> Mapping[str, float]:
     """Up: a histogram per iteration and client. Down: the candidates."""
-    votes = payload(Message(scores={"votes": zeros(SYNTHETIC_CANDIDATES)}))
-    texts = payload(Message(text={"candidates": ["x" * QUESTION_TEXT] * SYNTHETIC_CANDIDATES}))
+    votes = count_payload_bytes(Message(scores={"votes": make_zeros(SYNTHETIC_CANDIDATES)}))
+    texts = count_payload_bytes(Message(text={"candidates": ["x" * QUESTION_TEXT] * SYNTHETIC_CANDIDATES}))
     exchanged = SYNTHETIC_ITERATIONS * CLIENTS
     return {"up": float(exchanged * votes), "down": float(exchanged * texts)}
 
@@ -97,13 +97,13 @@ def dpsda_bytes() -> Mapping[str, float]:
 def run(quick: bool = False) -> list[Measurement]:
     """The papers' protocols: 2,000 questions, 8 candidates, M = 2; LoRA of rank 32 on all linear layers, float32."""
     found = []
-    for direction, size in fedgrpo_bytes().items():
+    for direction, size in count_fedgrpo_bytes().items():
         note = PUBLISHED["fedgrpo"] if direction == "up" else "left out of the paper's number"
         found.append(Measurement(f"FedGRPO, whole run, {direction}", size / 1e6, "MB", note))
-    for direction, size in dpsda_bytes().items():
+    for direction, size in count_dpsda_bytes().items():
         found.append(Measurement(f"DPSDA-FL, whole run, {direction}", size / 1e6, "MB", PUBLISHED["dpsda-fl"]))
     for name, shape in SHAPES.items():
-        one = payload(adapter(shape))
+        one = count_payload_bytes(make_adapter_message(shape))
         note = PUBLISHED["7B"] if name.endswith("7B") else ""
         found.append(Measurement(f"LoRA FedAvg, {name}, one client one way", one / 1e6, "MB"))
         whole = 2 * PARTICIPANTS * ROUNDS * one

@@ -9,46 +9,46 @@ from __future__ import annotations
 import statistics
 
 from fedagentgym.base.measurement import Measurement
-from fedagentgym.base.progress import progress
-from fedagentgym.learning.curve import Point, learning_curve
-from fedagentgym.learning.recipe import Recipe, load_recipe, recipe_names
+from fedagentgym.base.progress import show_progress
+from fedagentgym.learning.curve import CurvePoint, learning_curve
+from fedagentgym.learning.recipe import Recipe, list_recipes, load_recipe
 
 SEEDS = (0, 1, 2)
-QUICK = "tiny-math"
-BARS = {"tiny-alfworld": "from 0.20-0.45 to at least 0.75 in under 600 s on two quiet cores"}
+QUICK_RECIPE = "tiny-math"
+TARGETS = {"tiny-alfworld": "from 0.20-0.45 to at least 0.75 in under 600 s on two quiet cores"}
 
 
 def run(quick: bool) -> list[Measurement]:
     """Success (and score) before and after, per recipe and seed, with the curve between."""
-    return [figure for name in ([QUICK] if quick else recipe_names()) for figure in _recipe(name, quick)]
+    return [figure for name in ([QUICK_RECIPE] if quick else list_recipes()) for figure in _run_recipe(name, quick)]
 
 
-def alfworld(quick: bool) -> list[Measurement]:
-    return _recipe("tiny-alfworld", quick)
+def run_alfworld(quick: bool) -> list[Measurement]:
+    return _run_recipe("tiny-alfworld", quick)
 
 
-def math(quick: bool) -> list[Measurement]:
-    return _recipe("tiny-math", quick)
+def run_math(quick: bool) -> list[Measurement]:
+    return _run_recipe("tiny-math", quick)
 
 
-def webshop(quick: bool) -> list[Measurement]:
-    return _recipe("tiny-webshop", quick)
+def run_webshop(quick: bool) -> list[Measurement]:
+    return _run_recipe("tiny-webshop", quick)
 
 
-def _recipe(name: str, quick: bool) -> list[Measurement]:
+def _run_recipe(name: str, quick: bool) -> list[Measurement]:
     figures: list[Measurement] = []
     recipe = load_recipe(name)
     if quick:
         shorter = recipe.evaluation.model_copy(update={"tasks": 20, "every": 2})
         warm = recipe.warm_start.model_copy(update={"steps": 50, "episodes": 200})
         recipe = recipe.model_copy(update={"steps": 2, "warm_start": warm, "evaluation": shorter})
-    curves = [_follow(name, recipe, seed, figures) for seed in (SEEDS[:1] if quick else SEEDS)]
-    return figures + _summary(name, curves)
+    curves = [_run_seed(name, recipe, seed, figures) for seed in (SEEDS[:1] if quick else SEEDS)]
+    return figures + _summarize_curves(name, curves)
 
 
-def _follow(name: str, recipe: Recipe, seed: int, figures: list[Measurement]) -> list[Point]:
-    points: list[Point] = []
-    with progress(f"{name} seed {seed}", total=recipe.steps) as bar:
+def _run_seed(name: str, recipe: Recipe, seed: int, figures: list[Measurement]) -> list[CurvePoint]:
+    points: list[CurvePoint] = []
+    with show_progress(f"{name} seed {seed}", total=recipe.steps) as bar:
         for point in learning_curve(recipe, seed):
             bar.advance(point.step - (points[-1].step if points else 0), success=point.success, score=point.score)
             points.append(point)
@@ -58,8 +58,8 @@ def _follow(name: str, recipe: Recipe, seed: int, figures: list[Measurement]) ->
     return points
 
 
-def _summary(name: str, curves: list[list[Point]]) -> list[Measurement]:
-    bar = BARS.get(name, "after clearly above before, beyond the spread over seeds")
+def _summarize_curves(name: str, curves: list[list[CurvePoint]]) -> list[Measurement]:
+    bar = TARGETS.get(name, "after clearly above before, beyond the spread over seeds")
     figures = []
     for measure in ("success", "score"):
         before = statistics.mean(getattr(curve[0], measure) for curve in curves)

@@ -25,27 +25,27 @@ from numpy.typing import NDArray
 
 from fedagentgym.algorithms.make import make_algorithm
 from fedagentgym.algorithms.support.runtime import Runtime
-from fedagentgym.algorithms.support.scoring import replayed
+from fedagentgym.algorithms.support.scoring import score_by_replay
 from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.measurement import Measurement
-from fedagentgym.base.progress import progress
-from fedagentgym.base.settings import merged
+from fedagentgym.base.progress import show_progress
+from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import stream
-from fedagentgym.federation.backends.in_process import Sequential
+from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.exchange import Reply, Request
 from fedagentgym.federation.message import KINDS, Message
-from fedagentgym.federation.server import Plan, run_rounds
+from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import StateStore
 
 if TYPE_CHECKING:
-    from fedagentgym.benchmarks.membership import Guess
+    from fedagentgym.benchmarks.membership import AttackResult
 
-WORLD = "fedagentgym/Math-v0"
-OPTIONS = {"size": "tiny"}
+ENV_ID = "fedagentgym/Math-v0"
+ENV_OPTIONS = {"size": "tiny"}
 SEED = 0
-RANK = {"agent": {"adapter": {"rank": 8, "alpha": 16.0}}, "learning": {"learning_rate": 2e-3}}
+ADAPTER_CHANGES = {"agent": {"adapter": {"rank": 8, "alpha": 16.0}}, "learning": {"learning_rate": 2e-3}}
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,13 @@ PROBES = (
             "hypergradient": "cosine",
         },
     ),
-    Probe("fedpetuning, grpo", {"name": "fedpetuning", "local_steps": 2}, changes=RANK),
-    Probe("pubswap", {"name": "pubswap", "local_steps": 4, "swap_period": 2, "public_tasks": 8}, changes=RANK),
-    Probe("fedpetuning, sft", {"name": "fedpetuning", "local_steps": 2, "objective": "sft"}, "imitation", RANK),
+    Probe("fedpetuning, grpo", {"name": "fedpetuning", "local_steps": 2}, changes=ADAPTER_CHANGES),
+    Probe(
+        "pubswap", {"name": "pubswap", "local_steps": 4, "swap_period": 2, "public_tasks": 8}, changes=ADAPTER_CHANGES
+    ),
+    Probe(
+        "fedpetuning, sft", {"name": "fedpetuning", "local_steps": 2, "objective": "sft"}, "imitation", ADAPTER_CHANGES
+    ),
     Probe("fedgrpo, self_answer", {"name": "fedgrpo", "scorer": "self_answer"}, "scores"),
     Probe("fedgrpo, reward_model", {"name": "fedgrpo", "scorer": "reward_model"}, "scores"),
     *(
@@ -98,7 +102,7 @@ FULL = Scale(clients=4, tasks=16, outsiders=64, rounds=3, group=6, warm_start=40
 QUICK = Scale(clients=2, tasks=8, outsiders=12, rounds=1, group=3, warm_start=60, candidates=24)
 
 
-class Curious(Sequential):
+class RecordingBackend(SequentialBackend):
     """The sequential backend, which keeps what passes: (round, client, request, reply)."""
 
     def __init__(self, application: Any) -> None:
@@ -116,16 +120,16 @@ class Curious(Sequential):
 def run(quick: bool) -> list[Measurement]:
     """Bytes by kind of what reaches the server, and areas under the curve of its guesses."""
     scale = QUICK if quick else FULL
-    agent = tiny_agent(scale)
+    agent = pretrain_probe_agent(scale)
     figures: list[Measurement] = []
-    with progress("probing", total=len(PROBES)) as bar:
+    with show_progress("probing", total=len(PROBES)) as bar:
         for probe in PROBES:
-            figures += probed(probe, scale, agent)
+            figures += run_probe(probe, scale, agent)
             bar.advance(method=probe.name)
     return figures
 
 
-def tiny_agent(scale: Scale) -> dict[str, Any]:
+def pretrain_probe_agent(scale: Scale) -> dict[str, Any]:
     """An agent that solves some of the tasks, made once."""
     from fedagentgym.agents.settings import AgentSettings
     from fedagentgym.learning.pretrain import pretrain_tiny
@@ -136,18 +140,18 @@ def tiny_agent(scale: Scale) -> dict[str, Any]:
         steps=scale.warm_start, batch_size=32, learning_rate=3e-3, noise=0.0, context_length=256
     )
     folder = cache_folder("tiny", f"probes-{scale.warm_start}")
-    made = pretrain_tiny(WORLD, OPTIONS, settings, agent=AgentSettings.load(plain), folder=folder)
+    made = pretrain_tiny(ENV_ID, ENV_OPTIONS, settings, agent=AgentSettings.load(plain), folder=folder)
     return {**plain, "model": str(made.folder)}
 
 
-def probed(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> list[Measurement]:
+def run_probe(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> list[Measurement]:
     """All figures of one method."""
     runtime = Runtime(spec_of(probe, scale, agent))
     built = make_algorithm(runtime.spec, runtime)
-    backend = Curious(built)
+    backend = RecordingBackend(built)
     rounds = 0 if probe.attack == "votes" else scale.rounds
     with tempfile.TemporaryDirectory() as scratch:
-        plan = Plan(Path(scratch), SEED, FederationSettings(rounds=rounds, quorum=1.0))
+        plan = ServerConfig(Path(scratch), SEED, FederationSettings(rounds=rounds, quorum=1.0))
         commit = run_rounds(built, backend, plan)
     counts = commit.record["bytes_total"]["up"]
     figures = [Measurement(f"{probe.name}: sees {kind}", counts[kind] / 1e3, "kB") for kind in KINDS if counts[kind]]
@@ -160,7 +164,7 @@ def spec_of(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> ExperimentS
     plain: dict[str, Any] = {
         "seed": SEED,
         "rounds": scale.rounds,
-        "env": {"id": WORLD, "options": OPTIONS},
+        "env": {"id": ENV_ID, "options": ENV_OPTIONS},
         "agent": agent,
         "learning": {"tasks_per_step": scale.tasks, "group_size": scale.group, "learning_rate": 3e-4},
         "partition": {
@@ -176,26 +180,26 @@ def spec_of(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> ExperimentS
         "votes": {"candidates": scale.candidates, "synthetic_tasks": scale.candidates // 2, "iterations": 2},
     }
     own = {**probe.algorithm, **sizes.get(probe.attack, {})}
-    return ExperimentSpec.load({**merged(plain, probe.changes), "algorithm": own})
+    return ExperimentSpec.load({**merge(plain, probe.changes), "algorithm": own})
 
 
 # ---- attacks ------------------------------------------------------------------------------------------------------
 
 
-def on_update(probe: Probe, runtime: Runtime, backend: Curious, scale: Scale) -> Iterator[Measurement]:
+def attack_update(probe: Probe, runtime: Runtime, backend: RecordingBackend, scale: Scale) -> Iterator[Measurement]:
     """What an update of parameters tells."""
-    from fedagentgym.benchmarks.membership import Attacker, judged, updates_of
+    from fedagentgym.benchmarks.membership import Attacker, collect_updates, evaluate_evidence
 
-    members, outsiders = sides(runtime, scale)
-    updates = updates_of([(number, client, asked, answer) for number, client, _, asked, answer in backend.seen])
-    found = Attacker(runtime, members, outsiders).evidence(updates, imitation=probe.attack == "imitation")
+    members, outsiders = split_members(runtime, scale)
+    updates = collect_updates([(number, client, asked, answer) for number, client, _, asked, answer in backend.seen])
+    found = Attacker(runtime, members, outsiders).collect_evidence(updates, imitation=probe.attack == "imitation")
     for name, evidence in found.items():
-        yield from measured(f"{probe.name}: members by {name}", judged(evidence, SEED))
+        yield from to_measurements(f"{probe.name}: members by {name}", evaluate_evidence(evidence, SEED))
 
 
-def on_scores(probe: Probe, runtime: Runtime, backend: Curious, scale: Scale) -> Iterator[Measurement]:
+def attack_scores(probe: Probe, runtime: Runtime, backend: RecordingBackend, scale: Scale) -> Iterator[Measurement]:
     """What an expert's scores tell of the questions that it holds."""
-    from fedagentgym.benchmarks.membership import Evidence, judged
+    from fedagentgym.benchmarks.membership import Evidence, evaluate_evidence
 
     truth: Evidence = {}
     form: Evidence = {}
@@ -205,39 +209,41 @@ def on_scores(probe: Probe, runtime: Runtime, backend: Curious, scale: Scale) ->
             continue
         for question, row in zip(asked.text["questions"], answer.scores["scores"], strict=True):
             task = str(question["task"]["id"])
-            right = [replayed(runtime.env, runtime.client_split.pool[task], one) for one in question["candidates"]]
+            right = [
+                score_by_replay(runtime.env, runtime.client_split.pool[task], one) for one in question["candidates"]
+            ]
             side = 0 if task in held[client] else 1
             agreed = float(np.mean(np.asarray(right) == row))
             truth.setdefault(client, ({}, {}))[side].setdefault(task, []).append(agreed)
             whole = float(np.all((row == 0.0) | (row == 1.0)))
             form.setdefault(client, ({}, {}))[side].setdefault(task, []).append(whole)
-    yield from measured(f"{probe.name}: holders by truth of scores", judged(truth, SEED))
-    yield from measured(f"{probe.name}: holders by form of scores", judged(form, SEED))
+    yield from to_measurements(f"{probe.name}: holders by truth of scores", evaluate_evidence(truth, SEED))
+    yield from to_measurements(f"{probe.name}: holders by form of scores", evaluate_evidence(form, SEED))
 
 
-def on_votes(probe: Probe, runtime: Runtime, backend: Curious, scale: Scale) -> Iterator[Measurement]:
+def attack_votes(probe: Probe, runtime: Runtime, backend: RecordingBackend, scale: Scale) -> Iterator[Measurement]:
     """What noisy histograms tell: votes for the candidate that is nearest to a task, over all iterations."""
-    from fedagentgym.benchmarks.membership import Evidence, judged
+    from fedagentgym.benchmarks.membership import Evidence, evaluate_evidence
 
-    members, outsiders = sides(runtime, scale)
+    members, outsiders = split_members(runtime, scale)
     evidence: Evidence = {client: ({}, {}) for client in members}
     for _, client, _, asked, answer in backend.seen:
         wanted = [*members[client], *outsiders]
-        places = nearest_candidates(runtime, wanted, [str(text) for text in asked.text["candidates"]])
+        places = find_nearest_candidates(runtime, wanted, [str(text) for text in asked.text["candidates"]])
         for task, place in zip(wanted, places.tolist(), strict=True):
             side = 0 if task in members[client] else 1
             evidence[client][side].setdefault(task, []).append(float(answer.scores["votes"][place]))
-    yield from measured(f"{probe.name}: members by votes", judged(evidence, SEED))
+    yield from to_measurements(f"{probe.name}: members by votes", evaluate_evidence(evidence, SEED))
 
 
-ATTACKS = {"update": on_update, "imitation": on_update, "scores": on_scores, "votes": on_votes}
+ATTACKS = {"update": attack_update, "imitation": attack_update, "scores": attack_scores, "votes": attack_votes}
 
 
-def measured(name: str, found: Guess | None) -> list[Measurement]:
+def to_measurements(name: str, found: AttackResult | None) -> list[Measurement]:
     return [] if found is None else [Measurement(name, found.area, "area", f"{found.low:.2f} to {found.high:.2f}")]
 
 
-def sides(runtime: Runtime, scale: Scale) -> tuple[dict[int, list[str]], list[str]]:
+def split_members(runtime: Runtime, scale: Scale) -> tuple[dict[int, list[str]], list[str]]:
     """Every client's own tasks, and tasks of the same pool that nobody holds and no role has."""
     client_split = runtime.client_split
     members = {client: list(client_split.client(client).tasks) for client in range(scale.clients)}
@@ -249,12 +255,12 @@ def sides(runtime: Runtime, scale: Scale) -> tuple[dict[int, list[str]], list[st
     return members, [free[int(place)] for place in chosen]
 
 
-def nearest_candidates(runtime: Runtime, tasks: Sequence[str], candidates: Sequence[str]) -> NDArray[np.int64]:
+def find_nearest_candidates(runtime: Runtime, tasks: Sequence[str], candidates: Sequence[str]) -> NDArray[np.int64]:
     """For each task the number of the candidate that a client holding it votes for."""
     from fedagentgym.learning.embedding import embed
-    from fedagentgym.learning.local import trainable_policy
+    from fedagentgym.learning.local import get_trainable_policy
 
-    policy = trainable_policy(runtime.load(runtime.initial_weights))
+    policy = get_trainable_policy(runtime.load_weights(runtime.initial_weights))
     episodes = runtime.env.reset_many(list(tasks), [0] * len(tasks))
     texts = [episode.view.observation for episode in episodes]
     return np.asarray(np.argmax(embed(policy, texts) @ embed(policy, candidates).T, axis=1), dtype=np.int64)

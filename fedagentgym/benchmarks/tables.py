@@ -14,32 +14,32 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedagentgym.base.measurement import Measurement
-from fedagentgym.experiment.plan import Table, run_table
-from fedagentgym.experiment.result_table import Column, Record, measurements
+from fedagentgym.experiment.plan import ExperimentTable, run_table
+from fedagentgym.experiment.result_table import Column, Record, to_measurements
 
 FOLDER = Path("runs")
 
 
-def success_in(category: str) -> Column:
+def make_success_column(category: str) -> Column:
     """Held-out success on the tasks of one category."""
 
-    def column(folder: Path, record: Record) -> float:
+    def read_category_success(folder: Path, record: Record) -> float:
         return float(record["final"]["categories"][category]["success"]["mean"])
 
-    return column
+    return read_category_success
 
 
-def mean_of(category: str, objectives: tuple[str, ...]) -> Column:
+def make_mean_column(category: str, objectives: tuple[str, ...]) -> Column:
     """The mean of several rewards on the held-out tasks of one category."""
 
-    def column(folder: Path, record: Record) -> float:
+    def read_category_mean(folder: Path, record: Record) -> float:
         found = record["final"]["categories"][category]
         return sum(float(found[f"reward/{name}"]["mean"]) for name in objectives) / len(objectives)
 
-    return column
+    return read_category_mean
 
 
-TABLE1 = Table(
+TABLE1 = ExperimentTable(
     "table1-tiny",
     {
         "zero-shot": "tiny-alfworld:zero-shot",
@@ -51,11 +51,11 @@ TABLE1 = Table(
     },
     processes=1,
 )
-TABLE1_QUICK = TABLE1.smaller(
+TABLE1_QUICK = TABLE1.make_quick(
     TABLE1.rows, ("federation.rounds=4", "evaluation.tasks=60", "evaluation.every=4"), seeds=1
 )
 
-FEDGRPO = Table(
+FEDGRPO = ExperimentTable(
     "fedgrpo-tiny",
     {
         "zero-shot": "tiny-math:zero-shot",
@@ -81,7 +81,7 @@ FEDGRPO = Table(
         ("FedGRPO", "FedGRPO, random experts"),
     ],
 )
-FEDGRPO_QUICK = FEDGRPO.smaller(
+FEDGRPO_QUICK = FEDGRPO.make_quick(
     [name for name in FEDGRPO.rows if name not in ("FedGRPO, M = 6", "FedGRPO, K = 8", "FedGRPO, untrained experts")],
     ["learning.tasks_per_step=16"],
 )
@@ -97,7 +97,7 @@ PUBSWAP_METHODS = {
 }
 
 
-def over_tau(methods: Mapping[str, str], taus: Sequence[int], prefix: str = "") -> dict[str, str]:
+def make_tau_rows(methods: Mapping[str, str], taus: Sequence[int], prefix: str = "") -> dict[str, str]:
     """A row for each method and each number of local steps, after the agent as it is."""
     rows = {
         f"{name}, tau = {tau}": f"tiny-math:lora,{variants},{prefix}tau-{tau}"
@@ -107,9 +107,9 @@ def over_tau(methods: Mapping[str, str], taus: Sequence[int], prefix: str = "") 
     return {"zero-shot": "tiny-math:lora,zero-shot", **rows}
 
 
-PUBSWAP = Table(
+PUBSWAP = ExperimentTable(
     "pubswap-tiny",
-    over_tau(PUBSWAP_METHODS, (10, 40, 120)),
+    make_tau_rows(PUBSWAP_METHODS, (10, 40, 120)),
     pairs=[
         (f"{name}, tau = {tau}", f"FedAvg-GRPO, tau = {tau}")
         for tau in (10, 40, 120)
@@ -117,13 +117,15 @@ PUBSWAP = Table(
         if name != "FedAvg-GRPO"
     ],
 )
-PUBSWAP_QUICK = PUBSWAP.smaller(
-    over_tau({name: PUBSWAP_METHODS[name] for name in ("FedAvg-GRPO", "FedProx 0.01", "PubSwap")}, (10, 40), "short-"),
+PUBSWAP_QUICK = PUBSWAP.make_quick(
+    make_tau_rows(
+        {name: PUBSWAP_METHODS[name] for name in ("FedAvg-GRPO", "FedProx 0.01", "PubSwap")}, (10, 40), "short-"
+    ),
     [],
 )
 
 SETTINGS = {"Homo+Homo": "homo", "Homo+Heter": "heter"}
-FEDMOA = Table(
+FEDMOA = ExperimentTable(
     "fedmoa-tiny",
     {
         "zero-shot": "tiny-mixture:zero-shot",
@@ -140,10 +142,10 @@ FEDMOA = Table(
         "Heter+Heter, FedMOA raw": "tiny-mixture:heter-heter,fedmoa,raw",
     },
     columns={
-        "math": success_in("math"),
-        "math rewards": mean_of("math", ("accuracy/math", "format", "tags")),
-        "code": success_in("code"),
-        "code rewards": mean_of("code", ("accuracy/code", "code_format", "tags")),
+        "math": make_success_column("math"),
+        "math rewards": make_mean_column("math", ("accuracy/math", "format", "tags")),
+        "code": make_success_column("code"),
+        "code rewards": make_mean_column("code", ("accuracy/code", "code_format", "tags")),
     },
     pairs=[
         *(
@@ -157,31 +159,31 @@ FEDMOA = Table(
         ),
     ],
 )
-FEDMOA_QUICK = FEDMOA.smaller(
+FEDMOA_QUICK = FEDMOA.make_quick(
     [name for name in FEDMOA.rows if not name.startswith("code") and not name.endswith("raw")],
     ["federation.rounds=3", "learning.tasks_per_step=8"],
 )
 
 
-def table1_tiny(quick: bool = False) -> list[Measurement]:
+def run_table1_tiny(quick: bool = False) -> list[Measurement]:
     """FedAgent against local and centralized training (its paper's table 1)."""
-    return _measured(TABLE1_QUICK if quick else TABLE1)
+    return _run_and_measure(TABLE1_QUICK if quick else TABLE1)
 
 
-def fedgrpo_tiny(quick: bool = False) -> list[Measurement]:
+def run_fedgrpo_tiny(quick: bool = False) -> list[Measurement]:
     """FedGRPO against its baselines, with and without answers, over M and K (its paper's tables 1-2, figures 3-4)."""
-    return _measured(FEDGRPO_QUICK if quick else FEDGRPO)
+    return _run_and_measure(FEDGRPO_QUICK if quick else FEDGRPO)
 
 
-def pubswap_tiny(quick: bool = False) -> list[Measurement]:
+def run_pubswap_tiny(quick: bool = False) -> list[Measurement]:
     """PubSwap against FedAvg-GRPO and FedProx over tau under strong heterogeneity (its paper's tables 1 and 4)."""
-    return _measured(PUBSWAP_QUICK if quick else PUBSWAP)
+    return _run_and_measure(PUBSWAP_QUICK if quick else PUBSWAP)
 
 
-def fedmoa_tiny(quick: bool = False) -> list[Measurement]:
+def run_fedmoa_tiny(quick: bool = False) -> list[Measurement]:
     """FedMOA against FedAvg of local GRPO in three settings, with its ablations (its paper's tables 1 and 2)."""
-    return _measured(FEDMOA_QUICK if quick else FEDMOA)
+    return _run_and_measure(FEDMOA_QUICK if quick else FEDMOA)
 
 
-def _measured(table: Table) -> list[Measurement]:
-    return measurements(run_table(table, FOLDER / table.name))
+def _run_and_measure(table: ExperimentTable) -> list[Measurement]:
+    return to_measurements(run_table(table, FOLDER / table.name))

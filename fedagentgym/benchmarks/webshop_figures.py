@@ -12,12 +12,12 @@ from typing import Any
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import data_folder
 from fedagentgym.base.measurement import Measurement
-from fedagentgym.base.progress import progress
+from fedagentgym.base.progress import show_progress
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.webshop.env import WebShopEnv
 
 ATTACKS = ("price", "color", "size", "price+color")
-ERROR = 0.3
+ERROR_RATE = 0.3
 
 
 def run(quick: bool = False) -> list[Measurement]:
@@ -26,36 +26,42 @@ def run(quick: bool = False) -> list[Measurement]:
     if data_folder("webshop").is_dir():
         shops["real"] = {"data": "installed"}
     measured: list[Measurement] = []
-    with progress("comparing shops", len(shops)) as bar:
+    with show_progress("comparing shops", len(shops)) as bar:
         for name, options in shops.items():
             env = WebShopEnv(**options)
-            measured += [Measurement(f"{name}: {m.name}", m.value, m.unit) for m in _shop(env, 60 if quick else 500)]
+            measured += [
+                Measurement(f"{name}: {m.name}", m.value, m.unit) for m in _measure_shop(env, 60 if quick else 500)
+            ]
             if name != "tiny":
-                measured += [Measurement(f"{name}: {m.name}", m.value, m.unit) for m in _lookalikes(env, options)]
+                measured += [
+                    Measurement(f"{name}: {m.name}", m.value, m.unit) for m in _measure_lookalikes(env, options)
+                ]
             bar.advance()
     if "real" in shops:
-        measured += _human()
+        measured += _measure_human_goals()
     return measured
 
 
-def _shop(env: WebShopEnv, plays: int) -> Iterator[Measurement]:
+def _measure_shop(env: WebShopEnv, plays: int) -> Iterator[Measurement]:
     goals = env.stock.goals
     yield Measurement("goals", float(len(goals)), "")
     names, counts = env.stock.catalogue.category_names, Counter(goals.category_codes.tolist())
     for code, name in sorted(enumerate(names), key=lambda pair: pair[1]):
         yield Measurement(f"goals in {name}", 100 * counts[code] / len(goals), "%")
-    yield Measurement("all wishes in the query, another product first", 100 * _misled(env, plays, drop=False), "%")
-    yield Measurement("one wish left out, another product first", 100 * _misled(env, plays, drop=True), "%")
-    score, solved, turns = shopping(env, plays)
+    yield Measurement(
+        "all wishes in the query, another product first", 100 * _measure_misled(env, plays, drop=False), "%"
+    )
+    yield Measurement("one wish left out, another product first", 100 * _measure_misled(env, plays, drop=True), "%")
+    score, solved, turns = measure_expert(env, plays)
     yield Measurement("shopper: mean score", score, "")
     yield Measurement("shopper: success", 100 * solved, "%")
     yield Measurement("shopper: turns", turns, "")
-    score, solved, _ = shopping(env, plays, ERROR)
-    yield Measurement(f"shopper with a random action in {ERROR:.0%} of turns: mean score", score, "")
-    yield Measurement(f"shopper with a random action in {ERROR:.0%} of turns: success", 100 * solved, "%")
+    score, solved, _ = measure_expert(env, plays, ERROR_RATE)
+    yield Measurement(f"shopper with a random action in {ERROR_RATE:.0%} of turns: mean score", score, "")
+    yield Measurement(f"shopper with a random action in {ERROR_RATE:.0%} of turns: success", 100 * solved, "%")
 
 
-def shopping(env: WebShopEnv, plays: int, error: float = 0.0) -> tuple[float, float, float]:
+def measure_expert(env: WebShopEnv, plays: int, error: float = 0.0) -> tuple[float, float, float]:
     """Mean score, success rate and turns of the expert on random goals, perhaps with random actions in between."""
     draw = stream(0, "figures", "shopping")
     score, solved, turns = 0.0, 0, 0
@@ -71,7 +77,7 @@ def shopping(env: WebShopEnv, plays: int, error: float = 0.0) -> tuple[float, fl
     return score / plays, solved / plays, turns / plays
 
 
-def _misled(env: WebShopEnv, queries: int, drop: bool) -> float:
+def _measure_misled(env: WebShopEnv, queries: int, drop: bool) -> float:
     """How often the first result of a query made of a goal's wishes is not the target."""
     draw, misled = stream(1, "figures", "searching"), 0
     for _ in range(queries):
@@ -83,7 +89,7 @@ def _misled(env: WebShopEnv, queries: int, drop: bool) -> float:
     return misled / queries
 
 
-def _lookalikes(env: WebShopEnv, options: dict[str, Any]) -> Iterator[Measurement]:
+def _measure_lookalikes(env: WebShopEnv, options: dict[str, Any]) -> Iterator[Measurement]:
     """For a client with 100 tasks: targets that got a copy, and copies that rank above their original."""
     tasks = [env.pool.ids[place] for place in range(0, 5000, 50)]
     targets = len({env.pool[task].payload.row for task in tasks})
@@ -92,20 +98,20 @@ def _lookalikes(env: WebShopEnv, options: dict[str, Any]) -> Iterator[Measuremen
         shop, ahead = client.site.shop, 0
         goals = {f"LK{task.payload.asin}": task.payload for task in client.pool}
         for copy in shop.extra:
-            ranked = [shop.head(row).asin for row in shop.find(goals[copy.asin].instruction.lower(), 0) or ()]
+            ranked = [shop.get_head(row).asin for row in shop.find(goals[copy.asin].instruction.lower(), 0) or ()]
             behind = goals[copy.asin].asin in ranked and ranked.index(goals[copy.asin].asin) < ranked.index(copy.asin)
             ahead += copy.asin in ranked and not behind
         yield Measurement(f"look-alikes ({attack}): targets with a copy", 100 * len(shop.extra) / targets, "%")
         yield Measurement(f"look-alikes ({attack}): copies above their target", 100 * ahead / len(shop.extra), "%")
 
 
-def _human() -> list[Measurement]:
+def _measure_human_goals() -> list[Measurement]:
     """The real goals that people wrote; the set of 1,000 products has only 13."""
     try:
         env = WebShopEnv(data="installed", goals="human", split="test")
     except DataError:
         return []
-    score, solved, _ = shopping(env, len(env.pool))
+    score, solved, _ = measure_expert(env, len(env.pool))
     return [
         Measurement(f"real, written by people ({len(env.pool)} goals): mean score", score, ""),
         Measurement(f"real, written by people ({len(env.pool)} goals): success", 100 * solved, "%"),

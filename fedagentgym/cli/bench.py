@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from fedagentgym.base.progress import console
+from fedagentgym.base.progress import get_console
 from fedagentgym.benchmarks import BENCHMARKS
 from fedagentgym.cli.plugins import Plugins
 
@@ -23,7 +23,7 @@ def bench(
     """Run benchmarks by name and print their figures."""
     if not names:
         for name in BENCHMARKS.names():
-            console().print(name)
+            get_console().print(name)
         return
     runs = [(name, BENCHMARKS.get(name)) for name in names]
     for name, benchmark in runs:
@@ -36,4 +36,4 @@ def bench(
             table.add_column(column, justify="right" if column == "value" else "left")
         for figure in figures:
             table.add_row(figure.name, f"{figure.value:,.4g}", figure.unit, figure.bar)
-        console().print(table)
+        get_console().print(table)

@@ -9,7 +9,7 @@ import typer
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import data_folder
-from fedagentgym.base.progress import console
+from fedagentgym.base.progress import get_console
 from fedagentgym.envs import DATA_FETCHERS, DATA_IMPORTERS
 
 app = typer.Typer(help="Import or fetch the original data of an environment.", no_args_is_help=True)
@@ -24,13 +24,13 @@ def add(
     importer = DATA_IMPORTERS.get(name)
     if not source.is_dir():
         raise DataError(f"cannot import {name} from {source}: it is not a folder")
-    console().print(f"{name} is imported: {importer(source)}")
+    get_console().print(f"{name} is imported: {importer(source)}")
 
 
 @app.command()
 def fetch(name: Annotated[str, typer.Argument(help="Which data, for example alfworld.")]) -> None:
     """Download original data from where its authors publish it."""
-    console().print(f"{name} is fetched: {DATA_FETCHERS.get(name)()}")
+    get_console().print(f"{name} is fetched: {DATA_FETCHERS.get(name)()}")
 
 
 @app.command("list")
@@ -39,4 +39,4 @@ def list_data() -> None:
     for name in sorted({*DATA_IMPORTERS.names(), *DATA_FETCHERS.names()}):
         folder = data_folder(name)
         ways = [way for way, registry in (("add", DATA_IMPORTERS), ("fetch", DATA_FETCHERS)) if name in registry]
-        console().print(f"{name}: {folder if folder.exists() else 'not here'} (data {' or data '.join(ways)})")
+        get_console().print(f"{name}: {folder if folder.exists() else 'not here'} (data {' or data '.join(ways)})")

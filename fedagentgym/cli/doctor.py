@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 
 from fedagentgym.base.files import cache_folder, data_folder
-from fedagentgym.base.progress import console
+from fedagentgym.base.progress import get_console
 from fedagentgym.version import __version__
 
 EXTRAS: dict[str, tuple[str, ...]] = {
@@ -36,7 +36,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Machine-readabl
     if as_json:
         typer.echo(json.dumps(report, indent=2))
         return
-    screen = console()
+    screen = get_console()
     screen.print(f"fedagentgym {report['version']}, Python {report['python']}, {report['cores']} cores")
     screen.print("  " + ", ".join(f"{name} {version}" for name, version in report["packages"].items()), highlight=False)
     for extra, state in report["extras"].items():

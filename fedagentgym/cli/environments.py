@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from fedagentgym.base.errors import unknown
+from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.settings import assign
 from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.envs.task import short_name
+from fedagentgym.envs.task import shorten_env_id
 
 EnvId = Annotated[str, typer.Argument(help="Environment id, for example fedagentgym/WebShop-v0 (or only WebShop).")]
 EnvSet = Annotated[
@@ -27,10 +27,10 @@ def full_id(name: str) -> str:
     """The id that a name stands for: the id itself, or its part without namespace and version."""
     if name in ENVIRONMENTS:
         return name
-    short = {short_name(env_id): env_id for env_id in ENVIRONMENTS.names()}
+    short = {shorten_env_id(env_id): env_id for env_id in ENVIRONMENTS.names()}
     if name.lower() in short:
         return short[name.lower()]
-    raise unknown("environment", name, ENVIRONMENTS.names())
+    raise unknown_name_error("environment", name, ENVIRONMENTS.names())
 
 
 def env_options(assignments: list[str] | None) -> dict[str, Any]:

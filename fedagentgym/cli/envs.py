@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from fedagentgym.base.progress import console
+from fedagentgym.base.progress import get_console
 from fedagentgym.cli.environments import EnvSet, env_options, full_id, open_named
 from fedagentgym.cli.plugins import Plugins
 from fedagentgym.envs import ENVIRONMENTS
@@ -33,7 +33,7 @@ def envs(
         splits = "\n".join(f"{split} {size:,}" for split, size in entry["splits"].items())
         categories = ", ".join(f"{category} {count:,}" for category, count in entry["categories"].items())
         table.add_row(entry["id"], entry["takes"], str(entry["max_turns"]), splits, categories, end_section=True)
-    console().print(table)
+    get_console().print(table)
 
 
 def describe(env_id: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.progress import console
+from fedagentgym.base.progress import get_console
 from fedagentgym.base.settings import assign
 from fedagentgym.cli.environments import EnvSet, env_options, full_id, open_named
 from fedagentgym.cli.plugins import Plugins
@@ -51,29 +51,29 @@ def evaluate(
     """Evaluate an agent on a split: success, score, turns and invalid actions, with bootstrap intervals."""
     options = env_options(env_set)
     if replay is not None:
-        _check(replay, env, split, options)
+        _check_replay(replay, env, split, options)
         return
     from fedagentgym.agents.make import make_agent
+    from fedagentgym.learning.evaluation import compute_policy_digest
     from fedagentgym.learning.evaluation import evaluate as play_all
-    from fedagentgym.learning.evaluation import policy_digest
     from fedagentgym.learning.settings import EvaluationSettings
 
     opened = open_named(env, {**options, "split": split})
-    player = make_agent(agent_settings(agent, agent_set), opened, seed)
+    player = make_agent(parse_agent_settings(agent, agent_set), opened, seed)
     settings = EvaluationSettings.load(
         {"split": split, "temperature": temperature, "tasks": tasks, "repeats": repeats, "parallel_episodes": parallel}
     )
     file = output or Path("evaluation") / f"{full_id(env).rpartition('/')[2]}-{split}-{Path(agent).name}-{seed}.jsonl"
-    about = {"options": options, "split": split, "temperature": temperature, "policy": policy_digest(player)}
+    about = {"options": options, "split": split, "temperature": temperature, "policy": compute_policy_digest(player)}
     result = play_all(player, opened, settings, seed=seed, file=file, about=about)
     player.close()
     if as_json:
-        typer.echo(_json(result, file))
+        typer.echo(_to_json(result, file))
     else:
         _show(result, settings.confidence, file)
 
 
-def agent_settings(name: str, assignments: list[str] | None) -> dict[str, Any]:
+def parse_agent_settings(name: str, assignments: list[str] | None) -> dict[str, Any]:
     """`--agent` and `--agent-set` as agent settings; what is no registered name is a model."""
     from fedagentgym.agents import AGENTS
 
@@ -86,20 +86,20 @@ def agent_settings(name: str, assignments: list[str] | None) -> dict[str, Any]:
     return settings
 
 
-def _check(file: Path, env: str, split: str, options: dict[str, Any]) -> None:
-    from fedagentgym.learning.evaluation import replay
+def _check_replay(file: Path, env: str, split: str, options: dict[str, Any]) -> None:
+    from fedagentgym.learning.evaluation import find_replay_differences
 
-    differences = replay(file, open_named(env, {**options, "split": split}))
+    differences = find_replay_differences(file, open_named(env, {**options, "split": split}))
     if differences:
         more = f" (and {len(differences) - 1} more differences)" if len(differences) > 1 else ""
         raise OptionError(f"{file} does not play as it is written: {differences[0]}{more}")
-    console().print(f"{file}: every episode plays as it is written")
+    get_console().print(f"{file}: every episode plays as it is written")
 
 
-def _json(result: Evaluation, file: Path) -> str:
+def _to_json(result: Evaluation, file: Path) -> str:
     import json
 
-    return json.dumps({**result.plain(), "file": str(file)})
+    return json.dumps({**result.to_plain(), "file": str(file)})
 
 
 def _show(result: Evaluation, confidence: float, file: Path) -> None:
@@ -116,8 +116,8 @@ def _show(result: Evaluation, confidence: float, file: Path) -> None:
         ("all", result.tasks, result.overall),
     ]:
         table.add_row(label, str(count), *(f"{estimates[name].mean:.3f}" for name in COLUMNS))
-    console().print(table)
+    get_console().print(table)
     for name in ("success", "score"):
         mean, low, high = result.overall[name]
-        console().print(f"{name} {mean:.3f}, {confidence:.0%} interval {low:.3f} to {high:.3f}")
-    console().print(f"episodes: {file}", highlight=False)
+        get_console().print(f"{name} {mean:.3f}, {confidence:.0%} interval {low:.3f} to {high:.3f}")
+    get_console().print(f"episodes: {file}", highlight=False)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.progress import console
+from fedagentgym.base.progress import get_console
 from fedagentgym.cli.plugins import Plugins
 
 
@@ -28,4 +28,4 @@ def export(
     from fedagentgym.experiment.export import export_policy
 
     chosen = export_policy(run, output, number=number, best=best, adapter_only=adapter)
-    console().print(f"round {chosen} of {run} is in {output}", highlight=False)
+    get_console().print(f"round {chosen} of {run} is in {output}", highlight=False)

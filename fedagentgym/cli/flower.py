@@ -10,7 +10,7 @@ import typer
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder
-from fedagentgym.base.progress import console
+from fedagentgym.base.progress import get_console
 from fedagentgym.cli.plugins import Plugins
 from fedagentgym.version import __version__
 
@@ -77,11 +77,11 @@ def init(
         )
         (part / "pyproject.toml").write_text(text, "utf-8")
         (part / "app.py").write_text(MODULE, "utf-8")
-    _commands(folder)
+    _print_commands(folder)
 
 
-def _commands(folder: Path) -> None:
-    say = console().print
+def _print_commands(folder: Path) -> None:
+    say = get_console().print
     say(f"the app is in {folder}; on the server's machine:", highlight=False)
     say("  export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1", highlight=False)
     say(

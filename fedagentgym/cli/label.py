@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fedagentgym.base.files import write_atomic
-from fedagentgym.base.progress import console, progress
+from fedagentgym.base.progress import get_console, show_progress
 from fedagentgym.base.streams import derive
 from fedagentgym.cli.environments import EnvId, EnvSet, env_options, open_named
 from fedagentgym.cli.plugins import Plugins
@@ -43,9 +43,8 @@ def label(
 ) -> None:
     """Label a pool: play every task a few times and write down how often it was solved."""
     from fedagentgym.envs.handicap import Handicap
-    from fedagentgym.partitions.files.labels import pack, read_labels
-    from fedagentgym.partitions.labelling import Plan, handicap_expert
-    from fedagentgym.partitions.labelling import label as label_pool
+    from fedagentgym.partitions.files.labels import pack_labels, read_labels
+    from fedagentgym.partitions.labelling import LabelPlan, handicap_expert, label_pool
 
     options = env_options(env_set)
     opened = open_named(env, {**options, "split": split})
@@ -57,34 +56,36 @@ def label(
         policy: dict[str, Any] = {"name": agent, **handicap.model_dump()}
         play = handicap_expert(opened, handicap, seed, attempts)
     else:
-        policy, play = _agent(agent, opened, seed, attempts, temperature)
-    plan = Plan(policy, opened.portable_options(options), seed=seed, attempts=attempts, threshold=threshold)
+        policy, play = _make_player(agent, opened, seed, attempts, temperature)
+    plan = LabelPlan(policy, opened.portable_options(options), seed=seed, attempts=attempts, threshold=threshold)
     done = 0
-    with progress("labelling", total=len(opened.pool)) as bar:
+    with show_progress("labelling", total=len(opened.pool)) as bar:
         for count in label_pool(opened, split, plan, play, out):
             bar.advance(count - done)
             done = count
     found = read_labels(out)
     solved = sum(count >= threshold for count in found.successes.values())
     share = solved / max(len(found.successes), 1)
-    console().print(
+    get_console().print(
         f"{out}: {solved:,} of {len(found.successes):,} tasks count as solved ({share:.1%})", highlight=False
     )
     if not ONE_SIDED <= share <= 1 - ONE_SIDED:
-        console().print("These labels are one-sided: for splits by hardness take another agent, handicap or threshold.")
+        get_console().print(
+            "These labels are one-sided: for splits by hardness take another agent, handicap or threshold."
+        )
     if packed is not None:
-        write_atomic(packed, pack(found, opened.pool.ids))
+        write_atomic(packed, pack_labels(found, opened.pool.ids))
 
 
-def _agent(name: str, env: TextEnv, seed: int, attempts: int, temperature: float) -> tuple[dict[str, Any], Any]:
+def _make_player(name: str, env: TextEnv, seed: int, attempts: int, temperature: float) -> tuple[dict[str, Any], Any]:
     """Any agent that `fedagentgym eval` plays."""
     from fedagentgym.agents.make import make_agent
-    from fedagentgym.cli.eval import agent_settings
-    from fedagentgym.learning.evaluation import at_temperature, policy_digest
+    from fedagentgym.cli.eval import parse_agent_settings
+    from fedagentgym.learning.evaluation import compute_policy_digest, with_temperature
     from fedagentgym.learning.rollouts import collect
 
-    player = at_temperature(make_agent(agent_settings(name, None), env, seed), temperature)
-    policy = {"name": Path(name).name, "temperature": temperature, "digest": policy_digest(player)}
+    player = with_temperature(make_agent(parse_agent_settings(name, None), env, seed), temperature)
+    policy = {"name": Path(name).name, "temperature": temperature, "digest": compute_policy_digest(player)}
 
     def play(tasks: Sequence[str]) -> list[int]:
         rollouts = collect(player, env, list(tasks), group_size=attempts, seed=derive(seed, "label", tasks[0]))

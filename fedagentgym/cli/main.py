@@ -32,22 +32,22 @@ USER_ERROR = 2
 INTERRUPTED = 130
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"fedagentgym {__version__}")
         raise typer.Exit
 
 
-def _options(
+def _apply_global_options(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only results.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     set_verbosity("quiet" if quiet else "normal")
 
 
-def build() -> typer.Typer:
+def build_app() -> typer.Typer:
     """The whole command line, from the table of commands."""
     app = typer.Typer(
         name="fedagentgym",
@@ -55,7 +55,7 @@ def build() -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         add_completion=False,
-        callback=_options,
+        callback=_apply_global_options,
     )
     for name, reference in COMMANDS.items():
         command: Any = resolve(reference)
@@ -75,13 +75,13 @@ def main(arguments: list[str]) -> int:
     """Run one command and return its exit code; whatever a user can cause ends as one sentence."""
     log_to_stderr()
     try:
-        result = build()(args=arguments, prog_name="fedagentgym", standalone_mode=False)
+        result = build_app()(args=arguments, prog_name="fedagentgym", standalone_mode=False)
     except FedAgentGymError as error:
-        return _complain(str(error))
+        return _print_error(str(error))
     except click.exceptions.NoArgsIsHelpError:
         return USER_ERROR
     except click.ClickException as error:
-        return _complain(error.format_message())
+        return _print_error(error.format_message())
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
@@ -89,6 +89,6 @@ def main(arguments: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _complain(message: str) -> int:
+def _print_error(message: str) -> int:
     click.echo("fedagentgym: " + " ".join(message.split()), err=True)
     return USER_ERROR

@@ -10,11 +10,11 @@ from rich.markup import escape
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import write_atomic
-from fedagentgym.base.progress import console
+from fedagentgym.base.progress import get_console
 from fedagentgym.cli.environments import EnvId, EnvSet, env_options, open_named
 from fedagentgym.cli.plugins import Plugins
 from fedagentgym.envs.core import Episode, TextEnv
-from fedagentgym.envs.transcripts import transcript
+from fedagentgym.envs.transcripts import format_transcript
 
 HELP = (
     ":actions lists what can be done, :undo takes a step back, :history tells the story so far, "
@@ -34,10 +34,10 @@ def play(
     """Play an episode yourself."""
     opened = open_named(env, {"split": split, **env_options(env_set)})
     opened.reset(seed=seed, options={"task": task} if task is not None else None)
-    Game(opened, console()).run()
+    PlaySession(opened, get_console()).run()
 
 
-class Game:
+class PlaySession:
     """One episode under way, with every earlier moment kept for :undo."""
 
     def __init__(self, env: TextEnv, screen: Console) -> None:
@@ -45,7 +45,7 @@ class Game:
         self.past: list[tuple[Episode, str]] = []
 
     def run(self) -> None:
-        _complete_with(self.env)
+        _enable_completion(self.env)
         self.screen.print(
             f"[bold]{escape(self.env.episode.task.id)}[/]  {escape(self.env.action_help)}\n[dim]{HELP}[/]"
         )
@@ -57,9 +57,9 @@ class Game:
                 return
             if line.strip() == ":quit":
                 return
-            self._act(line)
+            self._handle_line(line)
 
-    def _act(self, line: str) -> None:
+    def _handle_line(self, line: str) -> None:
         command = line.strip()
         if command == ":undo":
             self._undo()
@@ -80,7 +80,7 @@ class Game:
     def _save(self, path: str) -> None:
         """Write what was played as a transcript, which `fedagentgym.envs.transcripts` can play again."""
         episodes = [*(episode for episode, _ in self.past), self.env.episode]
-        text = transcript(zip(["", *(action for _, action in self.past)], episodes, strict=True))
+        text = format_transcript(zip(["", *(action for _, action in self.past)], episodes, strict=True))
         try:
             write_atomic(path, text)
         except DataError as error:
@@ -118,7 +118,7 @@ class Game:
             self.screen.print(f"[red]out of turns[/]  ({episode.turn}); you may go on, or :quit")
 
 
-def _complete_with(env: TextEnv) -> None:
+def _enable_completion(env: TextEnv) -> None:
     """Tab completes admissible actions, where the terminal can."""
     try:
         import readline

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedagentgym.base.progress import console
+from fedagentgym.base.progress import get_console
 from fedagentgym.cli.environments import EnvSet, env_options, full_id
 from fedagentgym.cli.plugins import Plugins
 
@@ -36,11 +36,11 @@ def tiny(
     """Teach a tiny model a world's words: imitate the expert on the warmup split, in a minute or two."""
     from fedagentgym.base.settings import assign
     from fedagentgym.learning.pretrain import pretrain_tiny
-    from fedagentgym.learning.recipe import recipe_for
+    from fedagentgym.learning.recipe import find_recipe
     from fedagentgym.learning.settings import WarmStartSettings
 
     env_id = full_id(env)
-    recipe = recipe_for(env_id)
+    recipe = find_recipe(env_id)
     chosen = recipe.warm_start.model_dump(exclude_unset=True) if recipe is not None else {}
     for assignment in settings or []:
         chosen = assign(chosen, assignment)
@@ -59,5 +59,5 @@ def tiny(
         typer.echo(json.dumps({"folder": str(made.folder), "reused": made.reused, **made.note}))
         return
     found = "found" if made.reused else "made"
-    console().print(f"{found} {made.folder}", highlight=False)
-    console().print(f"success {made.note['success']:.3f}, score {made.note['score']:.3f} on the validation split")
+    get_console().print(f"{found} {made.folder}", highlight=False)
+    get_console().print(f"success {made.note['success']:.3f}, score {made.note['score']:.3f} on the validation split")

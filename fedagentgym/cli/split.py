@@ -12,7 +12,7 @@ import yaml
 from rich.table import Table
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.progress import console
+from fedagentgym.base.progress import get_console
 from fedagentgym.cli.environments import EnvSet, env_options, full_id
 from fedagentgym.cli.plugins import Plugins
 
@@ -68,7 +68,7 @@ def make(
 ) -> None:
     """Make a split and write it to a file."""
     from fedagentgym.base.settings import assign
-    from fedagentgym.partitions.analysis.plots import checked_path
+    from fedagentgym.partitions.analysis.plots import validate_figure_path
     from fedagentgym.partitions.client_split import federate
 
     given: dict[str, Any] = {
@@ -82,13 +82,13 @@ def make(
         "max_tasks": max_tasks,
         "overlap": overlap,
         "seed": seed,
-        "roles": _numbers(role) or None,
+        "roles": _parse_roles(role) or None,
         "labels": labels,
         "variant": _read_variant(variant),
     }
     if plot is not None:
-        checked_path(plot)
-    keywords = _wanted(preset, sampler, env, env_options(env_set))
+        validate_figure_path(plot)
+    keywords = _collect_keywords(preset, sampler, env, env_options(env_set))
     keywords.update({key: value for key, value in given.items() if value is not None})
     for assignment in parameters or []:
         keywords = assign(keywords, assignment)
@@ -98,12 +98,14 @@ def make(
     made.save(out)
     if plot is not None:
         made.plot(plot)
-    _report(made, as_json, str(out))
+    _print_report(made, as_json, str(out))
 
 
-def _wanted(preset: str | None, sampler: str | None, env: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+def _collect_keywords(
+    preset: str | None, sampler: str | None, env: str | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
     """Environment, partition and whatever a preset brings."""
-    from fedagentgym.partitions.presets import preset as preset_of
+    from fedagentgym.partitions.presets import get_preset as preset_of
 
     keywords: dict[str, Any] = preset_of(preset) if preset is not None else {}
     if sampler is not None:
@@ -116,7 +118,7 @@ def _wanted(preset: str | None, sampler: str | None, env: str | None, options: M
     return keywords
 
 
-def _numbers(assignments: list[str] | None) -> dict[str, int]:
+def _parse_roles(assignments: list[str] | None) -> dict[str, int]:
     found: dict[str, int] = {}
     for text in assignments or []:
         name, equals, number = text.partition("=")
@@ -152,19 +154,19 @@ def presets(as_json: Json = False) -> None:
     for name, keywords in PRESETS.items():
         rest = ", ".join(f"{key} {value}" for key, value in keywords.items() if key not in _DECIDED)
         table.add_row(name, f"{keywords['partition']} of {keywords['env_id']}: {rest}")
-    console().print(table)
+    get_console().print(table)
 
 
 @app.command()
 def show(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json: Json = False) -> None:
     """Summarise a split: sizes, mixture, overlap, Jaccard, dispersion, the client farthest from the pool."""
-    _report(_open(file, env_set), as_json, str(file))
+    _print_report(_open_split(file, env_set), as_json, str(file))
 
 
 @app.command()
 def verify(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json: Json = False) -> None:
     """Check a split: content, pool, roles, evaluation tasks, re-sampling from its seed, axes that were not asked for."""
-    checks = _open(file, env_set).verify()
+    checks = _open_split(file, env_set).verify()
     failed = [check for check in checks if check.ok is False]
     if as_json:
         typer.echo(json.dumps([check.__dict__ for check in checks], indent=2))
@@ -173,7 +175,7 @@ def verify(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json:
         for check in checks:
             mark = {True: "ok", False: "FAILED", None: "-"}[check.ok]
             table.add_row(mark, check.name, check.detail)
-        console().print(table)
+        get_console().print(table)
     if failed:
         raise DataError(f"{file} does not hold: {failed[0].name}: {failed[0].detail}")
 
@@ -186,8 +188,8 @@ def plot_command(
     plugins: Plugins = None,
 ) -> None:
     """Draw the figure that fits a split."""
-    _open(file, env_set).plot(out)
-    console().print(f"drawn: {out}", highlight=False)
+    _open_split(file, env_set).plot(out)
+    get_console().print(f"drawn: {out}", highlight=False)
 
 
 @app.command()
@@ -197,25 +199,27 @@ def diff(first: File, second: File, plugins: Plugins = None, as_json: Json = Fal
 
     found = compare(_load_record(first), _load_record(second))
     if as_json:
-        typer.echo(json.dumps(found.as_dict(), indent=2))
+        typer.echo(json.dumps(found.to_dict(), indent=2))
         return
     if found.identical:
-        console().print(f"{first} and {second} are the same split ({found.digests[0]})", highlight=False, markup=False)
+        get_console().print(
+            f"{first} and {second} are the same split ({found.digests[0]})", highlight=False, markup=False
+        )
         return
     table = Table(box=None, pad_edge=False)
     for column in ("what", str(first), str(second)):
         table.add_column(column, overflow="fold")
     for name, (left, right) in found.fields.items():
         table.add_row(name, str(left), str(right))
-    console().print(table)
-    console().print(
+    get_console().print(table)
+    get_console().print(
         f"{found.changed:,} of {found.clients:,} common clients differ; tasks in common per client: "
         f"mean Jaccard {found.mean_jaccard:.3f}, least {found.least_jaccard:.3f} (client {found.least_client})",
         highlight=False,
     )
 
 
-def _open(file: Path, env_set: list[str] | None) -> ClientSplit:
+def _open_split(file: Path, env_set: list[str] | None) -> ClientSplit:
     from fedagentgym.partitions.client_split import load_client_split
 
     return load_client_split(file, env=env_options(env_set))
@@ -226,22 +230,22 @@ def _load_record(file: Path) -> SplitRecord:
     from fedagentgym.partitions.files import store
 
     record = store.load(file)
-    return record if record.ids is not None else _open(file, None).record
+    return record if record.ids is not None else _open_split(file, None).record
 
 
-def _report(client_split: ClientSplit, as_json: bool, where: str) -> None:
+def _print_report(client_split: ClientSplit, as_json: bool, where: str) -> None:
     record, statistics = client_split.record, client_split.statistics()
     if as_json:
         about = {
             "file": where,
             "digest": record.digest,
-            **record.header(),
+            **record.to_header(),
             "roles": {k: len(v) for k, v in record.roles.items()},
         }
         about.pop("labels")
-        typer.echo(json.dumps({**about, "statistics": statistics.as_dict()}, indent=2))
+        typer.echo(json.dumps({**about, "statistics": statistics.to_dict()}, indent=2))
         return
-    found = statistics.as_dict()
+    found = statistics.to_dict()
     parameters = ", ".join(f"{key} {value}" for key, value in record.parameters.items())
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold")
@@ -251,15 +255,15 @@ def _report(client_split: ClientSplit, as_json: bool, where: str) -> None:
         ("split", where),
         (
             "environment",
-            f"{record.env_id} ({record.env_split}{_options(record.env_options)}), {found['tasks_in_pool']:,} tasks",
+            f"{record.env_id} ({record.env_split}{_format_options(record.env_options)}), {found['tasks_in_pool']:,} tasks",
         ),
         ("sampler", f"{record.sampler} ({parameters}), seed {record.seed}"),
-        ("clients", f"{found['clients']:,} with {found['assignments']:,} tasks: {_spread(sizes)}"),
-        ("mixture", ", ".join(f"{name} {share:.1%}" for name, share in _largest(mixture["pool"]))),
+        ("clients", f"{found['clients']:,} with {found['assignments']:,} tasks: {_format_sizes(sizes)}"),
+        ("mixture", ", ".join(f"{name} {share:.1%}" for name, share in _take_largest(mixture["pool"]))),
         (
             "distance to pool",
             f"mean {mixture['mean_distance']:.3f}, greatest {mixture['max_distance']:.3f} (client {mixture['worst_client']}: "
-            + ", ".join(f"{name} {share:.0%}" for name, share in _client_mixture(statistics))
+            + ", ".join(f"{name} {share:.0%}" for name, share in _get_worst_mixture(statistics))
             + ")",
         ),
         (
@@ -285,23 +289,23 @@ def _report(client_split: ClientSplit, as_json: bool, where: str) -> None:
     rows.append(("digest", record.digest))
     for name, text in rows:
         table.add_row(name, text)
-    console().print(table, highlight=False)
+    get_console().print(table, highlight=False)
 
 
-def _options(options: Mapping[str, Any]) -> str:
+def _format_options(options: Mapping[str, Any]) -> str:
     return "".join(f", {key} {value}" for key, value in options.items())
 
 
-def _spread(sizes: Mapping[str, float]) -> str:
+def _format_sizes(sizes: Mapping[str, float]) -> str:
     if sizes["min"] == sizes["max"]:
         return f"{sizes['min']:,} each"
     return f"{sizes['min']:,} to {sizes['max']:,}, mean {sizes['mean']:.1f}, standard deviation {sizes['std']:.1f}"
 
 
-def _largest(shares: Mapping[str, float], most: int = 8) -> list[tuple[str, float]]:
+def _take_largest(shares: Mapping[str, float], most: int = 8) -> list[tuple[str, float]]:
     return sorted(shares.items(), key=lambda entry: -entry[1])[:most]
 
 
-def _client_mixture(statistics: Any) -> list[tuple[str, float]]:
-    shares = dict(zip(statistics.categories, statistics.shares[statistics.worst].tolist(), strict=True))
-    return [entry for entry in _largest(shares, 4) if entry[1] > 0]
+def _get_worst_mixture(statistics: Any) -> list[tuple[str, float]]:
+    shares = dict(zip(statistics.categories, statistics.shares[statistics.worst_client].tolist(), strict=True))
+    return [entry for entry in _take_largest(shares, 4) if entry[1] > 0]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.progress import console
+from fedagentgym.base.progress import get_console
 from fedagentgym.cli.plugins import Plugins
 
 Change = Annotated[
@@ -31,23 +31,23 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the run's record instead of the table.")] = False,
 ) -> None:
     """Train agents, federated or not, as a configuration says; ends with a summary and report.html."""
-    from fedagentgym.experiment.config import preset_names, preset_text, variant_names
+    from fedagentgym.experiment.config import list_presets, list_variants, read_preset
 
     if listing:
-        for name in preset_names():
-            console().print(f"{name:16s} {_first_line(preset_text(name))}", highlight=False, markup=False)
-            if variants := variant_names(name):
-                console().print(f"{'':16s}   {name}:{', '.join(variants)}", highlight=False, markup=False)
+        for name in list_presets():
+            get_console().print(f"{name:16s} {_extract_headline(read_preset(name))}", highlight=False, markup=False)
+            if variants := list_variants(name):
+                get_console().print(f"{'':16s}   {name}:{', '.join(variants)}", highlight=False, markup=False)
         return
     if (config is None) == (resume is None):
         raise OptionError("name a configuration to train, or a run to go on with: train FILE, or train --resume RUN")
     if show and config is not None:
-        typer.echo(preset_text(config.partition(":")[0]))
+        typer.echo(read_preset(config.partition(":")[0]))
         return
     from fedagentgym.experiment import run as running
-    from fedagentgym.experiment.report.terminal import Table, summary
+    from fedagentgym.experiment.report.terminal import RoundTable, print_summary
 
-    watching = [] if as_json else [Table()]
+    watching = [] if as_json else [RoundTable()]
     if resume is not None:
         if plugins:
             raise OptionError("--plugin: a run that is resumed loads the plugins that it was started with")
@@ -59,8 +59,8 @@ def train(
 
         typer.echo(canonical_json(result.record))
     else:
-        summary(result.folder, result.record)
+        print_summary(result.folder, result.record)
 
 
-def _first_line(text: str) -> str:
+def _extract_headline(text: str) -> str:
     return next((line.lstrip("# ") for line in text.splitlines() if line.startswith("#")), "")

@@ -26,7 +26,7 @@ def open_env(env_id: str, **options: Any) -> TextEnv:
     from fedagentgym.base.errors import OptionError
     from fedagentgym.envs.core import TextEnv
 
-    ENVIRONMENTS.target(env_id)  # an unknown id is answered with the known ones
+    ENVIRONMENTS.get_target(env_id)  # an unknown id is answered with the known ones
     made = gymnasium.make(env_id, disable_env_checker=True, **options).unwrapped
     if not isinstance(made, TextEnv):
         raise OptionError(f"{env_id} is no text environment: {type(made).__name__} is not derived from TextEnv")

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import gymnasium
 
-from fedagentgym.base.errors import DataError, OptionError, listed, unknown
+from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.pool import TaskPool
@@ -87,11 +87,11 @@ class TextEnv(gymnasium.Env[str, str]):
         render_mode: str | None = None,
     ) -> None:
         if reward not in REWARD_MODES:
-            raise unknown("reward", reward, REWARD_MODES)
+            raise unknown_name_error("reward", reward, REWARD_MODES)
         if max_turns is not None and max_turns < 1:
             raise OptionError(f"max_turns is at least 1, got {max_turns}")
         if render_mode not in (None, "ansi"):
-            raise unknown("render_mode", render_mode, ("ansi",))
+            raise unknown_name_error("render_mode", render_mode, ("ansi",))
         self.variant = load_variant(self.id, self.variants, variant) if variant is not None else None
         self.max_turns = max_turns if max_turns is not None else self.default_max_turns
         self.reward_mode = reward
@@ -141,21 +141,21 @@ class TextEnv(gymnasium.Env[str, str]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start an episode: of the task named in `options={"task": id}`, else of one that the seed picks."""
         super().reset(seed=seed)
-        identifier = _task_option(options)
+        identifier = _read_task_option(options)
         episode_seed = int(seed) if seed is not None else int(self.np_random.integers(1 << 62))
         if identifier is None:
             task = self.pool[stream(episode_seed, "task").integers(len(self.pool))]
         else:
             task = self.pool[identifier]
         self._episode = self._begin(task, episode_seed)
-        return self._episode.view.observation, self._info(self._episode)
+        return self._episode.view.observation, self._make_info(self._episode)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Play one action. Any text is admitted; what the world does not recognise is reported as `valid: False`."""
         if not isinstance(action, str):
             raise OptionError(f"an action is a string, got {type(action).__name__}")
         self._episode = episode = self._advance(self.episode, action)
-        return episode.view.observation, episode.reward, episode.terminated, episode.truncated, self._info(episode)
+        return episode.view.observation, episode.reward, episode.terminated, episode.truncated, self._make_info(episode)
 
     def render(self) -> str | None:
         return self.episode.view.observation if self.render_mode == "ansi" else None
@@ -200,7 +200,7 @@ class TextEnv(gymnasium.Env[str, str]):
         state, view = self.begin(task, seed)
         if self.variant is not None:
             view = self.variant.change_view(view)
-        return Episode(task, seed, 0, state, view if task.graded else _ungraded(view))
+        return Episode(task, seed, 0, state, view if task.graded else _hide_grade(view))
 
     def _advance(self, episode: Episode, action: str) -> Episode:
         task, seed, turn, state, *_ = episode
@@ -210,7 +210,7 @@ class TextEnv(gymnasium.Env[str, str]):
             state, view = self.advance(state, self.variant.change_action(action))
             view = self.variant.change_view(view)
         if not task.graded:
-            view = _ungraded(view)
+            view = _hide_grade(view)
         done = view.done
         turn += 1
         reward = view.reward if self._pays_score else SUCCESS_REWARD * (done and view.success)
@@ -223,7 +223,7 @@ class TextEnv(gymnasium.Env[str, str]):
         """The canonical name of a split, whose native name is admitted too."""
         canonical = cls.split_aliases.get(name, name)
         if canonical not in cls.splits and canonical != "all":
-            raise unknown(f"split of {cls.id}", name, [*cls.splits, "all", *cls.split_aliases])
+            raise unknown_name_error(f"split of {cls.id}", name, [*cls.splits, "all", *cls.split_aliases])
         return canonical
 
     @classmethod
@@ -241,7 +241,7 @@ class TextEnv(gymnasium.Env[str, str]):
             return pool
         raise DataError(f"{self.id}: the split {split!r} is empty; sizes are {self.split_sizes()}")
 
-    def _info(self, episode: Episode) -> dict[str, Any]:
+    def _make_info(self, episode: Episode) -> dict[str, Any]:
         view = episode.view
         return {
             **view.extra,
@@ -256,7 +256,7 @@ class TextEnv(gymnasium.Env[str, str]):
         }
 
 
-def _task_option(options: dict[str, Any] | None) -> str | None:
+def _read_task_option(options: dict[str, Any] | None) -> str | None:
     if not options:
         return None
     if surplus := sorted(set(options) - {"task"}):
@@ -266,14 +266,14 @@ def _task_option(options: dict[str, Any] | None) -> str | None:
     return str(options["task"])
 
 
-def _ungraded(view: View) -> View:
+def _hide_grade(view: View) -> View:
     """What somebody sees who does not know the gold: accuracies and score are 0, the rest is paid as usual."""
     rewards = {name: 0.0 if name.startswith("accuracy") else value for name, value in view.rewards.items()}
     return view._replace(reward=0.0, score=0.0, success=False, rewards=rewards)
 
 
-def choose(kind: str, value: str, allowed: Sequence[str]) -> str:
+def check_choice(kind: str, value: str, allowed: Sequence[str]) -> str:
     """`value` if it is one of the allowed ones; for options of worlds that take a word."""
     if value not in allowed:
-        raise OptionError(f"{kind} is one of {listed(allowed)}, got {value!r}")
+        raise OptionError(f"{kind} is one of {join_names(allowed)}, got {value!r}")
     return value

@@ -21,7 +21,7 @@ _COMMANDS = {high: tuple(f"guess {number}" for number in range(1, high + 1)) for
 _NUMBERS = {command: number for number, command in enumerate(_COMMANDS[max(_COMMANDS)], start=1)}
 
 
-class Hidden(NamedTuple):
+class HiddenNumber(NamedTuple):
     """A task's payload: the upper end of the range and the number to be found."""
 
     high: int
@@ -31,7 +31,7 @@ class Hidden(NamedTuple):
 class State(NamedTuple):
     """What is left to choose from, given the answers so far."""
 
-    hidden: Hidden
+    hidden: HiddenNumber
     low: int
     high: int
 
@@ -61,11 +61,13 @@ class GuessEnv(TextEnv):
         if split == "all":
             parts = [self.load_pool(part) for part in self.splits]
             tasks = [task for part in parts for task in part]
-            return self._pool("all", [task.id for task in tasks], [(task.category, task.payload) for task in tasks])
+            return self._make_pool(
+                "all", [task.id for task in tasks], [(task.category, task.payload) for task in tasks]
+            )
         drawn = [self._draw(split, index) for index in range(SIZES[split])]
-        return self._pool(split, TaskIds(self.id, split, len(drawn)), drawn)
+        return self._make_pool(split, TaskIds(self.id, split, len(drawn)), drawn)
 
-    def _pool(self, split: str, ids: Any, drawn: list[tuple[str, Hidden]]) -> TaskPool:
+    def _make_pool(self, split: str, ids: Any, drawn: list[tuple[str, HiddenNumber]]) -> TaskPool:
         return TaskPool(
             env=self.id,
             split=split,
@@ -76,13 +78,13 @@ class GuessEnv(TextEnv):
             hardness=lambda index: float(np.log2(drawn[index][1].high)),
         )
 
-    def _draw(self, split: str, index: int) -> tuple[str, Hidden]:
+    def _draw(self, split: str, index: int) -> tuple[str, HiddenNumber]:
         draw = stream(self.seed, "guess", split, index)
         category = draw.pick(tuple(RANGES))
-        return category, Hidden(RANGES[category], 1 + draw.integers(RANGES[category]))
+        return category, HiddenNumber(RANGES[category], 1 + draw.integers(RANGES[category]))
 
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
-        hidden = Hidden(*task.payload)
+        hidden = HiddenNumber(*task.payload)
         opening = f"I think of a number between 1 and {hidden.high}. Which one is it?"
         return State(hidden, 1, hidden.high), View(opening, _COMMANDS[hidden.high])
 
@@ -90,11 +92,11 @@ class GuessEnv(TextEnv):
         hidden, low, high = state
         guess = _NUMBERS.get(action.strip(), 0)
         if not 0 < guess <= hidden.high:
-            return state, _answer("That is not a guess.", hidden.high, valid=False)
+            return state, _make_view("That is not a guess.", hidden.high, valid=False)
         if guess < hidden.number:
-            return State(hidden, max(low, guess + 1), high), _higher(guess, hidden.high)
+            return State(hidden, max(low, guess + 1), high), _make_higher_view(guess, hidden.high)
         if guess > hidden.number:
-            return State(hidden, low, min(high, guess - 1)), _lower(guess, hidden.high)
+            return State(hidden, low, min(high, guess - 1)), _make_lower_view(guess, hidden.high)
         won = View(f"Yes, it is {guess}!", _COMMANDS[hidden.high], 1.0, 1.0, True, True, True, {"accuracy/guess": 1.0})
         return State(hidden, guess, guess), won
 
@@ -102,26 +104,26 @@ class GuessEnv(TextEnv):
         said = "I think of a number between and . Which one is it ? That not guess Yes , ! It higher than lower"
         return [*said.split(), *(str(number) for number in range(10))]
 
-    def expert(self) -> Halving:
-        return Halving()
+    def expert(self) -> BisectionExpert:
+        return BisectionExpert()
 
 
 @cache
-def _answer(text: str, high: int, valid: bool = True) -> View:
+def _make_view(text: str, high: int, valid: bool = True) -> View:
     return View(text, _COMMANDS[high], valid=valid)
 
 
 @cache
-def _higher(guess: int, high: int) -> View:
-    return _answer(f"It is higher than {guess}.", high)
+def _make_higher_view(guess: int, high: int) -> View:
+    return _make_view(f"It is higher than {guess}.", high)
 
 
 @cache
-def _lower(guess: int, high: int) -> View:
-    return _answer(f"It is lower than {guess}.", high)
+def _make_lower_view(guess: int, high: int) -> View:
+    return _make_view(f"It is lower than {guess}.", high)
 
 
-class Halving:
+class BisectionExpert:
     """Asks for the middle of what the answers leave: at most seven guesses for a hundred numbers."""
 
     def act(self, episode: Episode) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError, unknown
-from fedagentgym.envs.task import Task, task_id
+from fedagentgym.base.errors import DataError, unknown_name_error
+from fedagentgym.envs.task import Task, make_task_id
 
 Labels = Sequence[str] | tuple[Sequence[str], NDArray[np.int32]]
 
@@ -26,7 +26,7 @@ class TaskIds(Sequence[str]):
 
     def __init__(self, env: str, split: str, count: int) -> None:
         self._env, self._split, self._count = env, split, count
-        self._prefix = task_id(env, split, 0)[:-5]
+        self._prefix = make_task_id(env, split, 0)[:-5]
 
     def __len__(self) -> int:
         return self._count
@@ -43,7 +43,7 @@ class TaskIds(Sequence[str]):
         prefix = self._prefix
         return (f"{prefix}{position:05d}" for position in range(self._count))
 
-    def position(self, identifier: str) -> int | None:
+    def find_position(self, identifier: str) -> int | None:
         """Where an id stands, without a table of all of them."""
         number = identifier.removeprefix(self._prefix)
         if number == identifier or not (number.isascii() and number.isdigit()):
@@ -72,7 +72,7 @@ class TaskPool:
         strip: Callable[[Any], Any] | None = None,
     ) -> None:
         self.env, self.split, self.ids, self.source = env, split, ids, dict(source)
-        self.category_names, self.category_codes = _coded(categories)
+        self.category_names, self.category_codes = _encode_categories(categories)
         self._payload, self._hardness, self._strip = payload, hardness, strip
         self._hidden: frozenset[str] = frozenset()
         if len(self.category_codes) != len(ids):
@@ -92,7 +92,7 @@ class TaskPool:
         for number, row in enumerate(rows):
             if missing := {"category", "payload"} - set(row):
                 raise DataError(f"task record {number} lacks the field {min(missing)!r}")
-        ids = [str(row.get("id") or task_id(env, split, number)) for number, row in enumerate(rows)]
+        ids = [str(row.get("id") or make_task_id(env, split, number)) for number, row in enumerate(rows)]
         if len(set(ids)) != len(ids):
             raise DataError("task records hold one id twice")
         content = hashlib.sha256(
@@ -113,24 +113,24 @@ class TaskPool:
         return len(self.ids)
 
     def __iter__(self) -> Iterator[Task]:
-        return (self._task(index) for index in range(len(self.ids)))
+        return (self._make_task(index) for index in range(len(self.ids)))
 
     def __contains__(self, identifier: object) -> bool:
         return isinstance(identifier, str) and self._find(identifier) is not None
 
     def __getitem__(self, key: str | int) -> Task:
         if isinstance(key, str):
-            return self._task(self.position(key))
+            return self._make_task(self.find_position(key))
         if not -len(self.ids) <= key < len(self.ids):
             raise DataError(f"the pool {self.env} {self.split} has {len(self.ids)} tasks, there is no number {key}")
-        return self._task(key % len(self.ids))
+        return self._make_task(key % len(self.ids))
 
-    def position(self, identifier: str) -> int:
+    def find_position(self, identifier: str) -> int:
         """Where the task of this id stands."""
         found = self._find(identifier)
         if found is None:
             examples = self.ids[:1000] if len(self.ids) > 1000 else self.ids
-            raise unknown(f"task of {self.env} ({self.split}, {len(self.ids)} tasks)", identifier, examples)
+            raise unknown_name_error(f"task of {self.env} ({self.split}, {len(self.ids)} tasks)", identifier, examples)
         return found
 
     @property
@@ -139,8 +139,8 @@ class TaskPool:
         counts = np.bincount(self.category_codes, minlength=len(self.category_names))
         return {name: int(count) for name, count in zip(self.category_names, counts, strict=True) if count}
 
-    def category(self, identifier: str) -> str:
-        return self.category_names[int(self.category_codes[self.position(identifier)])]
+    def get_category(self, identifier: str) -> str:
+        return self.category_names[int(self.category_codes[self.find_position(identifier)])]
 
     @cached_property
     def digest(self) -> str:
@@ -156,7 +156,9 @@ class TaskPool:
     def subset(self, ids: Iterable[str]) -> TaskPool:
         """The tasks of these ids, in the order given."""
         chosen = list(ids)
-        positions = np.fromiter((self.position(identifier) for identifier in chosen), dtype=np.int64, count=len(chosen))
+        positions = np.fromiter(
+            (self.find_position(identifier) for identifier in chosen), dtype=np.int64, count=len(chosen)
+        )
         if len(set(chosen)) != len(chosen):
             raise DataError("a pool cannot hold one task twice: the list of ids repeats an id")
         where, hardness = positions.tolist(), self._hardness
@@ -179,7 +181,7 @@ class TaskPool:
         pool._hidden = frozenset(pool.ids)
         return pool
 
-    def _task(self, index: int) -> Task:
+    def _make_task(self, index: int) -> Task:
         identifier, payload = self.ids[index], self._payload(index)
         graded = identifier not in self._hidden
         if not graded and self._strip is not None:
@@ -191,7 +193,7 @@ class TaskPool:
 
     def _find(self, identifier: str) -> int | None:
         if isinstance(self.ids, TaskIds):
-            return self.ids.position(identifier)
+            return self.ids.find_position(identifier)
         return self._positions.get(identifier)
 
     @cached_property
@@ -199,7 +201,7 @@ class TaskPool:
         return {identifier: index for index, identifier in enumerate(self.ids)}
 
 
-def _coded(categories: Labels) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+def _encode_categories(categories: Labels) -> tuple[tuple[str, ...], NDArray[np.int32]]:
     if isinstance(categories, tuple) and len(categories) == 2 and isinstance(categories[1], np.ndarray):
         return tuple(categories[0]), categories[1]
     labels = [str(label) for label in categories]

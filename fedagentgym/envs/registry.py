@@ -19,6 +19,9 @@ ENVIRONMENTS = Registry(
 
 DATA_IMPORTERS = Registry(
     "data set to import",
-    {"alfworld": "fedagentgym.envs.alfworld.importer:add", "webshop": "fedagentgym.envs.webshop.importer:add"},
+    {
+        "alfworld": "fedagentgym.envs.alfworld.importer:import_data",
+        "webshop": "fedagentgym.envs.webshop.importer:import_data",
+    },
 )
 DATA_FETCHERS = Registry("data set to fetch", {"alfworld": "fedagentgym.envs.alfworld.importer:fetch"})

@@ -32,19 +32,19 @@ def plain_name(env_id: str) -> str:
     return env_id.rpartition("/")[2].partition("-v")[0]
 
 
-def short_name(env_id: str) -> str:
+def shorten_env_id(env_id: str) -> str:
     """The name of an environment inside task ids.
 
-    >>> short_name("fedagentgym/WebShop-v0")
+    >>> shorten_env_id("fedagentgym/WebShop-v0")
     'webshop'
     """
     return plain_name(env_id).lower()
 
 
-def task_id(env_id: str, split: str, index: int) -> str:
+def make_task_id(env_id: str, split: str, index: int) -> str:
     """The id of the index-th task of a split.
 
-    >>> task_id("fedagentgym/WebShop-v0", "train", 42)
+    >>> make_task_id("fedagentgym/WebShop-v0", "train", 42)
     'webshop/train/00042'
     """
-    return f"{short_name(env_id)}/{split}/{index:05d}"
+    return f"{shorten_env_id(env_id)}/{split}/{index:05d}"

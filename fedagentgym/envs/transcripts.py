@@ -30,13 +30,13 @@ class Transcript(NamedTuple):
     actions: tuple[str, ...]
 
 
-def transcript(steps: Iterable[tuple[str, Episode]]) -> str:
+def format_transcript(steps: Iterable[tuple[str, Episode]]) -> str:
     """The text of an episode, given as (action, episode after it) pairs; the first action, before the start, is empty."""
     lines: list[str] = []
     episode: Episode | None = None
     for action, episode in steps:
         if lines:
-            lines.append(f"> {_on_one_line(action)}")
+            lines.append(f"> {_encode_action(action)}")
         else:
             lines.append(f"{episode.task.id}, seed {episode.seed}")
         lines += [f"  {line}".rstrip() for line in episode.view.observation.splitlines()]
@@ -53,7 +53,7 @@ def read_transcript(text: str) -> Transcript:
     if heading is None:
         raise DataError("not a transcript: the first line is to be 'TASK, seed NUMBER'")
     actions = (line[2:] for line in lines[1:] if line.startswith("> "))
-    return Transcript(heading[1], int(heading[2]), tuple(_as_played(action) for action in actions))
+    return Transcript(heading[1], int(heading[2]), tuple(_decode_action(action) for action in actions))
 
 
 def replay(env: TextEnv, task: str, seed: int, actions: Sequence[str]) -> list[tuple[str, Episode]]:
@@ -66,13 +66,13 @@ def replay(env: TextEnv, task: str, seed: int, actions: Sequence[str]) -> list[t
     return steps
 
 
-def _on_one_line(action: str) -> str:
+def _encode_action(action: str) -> str:
     """The action itself, or as a JSON string where that would not be read back as it was."""
     plain = action.isprintable() and not action.startswith('"') and action == action.rstrip()
     return action if plain else json.dumps(action)
 
 
-def _as_played(action: str) -> str:
+def _decode_action(action: str) -> str:
     if not action.startswith('"'):
         return action
     try:

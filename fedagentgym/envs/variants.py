@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from fedagentgym.base.errors import OptionError, unknown
+from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.registry import Registry
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
@@ -102,7 +102,7 @@ def variant_class(env_id: str, declared: Sequence[type[Variant]], given: Any) ->
             f"a variant of {env_id} is an object with the key 'kind' (known are {kinds}), got {str(given)[:80]!r}"
         )
     if given["kind"] not in known:
-        raise unknown(f"variant of {env_id}", given["kind"], known)
+        raise unknown_name_error(f"variant of {env_id}", given["kind"], known)
     return known[given["kind"]], {key: value for key, value in given.items() if key != "kind"}
 
 

@@ -12,8 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.algorithms.make import algorithm_class, load_settings
-from fedagentgym.base.errors import DataError, OptionError, listed, nearest, unknown
+from fedagentgym.algorithms.make import get_algorithm_class, load_settings
+from fedagentgym.base.errors import DataError, OptionError, find_closest_name, join_names, unknown_name_error
 from fedagentgym.base.files import read_text
 from fedagentgym.base.plugins import load_plugins
 from fedagentgym.base.settings import assign
@@ -33,18 +33,18 @@ def load_config(
     elif isinstance(source, Mapping):
         plain = source
     else:
-        plain, of_variants = _read(str(source))
+        plain, of_variants = _read_source(str(source))
         changes = [*of_variants, *changes]
     for change in changes:
         plain = assign(plain, change)
     load_plugins([*_plugins(plain), *plugins])
     config = RunConfig.load(plain)
     added = tuple(plugin for plugin in plugins if plugin not in config.plugins)
-    algorithm = load_settings(algorithm_class(config.algorithm), config.algorithm)
+    algorithm = load_settings(get_algorithm_class(config.algorithm), config.algorithm)
     resolved = config.model_copy(
         update={"algorithm": algorithm.model_dump(mode="json"), "plugins": (*config.plugins, *added)}
     )
-    _check(resolved)
+    _check_config(resolved)
     return resolved
 
 
@@ -54,31 +54,31 @@ def _plugins(plain: Mapping[str, Any]) -> list[str]:
     return [plugin for plugin in named if isinstance(plugin, str)] if isinstance(named, list | tuple) else []
 
 
-def _read(source: str) -> tuple[Mapping[str, Any], list[str]]:
+def _read_source(source: str) -> tuple[Mapping[str, Any], list[str]]:
     """The plain configuration of a file or preset, and the changes of the variants named after a colon."""
     name, _, named = source.partition(":")
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or path.is_file():
         text, where = read_text(path), str(path)
-    elif name in preset_names():
-        text, where = preset_text(name), f"preset {name}"
+    elif name in list_presets():
+        text, where = read_preset(name), f"preset {name}"
     else:
-        guess = nearest(name, preset_names())
-        hint = f"did you mean {guess!r}?" if guess else f"presets are {listed(preset_names(), 40)}"
+        guess = find_closest_name(name, list_presets())
+        hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"
         raise OptionError(f"there is no file and no preset {name!r}: {hint}")
-    plain = _parsed(text, where)
-    variants = _variants(plain, where)
+    plain = _parse_yaml(text, where)
+    variants = _parse_variants(plain, where)
     changes = []
     for variant in filter(None, named.split(",")):
         if variant not in variants:
-            raise unknown(f"variant of {where}", variant, variants)
+            raise unknown_name_error(f"variant of {where}", variant, variants)
         changes += variants[variant]
     if changes and "folder" in (plain.get("output") or {}):
         changes.append(f"output.folder={plain['output']['folder']}-{named.replace(',', '-')}")
     return {key: value for key, value in plain.items() if key != "variants"}, changes
 
 
-def _parsed(text: str, where: str) -> Mapping[str, Any]:
+def _parse_yaml(text: str, where: str) -> Mapping[str, Any]:
     import yaml
 
     try:
@@ -90,7 +90,7 @@ def _parsed(text: str, where: str) -> Mapping[str, Any]:
     return plain
 
 
-def _variants(plain: Mapping[str, Any], where: str) -> dict[str, list[str]]:
+def _parse_variants(plain: Mapping[str, Any], where: str) -> dict[str, list[str]]:
     """`variants:` of a file: name -> list of `a.b=value` changes, chosen as FILE:NAME,NAME."""
     variants = plain.get("variants") or {}
     good = isinstance(variants, Mapping) and all(
@@ -102,14 +102,14 @@ def _variants(plain: Mapping[str, Any], where: str) -> dict[str, list[str]]:
     return {str(name): list(changes) for name, changes in variants.items()}
 
 
-def variant_names(preset: str) -> tuple[str, ...]:
+def list_variants(preset: str) -> tuple[str, ...]:
     """The variants that a preset offers."""
-    return tuple(_variants(_parsed(preset_text(preset), preset), preset))
+    return tuple(_parse_variants(_parse_yaml(read_preset(preset), preset), preset))
 
 
-def _check(config: RunConfig) -> None:
+def _check_config(config: RunConfig) -> None:
     """What no single section can see."""
-    BACKENDS.target(config.federation.backend)
+    BACKENDS.get_target(config.federation.backend)
     per_round, clients = config.federation.clients_per_round, config.partition.clients
     if per_round is not None and clients is not None and per_round > clients:
         raise OptionError(f"federation.clients_per_round is {per_round}, but partition.clients is {clients}")
@@ -119,17 +119,21 @@ def _check(config: RunConfig) -> None:
         )
 
 
-def preset_names() -> tuple[str, ...]:
+def list_presets() -> tuple[str, ...]:
     """The configurations that come with the package."""
     return tuple(
-        sorted(entry.name.removesuffix(".yaml") for entry in _presets().iterdir() if entry.name.endswith(".yaml"))
+        sorted(
+            entry.name.removesuffix(".yaml")
+            for entry in _get_presets_folder().iterdir()
+            if entry.name.endswith(".yaml")
+        )
     )
 
 
-def preset_text(name: str) -> str:
+def read_preset(name: str) -> str:
     """The YAML of a preset, comments included."""
-    return str((_presets() / f"{name}.yaml").read_text("utf-8"))
+    return str((_get_presets_folder() / f"{name}.yaml").read_text("utf-8"))
 
 
-def _presets() -> Any:
+def _get_presets_folder() -> Any:
     return files("fedagentgym.experiment") / "presets"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.files import write_atomic
-from fedagentgym.base.progress import console
+from fedagentgym.base.progress import get_console
 
 PRESET = "demo"
 
@@ -31,30 +31,30 @@ def main(arguments: Sequence[str]) -> int:
     except FedAgentGymError as error:
         sys.stderr.write(f"fedagentgym: {error}\n")
         return 2
-    console().print(f"open {page} in a browser", highlight=False)
+    get_console().print(f"open {page} in a browser", highlight=False)
     return 0
 
 
 def run(folder: Path, seed: int, changes: Sequence[str] = ()) -> Path:
     """The demo's run and its page. A run that was interrupted goes on; one that is finished makes room for a new one."""
     from fedagentgym.experiment import run as running
-    from fedagentgym.experiment.report.terminal import Table, summary
+    from fedagentgym.experiment.report.terminal import RoundTable, print_summary
 
     place = folder / "run"
     if (place / "result.json").exists():
         shutil.rmtree(place)
     if (place / "config.yaml").exists():
-        console().print(f"going on with the run in {place}", highlight=False)
-        result = running.resume(place, observers=[Table()])
+        get_console().print(f"going on with the run in {place}", highlight=False)
+        result = running.resume(place, observers=[RoundTable()])
     else:
-        console().print(
+        get_console().print(
             "12 clients with different preferences, 4 of them in a round; first a tiny agent learns the world's words by"
             " imitation, then the clients teach it to solve their tasks.",
             highlight=False,
         )
         chosen = [f"seed={seed}", f"output.folder={place}", *changes]
-        result = running.train(PRESET, chosen, observers=[Table()])
-    summary(result.folder, result.record)
+        result = running.train(PRESET, chosen, observers=[RoundTable()])
+    print_summary(result.folder, result.record)
     page = folder / "index.html"
     write_atomic(page, (result.folder / "report.html").read_bytes())
     return page

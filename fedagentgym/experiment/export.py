@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.base.errors import DataError, OptionError, listed
+from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.files import atomic_folder
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import Run
-from fedagentgym.federation.commits import Rounds
-from fedagentgym.federation.server import best_rounds, read_journal
+from fedagentgym.federation.commits import CommitStore
+from fedagentgym.federation.server import best_rounds, read_metrics_log
 
 
 def export_policy(
@@ -25,13 +25,13 @@ def export_policy(
     place = Path(folder)
     if not (place / "config.yaml").is_file():
         raise DataError(f"there is no run in {place}: config.yaml is missing")
-    rounds = Rounds(place / "rounds")
-    chosen = _choose(place, rounds, number, best)
+    rounds = CommitStore(place / "rounds")
+    chosen = _choose_round(place, rounds, number, best)
     run = Run(load_config(place / "config.yaml"), place)
     if adapter_only and run.config.agent.adapter is None:
         raise OptionError("--adapter: this run trained all weights, there is no adapter")
-    weights = run.algorithm.policy(rounds.read(chosen).state)
-    agent = run.runtime.load(weights)
+    weights = run.algorithm.policy_parameters(rounds.read(chosen).state)
+    agent = run.runtime.load_weights(weights)
     policy: Any = agent.policy
     with atomic_folder(output) as part:
         if adapter_only:
@@ -41,17 +41,17 @@ def export_policy(
     return chosen
 
 
-def _choose(place: Path, rounds: Rounds, number: int | None, best: bool) -> int:
-    there = rounds.numbers()
+def _choose_round(place: Path, rounds: CommitStore, number: int | None, best: bool) -> int:
+    there = rounds.list_rounds()
     if not there:
         raise DataError(f"{place} has no committed round yet")
     if best:
-        found = best_rounds(list(read_journal(place / "metrics.jsonl")))
+        found = best_rounds(list(read_metrics_log(place / "metrics.jsonl")))
         if not found:
             raise DataError(f"{place} was never evaluated: leave --best out")
         number = found.pop()
     if number is None:
         return there[-1]
     if number not in there:
-        raise DataError(f"round {number} of {place} is not kept: there are {listed(map(str, there), 20)}")
+        raise DataError(f"round {number} of {place} is not kept: there are {join_names(map(str, there), 20)}")
     return number

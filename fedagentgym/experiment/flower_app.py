@@ -12,9 +12,9 @@ from typing import Any
 
 from fedagentgym.base.extras import require
 from fedagentgym.federation.backends.flower_deployment import client_app as make_client_app
-from fedagentgym.federation.backends.flower_deployment import lend
+from fedagentgym.federation.backends.flower_deployment import use_grid
 
-BACKEND = "federation.backend=flower"
+BACKEND_CHANGE = "federation.backend=flower"
 
 
 def make_server_app() -> Any:
@@ -29,11 +29,11 @@ def make_server_app() -> Any:
         source = str(context.run_config["run"])
         plugins = [plugin for plugin in str(context.run_config.get("plugins", "")).split(",") if plugin]
         folder = Path(load_config(source, plugins=plugins).output.folder)
-        with lend(grid):
+        with use_grid(grid):
             if (folder / "config.yaml").exists():
-                resume(folder, [BACKEND])
+                resume(folder, [BACKEND_CHANGE])
             else:
-                train(source, [BACKEND], plugins=plugins)
+                train(source, [BACKEND_CHANGE], plugins=plugins)
 
     return app
 

@@ -20,14 +20,14 @@ from pathlib import Path
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.files import read_json, write_atomic
-from fedagentgym.base.progress import progress, set_verbosity
+from fedagentgym.base.progress import set_verbosity, show_progress
 from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.result_table import Column, Record, Row, difference, markdown, success, summary
+from fedagentgym.experiment.result_table import Column, Record, Row, difference, success, summary, to_markdown
 from fedagentgym.experiment.settings import RunConfig
 
 
 @dataclass(frozen=True)
-class Table:
+class ExperimentTable:
     """What is run and what is shown of it: rows are configurations, `changes` are laid over every one of them."""
 
     name: str
@@ -38,14 +38,16 @@ class Table:
     changes: tuple[str, ...] = ()
     processes: int = 0
 
-    def smaller(self, rows: Sequence[str] | Mapping[str, str], changes: Sequence[str], seeds: int = 3) -> Table:
+    def make_quick(
+        self, rows: Sequence[str] | Mapping[str, str], changes: Sequence[str], seeds: int = 3
+    ) -> ExperimentTable:
         """The grid of `--quick`: some of the rows, or others, and changes to all of them."""
         chosen = dict(rows) if isinstance(rows, Mapping) else {name: self.rows[name] for name in rows}
         return replace(self, name=f"{self.name}-quick", rows=chosen, changes=tuple(changes), seeds=seeds)
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A run of a table."""
 
     row: str
@@ -54,19 +56,19 @@ class Cell:
     folder: Path
 
 
-def run_table(table: Table, folder: Path, changes: Sequence[str] = ()) -> list[Row]:
+def run_table(table: ExperimentTable, folder: Path, changes: Sequence[str] = ()) -> list[Row]:
     """All runs of a table; writes `table.json` and `table.md` into the folder."""
     given = (*table.changes, *changes)
     cells = [
-        Cell(name, source, (f"seed={seed}", *given), folder / f"{slug(name)}-seed{seed}")
+        TableCell(name, source, (f"seed={seed}", *given), folder / f"{slugify(name)}-seed{seed}")
         for name, source in table.rows.items()
         for seed in range(table.seeds)
     ]
-    configs = [configuration(cell) for cell in cells]
-    make_agents(configs)
+    configs = [load_cell_config(cell) for cell in cells]
+    prepare_agents(configs)
     records: dict[Path, Record] = {}
-    with progress(folder.name, total=len(cells)) as bar:
-        for cell, record in played(cells, table.processes or usable_cores()):
+    with show_progress(folder.name, total=len(cells)) as bar:
+        for cell, record in run_cells(cells, table.processes or count_usable_cores()):
             records[cell.folder] = record
             bar.advance(row=cell.row, run=cell.folder.name)
     rows = [
@@ -77,14 +79,14 @@ def run_table(table: Table, folder: Path, changes: Sequence[str] = ()) -> list[R
     differences = {f"{row} - {base}": difference(rows, row, base) for row, base in compared}
     told = {"table": table.name, "changes": given, "rows": [asdict(row) for row in rows], "differences": differences}
     write_atomic(folder / "table.json", canonical_json(told) + "\n")
-    write_atomic(folder / "table.md", markdown(rows, differences))
+    write_atomic(folder / "table.md", to_markdown(rows, differences))
     return rows
 
 
 # ---- the runs ---------------------------------------------------------------------------------------------------------
 
 
-def configuration(cell: Cell) -> RunConfig:
+def load_cell_config(cell: TableCell) -> RunConfig:
     """The configuration of a run; what lies in its folder must have been made with the same."""
     config = load_config(cell.source, [*cell.changes, f"output.folder={cell.folder}", "output.sampled_episodes=0"])
     present = cell.folder / "config.yaml"
@@ -93,7 +95,7 @@ def configuration(cell: Cell) -> RunConfig:
     return config
 
 
-def make_agents(configs: Sequence[RunConfig]) -> None:
+def prepare_agents(configs: Sequence[RunConfig]) -> None:
     """Make the tiny agents that the runs start from, each once, before several processes ask for them."""
     from fedagentgym.experiment.run import resolve_agent
 
@@ -106,25 +108,25 @@ def make_agents(configs: Sequence[RunConfig]) -> None:
             resolve_agent(config)
 
 
-def played(cells: Sequence[Cell], processes: int) -> Iterator[tuple[Cell, Record]]:
+def run_cells(cells: Sequence[TableCell], processes: int) -> Iterator[tuple[TableCell, Record]]:
     """The records of all runs, in the order of the cells; so many are played at a time."""
     if processes <= 1:
-        yield from ((cell, play(cell)) for cell in cells)
+        yield from ((cell, run_cell(cell)) for cell in cells)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(cells)), context, initializer=_be_quiet) as pool:
+    with ProcessPoolExecutor(min(processes, len(cells)), context, initializer=_silence_progress) as pool:
         try:
-            yield from zip(cells, pool.map(play, cells), strict=True)
+            yield from zip(cells, pool.map(run_cell, cells), strict=True)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _be_quiet() -> None:
+def _silence_progress() -> None:
     set_verbosity("quiet")
 
 
-def play(cell: Cell) -> Record:
+def run_cell(cell: TableCell) -> Record:
     """The record of a run: as it is if the run is there, else after running or finishing it."""
     from fedagentgym.experiment.run import resume, train
 
@@ -133,14 +135,14 @@ def play(cell: Cell) -> Record:
         return found
     if (cell.folder / "config.yaml").is_file():
         return resume(cell.folder).record
-    return train(configuration(cell)).record
+    return train(load_cell_config(cell)).record
 
 
-def usable_cores() -> int:
+def count_usable_cores() -> int:
     """How many processes may compute at a time."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def slug(name: str) -> str:
+def slugify(name: str) -> str:
     """A row's name as part of a folder's."""
     return re.sub(r"[^\w.]+", "-", name).strip("-")

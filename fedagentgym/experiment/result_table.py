@@ -32,7 +32,7 @@ class Row:
     config_digests: tuple[str, ...] = ()
 
 
-def measurements(rows: Sequence[Row]) -> list[Measurement]:
+def to_measurements(rows: Sequence[Row]) -> list[Measurement]:
     """What `fedagentgym bench` prints of a table."""
     return [
         Measurement(f"{row.name}: {column}", mean(values), "", f"{shown(half_width(values))} (95 % over seeds)".strip())
@@ -78,7 +78,7 @@ def difference(rows: Sequence[Row], row: str, base: str) -> dict[str, tuple[floa
     }
 
 
-def markdown(rows: Sequence[Row], differences: Mapping[str, Mapping[str, Sequence[float]]] | None = None) -> str:
+def to_markdown(rows: Sequence[Row], differences: Mapping[str, Mapping[str, Sequence[float]]] | None = None) -> str:
     """The table as it stands in the documentation: mean ± half of the 95 % interval over seeds (Student's t)."""
     columns = list(rows[0].values)
     lines = [
@@ -86,20 +86,20 @@ def markdown(rows: Sequence[Row], differences: Mapping[str, Mapping[str, Sequenc
         "|---|" + "---|" * (len(columns) + 3),
     ]
     for row in rows:
-        cells = " | ".join(interval(row.values[column]) for column in columns)
+        cells = " | ".join(format_interval(row.values[column]) for column in columns)
         lines.append(
-            f"| {row.name} | {cells} | {per_seed(row.values[columns[0]])} | {row.env_steps:,.0f} | {row.megabytes:.1f} |"
+            f"| {row.name} | {cells} | {format_per_seed(row.values[columns[0]])} | {row.env_steps:,.0f} | {row.megabytes:.1f} |"
         )
     if differences:
         lines += ["", f"| difference, seed by seed | {' | '.join(columns)} | {columns[0]}, per seed |"]
         lines += ["|---|" + "---|" * (len(columns) + 1)]
         for name, found in differences.items():
-            cells = " | ".join(interval(found[column], sign="+") for column in columns)
-            lines.append(f"| {name} | {cells} | {per_seed(found[columns[0]], '+')} |")
+            cells = " | ".join(format_interval(found[column], sign="+") for column in columns)
+            lines.append(f"| {name} | {cells} | {format_per_seed(found[columns[0]], '+')} |")
     return "\n".join(lines) + "\n"
 
 
-def interval(values: Sequence[float], sign: str = "") -> str:
+def format_interval(values: Sequence[float], sign: str = "") -> str:
     return f"{mean(values):{sign}.3f} {shown(half_width(values))}".strip()
 
 
@@ -107,5 +107,5 @@ def shown(width: float) -> str:
     return "" if math.isinf(width) else f"± {width:.3f}"
 
 
-def per_seed(values: Sequence[float], sign: str = "") -> str:
+def format_per_seed(values: Sequence[float], sign: str = "") -> str:
     return ", ".join(f"{value:{sign}.3f}" for value in values)

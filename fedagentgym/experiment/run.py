@@ -33,12 +33,12 @@ from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.meter import headline_bytes, payload_bytes
 from fedagentgym.federation.operation import ApplicationSpec
-from fedagentgym.federation.server import Observer, Plan, best_rounds, read_journal, run_rounds
+from fedagentgym.federation.server import Observer, ServerConfig, best_rounds, read_metrics_log, run_rounds
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.version import __version__
 
 SCHEMA = "fedagentgym/result-1"
-RECIPE = "fedagentgym.algorithms.make:build"
+APPLICATION_FACTORY = "fedagentgym.algorithms.make:build_algorithm"
 LIBRARIES = ("numpy", "torch", "transformers", "peft", "gymnasium", "flwr")
 
 
@@ -75,7 +75,7 @@ def train(
             " output.folder"
         )
     opened = Run(chosen, folder)
-    write_atomic(folder / "config.yaml", as_yaml(chosen))
+    write_atomic(folder / "config.yaml", to_yaml(chosen))
     return opened.finish(observers)
 
 
@@ -105,11 +105,11 @@ class Run:
 
     def finish(self, observers: Sequence[Observer] = ()) -> RunResult:
         """All rounds that are left, then the record and the report."""
-        watching = [*observers, *extra_observers(self.config, self.folder)]
+        watching = [*observers, *make_observers(self.config, self.folder)]
         backend = self.open_backend()
         try:
             evaluation = self.config.evaluation
-            plan = Plan(
+            plan = ServerConfig(
                 self.folder,
                 self.config.seed,
                 self.config.federation,
@@ -121,7 +121,7 @@ class Run:
             commit = run_rounds(self.algorithm, backend, plan)
         finally:
             backend.close()
-        result = RunResult(self.folder, self.record(commit))
+        result = RunResult(self.folder, self.build_record(commit))
         write_atomic(self.folder / "result.json", canonical_json(result.record) + "\n")
         if self.config.output.report == "html":
             from fedagentgym.experiment.report.page import write_report
@@ -132,7 +132,7 @@ class Run:
     def open_backend(self) -> Backend:
         federation = self.config.federation
         recipe = ApplicationSpec(
-            RECIPE, {"spec": self.spec.model_dump(mode="json", exclude_unset=True)}, self.config.plugins
+            APPLICATION_FACTORY, {"spec": self.spec.model_dump(mode="json", exclude_unset=True)}, self.config.plugins
         )
         options = dict(federation.options)
         backend: Backend = BACKENDS.get(federation.backend)(
@@ -147,12 +147,12 @@ class Run:
 
     def evaluate(self, round_number: int, state: ServerState) -> dict[str, Any]:
         """Play the evaluation split with the policy of a global state; every episode is written down."""
-        from fedagentgym.learning.evaluation import evaluate, policy_digest
+        from fedagentgym.learning.evaluation import compute_policy_digest, evaluate
 
         settings = self.config.evaluation
         assert settings is not None
-        agent = self.runtime.evaluator(self.algorithm.policy(state), settings.temperature)
-        policy = policy_digest(agent)
+        agent = self.runtime.make_evaluation_agent(self.algorithm.policy_parameters(state), settings.temperature)
+        policy = compute_policy_digest(agent)
         found = evaluate(
             agent,
             self._evaluated,
@@ -161,12 +161,12 @@ class Run:
             file=self.folder / "evaluation" / f"{round_number:04d}.jsonl",
             about={"round": round_number, "policy": policy, "split": settings.split},
         )
-        plain = found.plain()
+        plain = found.to_plain()
         return {"success": plain["overall"]["success"]["mean"], "policy": policy, **plain}
 
-    def record(self, commit: Commit) -> dict[str, Any]:
+    def build_record(self, commit: Commit) -> dict[str, Any]:
         """The run in one plain value: what was run, with what, what came out, what it cost."""
-        records = list(read_journal(self.folder / "metrics.jsonl"))
+        records = list(read_metrics_log(self.folder / "metrics.jsonl"))
         judged = [record for record in records if "evaluation" in record]
         best = next((record for record in judged if record["round"] in best_rounds(records)), None)
         client_split = self.runtime.client_split
@@ -177,14 +177,18 @@ class Run:
             "seed": self.config.seed,
             "config": self.config.plain(),
             "config_digest": self.config.digest,
-            "versions": versions(),
+            "versions": collect_versions(),
             "env": {"id": self.config.env.id, "options": self.config.env.options, "pool": client_split.pool.digest},
             "client_split": {"digest": client_split.digest, "clients": len(client_split)},
             "agent": {"name": self.config.agent.name, **self.agent_note},
             "rounds": commit.round,
-            "first": brief(judged[0]) if judged else None,
-            "best": brief(best) if best is not None else None,
-            "final": {"round": commit.round, "digest": commit.state.digest, **(brief(judged[-1]) if judged else {})},
+            "first": summarize_evaluation(judged[0]) if judged else None,
+            "best": summarize_evaluation(best) if best is not None else None,
+            "final": {
+                "round": commit.round,
+                "digest": commit.state.digest,
+                **(summarize_evaluation(judged[-1]) if judged else {}),
+            },
             "bytes": commit.record["bytes_total"],
             "payload_bytes": payload_bytes(commit.record["bytes_total"]),
             "headline_bytes": headline_bytes(commit.record["bytes_total"]),
@@ -195,7 +199,7 @@ class Run:
         }
 
 
-def brief(record: Mapping[str, Any]) -> dict[str, Any]:
+def summarize_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:
     """What is told of an evaluated round."""
     evaluation = record["evaluation"]
     kept = {name: evaluation[name] for name in ("policy", "tasks", "episodes", "overall", "categories")}
@@ -208,10 +212,10 @@ def resolve_agent(config: RunConfig) -> tuple[AgentSettings, dict[str, Any]]:
     if agent.name != "tiny" or agent.model is not None:
         return agent, {}
     from fedagentgym.learning.pretrain import pretrain_tiny
-    from fedagentgym.learning.recipe import recipe_for
+    from fedagentgym.learning.recipe import find_recipe
     from fedagentgym.learning.settings import WarmStartSettings
 
-    recipe = recipe_for(config.env.id)
+    recipe = find_recipe(config.env.id)
     settings = config.warm_start or (recipe.warm_start if recipe is not None else WarmStartSettings())
     options = {key: value for key, value in config.env.options.items() if key != "reward"}
     player = agent.model_copy(update={"adapter": None})
@@ -226,7 +230,7 @@ def resolve_agent(config: RunConfig) -> tuple[AgentSettings, dict[str, Any]]:
     return agent.model_copy(update={"model": str(made.folder)}), note
 
 
-def extra_observers(config: RunConfig, folder: Path) -> list[Observer]:
+def make_observers(config: RunConfig, folder: Path) -> list[Observer]:
     if not config.output.tensorboard:
         return []
     from fedagentgym.experiment.report.tensorboard import TensorBoard
@@ -234,7 +238,7 @@ def extra_observers(config: RunConfig, folder: Path) -> list[Observer]:
     return [TensorBoard(folder / "tensorboard")]
 
 
-def versions() -> dict[str, str]:
+def collect_versions() -> dict[str, str]:
     """What the run was computed with."""
     found = {"fedagentgym": __version__, "python": platform.python_version(), "machine": platform.machine()}
     for name in LIBRARIES:
@@ -245,7 +249,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def as_yaml(config: RunConfig) -> str:
+def to_yaml(config: RunConfig) -> str:
     import yaml
 
     text: str = yaml.safe_dump(config.plain(), sort_keys=False, allow_unicode=True)

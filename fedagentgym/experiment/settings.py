@@ -41,7 +41,7 @@ class RunConfig(Settings):
 
     @field_validator("algorithm", mode="before")
     @classmethod
-    def _name_is_enough(cls, value: Any) -> Any:
+    def _expand_algorithm_name(cls, value: Any) -> Any:
         given = expand_name(value)
         return {"name": "fedagent", **given} if isinstance(given, Mapping) else given
 

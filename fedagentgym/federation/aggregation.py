@@ -24,7 +24,7 @@ AGGREGATION_RULES = Registry(
     "aggregation rule",
     {
         "mean": "fedagentgym.federation.aggregation:Mean",
-        "weighted": "fedagentgym.federation.aggregation:Weighted",
+        "weighted": "fedagentgym.federation.aggregation:WeightedMean",
         "median": "fedagentgym.federation.aggregation:Median",
         "trimmed_mean": "fedagentgym.federation.aggregation:TrimmedMean",
         "fedavgm": "fedagentgym.federation.aggregation:FedAvgM",
@@ -69,7 +69,7 @@ class Mean(AggregationRule):
         return _MeanStep(state, lambda mean: replace(state, parameters=mean.finish()))
 
 
-class Weighted(AggregationRule):
+class WeightedMean(AggregationRule):
     """The mean weighted by the clients' numbers of tasks; with equal numbers it is `mean`, bit for bit."""
 
     name: Literal["weighted"] = "weighted"

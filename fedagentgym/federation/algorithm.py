@@ -69,16 +69,16 @@ class Algorithm(Application[R], Protocol[R]):
     def client_ids(self) -> Sequence[int]:
         """The numbers of all clients of the federation."""
 
-    def initial(self) -> ServerState:
+    def initial_state(self) -> ServerState:
         """The global state before anything has happened."""
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
         """What happens once before round 1, committed and counted apart. Most algorithms return the state as it is."""
 
-    def round(self, state: ServerState, this_round: Round) -> RoundResult:
+    def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         """One round: call clients, combine their answers."""
 
-    def policy(self, state: ServerState) -> Mapping[str, Array]:
+    def policy_parameters(self, state: ServerState) -> Mapping[str, Array]:
         """The trainable parameters of the policy that is evaluated and exported."""
 
 

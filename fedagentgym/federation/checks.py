@@ -31,7 +31,7 @@ class UpdateChecks(Settings):
 
     def find_refused(self, norms: Mapping[int, float]) -> list[Failure]:
         """The clients whose updates are too long, from the norms of all updates of the round."""
-        bound = self._bound(norms)
+        bound = self._compute_bound(norms)
         return [
             Failure(client, "refused", f"update of norm {norm:.4g}: at most {bound:.4g} is taken")
             for client, norm in norms.items()
@@ -44,7 +44,7 @@ class UpdateChecks(Settings):
             return parameters
         return scale_update(current, parameters, self.clip_norm / norm)
 
-    def _bound(self, norms: Mapping[int, float]) -> float:
+    def _compute_bound(self, norms: Mapping[int, float]) -> float:
         bound = math.inf if self.max_norm is None else self.max_norm
         moved = sorted(norm for norm in norms.values() if norm > 0.0 and math.isfinite(norm))
         if self.max_ratio is not None and moved:

@@ -31,14 +31,14 @@ class Backend(Protocol):
     def commit(self, heads: Mapping[int, StateName]) -> None:
         """Make these states durable: a round that refers to them is about to be committed."""
 
-    def forget(self, heads: Mapping[int, StateName]) -> None:
+    def prune(self, heads: Mapping[int, StateName]) -> None:
         """The round that refers to these states is committed: older ones may go."""
 
     def close(self) -> None:
         """Release workers and connections."""
 
 
-def same(client: int) -> int:
+def identity(client: int) -> int:
     return client
 
 
@@ -55,13 +55,13 @@ class Clients:
         operations: Mapping[str, Operation[Any]],
         ids: Sequence[int],
         *,
-        round: int,
+        round_number: int,
         seed: int,
         heads: Mapping[int, StateName],
         quorum: float | int | None = None,
         deadline: float | None = None,
         metered: bool = True,
-        stream_of: Callable[[int], int] = same,
+        stream_of: Callable[[int], int] = identity,
     ) -> None:
         self.ids = list(ids)
         self.meter = Meter(counting=metered)
@@ -70,7 +70,7 @@ class Clients:
         self.seconds: dict[int, float] = {}
         self._backend = backend
         self._operations = operations
-        self._round, self._seed = round, seed
+        self._round, self._seed = round_number, seed
         self._quorum, self._deadline = quorum, deadline
         self._stream_of = stream_of
         self._calls = 0
@@ -105,52 +105,52 @@ class Clients:
         Whoever lets go of each reply holds a single one at a time, however many clients there are. Raises `QuorumError`
         after the last reply, and must be read to its end before the next call.
         """
-        declared = self._declared(operation, messages)
+        declared = self._get_operation(operation, messages)
         name = StateName(self._round, self._calls)
         self._calls += 1
         order = sorted(messages)
         for message in {id(message): message for message in messages.values()}.values():
             Message.decode(message.pieces, declared.request)
-        requests = [self._request(client, name, operation, messages[client]) for client in order]
+        requests = [self._make_request(client, name, operation, messages[client]) for client in order]
         for client in order:
             self.meter.record("down", messages[client])
         self._failed = {}
-        self._last = (operation, len(order), required(self._quorum if quorum is None else quorum, len(order)))
+        self._last = (operation, len(order), resolve_quorum(self._quorum if quorum is None else quorum, len(order)))
         waiting = iter(order)
         for reply in self._backend.run(requests, self._deadline if deadline is None else deadline):
             if reply.client != (expected := next(waiting, None)):
                 raise DataError(f"the backend answered for client {reply.client} in place of client {expected}")
             answer = self._accept(reply, name, declared)
             if isinstance(answer, Failure):
-                self.failures.append(answer.record(self._round, name.call, operation))
+                self.failures.append(answer.to_record(self._round, name.call, operation))
                 self._failed[reply.client] = answer
             del reply
             yield expected, answer
             del answer
         if (missing := next(waiting, None)) is not None:
             raise DataError(f"the backend gave no reply for client {missing}")
-        self._hold_quorum()
+        self._check_quorum()
 
     def refuse(self, failures: Sequence[Failure]) -> None:
         """Record answers of the last call that the algorithm will not use; the quorum must hold without them."""
         operation, _, _ = self._last
-        self.failures.extend(failure.record(self._round, self._calls - 1, operation) for failure in failures)
+        self.failures.extend(failure.to_record(self._round, self._calls - 1, operation) for failure in failures)
         self._failed = {**self._failed, **{failure.client: failure for failure in failures}}
-        self._hold_quorum()
+        self._check_quorum()
 
-    def _hold_quorum(self) -> None:
+    def _check_quorum(self) -> None:
         operation, asked, needed = self._last
         if asked - len(self._failed) < needed:
             raise QuorumError(operation, self._round, self._failed, asked, needed)
 
-    def _declared(self, operation: str, messages: Mapping[int, Message]) -> Operation[Any]:
+    def _get_operation(self, operation: str, messages: Mapping[int, Message]) -> Operation[Any]:
         if operation not in self._operations:
             raise DataError(f"the clients know no operation {operation!r}: known are {', '.join(self._operations)}")
         if strangers := sorted(set(messages) - set(self.ids)):
             raise DataError(f"{operation!r} was asked of clients {strangers[:10]} that are not in this federation")
         return self._operations[operation]
 
-    def _request(self, client: int, name: StateName, operation: str, message: Message) -> Request:
+    def _make_request(self, client: int, name: StateName, operation: str, message: Message) -> Request:
         base = self.heads.get(client)
         declared = self._operations[operation]
         limits = declared.reply.limit, declared.state.limit
@@ -176,7 +176,7 @@ def successful_replies(answers: Mapping[int, Message | Failure]) -> dict[int, Me
     return {client: answer for client, answer in sorted(answers.items()) if isinstance(answer, Message)}
 
 
-def required(quorum: float | int | None, asked: int) -> int:
+def resolve_quorum(quorum: float | int | None, asked: int) -> int:
     """How many answers a quorum means: None is one, a fraction is a share of those asked, an integer is a number."""
     if quorum is None:
         return min(1, asked)

@@ -33,7 +33,7 @@ class Commit:
     record: Mapping[str, Any]
 
 
-class Rounds:
+class CommitStore:
     """The folder `rounds/` of a run."""
 
     def __init__(self, folder: Path) -> None:
@@ -52,22 +52,22 @@ class Rounds:
         try:
             with atomic_folder(place) as part:
                 with (part / "global.bin").open("wb") as file:
-                    file.writelines(commit.state.message.pieces.buffers())
+                    file.writelines(commit.state.message.pieces.iter_buffers())
                 (part / "round.json").write_text(canonical_json(header), encoding="ascii")
         except DataError as error:
             raise DataError(
                 f"round {commit.round} could not be committed ({error}); the round before is intact"
             ) from error
 
-    def numbers(self) -> list[int]:
+    def list_rounds(self) -> list[int]:
         """Rounds that are there, oldest first."""
         if not self.folder.is_dir():
             return []
         return sorted(int(entry.name) for entry in self.folder.iterdir() if entry.name.isdecimal() and entry.is_dir())
 
-    def latest(self) -> Commit | None:
+    def read_latest(self) -> Commit | None:
         """The newest round, or None in a new run."""
-        numbers = self.numbers()
+        numbers = self.list_rounds()
         return self.read(numbers[-1]) if numbers else None
 
     def read(self, number: int) -> Commit:
@@ -86,15 +86,15 @@ class Rounds:
             raise DataError(f"{place / 'global.bin'}: damaged, its digest is not the recorded one")
         return Commit(number, ServerState.from_message(Message.decode(data)), heads, record)
 
-    def keep(self, numbers: Iterable[int]) -> None:
+    def keep_only(self, numbers: Iterable[int]) -> None:
         """Remove all rounds but these."""
         kept = set(numbers)
-        for number in self.numbers():
+        for number in self.list_rounds():
             if number not in kept:
                 doomed = (self.folder / f"{number:04d}").rename(self.folder / f".{number:04d}.old.part")
                 shutil.rmtree(doomed, ignore_errors=True)
 
-    def clean(self) -> None:
+    def remove_partial(self) -> None:
         """Remove what a killed process left half-written."""
         for entry in self.folder.glob(".*.part") if self.folder.is_dir() else ():
             shutil.rmtree(entry, ignore_errors=True)

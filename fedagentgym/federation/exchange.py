@@ -11,10 +11,10 @@ import traceback
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from fedagentgym.base.encoding import Pieces, joined
+from fedagentgym.base.encoding import Pieces, join_pieces
 from fedagentgym.base.errors import DataError
 from fedagentgym.federation.message import Message
-from fedagentgym.federation.operation import EMPTY, Application, ClientContext
+from fedagentgym.federation.operation import EMPTY_STATE, Application, ClientContext
 
 Status = Literal["ok", "error", "timeout", "dead", "refused"]
 _DETAIL = 4000
@@ -51,9 +51,9 @@ class Request:
     @property
     def body(self) -> bytes:
         """The message in one stretch of bytes."""
-        return joined(self.message)
+        return join_pieces(self.message)
 
-    def header(self) -> dict[str, Any]:
+    def to_header(self) -> dict[str, Any]:
         """Everything but the message, as plain values."""
         return {
             "client": self.client,
@@ -66,7 +66,7 @@ class Request:
         }
 
     @classmethod
-    def load(cls, header: dict[str, Any], message: bytes) -> Request:
+    def from_header(cls, header: dict[str, Any], message: bytes) -> Request:
         try:
             base = header["base"]
             return cls(
@@ -98,7 +98,7 @@ class Reply:
     @property
     def body(self) -> bytes:
         """The answer in one stretch of bytes, for those who carry it elsewhere."""
-        return joined(self.message)
+        return join_pieces(self.message)
 
 
 def perform(application: Application[Any], request: Request, data: bytes | None) -> Reply:
@@ -108,7 +108,7 @@ def perform(application: Application[Any], request: Request, data: bytes | None)
         operation = application.operations.get(request.operation)
         if operation is None:
             raise DataError(f"unknown operation {request.operation!r}")
-        state = EMPTY if data is None else Message.decode(data, operation.state)
+        state = EMPTY_STATE if data is None else Message.decode(data, operation.state)
         message = Message.decode(request.message, operation.request)
         context = ClientContext(
             request.client, request.name.round, request.seed, request.stream_id, application.resources(request.client)
@@ -125,7 +125,7 @@ def perform(application: Application[Any], request: Request, data: bytes | None)
         return Reply(request.client, "error", error=text, detail=detail, seconds=time.monotonic() - started)
 
 
-def late(reply: Reply, deadline: float | None) -> Reply:
+def apply_deadline(reply: Reply, deadline: float | None) -> Reply:
     """The reply, or a time-out in its place when it took longer than the deadline."""
     if deadline is None or reply.seconds <= deadline:
         return reply

@@ -18,7 +18,7 @@ class Failure(NamedTuple):
     message: str
     detail: str = ""
 
-    def record(self, round_: int, call: int, operation: str) -> dict[str, object]:
+    def to_record(self, round_: int, call: int, operation: str) -> dict[str, object]:
         """The line that a run keeps of it."""
         return {"round": round_, "call": call, "operation": operation, **self._asdict()}
 

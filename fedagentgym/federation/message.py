@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.encoding import Pieces, decode, encode, encode_pieces, split
+from fedagentgym.base.encoding import Pieces, decode, encode, encode_pieces, split_pieces
 from fedagentgym.base.errors import DataError
 
 Array = NDArray[Any]
@@ -50,7 +50,7 @@ class Message:
     def pieces(self) -> Pieces:
         """The canonical bytes as they lie in memory; computed once, and fixed from then on."""
         if "encoded" in self.__dict__:
-            return split(self.encoded)
+            return split_pieces(self.encoded)
         value: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         value.update((kind, getattr(self, kind)) for kind in KINDS if getattr(self, kind))
         if self.report:
@@ -60,7 +60,7 @@ class Message:
     @cached_property
     def encoded(self) -> bytes:
         """The canonical bytes in one stretch."""
-        return self.pieces.joined
+        return self.pieces.as_bytes
 
     @property
     def size(self) -> int:
@@ -79,7 +79,7 @@ class Message:
     def empty(self) -> bool:
         return not any(getattr(self, kind) for kind in (*KINDS, "report"))
 
-    def arrays(self) -> dict[str, Array]:
+    def get_arrays(self) -> dict[str, Array]:
         """Every array by `kind/name`."""
         return {
             f"{kind}/{name}": value
@@ -88,7 +88,7 @@ class Message:
             if isinstance(value, np.ndarray)
         }
 
-    def payload(self) -> dict[str, int]:
+    def count_payload(self) -> dict[str, int]:
         """Array bytes and text bytes by kind: what the closed forms of the papers count."""
         return {kind: sum(content_bytes(value) for value in getattr(self, kind).values()) for kind in KINDS}
 
@@ -138,7 +138,7 @@ def content_bytes(value: Any) -> int:
     return 0
 
 
-def finite(array: Array) -> bool:
+def is_finite(array: Array) -> bool:
     """Whether an array is free of NaN and infinity."""
     if array.dtype.kind != "f":
         return True
@@ -186,7 +186,7 @@ class ArrayForm:
         if not fits:
             declared = ", ".join(f"<={size.size}" if isinstance(size, AtMost) else str(size) for size in self.shape)
             raise DataError(f"array {name!r} has shape {array.shape}, declared is ({declared})")
-        if self.finite and not finite(array):
+        if self.finite and not is_finite(array):
             raise DataError(f"array {name!r} holds numbers that are not finite")
 
 
@@ -208,9 +208,9 @@ class Form:
                 raise DataError(f"a form names its arrays kind/name with a kind of {', '.join(KINDS)}, not {name!r}")
 
     @classmethod
-    def like(cls, message: Message, *, text: int = 0, report: int = REPORT_BYTES) -> Form:
+    def from_message(cls, message: Message, *, text: int = 0, report: int = REPORT_BYTES) -> Form:
         """The form that admits exactly the arrays of this message."""
-        arrays = {name: ArrayForm(array.dtype.name, array.shape) for name, array in message.arrays().items()}
+        arrays = {name: ArrayForm(array.dtype.name, array.shape) for name, array in message.get_arrays().items()}
         return cls(arrays, text, report)
 
     @cached_property
@@ -225,7 +225,7 @@ class Form:
 
     def check(self, message: Message, encoded_size: int) -> None:
         """Raise `DataError` unless the message has the declared arrays and no more text than declared."""
-        found = message.arrays()
+        found = message.get_arrays()
         for name, array in found.items():
             if name not in self.arrays:
                 raise DataError(f"message holds an array {name!r} that was not declared")

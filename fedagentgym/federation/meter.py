@@ -27,7 +27,7 @@ class Meter:
         if not self._counting:
             return
         counts = self._counts[direction]
-        payload = message.payload()
+        payload = message.count_payload()
         report = len(message.encoded_report)
         for kind, size in payload.items():
             counts[kind] += size * times
@@ -35,7 +35,7 @@ class Meter:
         counts["report"] += report * times
         counts["messages"] += times
 
-    def counts(self) -> dict[str, dict[str, int]]:
+    def get_counts(self) -> dict[str, dict[str, int]]:
         """A plain copy, as it is stored with a round."""
         return {direction: dict(columns) for direction, columns in self._counts.items()}
 
@@ -52,6 +52,6 @@ def headline_bytes(counts: Mapping[str, Mapping[str, int]], direction: Direction
     return payload_bytes(counts, direction) + sum(counts[way]["framing"] for way in chosen)
 
 
-def added(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+def add_counts(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """The sum of two counts."""
     return {way: {name: first[way][name] + second[way][name] for name in COLUMNS} for way in DIRECTIONS}

@@ -18,7 +18,7 @@ from fedagentgym.base.registry import resolve
 from fedagentgym.base.streams import Stream, derive, generator, stream
 from fedagentgym.federation.message import Form, Message
 
-EMPTY = Message()
+EMPTY_STATE = Message()
 R = TypeVar("R")
 """What an application gives each of its clients to work with."""
 

@@ -64,7 +64,7 @@ def clip_factor(settings: PrivacySettings, norm: float) -> float:
     return min(1.0, settings.clip_norm / norm) if norm > 0.0 else 0.0
 
 
-def epsilon(settings: PrivacySettings, *, rounds: int, asked: int, clients: int) -> float:
+def compute_epsilon(settings: PrivacySettings, *, rounds: int, asked: int, clients: int) -> float:
     """What so many rounds have spent at `settings.delta`, when each drew `asked` of `clients` without replacement."""
     accounting: Any = require("dp_accounting", "privacy")
     renyi: Any = require("dp_accounting.rdp", "privacy")

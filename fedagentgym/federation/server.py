@@ -22,10 +22,10 @@ from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.federation.algorithm import Algorithm, Round, RoundResult, draw_participants
-from fedagentgym.federation.clients import Backend, Clients, same
-from fedagentgym.federation.commits import Commit, Rounds
-from fedagentgym.federation.message import finite
-from fedagentgym.federation.meter import added
+from fedagentgym.federation.clients import Backend, Clients, identity
+from fedagentgym.federation.commits import Commit, CommitStore
+from fedagentgym.federation.message import is_finite
+from fedagentgym.federation.meter import add_counts
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.federation.settings import FederationSettings
 
@@ -43,7 +43,7 @@ class Observer(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class ServerConfig:
     """All that the loop needs beside the algorithm and the backend.
 
     `evaluate` looks at a global state (round number, state) every `evaluate_every` rounds, before the first and after the last;
@@ -58,34 +58,36 @@ class Plan:
     evaluate: Callable[[int, ServerState], Mapping[str, Any]] | None = None
     evaluate_every: int = 1
     observers: Sequence[Observer] = ()
-    stream_of: Callable[[int], int] = field(default=same)
+    stream_of: Callable[[int], int] = field(default=identity)
 
 
-def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: Plan) -> Commit:
+def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) -> Commit:
     """Go from the newest commit in the run's folder, or from nothing, to the last round; returns its commit."""
     if not algorithm.client_ids():
         raise OptionError("a federation needs at least one client")
     for observer in plan.observers:
         observer.begin(plan.settings.rounds)
-    with locked(plan.folder):
-        rounds = Rounds(plan.folder / "rounds")
-        rounds.clean()
-        journal = Journal(plan.folder / "metrics.jsonl")
-        commit = rounds.latest()
+    with lock_folder(plan.folder):
+        rounds = CommitStore(plan.folder / "rounds")
+        rounds.remove_partial()
+        journal = MetricsLog(plan.folder / "metrics.jsonl")
+        commit = rounds.read_latest()
         if commit is None:
-            commit = _advance(algorithm, backend, plan, rounds, None)
+            commit = _run_and_commit_round(algorithm, backend, plan, rounds, None)
         else:
-            backend.forget(commit.heads)
-        journal.cut(commit.round)
+            backend.prune(commit.heads)
+        journal.truncate(commit.round)
         if commit.round not in journal.rounds:
-            _look_back(plan, rounds, journal, commit)
+            _evaluate_and_log(plan, rounds, journal, commit)
         while commit.round < plan.settings.rounds:
-            commit = _advance(algorithm, backend, plan, rounds, commit)
-            _look_back(plan, rounds, journal, commit)
+            commit = _run_and_commit_round(algorithm, backend, plan, rounds, commit)
+            _evaluate_and_log(plan, rounds, journal, commit)
         return commit
 
 
-def _advance(algorithm: Algorithm[Any], backend: Backend, plan: Plan, rounds: Rounds, before: Commit | None) -> Commit:
+def _run_and_commit_round(
+    algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig, rounds: CommitStore, before: Commit | None
+) -> Commit:
     """One round, from the commit before it to its own; without one, the preparation that becomes round 0."""
     started = time.monotonic()
     number = 0 if before is None else before.round + 1
@@ -94,7 +96,7 @@ def _advance(algorithm: Algorithm[Any], backend: Backend, plan: Plan, rounds: Ro
         backend,
         algorithm.operations,
         algorithm.client_ids(),
-        round=number,
+        round_number=number,
         seed=plan.seed,
         heads={} if before is None else before.heads,
         quorum=settings.quorum,
@@ -105,30 +107,30 @@ def _advance(algorithm: Algorithm[Any], backend: Backend, plan: Plan, rounds: Ro
     drawn = draw_participants(plan.seed, number, clients.ids, settings.clients_per_round)
     round_ = Round(number, settings.rounds, plan.seed, drawn, clients)
     if before is None:
-        result = algorithm.prepare(algorithm.initial(), round_)
+        result = algorithm.prepare(algorithm.initial_state(), round_)
     else:
-        result = algorithm.round(before.state, round_)
+        result = algorithm.run_round(before.state, round_)
     check_finite(result.state, number)
-    record = _record(round_, result, before, time.monotonic() - started)
+    record = _make_record(round_, result, before, time.monotonic() - started)
     commit = Commit(number, result.state, clients.heads, record)
     backend.commit(clients.heads)
     rounds.write(commit)
-    backend.forget(clients.heads)
+    backend.prune(clients.heads)
     if result.episodes:
         write_lines(plan.folder / "trajectories" / f"{number:04d}.jsonl", result.episodes)
     return commit
 
 
-def _record(round_: Round, result: RoundResult, before: Commit | None, seconds: float) -> Record:
+def _make_record(round_: Round, result: RoundResult, before: Commit | None, seconds: float) -> Record:
     """The line that is kept of a round."""
-    counts = round_.clients.meter.counts()
-    total = counts if before is None else added(before.record["bytes_total"], counts)
+    counts = round_.clients.meter.get_counts()
+    total = counts if before is None else add_counts(before.record["bytes_total"], counts)
     spent = seconds + (0.0 if before is None else before.record["seconds_total"])
     return {
         "round": round_.number,
         "participants": list(round_.participants) if round_.number else [],
-        "metrics": told(result.metrics),
-        "clients": {str(client): told(numbers) for client, numbers in sorted(result.clients.items())},
+        "metrics": finite_metrics(result.metrics),
+        "clients": {str(client): finite_metrics(numbers) for client, numbers in sorted(result.clients.items())},
         "client_seconds": {str(client): value for client, value in sorted(round_.clients.seconds.items())},
         "failures": round_.clients.failures,
         "bytes": counts,
@@ -139,12 +141,12 @@ def _record(round_: Round, result: RoundResult, before: Commit | None, seconds: 
     }
 
 
-def told(numbers: Mapping[str, float]) -> dict[str, float]:
+def finite_metrics(numbers: Mapping[str, float]) -> dict[str, float]:
     """Metrics as they are recorded: one that is not finite says nothing, and JSON has no word for it."""
     return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
-def _look_back(plan: Plan, rounds: Rounds, journal: Journal, commit: Commit) -> None:
+def _evaluate_and_log(plan: ServerConfig, rounds: CommitStore, journal: MetricsLog, commit: Commit) -> None:
     """Evaluate if it is time, tell everybody, and let old commits go."""
     record = dict(commit.record)
     last = commit.round == plan.settings.rounds
@@ -155,14 +157,14 @@ def _look_back(plan: Plan, rounds: Rounds, journal: Journal, commit: Commit) -> 
     journal.append(record)
     for observer in plan.observers:
         observer.round_done(record)
-    newest = rounds.numbers()[-plan.keep_rounds :]
-    rounds.keep({*newest, *best_rounds(journal.records)})
+    newest = rounds.list_rounds()[-plan.keep_rounds :]
+    rounds.keep_only({*newest, *best_rounds(journal.records)})
 
 
 def check_finite(state: ServerState, round_number: int) -> None:
     """The last gate before a commit: a global state with a NaN never becomes one."""
-    for name, array in state.message.arrays().items():
-        if not finite(array):
+    for name, array in state.message.get_arrays().items():
+        if not is_finite(array):
             raise DataError(
                 f"round {round_number} would make {name!r} of the global state non-finite; the last committed round is"
                 " intact: lower the learning rate or bound the updates (algorithm.checks.max_norm)"
@@ -175,18 +177,18 @@ def best_rounds(records: Sequence[Mapping[str, Any]]) -> set[int]:
     return {-max(evaluated)[1]} if evaluated else set()
 
 
-class Journal:
+class MetricsLog:
     """`metrics.jsonl`: one line per committed round, in order. A torn last line is dropped when the run goes on."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.records: list[Record] = list(read_journal(path))
+        self.records: list[Record] = list(read_metrics_log(path))
 
     @property
     def rounds(self) -> set[int]:
         return {record["round"] for record in self.records}
 
-    def cut(self, last: int) -> None:
+    def truncate(self, last: int) -> None:
         """Forget lines beyond round `last` and what was torn."""
         self.records = [record for record in self.records if record["round"] <= last]
         if self.path.exists() or self.records:
@@ -200,7 +202,7 @@ class Journal:
             os.fsync(file.fileno())
 
 
-def read_journal(path: Path) -> Iterator[Record]:
+def read_metrics_log(path: Path) -> Iterator[Record]:
     """The whole lines of a metrics file, up to the first that is torn."""
     if not path.is_file():
         return
@@ -221,7 +223,7 @@ def write_lines(path: Path, values: Sequence[Mapping[str, Any]]) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """One process per run: a second one on the same folder is refused."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

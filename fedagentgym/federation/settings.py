@@ -28,11 +28,11 @@ class FederationSettings(Settings):
 
     @field_validator("quorum")
     @classmethod
-    def _possible(cls, quorum: float | int | None) -> float | int | None:
-        from fedagentgym.federation.clients import required
+    def _check_quorum_value(cls, quorum: float | int | None) -> float | int | None:
+        from fedagentgym.federation.clients import resolve_quorum
 
         try:
-            required(quorum, 1)
+            resolve_quorum(quorum, 1)
         except OptionError as error:
             raise ValueError(str(error)) from None
         return quorum

@@ -44,7 +44,7 @@ class StateStore:
         if found is None:
             if self._folder is None:
                 raise DataError(f"client {client} has no state {name}")
-            found = _unsealed(self._path(client, name, "state"))
+            found = _read_verified(self._get_path(client, name, "state"))
         return found
 
     def put(self, client: int, name: StateName, state: bytes) -> None:
@@ -55,14 +55,14 @@ class StateStore:
 
     def put_answer(self, client: int, name: StateName, request: str, answer: bytes) -> None:
         """Keep the whole answer to a request, so that the same request gets the same answer without being run again."""
-        write_atomic(self._path(client, name, "answer"), _sealed(request.encode("ascii") + b"\n" + answer))
+        write_atomic(self._get_path(client, name, "answer"), _prepend_digest(request.encode("ascii") + b"\n" + answer))
         self._stored.add((client, name))
 
-    def answer(self, client: int, name: StateName, request: str) -> bytes | None:
+    def get_answer(self, client: int, name: StateName, request: str) -> bytes | None:
         """The stored answer to this very request, known by its digest."""
-        if self._folder is None or not self._path(client, name, "answer").is_file():
+        if self._folder is None or not self._get_path(client, name, "answer").is_file():
             return None
-        asked, _, answer = _unsealed(self._path(client, name, "answer")).partition(b"\n")
+        asked, _, answer = _read_verified(self._get_path(client, name, "answer")).partition(b"\n")
         return answer if asked == request.encode("ascii") else None
 
     def commit(self, heads: Heads) -> None:
@@ -71,7 +71,7 @@ class StateStore:
             if self._folder is not None and (client, name) in self._memory:
                 self._write(client, name, self._memory[client, name])
 
-    def forget(self, heads: Heads) -> None:
+    def prune(self, heads: Heads) -> None:
         """After the commit of `heads`: drop what neither it nor the commit before refers to."""
         kept = set(heads.items()) | set(self._previous.items())
         self._previous = dict(heads)
@@ -81,28 +81,28 @@ class StateStore:
             self._memory.clear()
             self._remove({key for key in self._stored if key not in kept})
 
-    def forget_before(self, client: int, base: StateName | None) -> None:
+    def prune_before(self, client: int, base: StateName | None) -> None:
         """A client's own machine: once a later call starts from `base`, nothing older is asked for again."""
         if base is not None:
             self._remove({key for key in self._stored if key[0] == client and key[1] < base})
 
     def _write(self, client: int, name: StateName, state: bytes) -> None:
-        write_atomic(self._path(client, name, "state"), _sealed(state))
+        write_atomic(self._get_path(client, name, "state"), _prepend_digest(state))
         self._stored.add((client, name))
 
     def _remove(self, keys: set[tuple[int, StateName]]) -> None:
         for client, name in keys:
             for suffix in ("state", "answer"):
-                self._path(client, name, suffix).unlink(missing_ok=True)
+                self._get_path(client, name, suffix).unlink(missing_ok=True)
         self._stored -= keys
 
-    def _path(self, client: int, name: StateName, suffix: str) -> Path:
+    def _get_path(self, client: int, name: StateName, suffix: str) -> Path:
         if self._folder is None:
             raise DataError("this store has no folder")
         return self._folder / f"{client:06d}" / f"{name}.{suffix}"
 
 
-class StateKeeper:
+class StateStoreMixin:
     """The part of a backend that keeps client states on the server's machine, to send them where the client runs."""
 
     def __init__(self, store: StateStore) -> None:
@@ -111,24 +111,24 @@ class StateKeeper:
     def commit(self, heads: Heads) -> None:
         self._store.commit(heads)
 
-    def forget(self, heads: Heads) -> None:
-        self._store.forget(heads)
+    def prune(self, heads: Heads) -> None:
+        self._store.prune(heads)
 
-    def _state_for(self, request: Request) -> bytes | None:
+    def _get_state(self, request: Request) -> bytes | None:
         """The state that a request starts from."""
         return self._store.get(request.client, request.base)
 
-    def _keep(self, request: Request, reply: Reply) -> None:
+    def _store_state(self, request: Request, reply: Reply) -> None:
         """Store the state that a reply brings, under the request's own name."""
         if reply.state is not None:
             self._store.put(request.client, request.name, reply.state)
 
 
-def _sealed(data: bytes) -> bytes:
+def _prepend_digest(data: bytes) -> bytes:
     return bytes_digest(data).encode("ascii") + b"\n" + data
 
 
-def _unsealed(path: Path) -> bytes:
+def _read_verified(path: Path) -> bytes:
     seal, _, data = read_bytes(path).partition(b"\n")
     if seal != bytes_digest(data).encode("ascii"):
         raise DataError(f"{path}: the stored state is damaged, its digest does not match")

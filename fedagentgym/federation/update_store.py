@@ -7,6 +7,7 @@ memory of a round the same for ten clients and for ten thousand.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -87,8 +88,7 @@ class UpdateStore:
         assert self._file is not None
         arrays: dict[str, Array] = {}
         for name, dtype, shape, offset in places:
-            array = np.empty(shape, dtype=dtype)
             self._file.seek(offset)
-            self._file.readinto(array.reshape(-1).view(np.uint8).data)  # type: ignore[attr-defined]
-            arrays[name] = array
+            data = self._file.read(dtype.itemsize * math.prod(shape))
+            arrays[name] = np.ndarray(shape, dtype=dtype, buffer=data)
         return arrays

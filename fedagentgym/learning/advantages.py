@@ -83,7 +83,7 @@ class GiGPO(AdvantageEstimator):
         whole = episode_advantages(rewards, self.std, self.baseline)
         steps = step_advantages(
             [[turn.observation for turn in trajectory.turns] for trajectory in group],
-            tuple(returns(part, self.gamma) for part in rewards),
+            tuple(discounted_returns(part, self.gamma) for part in rewards),
             self.std,
         )
         return tuple(episode + self.omega * step for episode, step in zip(whole, steps, strict=True))
@@ -95,14 +95,14 @@ for _name, _estimator in {"grpo": GRPO, "dr_grpo": DrGRPO, "gigpo": GiGPO}.items
     ADVANTAGES.register(_name, _estimator)
 
 
-def standardised(
+def standardise(
     rewards: Values, deviation: Deviation = "population", repeats: NDArray[np.int64] | None = None
 ) -> Values:
     """Rewards less their mean, over their deviation; zero for a constant, single or non-finite group.
 
     `repeats` counts each reward several times in mean and deviation.
 
-    >>> standardised(np.array([1.0, 0.0, 0.0, 1.0])).round(3).tolist()
+    >>> standardise(np.array([1.0, 0.0, 0.0, 1.0])).round(3).tolist()
     [1.0, -1.0, -1.0, 1.0]
     """
     if len(rewards) == 0 or not np.isfinite(rewards).all() or rewards.max() == rewards.min():
@@ -114,7 +114,7 @@ def standardised(
     return np.asarray((rewards - sample.mean()) / scale, dtype=np.float64)
 
 
-def returns(rewards: Values, gamma: float) -> Values:
+def discounted_returns(rewards: Values, gamma: float) -> Values:
     """Discounted sum of the rewards from each turn on."""
     result = np.zeros_like(rewards)
     ahead = 0.0
@@ -148,7 +148,7 @@ def episode_advantages(rewards: PerTurn, deviation: Deviation, baseline: Baselin
     """The standardised return of each episode, for all of its turns."""
     turns = np.array([len(part) for part in rewards], dtype=np.int64)
     totals = np.array([part.sum() for part in rewards], dtype=np.float64)
-    episode = standardised(totals, deviation, turns if baseline == "turns" else None)
+    episode = standardise(totals, deviation, turns if baseline == "turns" else None)
     return tuple(np.full(count, advantage) for count, advantage in zip(turns, episode, strict=True))
 
 
@@ -160,7 +160,7 @@ def step_advantages(anchors: Sequence[Sequence[Hashable]], step_returns: PerTurn
             places.setdefault(key, []).append((row, turn))
     result = tuple(np.zeros(len(part), dtype=np.float64) for part in step_returns)
     for members in places.values():
-        scaled = standardised(np.array([step_returns[row][turn] for row, turn in members]), deviation)
+        scaled = standardise(np.array([step_returns[row][turn] for row, turn in members]), deviation)
         for (row, turn), value in zip(members, scaled, strict=True):
             result[row][turn] = value
     return result

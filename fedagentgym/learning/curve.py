@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """Where the run stands after `step` steps and `seconds` of playing and learning (evaluations not counted)."""
 
     step: int
@@ -28,13 +28,13 @@ class Point(NamedTuple):
     env_share: float
 
 
-def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[Point]:
+def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[CurvePoint]:
     """Follow a recipe; the first point is the warm-started agent, the last one the trained agent.
 
     The warm start is made once per world and shared by all seeds, as a pretrained model would be; the seed moves the tasks that
     are drawn, the episodes and the sampling.
     """
-    agent = warm_started(recipe)
+    agent = load_warm_started_agent(recipe)
     local = LocalTraining(
         agent,
         open_env(recipe.env.id, **{**recipe.env.options, "split": "train"}),
@@ -47,7 +47,7 @@ def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[Point]:
         found = evaluate(agent, judged, recipe.evaluation, seed=derive(0, "judged"))
         share = env_seconds / (agent_seconds + env_seconds) if env_seconds else found.stats.env_share
         means = {name: estimate.mean for name, estimate in found.overall.items()}
-        yield Point(local.step, seconds, means["success"], means["score"], means["format_broken"], share)
+        yield CurvePoint(local.step, seconds, means["success"], means["score"], means["format_broken"], share)
         steps = min(recipe.evaluation.every, recipe.steps - local.step)
         if steps <= 0:
             return
@@ -58,7 +58,7 @@ def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[Point]:
         env_seconds += report.metrics["seconds/env"] * steps
 
 
-def warm_started(recipe: Recipe) -> TokenAgent:
+def load_warm_started_agent(recipe: Recipe) -> TokenAgent:
     """The recipe's agent after its warm start, which is made now if it was not made before."""
     from fedagentgym.agents.make import make_agent
 

@@ -11,21 +11,23 @@ from numpy.typing import NDArray
 
 from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
-from fedagentgym.learning.forward import plain_backbone
+from fedagentgym.learning.forward import split_decoder_and_head
 
-BATCH = 32
+BATCH_SIZE = 32
 
 
 @torch.no_grad()
 def embed(policy: TrainablePolicy, texts: Sequence[str]) -> NDArray[np.float64]:
     """One row per text, by the weights that the policy holds now; a text longer than the context is cut."""
-    backbone = plain_backbone(policy.model)
+    backbone = split_decoder_and_head(policy.model)
     if backbone is None:
         raise DataError(f"{policy.name} gives no hidden states to embed texts with")
     decoder: Any = backbone[0]
     rows = []
-    for start in range(0, len(texts), BATCH):
-        ids = [list(policy.tokenizer.encode(text))[: policy.context_length] for text in texts[start : start + BATCH]]
+    for start in range(0, len(texts), BATCH_SIZE):
+        ids = [
+            list(policy.tokenizer.encode(text))[: policy.context_length] for text in texts[start : start + BATCH_SIZE]
+        ]
         lengths = torch.tensor([max(len(row), 1) for row in ids])
         width = int(lengths.max())
         padded = torch.tensor([row + [policy.tokenizer.pad_id] * (width - len(row)) for row in ids])

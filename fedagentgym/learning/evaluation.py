@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import bytes_digest, encode
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.progress import progress
+from fedagentgym.base.progress import show_progress
 from fedagentgym.base.streams import stream
 from fedagentgym.learning.export import read_json_lines, write_json_lines
 from fedagentgym.learning.rollouts import Player, RolloutStats, collect
@@ -46,7 +46,7 @@ class Evaluation:
     groups: tuple[Group, ...]
     stats: RolloutStats
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """Plain values for a result file."""
         return {
             "tasks": self.tasks,
@@ -73,9 +73,9 @@ def evaluate(
     `file` gets every episode as a JSON line that `replay` can check, each with the fields of `about`.
     """
     chosen = settings or EvaluationSettings()
-    agent = at_temperature(agent, chosen.temperature)
+    agent = with_temperature(agent, chosen.temperature)
     ids = list(env.pool.ids[: chosen.tasks] if chosen.tasks is not None else env.pool.ids)
-    with progress("evaluating", total=len(ids) * chosen.repeats) as bar:
+    with show_progress("evaluating", total=len(ids) * chosen.repeats) as bar:
         rollouts = collect(
             agent, env, ids, group_size=chosen.repeats, seed=seed, parallel=chosen.parallel_episodes, progress=bar
         )
@@ -84,7 +84,7 @@ def evaluate(
     return summarise(rollouts.groups, chosen, seed, rollouts.stats)
 
 
-def at_temperature(agent: Player, temperature: float) -> Player:
+def with_temperature(agent: Player, temperature: float) -> Player:
     """The same agent drawing its tokens at another temperature; agents that draw no tokens are left as they are."""
     from fedagentgym.agents.agent import TokenAgent
 
@@ -93,7 +93,7 @@ def at_temperature(agent: Player, temperature: float) -> Player:
     return replace(agent, decoding=agent.decoding.model_copy(update={"temperature": temperature}))
 
 
-def policy_digest(agent: Player) -> str | None:
+def compute_policy_digest(agent: Player) -> str | None:
     """The identity of the trainable weights that an agent plays with, if it has any."""
     read = getattr(getattr(agent, "policy", None), "get_weights", None)
     return bytes_digest(encode(read())) if read is not None else None
@@ -109,10 +109,11 @@ def summarise(
     for group in groups:
         by_category.setdefault(group[0].category, []).append(group)
     categories = {
-        category: _estimates(members, settings, seed, category) for category, members in sorted(by_category.items())
+        category: _estimate_measures(members, settings, seed, category)
+        for category, members in sorted(by_category.items())
     }
     return Evaluation(
-        overall=_estimates(groups, settings, seed, "overall"),
+        overall=_estimate_measures(groups, settings, seed, "overall"),
         categories=categories,
         tasks=len(groups),
         groups=tuple(groups),
@@ -120,7 +121,7 @@ def summarise(
     )
 
 
-def measures(trajectory: Trajectory) -> dict[str, float]:
+def measure_episode(trajectory: Trajectory) -> dict[str, float]:
     """The numbers of one episode that an evaluation reports, with what it earned of each reward component."""
     earned: dict[str, float] = {}
     for turn in trajectory.turns:
@@ -138,8 +139,10 @@ def measures(trajectory: Trajectory) -> dict[str, float]:
     }
 
 
-def _estimates(groups: Sequence[Group], settings: EvaluationSettings, seed: int, what: str) -> dict[str, Estimate]:
-    rows = [[measures(trajectory) for trajectory in group] for group in groups]
+def _estimate_measures(
+    groups: Sequence[Group], settings: EvaluationSettings, seed: int, what: str
+) -> dict[str, Estimate]:
+    rows = [[measure_episode(trajectory) for trajectory in group] for group in groups]
     names = list(dict.fromkeys(name for row in rows for episode in row for name in episode))
     values = np.array([[[episode.get(name, 0.0) for name in names] for episode in row] for row in rows], np.float64)
     means = values.mean(axis=(0, 1))
@@ -166,7 +169,7 @@ def bootstrap(
     return low, high
 
 
-def replay(file: str | Path, env: TextEnv) -> list[str]:
+def find_replay_differences(file: str | Path, env: TextEnv) -> list[str]:
     """Play a file's actions again; every difference in rewards, validity or outcome is one sentence. Empty: all as written."""
     differences = []
     for trajectory, _ in read_json_lines(file):

@@ -12,7 +12,7 @@ from fedagentgym.base.files import read_jsonl, write_atomic
 from fedagentgym.learning.trajectory import Trajectory, from_plain, to_plain
 
 
-def json_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None) -> str:
+def to_json_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None) -> str:
     """One line: what was seen, said, done and paid, without token ids; `about` adds fields such as the policy's digest."""
     return json.dumps({**(about or {}), **to_plain(trajectory, segments=False)}, ensure_ascii=True)
 
@@ -21,7 +21,7 @@ def write_json_lines(
     path: str | Path, trajectories: Iterable[Trajectory], about: Mapping[str, Any] | None = None
 ) -> None:
     """All episodes of a file at once: it is whole or absent."""
-    write_atomic(path, "".join(json_line(trajectory, about) + "\n" for trajectory in trajectories))
+    write_atomic(path, "".join(to_json_line(trajectory, about) + "\n" for trajectory in trajectories))
 
 
 def read_json_lines(path: str | Path) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
@@ -37,7 +37,7 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[Trajectory, dict[str, An
         yield trajectory, {name: value for name, value in record.items() if name not in own}
 
 
-def readable(trajectory: Trajectory) -> str:
+def format_episode(trajectory: Trajectory) -> str:
     """An episode as a person wants to read it."""
     end = "solved" if trajectory.success else "out of turns" if trajectory.truncated else "not solved"
     head = (
@@ -58,7 +58,7 @@ def readable(trajectory: Trajectory) -> str:
     return "\n".join(lines) + "\n"
 
 
-def conversation(trajectory: Trajectory) -> dict[str, Any]:
+def to_conversation(trajectory: Trajectory) -> dict[str, Any]:
     """The episode as chat messages, the common form of supervised data: `{"task": ..., "messages": [{role, content}, ...]}`."""
     messages = []
     for turn in trajectory.turns:
@@ -70,5 +70,5 @@ def conversation(trajectory: Trajectory) -> dict[str, Any]:
 def write_conversations(path: str | Path, trajectories: Iterable[Trajectory], *, solved_only: bool = True) -> int:
     """Write supervised data as JSON lines and return how many episodes were taken."""
     chosen = [trajectory for trajectory in trajectories if trajectory.success or not solved_only]
-    write_atomic(path, "".join(json.dumps(conversation(trajectory)) + "\n" for trajectory in chosen))
+    write_atomic(path, "".join(json.dumps(to_conversation(trajectory)) + "\n" for trajectory in chosen))
     return len(chosen)

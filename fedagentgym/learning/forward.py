@@ -18,31 +18,31 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.learning.rows import Row
 
 
-class Scores(NamedTuple):
+class TokenLogprobs(NamedTuple):
     """Log-prob of each own token of the rows, one after the other, and the entropy of its distribution if asked for."""
 
     logprobs: torch.Tensor
     entropy: torch.Tensor | None
 
 
-def score(
+def compute_logprobs(
     model: torch.nn.Module, rows: Sequence[Row], device: torch.device, temperature: float = 1.0, entropy: bool = False
-) -> Scores:
+) -> TokenLogprobs:
     """Log-probs under the distribution that is sampled from: at this temperature, over the allowed tokens."""
-    ids = _padded([row.ids for row in rows])
+    ids = _pad([row.ids for row in rows])
     which = np.repeat(np.arange(len(rows)), [len(row.own) for row in rows])
     places = np.concatenate([row.own for row in rows]) if rows else np.zeros(0, dtype=np.int64)
     with torch.autocast("cuda", dtype=torch.bfloat16, enabled=device.type == "cuda"):
-        logits = _logits_before(model, torch.from_numpy(ids).to(device), which, places)
+        logits = _compute_logits(model, torch.from_numpy(ids).to(device), which, places)
     logits = logits.float() / temperature
     targets = torch.from_numpy(ids[which, places]).to(device)
     chosen = logits.gather(1, targets[:, None])[:, 0]
     if any(len(row.allowed_counts) for row in rows):
-        logits = _restricted(logits, rows)
+        logits = _restrict_to_allowed(logits, rows)
     logprobs = chosen - torch.logsumexp(logits, dim=1)
     if not entropy:
-        return Scores(logprobs, None)
-    return Scores(logprobs, _entropy(logits))
+        return TokenLogprobs(logprobs, None)
+    return TokenLogprobs(logprobs, _entropy(logits))
 
 
 def _entropy(logits: torch.Tensor) -> torch.Tensor:
@@ -52,19 +52,19 @@ def _entropy(logits: torch.Tensor) -> torch.Tensor:
     return -(distribution.exp() * distribution.masked_fill(logits == -torch.inf, 0.0)).sum(1)
 
 
-def _padded(sequences: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _pad(sequences: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     result = np.zeros((len(sequences), max((len(ids) for ids in sequences), default=0)), dtype=np.int64)
     for row, ids in zip(result, sequences, strict=True):
         row[: len(ids)] = ids
     return result
 
 
-def _logits_before(
+def _compute_logits(
     model: torch.nn.Module, ids: torch.Tensor, which: NDArray[np.int64], places: NDArray[np.int64]
 ) -> torch.Tensor:
     """Logits of the distribution that each place was drawn from."""
     before = (torch.from_numpy(which).to(ids.device), torch.from_numpy(places - 1).to(ids.device))
-    backbone = plain_backbone(model)
+    backbone = split_decoder_and_head(model)
     if backbone is None:
         full: torch.Tensor = model(input_ids=ids, use_cache=False).logits[before]
         return full
@@ -74,7 +74,7 @@ def _logits_before(
     return logits
 
 
-def _restricted(logits: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
+def _restrict_to_allowed(logits: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
     """The logits of the allowed tokens alone, padded with -inf to the widest choice; a row without a list keeps all."""
     vocabulary = logits.shape[1]
     counts, ids = [], []
@@ -93,9 +93,9 @@ def _restricted(logits: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
 _LOGIT_TRANSFORMS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 
 
-def plain_backbone(model: torch.nn.Module) -> tuple[Callable[..., Any], Callable[..., torch.Tensor]] | None:
+def split_decoder_and_head(model: torch.nn.Module) -> tuple[Callable[..., Any], Callable[..., torch.Tensor]] | None:
     """The decoder and the output head, if the model's logits are exactly the head of the decoder's last hidden state."""
-    inner: Any = base_module(model)
+    inner: Any = unwrap_model(model)
     config = getattr(inner, "config", None)
     if any(getattr(config, name, None) not in (None, 1.0) for name in _LOGIT_TRANSFORMS):
         return None
@@ -105,7 +105,7 @@ def plain_backbone(model: torch.nn.Module) -> tuple[Callable[..., Any], Callable
     return None if decoder is inner or head is None else (decoder, head)
 
 
-def base_module(model: torch.nn.Module) -> torch.nn.Module:
+def unwrap_model(model: torch.nn.Module) -> torch.nn.Module:
     """The language model inside an adapter's wrapper; the adapter's layers sit inside it and stay active."""
     unwrap = getattr(model, "get_base_model", None)
     return unwrap() if unwrap is not None else model
@@ -122,9 +122,9 @@ def set_checkpointing(model: Any, on: bool) -> None:
         getattr(model, f"{prefix}_checkpointing_disable")()
 
 
-def last_block(model: torch.nn.Module) -> torch.nn.Module:
+def find_last_block(model: torch.nn.Module) -> torch.nn.Module:
     """The last decoder block."""
-    inner: Any = base_module(model)
+    inner: Any = unwrap_model(model)
     layers = getattr(inner.get_decoder(), "layers", None) if hasattr(inner, "get_decoder") else None
     if not layers:
         raise DataError(f"cannot find the decoder blocks of a {type(inner).__name__}")

@@ -5,17 +5,17 @@ What belongs to the *site* is a `SiteState`: plain arrays and numbers that can b
 given back. The loop that drives it is short::
 
     local = LocalTraining(agent, env, settings, run_steps=rounds * local_steps)
-    local.start(SiteState(weights=global_weights, step=round * local_steps))
+    local.load_state(SiteState(weights=global_weights, step=round * local_steps))
     report = local.run(local_steps, seed=derive(run_seed, "client", client))
-    send(local.state().weights, report.metrics)
+    send(local.get_state().weights, report.metrics)
 
 and the finer calls that other methods need are the parts that `run` itself is made of::
 
-    groups = local.collect(seed)                                 # play: tasks_per_step x group_size episodes
+    groups = local.collect_groups(seed)                                 # play: tasks_per_step x group_size episodes
     report = local.update(groups)                                # learn from them
     report = local.update(groups, advantages=given)              # ... from advantages that somebody else computed
     report = local.update(groups, weights={"accuracy/math": 0.7, "format": 0.3}, gradients_of=("accuracy/math", "format"))
-    groups = local.rescored(groups)                              # log-probs of other people's tokens under this policy
+    groups = local.recompute_logprobs(groups)                              # log-probs of other people's tokens under this policy
 
 Randomness: every draw of step s comes from streams of (seed, s), s being the run-wide step of the state. The same state and seed
 give the same result wherever and whenever they meet; a caller who wants fresh draws per round or client derives the seed so.
@@ -34,10 +34,10 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.numbers import mean
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.learning.advantages import group_advantages, is_constant, spread_advantages
-from fedagentgym.learning.objectives import PerTurn, learned_rewards, values
+from fedagentgym.learning.objectives import PerTurn, compute_training_rewards, objective_values
 from fedagentgym.learning.optimizer import learning_rate_factor
 from fedagentgym.learning.rollouts import Player, Rollouts, collect
-from fedagentgym.learning.rows import loss_rows
+from fedagentgym.learning.rows import build_rows
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group
 
@@ -63,7 +63,7 @@ class SiteState:
     anchor: Arrays = field(default_factory=dict)
     step: int = 0
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         parts = {"weights": dict(self.weights), "optimizer": dict(self.optimizer), "anchor": dict(self.anchor)}
         return parts | {"step": self.step}
 
@@ -95,7 +95,7 @@ class LocalReport:
     groups: tuple[Group, ...] = ()
 
 
-SUMMED = frozenset({"update/skipped", "update/empty", "groups", "groups/constant", "episodes", "env_steps"})
+SUMMED_METRICS = frozenset({"update/skipped", "update/empty", "groups", "groups/constant", "episodes", "env_steps"})
 """Metrics that are counts: a report over several steps adds them up."""
 
 AfterStep = Callable[[StepReport], "Mapping[str, float] | None"]
@@ -127,21 +127,23 @@ class LocalTraining:
         self.agent, self.env, self.settings = agent, env, settings
         self.step = 0
         self._run_steps = run_steps
-        self._updater = PolicyUpdate(trainable_policy(agent), agent.decoding, settings, proximal=proximal, base=base)
+        self._updater = PolicyUpdate(
+            get_trainable_policy(agent), agent.decoding, settings, proximal=proximal, base=base
+        )
 
-    def start(self, state: SiteState) -> None:
+    def load_state(self, state: SiteState) -> None:
         """Take over a site: its weights, its optimizer if it kept one, the round's starting point, its step."""
         self._updater.load(state.weights, state.optimizer, state.anchor)
         self.step = state.step
 
-    def state(self, *, optimizer: bool | None = None, anchor: bool = False) -> SiteState:
+    def get_state(self, *, optimizer: bool | None = None, anchor: bool = False) -> SiteState:
         """The site as it stands. The optimizer is included if `keep_optimizer` says so, or as told; `anchor=True` keeps the
         round's starting point too, for a site that is half-way through its round."""
         keep = self.settings.keep_optimizer if optimizer is None else optimizer
         return SiteState(
-            weights=self._updater.weights(),
-            optimizer=self._updater.optimizer_state() if keep else {},
-            anchor=self._updater.anchor_weights() if anchor else {},
+            weights=self._updater.get_weights(),
+            optimizer=self._updater.get_optimizer_state() if keep else {},
+            anchor=self._updater.get_anchor_weights() if anchor else {},
             step=self.step,
         )
 
@@ -158,16 +160,18 @@ class LocalTraining:
         metrics: list[dict[str, float]] = []
         groups: tuple[Group, ...] = ()
         for _ in range(steps):
-            rollouts = self.play(seed)
+            rollouts = self.collect_rollouts(seed)
             report = self.update(rollouts.groups, weights=weights, gradients_of=gradients_of)
-            report = StepReport(rollouts.metrics() | report.metrics, rollouts.groups, report.gradients)
+            report = StepReport(rollouts.compute_metrics() | report.metrics, rollouts.groups, report.gradients)
             metrics.append(report.metrics)
             groups = report.groups
             answer = after_step(report) if after_step is not None else None
             weights = weights if answer is None else answer
         return LocalReport(mean_metrics(metrics), tuple(metrics), groups)
 
-    def play(self, seed: int, *, tasks: Sequence[str] | None = None, group_size: int | None = None) -> Rollouts:
+    def collect_rollouts(
+        self, seed: int, *, tasks: Sequence[str] | None = None, group_size: int | None = None
+    ) -> Rollouts:
         """The episodes of the present step: of the given tasks, or of tasks drawn with replacement from the site's pool."""
         chosen = self.draw_tasks(seed) if tasks is None else tuple(tasks)
         return collect(
@@ -179,11 +183,11 @@ class LocalTraining:
             parallel=self.settings.parallel_episodes,
         )
 
-    def collect(
+    def collect_groups(
         self, seed: int, *, tasks: Sequence[str] | None = None, group_size: int | None = None
     ) -> tuple[Group, ...]:
         """`play` without its statistics."""
-        return self.play(seed, tasks=tasks, group_size=group_size).groups
+        return self.collect_rollouts(seed, tasks=tasks, group_size=group_size).groups
 
     def draw_tasks(self, seed: int) -> tuple[str, ...]:
         """The ids of the present step's tasks."""
@@ -203,7 +207,7 @@ class LocalTraining:
         `advantages` gives one number (or one array over turns) per trajectory of each group, in place of those that the
         rewards would give. `gradients_of` names objectives whose gradient at the last decoder block is wanted as well.
         """
-        rewards = [self.rewards_of(group, weights) for group in groups]
+        rewards = [self.compute_rewards(group, weights) for group in groups]
         if advantages is None:
             chosen = [group_advantages(g, r, self.settings.advantage) for g, r in zip(groups, rewards, strict=True)]
         else:
@@ -212,32 +216,36 @@ class LocalTraining:
             ]
         gradients = {}
         for name in gradients_of:
-            alone = [group_advantages(group, values(group, name), self.settings.advantage) for group in groups]
-            gradients[name] = self._updater.bias_gradient(loss_rows(groups, alone))
+            alone = [
+                group_advantages(group, objective_values(group, name), self.settings.advantage) for group in groups
+            ]
+            gradients[name] = self._updater.compute_bias_gradient(build_rows(groups, alone))
         rate = learning_rate_factor(self.settings.schedule, self.step, self._run_steps)
-        metrics = self._updater.improve(loss_rows(groups, chosen), rate, order=self.step)
+        metrics = self._updater.train_step(build_rows(groups, chosen), rate, order=self.step)
         self.step += 1
         constant = sum(is_constant(reward) for reward in rewards)
         metrics |= {"groups": float(len(groups)), "groups/constant": float(constant)}
-        for name in self.weights_of_objectives(weights):
-            metrics[f"reward/{name}"] = mean([float(part.sum()) for group in groups for part in values(group, name)])
+        for name in self.resolve_objective_weights(weights):
+            metrics[f"reward/{name}"] = mean(
+                [float(part.sum()) for group in groups for part in objective_values(group, name)]
+            )
         metrics["reward/learned"] = mean([float(part.sum()) for reward in rewards for part in reward])
         return StepReport(metrics, tuple(groups), gradients)
 
-    def rewards_of(self, group: Group, weights: Mapping[str, float] | None = None) -> PerTurn:
+    def compute_rewards(self, group: Group, weights: Mapping[str, float] | None = None) -> PerTurn:
         """The learned reward of each turn under the given or the configured objective weights."""
-        return learned_rewards(group, self.weights_of_objectives(weights), self.settings.format_penalty)
+        return compute_training_rewards(group, self.resolve_objective_weights(weights), self.settings.format_penalty)
 
-    def weights_of_objectives(self, weights: Mapping[str, float] | None = None) -> Mapping[str, float]:
+    def resolve_objective_weights(self, weights: Mapping[str, float] | None = None) -> Mapping[str, float]:
         """The given weights, or the configured ones."""
         return {part.name: part.weight for part in self.settings.objectives} if weights is None else weights
 
-    def rescored(self, groups: Sequence[Group]) -> tuple[Group, ...]:
+    def recompute_logprobs(self, groups: Sequence[Group]) -> tuple[Group, ...]:
         """The same groups with the behaviour log-probs recomputed under the present policy (its ratio then starts at 1)."""
-        return self._updater.rescored(groups)
+        return self._updater.recompute_logprobs(groups)
 
 
-def trainable_policy(agent: Player) -> TrainablePolicy:
+def get_trainable_policy(agent: Player) -> TrainablePolicy:
     """The policy of an agent whose weights live here."""
     from fedagentgym.agents.protocols import TrainablePolicy as Trainable
 
@@ -255,4 +263,4 @@ def mean_metrics(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     for step in steps:
         for name, value in step.items():
             seen.setdefault(name, []).append(value)
-    return {name: float(sum(series)) if name in SUMMED else mean(series) for name, series in seen.items()}
+    return {name: float(sum(series)) if name in SUMMED_METRICS else mean(series) for name, series in seen.items()}

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.errors import OptionError, unknown
+from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.registry import Registry
 from fedagentgym.learning.trajectory import Group, Trajectory
 
@@ -57,12 +57,12 @@ OBJECTIVES.register("length", length)
 OBJECTIVES.register("repetition", repetition)
 
 
-def values(group: Group, name: str) -> PerTurn:
+def objective_values(group: Group, name: str) -> PerTurn:
     """The named objective, per trajectory and turn; a group objective is paid at the last turn."""
     if name == "reward":
         return tuple(np.array([turn.reward for turn in trajectory.turns], dtype=np.float64) for trajectory in group)
     if name == "score":
-        return _at_end(group, [trajectory.score for trajectory in group])
+        return _assign_to_last_turn(group, [trajectory.score for trajectory in group])
     components = {component for trajectory in group for turn in trajectory.turns for component in turn.rewards}
     if name in components:
         return tuple(
@@ -70,8 +70,8 @@ def values(group: Group, name: str) -> PerTurn:
             for trajectory in group
         )
     if name in OBJECTIVES:
-        return _at_end(group, group_objective(group, name))
-    raise unknown("objective", name, known_names(components))
+        return _assign_to_last_turn(group, group_objective(group, name))
+    raise unknown_name_error("objective", name, list_objectives(components))
 
 
 def group_objective(group: Group, name: str) -> list[float]:
@@ -85,23 +85,23 @@ def group_objective(group: Group, name: str) -> list[float]:
     return found
 
 
-def known_names(components: Sequence[str] | set[str]) -> list[str]:
+def list_objectives(components: Sequence[str] | set[str]) -> list[str]:
     """Every name that an objective may have, given the environment's components."""
     return ["reward", "score", *sorted(components), *OBJECTIVES]
 
 
-def learned_rewards(group: Group, weights: Mapping[str, float], format_penalty: float) -> PerTurn:
+def compute_training_rewards(group: Group, weights: Mapping[str, float], format_penalty: float) -> PerTurn:
     """The scalar that is learned from: weighted objectives, less the penalty at each turn whose format is broken."""
     total = tuple(
         -format_penalty * np.array([not turn.format for turn in trajectory.turns], dtype=np.float64)
         for trajectory in group
     )
     for name, weight in weights.items():
-        total = tuple(so_far + weight * part for so_far, part in zip(total, values(group, name), strict=True))
+        total = tuple(so_far + weight * part for so_far, part in zip(total, objective_values(group, name), strict=True))
     return total
 
 
-def _at_end(group: Group, finals: Sequence[float]) -> PerTurn:
+def _assign_to_last_turn(group: Group, finals: Sequence[float]) -> PerTurn:
     result = []
     for trajectory, final in zip(group, finals, strict=True):
         array = np.zeros(len(trajectory.turns), dtype=np.float64)

@@ -28,7 +28,7 @@ def make_adamw(parameters: Mapping[str, torch.Tensor], settings: LearningSetting
     )
 
 
-def moments(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
+def get_moments(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
     """Both moments of every parameter and the number of steps taken; empty before the first step."""
     known = {name: optimizer.state[value] for name, value in parameters.items() if value in optimizer.state}
     if not known:

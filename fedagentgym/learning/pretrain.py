@@ -19,7 +19,7 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, read_json
-from fedagentgym.base.settings import merged
+from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.learning.evaluation import evaluate
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.envs.core import TextEnv
 
-NOTE = "pretrain.json"
+METADATA_FILE = "pretrain.json"
 VERSION = 4
 
 
-class Pretrained(NamedTuple):
+class PretrainResult(NamedTuple):
     """Where the model is, whether it was there already, and how well it does."""
 
     folder: Path
@@ -52,25 +52,25 @@ def pretrain_tiny(
     folder: str | Path | None = None,
     seed: int = 0,
     force: bool = False,
-) -> Pretrained:
+) -> PretrainResult:
     """Make the tiny agent of a world, or find it if it was made from the same settings before."""
-    from fedagentgym.agents.presets import tiny_folder
+    from fedagentgym.agents.presets import get_tiny_folder
 
     chosen, judged = settings or WarmStartSettings(), evaluation or EvaluationSettings(tasks=100)
     player = agent or AgentSettings(name="tiny")
     if player.adapter is not None:
         raise OptionError("a warm start trains all weights: leave the adapter out, and add it when you train")
     env = open_env(env_id, **{**options, "split": "warmup"})
-    target = Path(folder) if folder is not None else tiny_folder(env)
+    target = Path(folder) if folder is not None else get_tiny_folder(env)
     recipe = digest(
         [VERSION, env_id, env.pool.digest, chosen.model_dump(mode="json"), player.model_dump(mode="json"), seed]
     )
     if target.exists() and not force:
-        note = _note(target)
+        note = _read_metadata(target)
         if note.get("recipe") == recipe:
-            return Pretrained(target, True, note)
-    with one_thread():
-        made = _untrained(env, chosen, player, seed)
+            return PretrainResult(target, True, note)
+    with limit_to_one_thread():
+        made = _make_untrained_agent(env, chosen, player, seed)
         losses = warm_start(made, env, chosen, derive(seed, "warm start"))
         found = evaluate(made, open_env(env_id, **{**options, "split": judged.split}), judged, seed=seed)
     note = {
@@ -84,27 +84,29 @@ def pretrain_tiny(
         "format_broken": found.overall["format_broken"].mean,
     }
     _save(made, target, note)
-    return Pretrained(target, False, note)
+    return PretrainResult(target, False, note)
 
 
-def _untrained(env: TextEnv, settings: WarmStartSettings, agent: AgentSettings, seed: int) -> TokenAgent:
+def _make_untrained_agent(env: TextEnv, settings: WarmStartSettings, agent: AgentSettings, seed: int) -> TokenAgent:
     """A tiny model with random weights behind the tiny agent's prompts and decoding."""
     import tempfile
 
-    from fedagentgym.agents.engines.tiny import tiny_model
+    from fedagentgym.agents.engines.tiny import make_tiny_model
     from fedagentgym.agents.engines.torch_policy import TorchPolicy
     from fedagentgym.agents.make import make_agent
 
-    model, tokenizer = tiny_model(env.vocabulary(), settings.size, settings.context_length, derive(seed, "weights"))
-    spread(model, derive(seed, "spread"))
+    model, tokenizer = make_tiny_model(
+        env.vocabulary(), settings.size, settings.context_length, derive(seed, "weights")
+    )
+    init_weights(model, derive(seed, "spread"))
     with tempfile.TemporaryDirectory() as scratch:
         TorchPolicy(model, tokenizer).save(scratch)
-        chosen = AgentSettings.load(merged(agent.model_dump(exclude_unset=True), {"name": "tiny", "model": scratch}))
+        chosen = AgentSettings.load(merge(agent.model_dump(exclude_unset=True), {"name": "tiny", "model": scratch}))
         made: TokenAgent = make_agent(chosen, env, seed)  # type: ignore[assignment]
     return made
 
 
-def spread(model: Any, seed: int) -> None:
+def init_weights(model: Any, seed: int) -> None:
     """Draw every matrix at standard deviation 1 / sqrt(width): at the library's 0.02 a narrow model needs twice the steps to
     find out that words are to be copied."""
     import torch
@@ -119,24 +121,24 @@ def spread(model: Any, seed: int) -> None:
 
 def _save(agent: TokenAgent, target: Path, note: Mapping[str, Any]) -> None:
     """Write the folder whole; an older model of ours in its place goes only when the new one is complete."""
-    from fedagentgym.learning.local import trainable_policy
+    from fedagentgym.learning.local import get_trainable_policy
 
     fresh = target.with_name(f"{target.name}.fresh")
     _remove(fresh)
     with atomic_folder(fresh) as scratch:
-        trainable_policy(agent).save(scratch)
-        (scratch / NOTE).write_text(canonical_json(note) + "\n", "utf-8")
+        get_trainable_policy(agent).save(scratch)
+        (scratch / METADATA_FILE).write_text(canonical_json(note) + "\n", "utf-8")
     if target.exists():
-        _note(target)
+        _read_metadata(target)
         _remove(target)
     fresh.replace(target)
 
 
-def _note(folder: Path) -> dict[str, Any]:
+def _read_metadata(folder: Path) -> dict[str, Any]:
     """What a folder says it was made from; a folder that is not ours is not touched."""
-    if not (folder / NOTE).is_file():
+    if not (folder / METADATA_FILE).is_file():
         raise DataError(f"{folder} exists and was not made by `fedagentgym pretrain`: choose another --output")
-    note = read_json(folder / NOTE)
+    note = read_json(folder / METADATA_FILE)
     return note if isinstance(note, dict) else {}
 
 
@@ -148,7 +150,7 @@ def _remove(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def one_thread() -> Iterator[None]:
+def limit_to_one_thread() -> Iterator[None]:
     """Small models are as fast on one thread, and sums in one order give the same bits everywhere."""
     import torch
 

@@ -41,10 +41,10 @@ def check_tokens(groups: Sequence[Group], vocabulary: int, context: int) -> None
 
 def regrade(env: TextEnv, groups: Sequence[Group]) -> tuple[Group, ...]:
     """The groups with every judgement of their episodes replaced by that of `env`, whose pool must hold their tasks."""
-    return tuple(tuple(regraded(env, trajectory) for trajectory in group) for group in groups)
+    return tuple(tuple(regrade_trajectory(env, trajectory) for trajectory in group) for group in groups)
 
 
-def regraded(env: TextEnv, trajectory: Trajectory) -> Trajectory:
+def regrade_trajectory(env: TextEnv, trajectory: Trajectory) -> Trajectory:
     """One episode, replayed; actions after the end of the replay are not played and earn nothing."""
     (episode,) = env.reset_many([trajectory.task], [trajectory.seed])
     turns = []
@@ -53,7 +53,7 @@ def regraded(env: TextEnv, trajectory: Trajectory) -> Trajectory:
             turns.append(turn._replace(reward=0.0, rewards={}, score=episode.view.score))
             continue
         (episode,) = env.step_many([episode], [turn.action])
-        turns.append(_judged(env, turn, episode))
+        turns.append(_regrade_turn(env, turn, episode))
     return replace(
         trajectory,
         turns=tuple(turns),
@@ -65,7 +65,7 @@ def regraded(env: TextEnv, trajectory: Trajectory) -> Trajectory:
     )
 
 
-def _judged(env: TextEnv, turn: Turn, episode: Episode) -> Turn:
+def _regrade_turn(env: TextEnv, turn: Turn, episode: Episode) -> Turn:
     view = episode.view
     rewards = {name: float(view.rewards.get(name, 0.0)) for name in env.reward_names}
     return turn._replace(reward=float(episode.reward), rewards=rewards, score=float(view.score), valid=bool(view.valid))

@@ -17,7 +17,7 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.base.numbers import mean
 from fedagentgym.base.progress import Progress
 from fedagentgym.base.streams import derive, stream
-from fedagentgym.learning.trajectory import Group, Trajectory, Turn, grouped, segments_of
+from fedagentgym.learning.trajectory import Group, Trajectory, Turn, group_trajectories, make_segments
 
 if TYPE_CHECKING:
     from fedagentgym.agents.protocols import Move, Players
@@ -59,7 +59,7 @@ class Rollouts(NamedTuple):
     def trajectories(self) -> list[Trajectory]:
         return [trajectory for group in self.groups for trajectory in group]
 
-    def metrics(self) -> dict[str, float]:
+    def compute_metrics(self) -> dict[str, float]:
         """Means over the episodes, and the rollout's speed."""
         episodes = self.trajectories
         turns = [turn for trajectory in episodes for turn in trajectory.turns]
@@ -86,7 +86,7 @@ class _Job(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Playing:
+class _ActiveEpisode:
     """A row under way: what it has seen and done so far."""
 
     job: _Job
@@ -113,10 +113,10 @@ def collect(
     """Play `group_size` episodes of each task; the copies of a task share the environment's seed and differ in the agent's."""
     if group_size < 1 or parallel < 1:
         raise OptionError(f"group_size and parallel are at least 1, got {group_size} and {parallel}")
-    waiting = _jobs(env, tasks, group_size, seed)
+    waiting = _iter_jobs(env, tasks, group_size, seed)
     finished: dict[int, Trajectory] = {}
     stats = RolloutStats()
-    rows: dict[int, _Playing] = {}
+    rows: dict[int, _ActiveEpisode] = {}
     with agent.play(env) as players:
         while True:
             clock = time.perf_counter()
@@ -128,27 +128,27 @@ def collect(
                 streams = [stream(seed, "sample", job.number) for job in fresh]
                 entered = players.enter(episodes, streams)
                 for row, job, episode in zip(entered, fresh, episodes, strict=True):
-                    rows[row] = _Playing(job, episode)
+                    rows[row] = _ActiveEpisode(job, episode)
             if not rows:
                 break
             order = sorted(rows)
             moves = players.act(order, [rows[row].episode for row in order])
             stats.agent_seconds += time.perf_counter() - clock
             clock = time.perf_counter()
-            _advance(env, [rows[row] for row in order], moves, stats)
+            _step_active(env, [rows[row] for row in order], moves, stats)
             stats.env_seconds += time.perf_counter() - clock
             over = [row for row in order if rows[row].over]
             players.leave(over)
             for row in over:
                 played = rows.pop(row)
-                finished[played.job.number] = _trajectory(played)
+                finished[played.job.number] = _make_trajectory(played)
                 if progress is not None:
                     progress.advance()
     ordered = [finished[number] for number in range(len(finished))]
-    return Rollouts(tuple(grouped(ordered, group_size)), stats)
+    return Rollouts(tuple(group_trajectories(ordered, group_size)), stats)
 
 
-def _jobs(env: TextEnv, tasks: Sequence[str | Task], group_size: int, seed: int) -> Iterator[_Job]:
+def _iter_jobs(env: TextEnv, tasks: Sequence[str | Task], group_size: int, seed: int) -> Iterator[_Job]:
     number = 0
     for place, task in enumerate(tasks):
         resolved = env.pool[task] if isinstance(task, str) else task
@@ -158,7 +158,7 @@ def _jobs(env: TextEnv, tasks: Sequence[str | Task], group_size: int, seed: int)
             number += 1
 
 
-def _advance(env: TextEnv, playing: Sequence[_Playing], moves: Sequence[Move], stats: RolloutStats) -> None:
+def _step_active(env: TextEnv, playing: Sequence[_ActiveEpisode], moves: Sequence[Move], stats: RolloutStats) -> None:
     """Step every row that said something; a row whose context is full ends here."""
     acting = []
     for row, move in zip(playing, moves, strict=True):
@@ -171,11 +171,11 @@ def _advance(env: TextEnv, playing: Sequence[_Playing], moves: Sequence[Move], s
     for (row, move), after in zip(acting, episodes, strict=True):
         before, row.episode = row.episode, after
         row.moves.append(move)
-        row.turns.append(_turn(env, before, move, after))
+        row.turns.append(_make_turn(env, before, move, after))
         stats.tokens += len(move.token_ids)
 
 
-def _turn(env: TextEnv, before: Episode, move: Move, after: Episode) -> Turn:
+def _make_turn(env: TextEnv, before: Episode, move: Move, after: Episode) -> Turn:
     view = after.view
     return Turn(
         observation=before.view.observation,
@@ -191,14 +191,14 @@ def _turn(env: TextEnv, before: Episode, move: Move, after: Episode) -> Turn:
     )
 
 
-def _trajectory(played: _Playing) -> Trajectory:
+def _make_trajectory(played: _ActiveEpisode) -> Trajectory:
     episode, view = played.episode, played.episode.view
     spoken = [move for move in played.moves if move.token_ids]
     return Trajectory(
         task=episode.task.id,
         seed=episode.seed,
         turns=tuple(played.turns),
-        segments=segments_of(played.moves) if spoken else (),
+        segments=make_segments(played.moves) if spoken else (),
         category=episode.task.category,
         sample=played.job.sample,
         score=float(view.score),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.learning.objectives import PerTurn
-from fedagentgym.learning.trajectory import Group, Segment, Trajectory, turn_of_token
+from fedagentgym.learning.trajectory import Group, Segment, Trajectory, map_tokens_to_turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +30,23 @@ class Row:
         return bool(np.any(self.advantages))
 
 
-def loss_rows(groups: Sequence[Group], advantages: Sequence[PerTurn]) -> list[Row]:
+def build_rows(groups: Sequence[Group], advantages: Sequence[PerTurn]) -> list[Row]:
     """The rows of all groups, in order."""
     return [
         row
         for group, per_turn in zip(groups, advantages, strict=True)
         for trajectory, turns in zip(group, per_turn, strict=True)
-        for row in trajectory_rows(trajectory, turns)
+        for row in build_trajectory_rows(trajectory, turns)
     ]
 
 
-def trajectory_rows(trajectory: Trajectory, advantages: NDArray[np.float64]) -> Iterator[Row]:
+def build_trajectory_rows(trajectory: Trajectory, advantages: NDArray[np.float64]) -> Iterator[Row]:
     """One row per segment; each token has the advantage of the turn it was said in."""
-    for segment, owner in zip(trajectory.segments, turn_of_token(trajectory), strict=True):
-        yield segment_row(segment, advantages[owner], trajectory.task)
+    for segment, owner in zip(trajectory.segments, map_tokens_to_turns(trajectory), strict=True):
+        yield build_row(segment, advantages[owner], trajectory.task)
 
 
-def segment_row(segment: Segment, advantages: NDArray[np.float64], task: str = "") -> Row:
+def build_row(segment: Segment, advantages: NDArray[np.float64], task: str = "") -> Row:
     """The row of one segment."""
     places = np.flatnonzero(segment.mask)
     own = len(segment.prompt_ids) + places
@@ -61,15 +61,15 @@ def segment_row(segment: Segment, advantages: NDArray[np.float64], task: str = "
     return Row(ids, own, logprobs, advantages, segment.allowed_ids, segment.allowed_counts)
 
 
-def micro_batches(rows: Sequence[Row], micro_tokens: int) -> list[list[int]]:
+def split_micro_batches(rows: Sequence[Row], micro_tokens: int) -> list[list[int]]:
     """Indices of rows that go through the model together."""
-    return packed([len(row.ids) for row in rows], micro_tokens)
+    return batch_by_length([len(row.ids) for row in rows], micro_tokens)
 
 
-def packed(lengths: Sequence[int], micro_tokens: int) -> list[list[int]]:
+def batch_by_length(lengths: Sequence[int], micro_tokens: int) -> list[list[int]]:
     """Indices of sequences, alike in length, such that a padded batch holds at most `micro_tokens` (a lone one may hold more).
 
-    >>> packed([5, 2, 3, 9], 8)
+    >>> batch_by_length([5, 2, 3, 9], 8)
     [[1, 2], [0], [3]]
     """
     batches: list[list[int]] = []

@@ -36,7 +36,7 @@ class KLSettings(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _number(cls, data: Any) -> Any:
+    def _from_number(cls, data: Any) -> Any:
         return {"coefficient": data} if isinstance(data, int | float) and not isinstance(data, bool) else data
 
 
@@ -100,7 +100,7 @@ class LearningSettings(Settings):
     keep_optimizer: bool = Field(default=False, description="carry the optimizer's moments from round to round")
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_consistency(self) -> Self:
         low, high = self.clip
         if not (0 <= low < 1 and high >= 0):
             raise ValueError(f"clip is [low, high] with 0 <= low < 1 and high >= 0, got {list(self.clip)}")

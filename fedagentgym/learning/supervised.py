@@ -18,11 +18,11 @@ from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.progress import Progress
 from fedagentgym.base.streams import generator
-from fedagentgym.learning.masters import Masters
+from fedagentgym.learning.master_weights import MasterWeights
 from fedagentgym.learning.optimizer import learning_rate_factor, make_adamw
-from fedagentgym.learning.rows import packed
+from fedagentgym.learning.rows import batch_by_length
 from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
-from fedagentgym.learning.trajectory import Trajectory, turn_of_token
+from fedagentgym.learning.trajectory import Trajectory, map_tokens_to_turns
 
 BATCHES_SORTED = 8
 
@@ -34,18 +34,22 @@ class Example(NamedTuple):
     weights: NDArray[np.float32]
 
 
-def examples(
+def make_examples(
     trajectories: Iterable[Trajectory], observation_weight: float = 0.1, *, imitate_noise: bool = False
 ) -> list[Example]:
     """One example per segment that has something to imitate."""
     return [
-        example for trajectory in trajectories for example in _examples(trajectory, observation_weight, imitate_noise)
+        example
+        for trajectory in trajectories
+        for example in _iter_trajectory_examples(trajectory, observation_weight, imitate_noise)
     ]
 
 
-def _examples(trajectory: Trajectory, observation_weight: float, imitate_noise: bool) -> Iterator[Example]:
+def _iter_trajectory_examples(
+    trajectory: Trajectory, observation_weight: float, imitate_noise: bool
+) -> Iterator[Example]:
     wanted = np.array([turn.learn or imitate_noise for turn in trajectory.turns], dtype=np.bool_)
-    for segment, owner in zip(trajectory.segments, turn_of_token(trajectory), strict=True):
+    for segment, owner in zip(trajectory.segments, map_tokens_to_turns(trajectory), strict=True):
         ids = np.concatenate([segment.prompt_ids, segment.token_ids]).astype(np.int64)
         weights = np.full(len(ids), observation_weight, dtype=np.float32)
         weights[len(segment.prompt_ids) + np.flatnonzero(segment.mask)] = wanted[owner]
@@ -59,7 +63,7 @@ class SupervisedTraining:
 
     def __init__(self, policy: TrainablePolicy, settings: SupervisedSettings) -> None:
         self.policy, self.settings = policy, settings
-        self._masters = Masters(policy.parameters())
+        self._masters = MasterWeights(policy.parameters())
         self._optimizers = self._make_optimizers()
         self.step = 0
 
@@ -68,7 +72,7 @@ class SupervisedTraining:
         adam = LearningSettings(learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
         if settings.matrix_rate is None:
             return [make_adamw(full, adam)]
-        inner = layer_matrices(self.policy)
+        inner = find_layer_matrices(self.policy)
         others = make_adamw({name: value for name, value in full.items() if name not in inner}, adam)
         matrices = [value for name, value in full.items() if name in inner]
         return [torch.optim.Muon(matrices, lr=settings.matrix_rate, weight_decay=0.0), others]
@@ -80,14 +84,14 @@ class SupervisedTraining:
         losses = []
         lengths = [len(example.ids) for example in data]
         sorted_at_a_time = BATCHES_SORTED if self.settings.sort_lengths else 1
-        batches = _batches(lengths, self.settings.batch_size, sorted_at_a_time, generator(seed, "batches"))
+        batches = _iter_batches(lengths, self.settings.batch_size, sorted_at_a_time, generator(seed, "batches"))
         for _, batch in zip(range(self.settings.steps), batches, strict=False):
-            losses.append(self.improve([data[index] for index in batch]))
+            losses.append(self.train_step([data[index] for index in batch]))
             if progress is not None:
                 progress.advance(loss=losses[-1])
         return losses
 
-    def improve(self, batch: Sequence[Example]) -> float:
+    def train_step(self, batch: Sequence[Example]) -> float:
         """One step; a loss that is not finite changes nothing and is returned as it is."""
         settings, model = self.settings, self.policy.model
         factor = learning_rate_factor(settings.schedule, self.step, settings.steps)
@@ -95,30 +99,30 @@ class SupervisedTraining:
             for group in optimizer.param_groups:
                 group["lr"] = factor * optimizer.defaults["lr"]
         total = float(sum(example.weights.sum() for example in batch))
-        self._forget_gradients()
+        self._zero_gradients()
         loss_value = 0.0
-        for part in packed([len(example.ids) for example in batch], settings.micro_tokens):
+        for part in batch_by_length([len(example.ids) for example in batch], settings.micro_tokens):
             loss = _cross_entropy(model, [batch[index] for index in part], self.policy.device) / total
             loss.backward()  # type: ignore[no-untyped-call]
             loss_value += float(loss.detach())
-        self._masters.take_gradients()
+        self._masters.copy_gradients_from_model()
         masters = list(self._masters.full.values())
         norm = float(torch.nn.utils.clip_grad_norm_(masters, settings.gradient_clip or float("inf")))
         if np.isfinite(loss_value) and np.isfinite(norm):
             for optimizer in self._optimizers:
                 optimizer.step()
-            self._masters.publish()
-        self._forget_gradients()
-        self.policy.touch()
+            self._masters.copy_weights_to_model()
+        self._zero_gradients()
+        self.policy.bump_version()
         self.step += 1
         return loss_value
 
-    def _forget_gradients(self) -> None:
+    def _zero_gradients(self) -> None:
         for optimizer in self._optimizers:
             optimizer.zero_grad(set_to_none=True)
 
 
-def layer_matrices(policy: TrainablePolicy) -> set[str]:
+def find_layer_matrices(policy: TrainablePolicy) -> set[str]:
     """Names of the matrices inside the layers: all but the embeddings and the output head, which Muon is not made for."""
     model: Any = policy.model
     ends = [module.weight for module in (model.get_input_embeddings(), model.get_output_embeddings())]
@@ -142,14 +146,14 @@ def _cross_entropy(model: torch.nn.Module, batch: Sequence[Example], device: tor
     return (surprisal * factor.flatten()).sum()
 
 
-def _batches(lengths: Sequence[int], size: int, count: int, random: np.random.Generator) -> Iterator[list[int]]:
+def _iter_batches(lengths: Sequence[int], size: int, count: int, rng: np.random.Generator) -> Iterator[list[int]]:
     """Endless batches of examples alike in length, so that little is padded: each pass is a new order, `count` batches are drawn
     at a time (they may end one pass and begin the next), sorted by length, cut, and shuffled."""
     queue: list[int] = []
     while True:
         while len(queue) < size * count:
-            queue += random.permutation(len(lengths)).tolist()
+            queue += rng.permutation(len(lengths)).tolist()
         drawn = sorted(queue[: size * count], key=lambda index: (lengths[index], index))
         queue = queue[size * count :]
-        for first in random.permutation(count).tolist():
+        for first in rng.permutation(count).tolist():
             yield drawn[first * size : (first + 1) * size]

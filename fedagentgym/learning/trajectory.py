@@ -19,7 +19,7 @@ from fedagentgym.base.errors import DataError
 if TYPE_CHECKING:
     from fedagentgym.agents.protocols import Move
 
-_NOTHING: Mapping[str, float] = MappingProxyType({})
+_NO_REWARDS: Mapping[str, float] = MappingProxyType({})
 
 
 NO_IDS: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
@@ -49,7 +49,7 @@ class Turn(NamedTuple):
     reward: float
     valid: bool
     format: bool
-    rewards: Mapping[str, float] = _NOTHING
+    rewards: Mapping[str, float] = _NO_REWARDS
     score: float = 0.0
     tokens: int = 0
     learn: bool = True
@@ -113,8 +113,8 @@ def to_plain(trajectory: Trajectory, *, segments: bool = True) -> dict[str, Any]
 def from_plain(plain: Mapping[str, Any]) -> Trajectory:
     """The inverse of `to_plain`; anything else is one clear error, for messages come from other machines."""
     try:
-        turns = tuple(_turn(turn) for turn in plain["turns"])
-        segments = tuple(_segment(segment) for segment in plain.get("segments", ()))
+        turns = tuple(_parse_turn(turn) for turn in plain["turns"])
+        segments = tuple(_parse_segment(segment) for segment in plain.get("segments", ()))
         trajectory = Trajectory(
             task=str(plain["task"]),
             seed=int(plain["seed"]),
@@ -138,7 +138,7 @@ def from_plain(plain: Mapping[str, Any]) -> Trajectory:
     return trajectory
 
 
-def _turn(plain: Mapping[str, Any]) -> Turn:
+def _parse_turn(plain: Mapping[str, Any]) -> Turn:
     return Turn(
         observation=str(plain["observation"]),
         reply=str(plain["reply"]),
@@ -153,7 +153,7 @@ def _turn(plain: Mapping[str, Any]) -> Turn:
     )
 
 
-def _segment(plain: Mapping[str, Any]) -> Segment:
+def _parse_segment(plain: Mapping[str, Any]) -> Segment:
     segment = Segment(
         prompt_ids=np.asarray(plain["prompt_ids"], dtype=np.int32),
         token_ids=np.asarray(plain["token_ids"], dtype=np.int32),
@@ -174,13 +174,13 @@ def _segment(plain: Mapping[str, Any]) -> Segment:
     return segment
 
 
-def segments_of(moves: Sequence[Move]) -> tuple[Segment, ...]:
+def make_segments(moves: Sequence[Move]) -> tuple[Segment, ...]:
     """The segments of one episode's moves: a fresh move starts a new one, its context is the prompt."""
     starts = [index for index, move in enumerate(moves) if move.fresh or index == 0]
-    return tuple(_joined(moves[start:end]) for start, end in zip(starts, [*starts[1:], len(moves)], strict=True))
+    return tuple(_join_moves(moves[start:end]) for start, end in zip(starts, [*starts[1:], len(moves)], strict=True))
 
 
-def _joined(moves: Sequence[Move]) -> Segment:
+def _join_moves(moves: Sequence[Move]) -> Segment:
     ids: list[int] = []
     mask: list[bool] = []
     logprobs: list[float] = []
@@ -204,13 +204,13 @@ def _joined(moves: Sequence[Move]) -> Segment:
     )
 
 
-def turn_of_token(trajectory: Trajectory) -> list[NDArray[np.int64]]:
+def map_tokens_to_turns(trajectory: Trajectory) -> list[NDArray[np.int64]]:
     """For each segment, the turn that each of its masked tokens belongs to."""
     owner = np.repeat(np.arange(len(trajectory.turns)), [turn.tokens for turn in trajectory.turns])
     counts = [int(segment.mask.sum()) for segment in trajectory.segments]
     return list(np.split(owner, np.cumsum(counts)[:-1])) if counts else []
 
 
-def grouped(trajectories: Sequence[Trajectory], group_size: int) -> list[Group]:
+def group_trajectories(trajectories: Sequence[Trajectory], group_size: int) -> list[Group]:
     """Consecutive runs of `group_size` trajectories."""
     return [tuple(trajectories[start : start + group_size]) for start in range(0, len(trajectories), group_size)]

@@ -23,9 +23,9 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import derive, generator
 from fedagentgym.learning import forward
 from fedagentgym.learning.losses import token_losses, token_weights
-from fedagentgym.learning.masters import Masters
-from fedagentgym.learning.optimizer import load_moments, make_adamw, moments
-from fedagentgym.learning.rows import Row, micro_batches, trajectory_rows
+from fedagentgym.learning.master_weights import MasterWeights
+from fedagentgym.learning.optimizer import get_moments, load_moments, make_adamw
+from fedagentgym.learning.rows import Row, build_trajectory_rows, split_micro_batches
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group, Segment, Trajectory
 
@@ -48,8 +48,10 @@ class PolicyUpdate:
         if decoding.temperature <= 0:
             raise OptionError("training needs a sampling temperature above 0: a greedy policy explores nothing")
         self.policy, self.decoding, self.settings, self.proximal = policy, decoding, settings, proximal
-        self._masters = Masters(policy.parameters())
-        self._base = self._tensors(base if base is not None else policy.get_weights()) if self._needs_base() else {}
+        self._masters = MasterWeights(policy.parameters())
+        self._base = (
+            self._to_parameter_tensors(base if base is not None else policy.get_weights()) if self._needs_base() else {}
+        )
         self._anchor: Tensors = {}
         self._optimizer = make_adamw(self._masters.full, settings)
         self._set_anchor({})
@@ -59,19 +61,19 @@ class PolicyUpdate:
     def load(self, weights: Arrays, optimizer: Arrays, anchor: Arrays) -> None:
         """Take over a site: weights into the model, moments into a new optimizer, the anchor of its round."""
         self.policy.set_weights(weights)
-        self._masters = Masters(self.policy.parameters(), weights)
+        self._masters = MasterWeights(self.policy.parameters(), weights)
         self._optimizer = make_adamw(self._masters.full, self.settings)
         if optimizer:
             load_moments(self._optimizer, self._masters.full, optimizer)
         self._set_anchor(anchor)
 
-    def weights(self) -> dict[str, NDArray[Any]]:
-        return self._masters.arrays()
+    def get_weights(self) -> dict[str, NDArray[Any]]:
+        return self._masters.to_arrays()
 
-    def optimizer_state(self) -> dict[str, NDArray[Any]]:
-        return moments(self._optimizer, self._masters.full)
+    def get_optimizer_state(self) -> dict[str, NDArray[Any]]:
+        return get_moments(self._optimizer, self._masters.full)
 
-    def anchor_weights(self) -> dict[str, NDArray[Any]]:
+    def get_anchor_weights(self) -> dict[str, NDArray[Any]]:
         """The round's starting point, if any term of the loss refers to it."""
         return {name: tensor.cpu().numpy().copy() for name, tensor in self._anchor.items()}
 
@@ -83,11 +85,11 @@ class PolicyUpdate:
         if not (round_kl or self.proximal > 0):
             self._anchor = {}
         elif anchor:
-            self._anchor = self._tensors(anchor)
+            self._anchor = self._to_parameter_tensors(anchor)
         else:
-            self._anchor = self._masters.clones()
+            self._anchor = self._masters.clone_tensors()
 
-    def _tensors(self, arrays: Arrays) -> Tensors:
+    def _to_parameter_tensors(self, arrays: Arrays) -> Tensors:
         parameters = self._masters.full
         if set(arrays) != set(parameters):
             odd = min(set(arrays) ^ set(parameters))
@@ -99,66 +101,72 @@ class PolicyUpdate:
 
     # ---- the step -----------------------------------------------------------------------------------------------------
 
-    def improve(self, rows: Sequence[Row], rate: float = 1.0, order: int = 0) -> dict[str, float]:
+    def train_step(self, rows: Sequence[Row], rate: float = 1.0, order: int = 0) -> dict[str, float]:
         """One policy step: all passes over the rows. `rate` scales the learning rate, `order` names the shuffling stream."""
         settings = self.settings
         for group in self._optimizer.param_groups:
             group["lr"] = settings.learning_rate * rate
-        rows = self._with_full_support(rows)
-        reference = self._reference_scores(rows)
-        meter = _Meter()
+        rows = self._replace_truncated_logprobs(rows)
+        reference = self._compute_reference_logprobs(rows)
+        meter = _RunningMeans()
         seed = derive(order, "update")
-        with self._training(seed):
+        with self._train_mode(seed):
             for epoch in range(settings.gradient_epochs):
-                for part in _minibatches(len(rows), settings.minibatches, generator(seed, epoch)):
-                    self._minibatch([rows[i] for i in part], [reference[i] for i in part] if reference else None, meter)
-        self.policy.touch()
-        return meter.metrics() | {"learning_rate": settings.learning_rate * rate}
+                for part in _split_minibatches(len(rows), settings.minibatches, generator(seed, epoch)):
+                    self._train_minibatch(
+                        [rows[i] for i in part], [reference[i] for i in part] if reference else None, meter
+                    )
+        self.policy.bump_version()
+        return meter.compute_metrics() | {"learning_rate": settings.learning_rate * rate}
 
-    def _minibatch(self, rows: Sequence[Row], reference: Sequence[torch.Tensor] | None, meter: _Meter) -> None:
+    def _train_minibatch(
+        self, rows: Sequence[Row], reference: Sequence[torch.Tensor] | None, meter: _RunningMeans
+    ) -> None:
         """Accumulate the gradient of one mini-batch and step, unless there is nothing to learn or something is not finite."""
         every_row = reference is not None or self.settings.entropy > 0
         live = [index for index, row in enumerate(rows) if len(row.own) and (row.active or every_row)]
         if not live and self.proximal == 0:
-            meter.count("update/empty")
+            meter.increment("update/empty")
             return
         weights = token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), self.settings.loss)
         chosen = [rows[index] for index in live]
         total = 0.0
         self._optimizer.zero_grad(set_to_none=True)
-        for batch in micro_batches(chosen, self.settings.micro_tokens):
+        for batch in split_micro_batches(chosen, self.settings.micro_tokens):
             places = [live[index] for index in batch]
             given = None if reference is None else torch.cat([reference[place] for place in places])
-            loss = self._loss([rows[place] for place in places], weights[places], given, meter)
+            loss = self._compute_loss([rows[place] for place in places], weights[places], given, meter)
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
-        self._masters.take_gradients()
-        total += self._proximal_gradient()
+        self._masters.copy_gradients_from_model()
+        total += self._add_proximal_gradient()
         masters = list(self._masters.full.values())
         norm = float(torch.nn.utils.clip_grad_norm_(masters, self.settings.gradient_clip or float("inf")))
         if np.isfinite(total) and np.isfinite(norm):
             self._optimizer.step()
-            self._masters.publish()
+            self._masters.copy_weights_to_model()
             meter.add("loss", total)
             meter.add("gradient_norm", norm)
         else:
-            meter.count("update/skipped")
+            meter.increment("update/skipped")
         self._optimizer.zero_grad(set_to_none=True)
 
-    def _loss(
-        self, rows: Sequence[Row], weights: NDArray[np.float64], reference: torch.Tensor | None, meter: _Meter
+    def _compute_loss(
+        self, rows: Sequence[Row], weights: NDArray[np.float64], reference: torch.Tensor | None, meter: _RunningMeans
     ) -> torch.Tensor:
         """The part of the mini-batch's loss that these rows make up."""
         wants_entropy = self.settings.entropy > 0
-        scores = forward.score(self.policy.model, rows, self.policy.device, self.decoding.temperature, wants_entropy)
+        scores = forward.compute_logprobs(
+            self.policy.model, rows, self.policy.device, self.decoding.temperature, wants_entropy
+        )
         lengths = [len(row.own) for row in rows]
-        behaviour = self._tensor(np.concatenate([row.behaviour for row in rows]))
-        advantages = self._tensor(np.concatenate([row.advantages for row in rows]))
+        behaviour = self._to_tensor(np.concatenate([row.behaviour for row in rows]))
+        advantages = self._to_tensor(np.concatenate([row.advantages for row in rows]))
         parts = token_losses(scores.logprobs, behaviour, advantages, self.settings, reference, scores.entropy)
-        meter.tokens(parts, scores)
-        return (parts.loss * self._tensor(np.repeat(weights, lengths))).sum()
+        meter.add_tokens(parts, scores)
+        return (parts.loss * self._to_tensor(np.repeat(weights, lengths))).sum()
 
-    def _proximal_gradient(self) -> float:
+    def _add_proximal_gradient(self) -> float:
         """Add the gradient of mu / 2 * |weights - anchor|^2, and return that value."""
         if self.proximal == 0:
             return 0.0
@@ -172,17 +180,17 @@ class PolicyUpdate:
 
     # ---- scores under other weights, and other gradients ------------------------------------------------------------
 
-    def rescored(self, groups: Sequence[Group]) -> tuple[Group, ...]:
+    def recompute_logprobs(self, groups: Sequence[Group]) -> tuple[Group, ...]:
         """The groups with behaviour log-probs of the present policy."""
-        return tuple(tuple(self._rescored(trajectory) for trajectory in group) for group in groups)
+        return tuple(tuple(self._recompute_trajectory_logprobs(trajectory) for trajectory in group) for group in groups)
 
-    def _rescored(self, trajectory: Trajectory) -> Trajectory:
-        rows = list(trajectory_rows(trajectory, np.zeros(len(trajectory.turns))))
-        scores = [tensor.cpu().numpy() for tensor in self._scores(rows)]
-        segments = tuple(_with_logprobs(s, new) for s, new in zip(trajectory.segments, scores, strict=True))
+    def _recompute_trajectory_logprobs(self, trajectory: Trajectory) -> Trajectory:
+        rows = list(build_trajectory_rows(trajectory, np.zeros(len(trajectory.turns))))
+        scores = [tensor.cpu().numpy() for tensor in self._compute_row_logprobs(rows)]
+        segments = tuple(_replace_logprobs(s, new) for s, new in zip(trajectory.segments, scores, strict=True))
         return replace(trajectory, segments=segments)
 
-    def bias_gradient(self, rows: Sequence[Row]) -> NDArray[np.float64]:
+    def compute_bias_gradient(self, rows: Sequence[Row]) -> NDArray[np.float64]:
         """The gradient of the clipped policy loss with respect to a virtual bias on the last decoder block's output.
 
         The bias is one vector added at every token, so its gradient is a sum over tokens and rows: comparable between batches
@@ -193,48 +201,48 @@ class PolicyUpdate:
         live = [index for index, row in enumerate(rows) if len(row.own) and row.active]
         width = int(model.get_input_embeddings().weight.shape[1])  # type: ignore[operator]
         total = np.zeros(width, dtype=np.float64)
-        for batch in micro_batches([rows[index] for index in live], self.settings.micro_tokens):
+        for batch in split_micro_batches([rows[index] for index in live], self.settings.micro_tokens):
             places = [live[index] for index in batch]
             bias = torch.zeros(width, device=device, requires_grad=True)
-            with _frozen(self.policy.parameters()), _added_to_output(forward.last_block(model), bias):
-                loss = self._loss([rows[place] for place in places], weights[places], None, _Meter())
+            with _freeze_parameters(self.policy.parameters()), _add_to_output(forward.find_last_block(model), bias):
+                loss = self._compute_loss([rows[place] for place in places], weights[places], None, _RunningMeans())
             (gradient,) = torch.autograd.grad(loss, bias)
             total += gradient.double().cpu().numpy()
         return total
 
-    def _reference_scores(self, rows: Sequence[Row]) -> list[torch.Tensor] | None:
+    def _compute_reference_logprobs(self, rows: Sequence[Row]) -> list[torch.Tensor] | None:
         if self.settings.kl.coefficient == 0:
             return None
-        with self._swapped(self._base if self._needs_base() else self._anchor):
-            return self._scores(rows)
+        with self._swap_weights(self._base if self._needs_base() else self._anchor):
+            return self._compute_row_logprobs(rows)
 
-    def _with_full_support(self, rows: Sequence[Row]) -> list[Row]:
+    def _replace_truncated_logprobs(self, rows: Sequence[Row]) -> list[Row]:
         """Nucleus sampling records log-probs of a truncated distribution, which has no gradient in common with the policy's:
         the behaviour policy is then scored anew, without truncation."""
         if self.decoding.top_p >= 1:
             return list(rows)
-        scores = [tensor.cpu().numpy() for tensor in self._scores(rows)]
+        scores = [tensor.cpu().numpy() for tensor in self._compute_row_logprobs(rows)]
         return [
             Row(row.ids, row.own, new, row.advantages, row.allowed_ids, row.allowed_counts)
             for row, new in zip(rows, scores, strict=True)
         ]
 
     @torch.no_grad()
-    def _scores(self, rows: Sequence[Row]) -> list[torch.Tensor]:
+    def _compute_row_logprobs(self, rows: Sequence[Row]) -> list[torch.Tensor]:
         """Log-probs of the own tokens of each row under the weights that the model holds."""
         result = [torch.zeros(0, device=self.policy.device)] * len(rows)
         filled = [index for index, row in enumerate(rows) if len(row.own)]
-        for batch in micro_batches([rows[index] for index in filled], self.settings.micro_tokens):
+        for batch in split_micro_batches([rows[index] for index in filled], self.settings.micro_tokens):
             places = [filled[index] for index in batch]
             chosen = [rows[place] for place in places]
-            scores = forward.score(self.policy.model, chosen, self.policy.device, self.decoding.temperature)
+            scores = forward.compute_logprobs(self.policy.model, chosen, self.policy.device, self.decoding.temperature)
             parts = torch.split(scores.logprobs, [len(row.own) for row in chosen])
             for place, part in zip(places, parts, strict=True):
                 result[place] = part
         return result
 
     @contextlib.contextmanager
-    def _swapped(self, weights: Tensors) -> Iterator[None]:
+    def _swap_weights(self, weights: Tensors) -> Iterator[None]:
         parameters = self.policy.parameters()
         kept = {name: value.detach().clone() for name, value in parameters.items()}
         _copy_into(parameters, weights)
@@ -244,7 +252,7 @@ class PolicyUpdate:
             _copy_into(parameters, kept)
 
     @contextlib.contextmanager
-    def _training(self, seed: int) -> Iterator[None]:
+    def _train_mode(self, seed: int) -> Iterator[None]:
         """Train mode with a dropout stream of its own; the process's generators are left untouched."""
         model: Any = self.policy.model
         devices = [self.policy.device] if self.policy.device.type == "cuda" else []
@@ -260,11 +268,11 @@ class PolicyUpdate:
                     forward.set_checkpointing(model, False)
                 model.eval()
 
-    def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
+    def _to_tensor(self, array: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(array.astype(np.float32)).to(self.policy.device)
 
 
-class _Meter:
+class _RunningMeans:
     """Means of what mini-batches report, weighted by tokens where it is about tokens."""
 
     def __init__(self) -> None:
@@ -276,11 +284,11 @@ class _Meter:
         self._sums[name] = self._sums.get(name, 0.0) + value * weight
         self._weights[name] = self._weights.get(name, 0.0) + weight
 
-    def count(self, name: str) -> None:
+    def increment(self, name: str) -> None:
         self._counts[name] += 1
 
     @torch.no_grad()
-    def tokens(self, parts: Any, scores: forward.Scores) -> None:
+    def add_tokens(self, parts: Any, scores: forward.TokenLogprobs) -> None:
         size = parts.ratio.numel()
         self.add("ratio", float(parts.ratio.mean()), size)
         self.add("clipped", float(parts.clipped.float().mean()), size)
@@ -290,15 +298,15 @@ class _Meter:
         if scores.entropy is not None:
             self.add("entropy", float(scores.entropy.mean()), size)
 
-    def metrics(self) -> dict[str, float]:
+    def compute_metrics(self) -> dict[str, float]:
         return {name: total / self._weights[name] for name, total in self._sums.items()} | self._counts
 
 
-def _minibatches(count: int, parts: int, random: np.random.Generator) -> list[list[int]]:
+def _split_minibatches(count: int, parts: int, rng: np.random.Generator) -> list[list[int]]:
     """Indices of the rows of each mini-batch; a single mini-batch keeps their order."""
     if parts == 1 or count <= 1:
         return [list(range(count))] if count else []
-    return [part.tolist() for part in np.array_split(random.permutation(count), min(parts, count))]
+    return [part.tolist() for part in np.array_split(rng.permutation(count), min(parts, count))]
 
 
 def _copy_into(parameters: Mapping[str, torch.nn.Parameter], weights: Tensors) -> None:
@@ -308,7 +316,7 @@ def _copy_into(parameters: Mapping[str, torch.nn.Parameter], weights: Tensors) -
 
 
 @contextlib.contextmanager
-def _frozen(parameters: Mapping[str, torch.nn.Parameter]) -> Iterator[None]:
+def _freeze_parameters(parameters: Mapping[str, torch.nn.Parameter]) -> Iterator[None]:
     for parameter in parameters.values():
         parameter.requires_grad_(False)
     try:
@@ -319,20 +327,20 @@ def _frozen(parameters: Mapping[str, torch.nn.Parameter]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _added_to_output(block: torch.nn.Module, bias: torch.Tensor) -> Iterator[None]:
-    def add(_module: Any, _inputs: Any, output: Any) -> Any:
+def _add_to_output(block: torch.nn.Module, bias: torch.Tensor) -> Iterator[None]:
+    def add_bias(_module: Any, _inputs: Any, output: Any) -> Any:
         if isinstance(output, tuple):
             return (output[0] + bias.to(output[0].dtype), *output[1:])
         return output + bias.to(output.dtype)
 
-    handle = block.register_forward_hook(add)
+    handle = block.register_forward_hook(add_bias)
     try:
         yield
     finally:
         handle.remove()
 
 
-def _with_logprobs(segment: Segment, own: NDArray[np.float32]) -> Segment:
+def _replace_logprobs(segment: Segment, own: NDArray[np.float32]) -> Segment:
     logprobs = segment.logprobs.copy()
     logprobs[segment.mask] = own
     return segment._replace(logprobs=logprobs)

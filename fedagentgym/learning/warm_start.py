@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedagentgym.agents.players.demonstrators import Demonstrator
-from fedagentgym.base.progress import Progress, progress
+from fedagentgym.base.progress import Progress, show_progress
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.settings import WarmStartSettings
-from fedagentgym.learning.supervised import SupervisedTraining, examples
+from fedagentgym.learning.supervised import SupervisedTraining, make_examples
 from fedagentgym.learning.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
 
 
-def demonstrations(
+def collect_demonstrations(
     agent: TokenAgent,
     env: TextEnv,
     count: int,
@@ -35,13 +35,13 @@ def demonstrations(
     bar: Progress | None = None,
 ) -> list[Trajectory]:
     """The expert's episodes in the agent's tokens: the pool's tasks in random order, again and again until there are enough."""
-    tasks = demonstrated_tasks(env, count, seed)
+    tasks = draw_demonstration_tasks(env, count, seed)
     return collect(
         Demonstrator(agent, noise), env, tasks, seed=derive(seed, "demonstrate"), parallel=parallel, progress=bar
     ).trajectories
 
 
-def demonstrated_tasks(env: TextEnv, count: int, seed: int) -> list[str]:
+def draw_demonstration_tasks(env: TextEnv, count: int, seed: int) -> list[str]:
     """So many task ids; none occurs twice before all have occurred once."""
     order = stream(seed, "demonstrated").permutation(len(env.pool))
     return [env.pool.ids[int(order[index % len(order)])] for index in range(count)]
@@ -49,11 +49,11 @@ def demonstrated_tasks(env: TextEnv, count: int, seed: int) -> list[str]:
 
 def warm_start(agent: TokenAgent, env: TextEnv, settings: WarmStartSettings, seed: int = 0) -> list[float]:
     """Train the agent's policy on demonstrations of `env`'s pool; returns the loss of each step."""
-    from fedagentgym.learning.local import trainable_policy
+    from fedagentgym.learning.local import get_trainable_policy
 
-    policy = trainable_policy(agent)
-    with progress("demonstrating", total=settings.episodes) as bar:
-        shown = demonstrations(
+    policy = get_trainable_policy(agent)
+    with show_progress("demonstrating", total=settings.episodes) as bar:
+        shown = collect_demonstrations(
             agent,
             env,
             settings.episodes,
@@ -62,6 +62,6 @@ def warm_start(agent: TokenAgent, env: TextEnv, settings: WarmStartSettings, see
             parallel=settings.parallel_episodes,
             bar=bar,
         )
-    data = examples(shown, settings.observation_weight, imitate_noise=settings.imitate_noise)
-    with progress("imitating", total=settings.steps) as bar:
+    data = make_examples(shown, settings.observation_weight, imitate_noise=settings.imitate_noise)
+    with show_progress("imitating", total=settings.steps) as bar:
         return SupervisedTraining(policy, settings).run(data, derive(seed, "imitate"), bar)

@@ -15,38 +15,38 @@ import numpy as np
 from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.client_split import ClientSplit, provenance
+from fedagentgym.partitions.client_split import ClientSplit, collect_provenance
 from fedagentgym.partitions.files.split import NoVariants, SplitRecord
 from fedagentgym.partitions.pools import env_class, open_pool, refuse_evaluation
 from fedagentgym.partitions.table import TaskTable
 from fedagentgym.partitions.verification import IMPORTED
 
 
-def row_indices(client_split: ClientSplit) -> list[list[int]]:
+def get_row_indices(client_split: ClientSplit) -> list[list[int]]:
     """For every client the row numbers of its tasks in the pool's own order, ascending: `dataset.select(rows[i])`."""
-    order = _rows_by_number(client_split)
+    order = _map_items_to_rows(client_split)
     return [np.sort(order[numbers]).tolist() for numbers in client_split.assignment]
 
 
-def _rows_by_number(client_split: ClientSplit) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _map_items_to_rows(client_split: ClientSplit) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The pool's row of every number of the table."""
-    position = client_split.pool.position
+    position = client_split.pool.find_position
     return np.fromiter(
         (position(name) for name in client_split.table.ids), dtype=np.int64, count=len(client_split.table)
     )
 
 
-def client_dataset(client_split: ClientSplit, client: int, dataset: Any) -> Any:
+def get_client_dataset(client_split: ClientSplit, client: int, dataset: Any) -> Any:
     """The rows of a Hugging Face data set that belong to one client."""
     if len(dataset) != len(client_split.pool):
         raise DataError(f"the data set has {len(dataset):,} rows, the pool of the split {len(client_split.pool):,}")
     pool = client_split.pool
-    return dataset.select(sorted(pool.position(name) for name in client_split.client(client).tasks))
+    return dataset.select(sorted(pool.find_position(name) for name in client_split.client(client).tasks))
 
 
 class SplitPartitioner:
     """A split with the members of flwr-datasets' `Partitioner`: dataset, is_dataset_assigned, load_partition,
-    num_partitions. Works without that package; `flower_partitioner` makes one that the package accepts as its own."""
+    num_partitions. Works without that package; `make_flower_partitioner` makes one that the package accepts as its own."""
 
     def __init__(self, client_split: ClientSplit) -> None:
         self._client_split = client_split
@@ -77,10 +77,10 @@ class SplitPartitioner:
 
     def load_partition(self, partition_id: int) -> Any:
         """The rows of one client."""
-        return client_dataset(self._client_split, partition_id, self.dataset)
+        return get_client_dataset(self._client_split, partition_id, self.dataset)
 
 
-def flower_partitioner(client_split: ClientSplit) -> SplitPartitioner:
+def make_flower_partitioner(client_split: ClientSplit) -> SplitPartitioner:
     """A partitioner for `FederatedDataset(dataset=..., partitioners={"train": flower_partitioner(client_split)})`.
 
     flwr-datasets asks whether a partitioner is an instance of its abstract class, so ours is registered there.
@@ -108,14 +108,14 @@ def import_client_split(
     split = cls.canonical_split(split)
     refuse_evaluation(cls, split)
     whole = pool if pool is not None else open_pool(env_id, split, options)
-    table = TaskTable.of(whole)
-    rows = _numbered(held)
-    clients = Assignment.from_lists(table.numbers(ids, f"client {number}") for number, ids in enumerate(rows))
+    table = TaskTable.from_pool(whole)
+    rows = _to_client_lists(held)
+    clients = Assignment.from_lists(table.find_numbers(ids, f"client {number}") for number, ids in enumerate(rows))
     if clients.has_repeats():
         raise DataError("a client of the mapping holds a task twice")
     named = {name: tuple(sorted(ids)) for name, ids in (roles or {}).items()}
     for name, ids in named.items():
-        table.numbers(ids, f"the role {name!r}")
+        table.find_numbers(ids, f"the role {name!r}")
     made = SplitRecord(
         env_id=env_id,
         env_split=split,
@@ -129,18 +129,20 @@ def import_client_split(
         variants=NoVariants(len(rows)),
         roles=named,
         evaluation=cls.evaluation_splits,
-        provenance=provenance(),
+        provenance=collect_provenance(),
     )
     return ClientSplit(made, whole, options, own_pool=pool is not None)
 
 
-def _numbered(held: Mapping[int, Iterable[str]] | Sequence[Iterable[str]]) -> list[list[str]]:
-    if not isinstance(held, Mapping):
-        rows = [list(ids) for ids in held]
-    elif set(held) != set(range(len(held))):
-        raise DataError(f"clients of the mapping are numbered 0 to {len(held) - 1}, found {sorted(held, key=str)[:5]}")
+def _to_client_lists(client_tasks: Mapping[int, Iterable[str]] | Sequence[Iterable[str]]) -> list[list[str]]:
+    if not isinstance(client_tasks, Mapping):
+        rows = [list(ids) for ids in client_tasks]
+    elif set(client_tasks) != set(range(len(client_tasks))):
+        raise DataError(
+            f"clients of the mapping are numbered 0 to {len(client_tasks) - 1}, found {sorted(client_tasks, key=str)[:5]}"
+        )
     else:
-        rows = [list(held[number]) for number in range(len(held))]
+        rows = [list(client_tasks[number]) for number in range(len(client_tasks))]
     if not rows:
         raise DataError("the mapping has no clients")
     return rows

@@ -22,21 +22,21 @@ class Assignment:
     def from_lists(cls, lists: Iterable[Iterable[int]]) -> Assignment:
         rows = [np.sort(np.fromiter(row, dtype=np.int64)) for row in lists]
         sizes = np.array([row.size for row in rows], dtype=np.int64)
-        return cls(offsets_of(sizes), np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64))
+        return cls(compute_offsets(sizes), np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64))
 
     @classmethod
     def from_pairs(cls, clients: Ints, items: Ints, count: int) -> Assignment:
         """From (client, item) pairs in any order."""
         span = int(items.max()) + 1 if items.size else 1
         keys = np.sort(clients * span + items)
-        return cls(offsets_of(np.bincount(clients, minlength=count)), keys % span)
+        return cls(compute_offsets(np.bincount(clients, minlength=count)), keys % span)
 
     @classmethod
-    def joined(cls, parts: Iterable[Assignment]) -> Assignment:
+    def concatenate(cls, parts: Iterable[Assignment]) -> Assignment:
         """The clients of several assignments, one after the other."""
         parts = list(parts)
         sizes = np.concatenate([part.sizes for part in parts])
-        return cls(offsets_of(sizes), np.concatenate([part.items for part in parts]))
+        return cls(compute_offsets(sizes), np.concatenate([part.items for part in parts]))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -56,11 +56,11 @@ class Assignment:
         """The client of every entry of `items`."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
-    def copies(self, items: int) -> Ints:
+    def count_copies(self, items: int) -> Ints:
         """How many clients hold each of the items 0 .. items-1."""
         return np.bincount(self.items, minlength=items).astype(np.int64)
 
-    def renamed(self, names: Ints) -> Assignment:
+    def renumber(self, names: Ints) -> Assignment:
         """Item i becomes `names[i]`; `names` ascends, so the order inside clients stays."""
         return Assignment(self.offsets, names[self.items])
 
@@ -73,5 +73,5 @@ class Assignment:
         return bool(np.any((items[1:] == items[:-1]) & (owners[1:] == owners[:-1])))
 
 
-def offsets_of(sizes: Ints) -> Ints:
+def compute_offsets(sizes: Ints) -> Ints:
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes, dtype=np.int64)])

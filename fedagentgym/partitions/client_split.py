@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError, OptionError, listed
+from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
@@ -33,7 +33,7 @@ from fedagentgym.version import __version__
 
 if TYPE_CHECKING:
     from fedagentgym.partitions.analysis.statistics import Statistics
-    from fedagentgym.partitions.verification import Check
+    from fedagentgym.partitions.verification import CheckResult
 
 FROM_POOL = "pool"
 
@@ -52,7 +52,7 @@ class Client:
         """The client's tasks with their payloads."""
         return self.client_split.pool.subset(self.tasks)
 
-    def options(self) -> dict[str, Any]:
+    def get_env_kwargs(self) -> dict[str, Any]:
         """The keywords that make this client's environment."""
         opened = self.client_split
         keywords: dict[str, Any] = {**opened.options, "split": opened.record.env_split, "tasks": list(self.tasks)}
@@ -65,17 +65,17 @@ class Client:
     def make(self, **options: Any) -> gymnasium.Env[str, str]:
         """An ordinary environment over this client's tasks, in its variant; `options` are further keywords of the
         environment."""
-        return gymnasium.make(self.client_split.record.env_id, **{**self.options(), **options})
+        return gymnasium.make(self.client_split.record.env_id, **{**self.get_env_kwargs(), **options})
 
     def open_env(self, **options: Any) -> TextEnv:
         """The same environment without gymnasium's wrappers, for playing many episodes."""
-        return open_env(self.client_split.record.env_id, **{**self.options(), **options})
+        return open_env(self.client_split.record.env_id, **{**self.get_env_kwargs(), **options})
 
     def make_vec(
         self, count: int, *, mode: Literal["sync", "async"] = "sync", **options: Any
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         """`count` such environments behind gymnasium's vector interface."""
-        keywords: dict[str, Any] = {**self.options(), **options}
+        keywords: dict[str, Any] = {**self.get_env_kwargs(), **options}
         return gymnasium.make_vec(self.client_split.record.env_id, num_envs=count, vectorization_mode=mode, **keywords)
 
     def __len__(self) -> int:
@@ -111,14 +111,15 @@ class ClientSplit:
         return f"ClientSplit({len(self)} clients of {record.env_id}, {record.sampler} {dict(record.parameters)})"
 
     def client(self, index: int) -> Client:
-        index = self.record.checked_number(index)
-        return Client(self, index, self.record.tasks(index), self.record.variants[index])
+        index = self.record.validate_client(index)
+        return Client(self, index, self.record.get_tasks(index), self.record.variants[index])
 
     def role(self, name: str) -> TaskPool:
         """The tasks of a role; what the server holds comes without answers."""
         if name not in self.record.roles:
             raise OptionError(
-                f"this split has no role {name!r} ({listed(self.record.roles) or 'none'} there): ask for it with roles={{...}}"
+                f"this split has no role {name!r} ({join_names(self.record.roles) or 'none'} there): ask for it with"
+                " roles={...}"
             )
         ids = self.record.roles[name]
         return self.pool.without_answers(ids) if name == "server" else self.pool.subset(ids)
@@ -130,11 +131,11 @@ class ClientSplit:
     @cached_property
     def table(self) -> TaskTable:
         """The pool as samplers see it, with labels if there are any."""
-        table = TaskTable.of(self.pool)
-        found = self._labels(table.ids)
+        table = TaskTable.from_pool(self.pool)
+        found = self._find_labels(table.ids)
         return table if found is None else table.with_solved(found.solved)
 
-    def _labels(self, ids: Sequence[str]) -> Labels | None:
+    def _find_labels(self, ids: Sequence[str]) -> Labels | None:
         return self.record.labels if self.record.labels is not None else find_labels(self.pool, ids)
 
     @cached_property
@@ -143,20 +144,20 @@ class ClientSplit:
         record = self.record
         if record.ids is None or len(record.ids) == len(self.table.ids):
             return record.clients
-        return record.clients.renamed(self.table.numbers(record.ids, "the split"))
+        return record.clients.renumber(self.table.find_numbers(record.ids, "the split"))
 
     def statistics(self) -> Statistics:
-        from fedagentgym.partitions.analysis.statistics import describe
+        from fedagentgym.partitions.analysis.statistics import compute_statistics
 
-        return describe(self.assignment, self.table, self.record.sampler)
+        return compute_statistics(self.assignment, self.table, self.record.sampler)
 
     def plot(self, path: str | Path | None = None) -> Any:
         """The figure that fits the sampler; written to `path` (.png or .svg) if given, returned as matplotlib axes."""
-        from fedagentgym.partitions.analysis.plots import draw
+        from fedagentgym.partitions.analysis.plots import plot_client_split
 
-        return draw(self.record, self.statistics(), path)
+        return plot_client_split(self.record, self.statistics(), path)
 
-    def verify(self) -> list[Check]:
+    def verify(self) -> list[CheckResult]:
         from fedagentgym.partitions.verification import verify
 
         return verify(self.record, self.pool, self.table, self.assignment, self.options)
@@ -202,7 +203,7 @@ def federate(
     sampler, sizes = make_sampler(partition, parameters), check_sizes(roles or {})
     request = complete_request(cls.id, cls.variants, variant)
     whole = pool if pool is not None else open_pool(env_id, split, options)
-    table = TaskTable.of(whole)
+    table = TaskTable.from_pool(whole)
     needs_labels = sampler.needs_labels or parameters.get("label") == "hardness"
     found = _resolve_labels(labels, whole, table.ids, needed=needs_labels)
     if found is not None:
@@ -227,14 +228,14 @@ def federate(
         server_overlap=float(server_overlap),
         evaluation=cls.evaluation_splits,
         labels=found if labels is not None or needs_labels else None,
-        provenance=provenance(),
+        provenance=collect_provenance(),
     )
     opened = ClientSplit(made, whole, options, own_pool=pool is not None)
     opened.__dict__["table"] = table
     return opened
 
 
-def provenance() -> dict[str, str]:
+def collect_provenance() -> dict[str, str]:
     """When and with what a split was made: beside the digest, never under it."""
     import scipy
 
@@ -250,14 +251,14 @@ def provenance() -> dict[str, str]:
 def find_labels(pool: TaskPool, ids: Sequence[str]) -> Labels | None:
     """Labels that come with the package for this pool."""
     file = label_files.find_shipped(pool)
-    return None if file is None else file.labels(pool, ids)
+    return None if file is None else file.resolve_labels(pool, ids)
 
 
 def _resolve_labels(given: Any, pool: TaskPool, ids: Sequence[str], *, needed: bool) -> Labels | None:
     if given == FROM_POOL:
         return label_files.from_pool(pool, ids)
     if isinstance(given, str | Path):
-        return label_files.read_labels(given).labels(pool, ids)
+        return label_files.read_labels(given).resolve_labels(pool, ids)
     if isinstance(given, Mapping):
         return label_files.from_mapping(given, ids)
     if given is not None:
@@ -294,9 +295,9 @@ def bind(
         raise DataError(_explain_mismatch(record, pool, where))
     opened = ClientSplit(record, pool, options, own_pool=own_pool)
     for name, ids in record.roles.items():
-        opened.table.numbers(ids, f"the role {name!r} of {where}")
+        opened.table.find_numbers(ids, f"the role {name!r} of {where}")
     if record.ids is not opened.table.ids:
-        opened.table.numbers(record.ids or (), where)
+        opened.table.find_numbers(record.ids or (), where)
     return opened
 
 
@@ -312,7 +313,8 @@ def _explain_mismatch(record: SplitRecord, pool: TaskPool, where: str) -> str:
     return (
         f"{where} was made for another pool of {record.env_id} ({record.env_split}, options {dict(record.env_options)}): "
         f"{detail}{hint}. "
-        f"Pool digest in the file {label_files.short(record.pool_digest)}, here {label_files.short(pool.digest)}"
+        f"Pool digest in the file {label_files.shorten_digest(record.pool_digest)}, here"
+        f" {label_files.shorten_digest(pool.digest)}"
     )
 
 
@@ -325,7 +327,7 @@ def _merge_options(record: SplitRecord, given: Mapping[str, Any]) -> dict[str, A
     return {**record.env_options, **given}
 
 
-def open_client(
+def resolve_client_kwargs(
     env_id: str, client_split: ClientSplit | str | Path, client: int, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The environment keywords of one client, for `gymnasium.make(env_id, client_split=..., client=...)`."""
@@ -343,7 +345,7 @@ def open_client(
         if options.get(key) is not None and not (key == "split" and options[key] == record.env_split):
             raise OptionError(f"{key}= is decided by the split: leave it out when client_split= is given")
     _merge_options(record, {key: value for key, value in options.items() if key in record.env_options})
-    return {**opened.client(client).options(), **where}
+    return {**opened.client(client).get_env_kwargs(), **where}
 
 
 @lru_cache(maxsize=8)

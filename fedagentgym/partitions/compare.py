@@ -9,7 +9,7 @@ from fedagentgym.partitions.files.split import SplitRecord
 
 
 @dataclass(frozen=True)
-class Difference:
+class SplitDifference:
     """What two splits were made of, where that differs, and how far apart their clients are."""
 
     digests: tuple[str, str]
@@ -24,19 +24,19 @@ class Difference:
     def identical(self) -> bool:
         return self.digests[0] == self.digests[1]
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {**self.__dict__, "identical": self.identical}
 
 
-def compare(first: SplitRecord, second: SplitRecord) -> Difference:
+def compare(first: SplitRecord, second: SplitRecord) -> SplitDifference:
     """Compare two splits whose task ids are known."""
     count = min(len(first), len(second))
-    pairs = [(set(first.tasks(client)), set(second.tasks(client))) for client in range(count)]
+    pairs = [(set(first.get_tasks(client)), set(second.get_tasks(client))) for client in range(count)]
     values = [len(a & b) / max(len(a | b), 1) if a | b else 1.0 for a, b in pairs]
     least = min(range(count), key=values.__getitem__)
-    return Difference(
+    return SplitDifference(
         digests=(first.digest, second.digest),
-        fields=_fields(first, second),
+        fields=_compare_fields(first, second),
         clients=count,
         changed=sum(a != b for a, b in pairs),
         mean_jaccard=sum(values) / count,
@@ -45,14 +45,14 @@ def compare(first: SplitRecord, second: SplitRecord) -> Difference:
     )
 
 
-def _fields(first: SplitRecord, second: SplitRecord) -> dict[str, tuple[Any, Any]]:
-    left, right = _flat(first), _flat(second)
+def _compare_fields(first: SplitRecord, second: SplitRecord) -> dict[str, tuple[Any, Any]]:
+    left, right = _flatten_record(first), _flatten_record(second)
     names = [*left, *(name for name in right if name not in left)]
     return {name: (left.get(name), right.get(name)) for name in names if left.get(name) != right.get(name)}
 
 
-def _flat(record: SplitRecord) -> dict[str, Any]:
-    header = record.header()
+def _flatten_record(record: SplitRecord) -> dict[str, Any]:
+    header = record.to_header()
     flat = {f"env.{key}": value for key, value in header["env"].items()}
     flat["pool_digest"] = header["pool_digest"]
     flat["sampler"] = record.sampler

@@ -21,7 +21,7 @@ _SMOOTHING = 0.01
 _CUT_CATEGORY, _CUT_SHARE = "fashion", 0.2
 
 
-def windows(items: int, clients: int, tasks: int) -> Assignment:
+def assign_windows(items: int, clients: int, tasks: int) -> Assignment:
     """Uniform: client k starts at k * (items // clients); its window is widened to `tasks`, half to the left first."""
     if tasks > items:
         raise OptionError(f"{tasks:,} tasks per client are asked for, the pool has {items:,}: lower tasks_per_client")
@@ -37,14 +37,16 @@ def windows(items: int, clients: int, tasks: int) -> Assignment:
     return Assignment.from_lists(lists)
 
 
-def preference(table: TaskTable, clients: int, tasks: int, omega: float) -> Assignment:
+def assign_by_preference(table: TaskTable, clients: int, tasks: int, omega: float) -> Assignment:
     """Dirichlet mixtures around the smoothed shares that remain after one category was cut to a fifth."""
     firsts = {code: int(np.argmax(table.codes == code)) for code in range(len(table.names))}
     order = sorted(firsts, key=firsts.__getitem__)
-    return Assignment.from_lists(_preferred(table, order, client, tasks, omega) for client in range(clients))
+    return Assignment.from_lists(
+        _sample_preferred_items(table, order, client, tasks, omega) for client in range(clients)
+    )
 
 
-def _preferred(table: TaskTable, order: list[int], client: int, tasks: int, omega: float) -> Ints:
+def _sample_preferred_items(table: TaskTable, order: list[int], client: int, tasks: int, omega: float) -> Ints:
     members = [np.flatnonzero(table.codes == code) for code in order]
     for number, code in enumerate(order):
         if table.names[code] == _CUT_CATEGORY:
@@ -56,7 +58,7 @@ def _preferred(table: TaskTable, order: list[int], client: int, tasks: int, omeg
     rng = np.random.RandomState(_SEED + client)
     mixture = rng.dirichlet(smooth * ((1.0 - omega) / omega))
     mixture = mixture / mixture.sum()
-    counts = _published_capacity_fix(rng.multinomial(tasks, mixture), sizes, mixture, tasks, rng)
+    counts = _redistribute_published_overflow(rng.multinomial(tasks, mixture), sizes, mixture, tasks, rng)
     drawn = [rng.choice(row, size=count, replace=False) for row, count in zip(members, counts, strict=True) if count]
     chosen = np.concatenate(drawn)
     if chosen.size < tasks:
@@ -66,7 +68,7 @@ def _preferred(table: TaskTable, order: list[int], client: int, tasks: int, omeg
     return chosen
 
 
-def _published_capacity_fix(
+def _redistribute_published_overflow(
     counts: Ints, sizes: Ints, mixture: NDArray[np.float64], tasks: int, rng: np.random.RandomState
 ) -> Ints:
     """Overflow is drawn again among categories with room; what does not fit there either is dropped."""
@@ -82,15 +84,15 @@ def _published_capacity_fix(
             return np.asarray(counts)
 
 
-def coverage(items: int, clients: int, low: int, center: int, high: int, dispersion: float) -> Assignment:
+def assign_by_coverage(items: int, clients: int, low: int, center: int, high: int, dispersion: float) -> Assignment:
     """Beta sizes, then a greedy walk over the items; it may end short where distinct clients run out."""
     overlap = float(np.clip(clients * center / items, clients * low / items, clients * high / items))
     rng = np.random.default_rng(_SEED)
-    sizes = _published_sizes(clients, low, center, high, dispersion, round(overlap * items), rng)
-    return Assignment.from_lists(sorted(row) for row in _greedy(items, sizes, overlap, rng))
+    sizes = _sample_published_sizes(clients, low, center, high, dispersion, round(overlap * items), rng)
+    return Assignment.from_lists(sorted(row) for row in _place_greedily(items, sizes, overlap, rng))
 
 
-def _published_sizes(
+def _sample_published_sizes(
     clients: int, low: int, center: int, high: int, dispersion: float, total: int, rng: np.random.Generator
 ) -> Ints:
     """Scale, clip, round by largest remainder, clip again, and move what the clipping lost to the first with room."""
@@ -110,18 +112,18 @@ def _published_sizes(
     whole = np.clip(whole, low, high)
     missing = total - int(whole.sum())
     step = 1 if missing > 0 else -1
-    whole[_with_room(whole, low, high, step)[: abs(missing)]] += step
+    whole[_find_with_room(whole, low, high, step)[: abs(missing)]] += step
     for turn in range(abs(total - int(whole.sum()))):
-        open_ = _with_room(whole, low, high, step)
+        open_ = _find_with_room(whole, low, high, step)
         whole[open_[turn % open_.size]] += step
     return np.asarray(whole)
 
 
-def _with_room(sizes: Ints, low: int, high: int, step: int) -> Ints:
+def _find_with_room(sizes: Ints, low: int, high: int, step: int) -> Ints:
     return np.flatnonzero(sizes < high if step > 0 else sizes > low)
 
 
-def _greedy(items: int, sizes: Ints, overlap: float, rng: np.random.Generator) -> list[set[int]]:
+def _place_greedily(items: int, sizes: Ints, overlap: float, rng: np.random.Generator) -> list[set[int]]:
     total = int(sizes.sum())
     copies = np.full(items, int(np.floor(overlap)))
     more = total - int(copies.sum())
@@ -152,21 +154,22 @@ def _greedy(items: int, sizes: Ints, overlap: float, rng: np.random.Generator) -
     return held
 
 
-def hardness(solved: Ints, unsolved: Ints, clients: int, tasks: int, dispersion: float) -> Assignment:
+def assign_by_hardness(solved: Ints, unsolved: Ints, clients: int, tasks: int, dispersion: float) -> Assignment:
     """Every client draws with the same seed, so equal quotas give equal tasks; unsolved ones are added twice over."""
     most = max(tasks, (solved.size + unsolved.size) // clients)
     return Assignment.from_lists(
-        _published_hardness(solved, unsolved, client, clients, tasks, most, dispersion) for client in range(clients)
+        _sample_published_hardness(solved, unsolved, client, clients, tasks, most, dispersion)
+        for client in range(clients)
     )
 
 
-def _published_hardness(
-    solved: Ints, unsolved: Ints, client: int, clients: int, tasks: int, most: int, dispersion: float
+def _sample_published_hardness(
+    solved: Ints, unsolved: Ints, client: int, clients: int, tasks: int, max_tasks: int, dispersion: float
 ) -> Ints:
     rng = np.random.default_rng(_SEED)
     items = solved.size + unsolved.size
     overlap = float(np.clip(clients * (tasks // 2) / items, 0.0, clients * tasks / items))
-    quotas = _published_sizes(clients, 0, tasks // 2, tasks, dispersion, round(overlap * items), rng)
+    quotas = _sample_published_sizes(clients, 0, tasks // 2, tasks, dispersion, round(overlap * items), rng)
     quota = int(quotas[client])
     easy = rng.choice(solved, size=min(quota, solved.size), replace=False) if quota and solved.size else solved[:0]
     hard = (
@@ -177,4 +180,4 @@ def _published_hardness(
     if missing > 0:
         rest = np.concatenate([np.setdiff1d(solved, easy), np.setdiff1d(unsolved, hard)])
         chosen = np.concatenate([chosen, rng.choice(rest, size=min(missing, rest.size), replace=False)])
-    return chosen[:most]
+    return chosen[:max_tasks]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.roles import draw_server, reserve
+from fedagentgym.partitions.roles import reserve_roles, sample_server_role
 from fedagentgym.partitions.samplers.sampler import FunctionSampler, Sampler, sample_clients
 from fedagentgym.partitions.table import TaskTable
 
@@ -27,9 +27,9 @@ def divide(
     server_overlap: float,
 ) -> Division:
     """Everything that is random in a split follows from these arguments; `verify` calls this again and compares."""
-    left, drawn = reserve(table, role_sizes, seed)
+    left, drawn = reserve_roles(table, role_sizes, seed)
     assignment = sample_clients(sampler, left, clients, seed)
     if "server" in role_sizes:
-        drawn["server"] = left.rows[draw_server(left, assignment, role_sizes["server"], server_overlap, seed)]
+        drawn["server"] = left.rows[sample_server_role(left, assignment, role_sizes["server"], server_overlap, seed)]
     roles = {name: tuple(table.ids[number] for number in numbers.tolist()) for name, numbers in drawn.items()}
-    return Division(assignment.renamed(left.rows), roles)
+    return Division(assignment.renumber(left.rows), roles)

@@ -19,14 +19,14 @@ from fedagentgym.base.streams import derive, stream
 from fedagentgym.envs.core import Episode, TextEnv
 from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.scripted import NoisyExpert
-from fedagentgym.partitions.files.labels import LabelFile, read_labels, task_line
+from fedagentgym.partitions.files.labels import LabelFile, format_task_line, read_labels
 
-Play = Callable[[Sequence[str]], list[int]]
+PlayFunction = Callable[[Sequence[str]], list[int]]
 """Plays the attempts at each of some tasks and says how many of them succeeded."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class LabelPlan:
     """How a pool is to be labelled; written as the header of the label file."""
 
     policy: dict[str, Any]
@@ -35,21 +35,21 @@ class Plan:
     attempts: int = 4
     threshold: int = 2
 
-    def header(self, env: TextEnv, split: str) -> LabelFile:
+    def make_label_file(self, env: TextEnv, split: str) -> LabelFile:
         if not 1 <= self.threshold <= self.attempts:
             raise OptionError(f"the threshold is between 1 and the {self.attempts} attempts, got {self.threshold}")
         numbers = (self.seed, self.attempts, self.threshold)
         return LabelFile(env.id, split, self.options, env.pool.digest, self.policy, *numbers, {})
 
 
-def handicap_expert(env: TextEnv, handicap: Handicap, seed: int, attempts: int) -> Play:
+def handicap_expert(env: TextEnv, handicap: Handicap, seed: int, attempts: int) -> PlayFunction:
     """The play of an expert under a handicap; every attempt depends on (seed, task, attempt) alone."""
 
     def play(tasks: Sequence[str]) -> list[int]:
-        seats = [_Seat(env, task, attempt, seed, handicap) for task in tasks for attempt in range(attempts)]
+        seats = [_Attempt(env, task, attempt, seed, handicap) for task in tasks for attempt in range(attempts)]
         for _ in range(handicap.turns):
             active = [seat for seat in seats if not seat.episode.over]
-            moved = env.step_many([seat.episode for seat in active], [seat.action() for seat in active])
+            moved = env.step_many([seat.episode for seat in active], [seat.choose_action() for seat in active])
             for seat, episode in zip(active, moved, strict=True):
                 seat.episode = episode
         solved = [int(seat.episode.view.success) for seat in seats]
@@ -58,7 +58,7 @@ def handicap_expert(env: TextEnv, handicap: Handicap, seed: int, attempts: int) 
     return play
 
 
-class _Seat:
+class _Attempt:
     """One attempt under way."""
 
     def __init__(self, env: TextEnv, task: str, attempt: int, seed: int, handicap: Handicap) -> None:
@@ -71,17 +71,19 @@ class _Seat:
         draws = stream(seed, "label", "error", task, attempt)
         self._player = NoisyExpert(env.expert(), handicap.error, self.episode.view.observation, draws, watching=False)
 
-    def action(self) -> str:
+    def choose_action(self) -> str:
         return self._player.act(self.episode).action
 
 
-def label(env: TextEnv, split: str, plan: Plan, play: Play, path: Path, batch: int = 32) -> Iterator[int]:
+def label_pool(
+    env: TextEnv, split: str, plan: LabelPlan, play: PlayFunction, path: Path, batch: int = 32
+) -> Iterator[int]:
     """Write the label file, task by task; an unfinished file of the same plan is continued. Yields tasks done so far.
 
     Tasks are played in fixed batches, so a policy that draws per batch gives the same labels after an interruption.
     """
-    header = plan.header(env, split)
-    done = _resumed(path, header)
+    header = plan.make_label_file(env, split)
+    done = _load_finished_tasks(path, header)
     yield len(done)
     with path.open("a", encoding="utf-8") as file:
         for start in range(0, len(env.pool.ids), batch):
@@ -90,15 +92,15 @@ def label(env: TextEnv, split: str, plan: Plan, play: Play, path: Path, batch: i
             if not missing:
                 continue
             found = dict(zip(tasks, play(tasks), strict=True))
-            file.write("".join(task_line(task, found[task], plan.attempts) for task in missing))
+            file.write("".join(format_task_line(task, found[task], plan.attempts) for task in missing))
             file.flush()
             done.update(missing)
             yield len(done)
 
 
-def _resumed(path: Path, header: LabelFile) -> set[str]:
+def _load_finished_tasks(path: Path, header: LabelFile) -> set[str]:
     """The tasks that are done already; a last line that was cut off is dropped."""
-    first = canonical_json(header.header())
+    first = canonical_json(header.to_header())
     if not path.exists():
         write_atomic(path, first + "\n")
         return set()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedagentgym.base.errors import unknown
+from fedagentgym.base.errors import unknown_name_error
 
 WEBSHOP = {"env_id": "fedagentgym/WebShop-v0", "env": {"goal_order": "fedagent"}}
 ALFWORLD = {"env_id": "fedagentgym/ALFWorld-v0", "env": {}}
@@ -21,7 +21,7 @@ MIXTURE = {"env_id": "fedagentgym/Mixture-v0", "env": {"kinds": ["math", "code"]
 CLIENTS, TASKS = 100, 100
 
 
-def _fedagent() -> dict[str, dict[str, Any]]:
+def _make_fedagent_presets() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name, base in (("webshop", WEBSHOP), ("alfworld", ALFWORLD)):
         common = {**base, "clients": CLIENTS, "seed": 0}
@@ -39,7 +39,7 @@ def _fedagent() -> dict[str, dict[str, Any]]:
     return found
 
 
-def _others() -> dict[str, dict[str, Any]]:
+def _make_other_presets() -> dict[str, dict[str, Any]]:
     common = {**MATH, "seed": 0}
     equal = {"partition": "dirichlet", "equal_size": True, "clients": 4}
     return {
@@ -63,9 +63,9 @@ def _others() -> dict[str, dict[str, Any]]:
     }
 
 
-PRESETS: Mapping[str, dict[str, Any]] = {**_fedagent(), **_others()}
+PRESETS: Mapping[str, dict[str, Any]] = {**_make_fedagent_presets(), **_make_other_presets()}
 
-FIGURES = {
+FIGURE_PRESETS = {
     number: f"fedagent-{name}-{rest}"
     for number, (name, rest) in enumerate(
         [
@@ -88,12 +88,12 @@ FIGURES = {
 """Which preset each of the paper's figures 5-16 shows."""
 
 
-def preset(name: str) -> dict[str, Any]:
+def get_preset(name: str) -> dict[str, Any]:
     """The keywords of `federate` for a named setting.
 
-    >>> preset("fedagent-alfworld-preference-0.9")["omega"]
+    >>> get_preset("fedagent-alfworld-preference-0.9")["omega"]
     0.9
     """
     if name not in PRESETS:
-        raise unknown("partition preset", name, PRESETS)
+        raise unknown_name_error("partition preset", name, PRESETS)
     return dict(PRESETS[name])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.errors import OptionError, unknown
+from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.streams import stream
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.files.split import ROLES
@@ -20,13 +20,13 @@ RESERVED = ("public", "auxiliary", "warmup")
 def check_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
     for name, size in sizes.items():
         if name not in ROLES:
-            raise unknown("role", name, ROLES)
+            raise unknown_name_error("role", name, ROLES)
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
             raise OptionError(f"the role {name!r} holds a number of tasks, got {size!r}")
     return {name: sizes[name] for name in ROLES if sizes.get(name)}
 
 
-def reserve(table: TaskTable, sizes: Mapping[str, int], seed: int) -> tuple[TaskTable, dict[str, Ints]]:
+def reserve_roles(table: TaskTable, sizes: Mapping[str, int], seed: int) -> tuple[TaskTable, dict[str, Ints]]:
     """Draw the roles that no client may touch; the table that is left is what samplers see."""
     wanted = {name: sizes[name] for name in RESERVED if name in sizes}
     if sum(wanted.values()) >= len(table) and wanted:
@@ -40,15 +40,15 @@ def reserve(table: TaskTable, sizes: Mapping[str, int], seed: int) -> tuple[Task
         left = np.flatnonzero(free)
         drawn[name] = np.sort(left[stream(seed, "role", name).choice(left.size, size)])
         free[drawn[name]] = False
-    return (table.where(free) if wanted else table), drawn
+    return (table.select(free) if wanted else table), drawn
 
 
-def draw_server(table: TaskTable, clients: Assignment, size: int, overlap: float, seed: int) -> Ints:
+def sample_server_role(table: TaskTable, clients: Assignment, size: int, overlap: float, seed: int) -> Ints:
     """The server's questions: a share `overlap` from what clients hold, the rest from what nobody holds.
 
     `clients` is in the table's own numbers, so neither part can touch a reserved role.
     """
-    held = clients.copies(len(table)) > 0
+    held = clients.count_copies(len(table)) > 0
     known, fresh = np.flatnonzero(held), np.flatnonzero(~held)
     from_clients = round(size * overlap)
     from_rest = size - from_clients

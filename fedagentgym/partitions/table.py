@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.errors import DataError, listed
+from fedagentgym.base.errors import DataError, join_names
 from fedagentgym.envs.pool import TaskPool
 
 Ints = NDArray[np.int64]
@@ -30,7 +30,7 @@ class TaskTable:
     solved: Flags | None = None
 
     @classmethod
-    def of(cls, pool: TaskPool) -> TaskTable:
+    def from_pool(cls, pool: TaskPool) -> TaskTable:
         ids = list(pool.ids)
         order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
         held = np.flatnonzero(np.bincount(pool.category_codes, minlength=len(pool.category_names)))
@@ -53,7 +53,7 @@ class TaskTable:
         """The items sorted by category (ascending inside each), and where each category starts."""
         return np.argsort(self.codes, kind="stable"), np.concatenate([[0], np.cumsum(self.counts)])
 
-    def where(self, keep: Flags) -> TaskTable:
+    def select(self, keep: Flags) -> TaskTable:
         """The items that are marked; categories that lose all their items disappear."""
         kept = np.flatnonzero(keep)
         names, codes = np.unique(self.codes[kept], return_inverse=True)
@@ -66,12 +66,12 @@ class TaskTable:
     def with_solved(self, solved: Flags | None) -> TaskTable:
         return replace(self, solved=solved)
 
-    def numbers(self, ids: Iterable[str], what: str) -> Ints:
+    def find_numbers(self, ids: Iterable[str], what: str) -> Ints:
         """The item numbers of ids, ascending; ids that are not here are named."""
         wanted = np.array(sorted(ids), dtype=object)
         position = np.searchsorted(np.asarray(self.ids, dtype=object), wanted)
         clipped = np.minimum(position, max(len(self.ids) - 1, 0))
         missing = [name for name, at in zip(wanted, clipped, strict=True) if not len(self) or self.ids[at] != name]
         if missing:
-            raise DataError(f"{what} names {len(missing)} tasks that the pool does not hold: {listed(missing, 3)}")
+            raise DataError(f"{what} names {len(missing)} tasks that the pool does not hold: {join_names(missing, 3)}")
         return position.astype(np.int64)

@@ -5,7 +5,7 @@ from fedagentgym.testing.agents import check_agent
 from fedagentgym.testing.aggregation import check_aggregation
 from fedagentgym.testing.algorithms import check_algorithm
 from fedagentgym.testing.backends import check_backend
-from fedagentgym.testing.environments import check_env, golden_episode, played
+from fedagentgym.testing.environments import check_env, digest_episode, play_steps
 from fedagentgym.testing.objectives import check_objective
 from fedagentgym.testing.samplers import check_sampler
 from fedagentgym.testing.variants import check_variant
@@ -20,6 +20,6 @@ __all__ = [
     "check_objective",
     "check_sampler",
     "check_variant",
-    "golden_episode",
-    "played",
+    "digest_episode",
+    "play_steps",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedagentgym.learning.advantages import ADVANTAGES, AdvantageEstimator, group_advantages
-from fedagentgym.learning.objectives import values
+from fedagentgym.learning.objectives import objective_values
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.testing.conditions import errors_as_failures, global_generators_untouched
 from fedagentgym.testing.episodes import sample_groups
@@ -26,7 +26,7 @@ def check_advantage(name: str, **settings: object) -> None:
         assert _load(estimator.model_dump(mode="json")) == estimator, f"the settings of {name} do not survive a file"
         with global_generators_untouched(name):
             for group in sample_groups():
-                rewards = values(group, "reward")
+                rewards = objective_values(group, "reward")
                 given = tuple(part.copy() for part in rewards)
                 first = group_advantages(group, given, estimator)
                 assert all(map(np.array_equal, given, rewards)), f"{name} changes the rewards that it is given"

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedagentgym.base.settings import merged
+from fedagentgym.base.settings import merge
 
 if TYPE_CHECKING:
     from fedagentgym.experiment.run import RunResult
 
-SMALL: Mapping[str, Any] = {
+SMALL_CONFIG: Mapping[str, Any] = {
     "name": "check",
     "env": {"id": "fedagentgym/Guess-v0"},
     "partition": {"clients": 3, "tasks_per_client": 8, "roles": {"public": 8}},
@@ -39,7 +39,7 @@ def check_algorithm(
     `settings` are the algorithm's own, `config` is laid over the small configuration, `plugins` name the module or file that
     registers the algorithm. Raises `AssertionError` with one sentence.
     """
-    plain = merged(merged(SMALL, config or {}), {"algorithm": {"name": name, **settings}})
+    plain = merge(merge(SMALL_CONFIG, config or {}), {"algorithm": {"name": name, **settings}})
     plain["plugins"] = [*plain["plugins"], *plugins]
     with tempfile.TemporaryDirectory() as scratch:
         first = _run(plain, Path(scratch) / "sequential")
@@ -47,7 +47,7 @@ def check_algorithm(
         assert first.digest == again.digest, f"{name}: the same run twice ends with different parameters"
         _check_resume(plain, Path(scratch) / "resumed", first, name)
         if workers:
-            pooled = _run(merged(plain, {"federation": {"workers": workers}}), Path(scratch) / "pool")
+            pooled = _run(merge(plain, {"federation": {"workers": workers}}), Path(scratch) / "pool")
             assert pooled.digest == first.digest, (
                 f"{name}: worker processes give other parameters than a sequential run"
             )
@@ -58,13 +58,13 @@ def check_algorithm(
 def _run(plain: Mapping[str, Any], folder: Path) -> RunResult:
     from fedagentgym.experiment.run import train
 
-    return train(merged(plain, {"output": {"folder": str(folder)}}))
+    return train(merge(plain, {"output": {"folder": str(folder)}}))
 
 
 def _check_resume(plain: Mapping[str, Any], folder: Path, first: RunResult, name: str) -> None:
     """Stop after round 1, as a crash would, and go on."""
     from fedagentgym.experiment.run import resume, train
-    from fedagentgym.federation.commits import Rounds
+    from fedagentgym.federation.commits import CommitStore
 
     class Stop(Exception):
         pass
@@ -78,9 +78,9 @@ def _check_resume(plain: Mapping[str, Any], folder: Path, first: RunResult, name
                 raise Stop
 
     try:
-        train(merged(plain, {"output": {"folder": str(folder)}}), observers=[StopAfterOne()])
+        train(merge(plain, {"output": {"folder": str(folder)}}), observers=[StopAfterOne()])
     except Stop:
-        assert Rounds(folder / "rounds").numbers()[-1] == 1
+        assert CommitStore(folder / "rounds").list_rounds()[-1] == 1
     resumed = resume(folder)
     assert resumed.digest == first.digest, f"{name}: a resumed run ends with other parameters than one without a stop"
 

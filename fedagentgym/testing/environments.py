@@ -62,12 +62,12 @@ def check_env(env: str | gymnasium.Env[Any, Any], **options: Any) -> None:
     made.close()
 
 
-def golden_episode(env: TextEnv) -> str:
+def digest_episode(env: TextEnv) -> str:
     """A digest of twenty steps from the first task under seed 0: changes when anything that an agent sees changes."""
-    return digest([(action, *_seen(episode)) for action, episode in played(env, GOLDEN_STEPS)])
+    return digest([(action, *_extract_observed(episode)) for action, episode in play_steps(env, GOLDEN_STEPS)])
 
 
-def played(env: TextEnv, steps: int, *, seed: int = 0, first: int = 0) -> list[tuple[str, Episode]]:
+def play_steps(env: TextEnv, steps: int, *, seed: int = 0, first: int = 0) -> list[tuple[str, Episode]]:
     """Actions and episodes of `steps` steps: mostly the expert's, some random, some nonsense; a new task when one is over."""
     draw = stream(seed, "conformance", env.id)
     number, expert = first, env.expert()
@@ -89,7 +89,7 @@ def played(env: TextEnv, steps: int, *, seed: int = 0, first: int = 0) -> list[t
     return history
 
 
-def _seen(episode: Episode) -> list[Any]:
+def _extract_observed(episode: Episode) -> list[Any]:
     view = episode.view
     admissible = None if view.admissible is None else list(view.admissible)
     rewards = {name: repr(float(value)) for name, value in view.rewards.items()}
@@ -142,11 +142,11 @@ def _check_global_generators(env: TextEnv) -> None:
     with global_generators_untouched(env.id):
         env.reset(seed=123)
         env.step("anything")
-        played(env, 5)
+        play_steps(env, 5)
 
 
 def _check_determinism(env: TextEnv) -> None:
-    actions = [action for action, episode in played(env, 12) if episode.turn]
+    actions = [action for action, episode in play_steps(env, 12) if episode.turn]
     texts = []
     for _ in range(2):
         observation, info = env.reset(seed=5, options={"task": env.pool[0].id})
@@ -164,7 +164,7 @@ def _check_determinism(env: TextEnv) -> None:
 
 
 def _check_snapshots(env: TextEnv) -> None:
-    history = played(env, 12)
+    history = play_steps(env, 12)
     actions = [action for action, episode in history if episode.turn]
     env.reset(seed=0, options={"task": env.pool[0].id})
     for position, action in enumerate(actions):
@@ -180,7 +180,7 @@ def _check_snapshots(env: TextEnv) -> None:
 
 
 def _check_purity(env: TextEnv) -> None:
-    for _, episode in played(env, 12):
+    for _, episode in play_steps(env, 12):
         before = pickle.dumps(episode.state)
         env.advance(episode.state, env.expert().act(episode))
         assert pickle.dumps(episode.state) == before, "advance changed the state that it was given"
@@ -202,7 +202,7 @@ def _check_lockstep(env: TextEnv) -> None:
     actions = [env.expert().act(episode) for episode in together]
     stepped = env.step_many(together, actions)
     single = [env.step_many([episode], [action])[0] for episode, action in zip(alone, actions, strict=True)]
-    assert [_seen(episode) for episode in stepped] == [_seen(episode) for episode in single], (
+    assert [_extract_observed(episode) for episode in stepped] == [_extract_observed(episode) for episode in single], (
         "step_many depends on its companions"
     )
 

@@ -19,7 +19,7 @@ def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories:
     It must give every client different tasks of the pool, repeat itself for a seed, differ for another, leave the global
     generators alone, and have parameters that survive a split file.
     """
-    table = _table(tasks, categories)
+    table = _make_table(tasks, categories)
     sampler = make_sampler(name, parameters)
     with global_generators_untouched(name):
         first = sample_clients(sampler, table, clients, 0)
@@ -32,7 +32,7 @@ def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories:
     assert first.same_as(again), f"{name} gives another split for the parameters that a split file would hold"
 
 
-def _table(tasks: int, categories: int) -> TaskTable:
+def _make_table(tasks: int, categories: int) -> TaskTable:
     draws = stream(0, "check sampler")
     weights = [1.0 / (1 + code) for code in range(categories)]
     codes = np.concatenate([np.arange(categories), draws.weighted(weights, size=tasks - categories)])

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from fedagentgym.agents import AGENTS
-from fedagentgym.agents.presets import token_agent
+from fedagentgym.agents.presets import make_token_agent
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.base.settings import merged
+from fedagentgym.base.settings import merge
 
 NAME = "untrained-tiny"
 DEFAULTS = {
@@ -25,14 +25,14 @@ DEFAULTS = {
 
 def make(settings: AgentSettings, *, env: Any = None, seed: int = 0) -> Any:
     """A tiny model with random weights behind the tiny agent's prompts; generation is constrained to admissible actions."""
-    from fedagentgym.agents.engines.tiny import tiny_model
+    from fedagentgym.agents.engines.tiny import make_tiny_model
     from fedagentgym.agents.engines.torch_policy import TorchPolicy
 
     given = settings.model_dump(exclude_unset=True, exclude_none=True)
-    chosen = AgentSettings.load(merged(DEFAULTS, given), "agent")
-    model, tokenizer = tiny_model(env.vocabulary(), "0.1m", 256, seed)
+    chosen = AgentSettings.load(merge(DEFAULTS, given), "agent")
+    model, tokenizer = make_tiny_model(env.vocabulary(), "0.1m", 256, seed)
     policy = TorchPolicy(model, tokenizer, name=NAME, adapter=chosen.adapter, seed=seed)
-    return token_agent(chosen, policy, tokenizer)
+    return make_token_agent(chosen, policy, tokenizer)
 
 
 AGENTS.register(NAME, make, replace=True)

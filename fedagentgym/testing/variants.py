@@ -36,7 +36,7 @@ def check_variant(env_id: str, kind: str, *, env: Mapping[str, Any] | None = Non
     different = list({json.dumps(one, sort_keys=True): one for one in drawn}.values())
     assert len(different) > 1, f"{kind} gives the same variant to every client"
     made = federate(env_id, clients=CLIENTS, tasks_per_client=1, variant=request, env=options)
-    stored = store.from_json(json.loads(store.as_json(made.record)), "the split of the check")
+    stored = store.from_json(json.loads(store.to_json(made.record)), "the split of the check")
     assert list(stored.variants) == list(drawn), f"{kind} comes out of a split file changed"
     plain = open_env(env_id, **options)
     for one in different[:OPENED]:

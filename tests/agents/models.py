@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fedagentgym.agents.engines.tiny import tiny_model
+from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.base.streams import Stream
@@ -27,7 +27,7 @@ def sharpened(model: Any, seed: int = 1) -> Any:
 
 
 def make_policy(forward: str = "hf", adapter: bool = False, words: Any = WORDS, **options: Any) -> TorchPolicy:
-    model, tokenizer = tiny_model(words, context_length=512)
+    model, tokenizer = make_tiny_model(words, context_length=512)
     settings = AdapterSettings(rank=4, alpha=8.0) if adapter else None
     policy = TorchPolicy(sharpened(model), tokenizer, forward=forward, adapter=settings, **options)
     if adapter:

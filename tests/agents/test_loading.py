@@ -13,10 +13,10 @@ import torch
 
 from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.engines.loading import choose_device
-from fedagentgym.agents.engines.tiny import tiny_model
+from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.make import make_agent
-from fedagentgym.agents.presets import tiny_folder
+from fedagentgym.agents.presets import get_tiny_folder
 from fedagentgym.agents.protocols import Decoding, TrainablePolicy
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
@@ -47,7 +47,7 @@ def test_a_saved_policy_loads_as_the_same(folder: Path) -> None:
 
 def test_bfloat16_and_what_it_rounds(folder: Path) -> None:
     policy = TorchPolicy.load(folder, dtype="bfloat16", device="cpu")
-    with policy.session() as session:
+    with policy.open_session() as session:
         answer = session.generate(session.open([[40, 41, 42]]), [stream(0)], Decoding(max_new_tokens=6))[0]
     assert all(np.isfinite(answer.logprobs))
     for weight in policy.get_weights().values():
@@ -66,7 +66,7 @@ def test_weights_travel_and_versions_count() -> None:
     one.set_weights(other.get_weights())
     assert one.version == 1
     assert all(torch.equal(a, b) for a, b in zip(one.parameters().values(), other.parameters().values(), strict=True))
-    one.touch()
+    one.bump_version()
     assert one.version == 2
     taken = one.get_weights()
     name = next(iter(taken))
@@ -140,7 +140,7 @@ def test_a_tiny_agent_is_found_by_its_environment(
     env = ShopEnv()
     with pytest.raises(DataError, match="fedagentgym pretrain tiny --env tests/WebShop-v0"):
         make_agent("tiny", env)
-    shutil.copytree(folder, tiny_folder(env))
+    shutil.copytree(folder, get_tiny_folder(env))
     assert make_agent({"name": "tiny", "device": "cpu"}, env).name == "tiny"
 
 
@@ -179,7 +179,7 @@ def test_broken_files_are_one_sentence(folder: Path, tmp_path: Path, name: str) 
 
 def test_another_models_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:
     broken = copied(folder, tmp_path)
-    _, tokenizer = tiny_model([f"word{chr(97 + a)}{chr(97 + b)}" for a in range(20) for b in range(20)])
+    _, tokenizer = make_tiny_model([f"word{chr(97 + a)}{chr(97 + b)}" for a in range(20) for b in range(20)])
     tokenizer.hf.save_pretrained(broken)
     with pytest.raises(DataError, match="another model's tokenizer"):
         TorchPolicy.load(broken, device="cpu")
@@ -242,5 +242,5 @@ def test_stop_tokens_come_from_the_model(folder: Path, tmp_path: Path) -> None:
 
 
 def test_models_of_all_kinds_of_words() -> None:
-    model, tokenizer = tiny_model([])
+    model, tokenizer = make_tiny_model([])
     assert TorchPolicy(sharpened(model), tokenizer).tokenizer.encode(WORDS[0])

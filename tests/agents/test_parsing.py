@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.agents.text.parsing import Parsed, parse, parse_published, parse_strict
+from fedagentgym.agents.text.parsing import ParsedReply, parse, parse_published, parse_strict
 from fedagentgym.envs.alfworld.env import ALFWorldEnv
 from fedagentgym.envs.webshop.env import WebShopEnv
 
@@ -16,44 +16,44 @@ WHOLE = "<think>cold</think><action>open fridge 1</action>"
 @pytest.mark.parametrize(
     ("reply", "think", "expected"),
     [
-        (WHOLE, True, Parsed("open fridge 1", True)),
-        (f"  {WHOLE}\n", True, Parsed("open fridge 1", True)),
-        ("<think>\na\n</think>\n\n<action>\n go \n</action>", True, Parsed("go", True)),
-        (WHOLE, False, Parsed("open fridge 1", False)),
-        ("<action>Go</action>", False, Parsed("Go", True)),
-        ("<action>Go</action>", True, Parsed("Go", False)),
-        ("<action>a</action><action>b</action>", False, Parsed("a", False)),
-        ("<action><action>a</action>", False, Parsed("<action>a", False)),
-        ("<action>a", False, Parsed("", False)),
-        ("</action>a<action>", False, Parsed("", False)),
-        ("<action>  </action>", False, Parsed("", False)),
-        ("so <action>a</action>", False, Parsed("a", False)),
-        ("<action>a</action> so", False, Parsed("a", False)),
-        ("<think>x<think>y</think><action>a</action>", True, Parsed("a", False)),
-        ("<ACTION>a</ACTION>", False, Parsed("", False)),
-        ("", False, Parsed("", False)),
+        (WHOLE, True, ParsedReply("open fridge 1", True)),
+        (f"  {WHOLE}\n", True, ParsedReply("open fridge 1", True)),
+        ("<think>\na\n</think>\n\n<action>\n go \n</action>", True, ParsedReply("go", True)),
+        (WHOLE, False, ParsedReply("open fridge 1", False)),
+        ("<action>Go</action>", False, ParsedReply("Go", True)),
+        ("<action>Go</action>", True, ParsedReply("Go", False)),
+        ("<action>a</action><action>b</action>", False, ParsedReply("a", False)),
+        ("<action><action>a</action>", False, ParsedReply("<action>a", False)),
+        ("<action>a", False, ParsedReply("", False)),
+        ("</action>a<action>", False, ParsedReply("", False)),
+        ("<action>  </action>", False, ParsedReply("", False)),
+        ("so <action>a</action>", False, ParsedReply("a", False)),
+        ("<action>a</action> so", False, ParsedReply("a", False)),
+        ("<think>x<think>y</think><action>a</action>", True, ParsedReply("a", False)),
+        ("<ACTION>a</ACTION>", False, ParsedReply("", False)),
+        ("", False, ParsedReply("", False)),
     ],
 )
-def test_strict(reply: str, think: bool, expected: Parsed) -> None:
+def test_strict(reply: str, think: bool, expected: ParsedReply) -> None:
     assert parse_strict(reply, think) == expected
 
 
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
-        (WHOLE, Parsed("open fridge 1", True)),
-        ("<think>x</think> <ACTION> Go To Fridge 1 </ACTION>", Parsed("go to fridge 1", True)),
-        ("<THINK>x</THINK><action>a</action>", Parsed("a", False)),
-        ("<action>a</action>", Parsed("a", False)),
-        ("<think>x</think><action>a</action><action>b</action>", Parsed("a", True)),
-        ("<think>x</think><action>打开</action>", Parsed("打开", False)),
-        ("<think>x</think></action>a<action>", Parsed("", True)),
-        ("I will now Open the Fridge 1", Parsed("i will now open the fridge 1"[-20:], False)),
-        ("<think>x</think><action>open", Parsed("<think>x</think><action>open"[-20:], False)),
-        ("", Parsed("", False)),
+        (WHOLE, ParsedReply("open fridge 1", True)),
+        ("<think>x</think> <ACTION> Go To Fridge 1 </ACTION>", ParsedReply("go to fridge 1", True)),
+        ("<THINK>x</THINK><action>a</action>", ParsedReply("a", False)),
+        ("<action>a</action>", ParsedReply("a", False)),
+        ("<think>x</think><action>a</action><action>b</action>", ParsedReply("a", True)),
+        ("<think>x</think><action>打开</action>", ParsedReply("打开", False)),
+        ("<think>x</think></action>a<action>", ParsedReply("", True)),
+        ("I will now Open the Fridge 1", ParsedReply("i will now open the fridge 1"[-20:], False)),
+        ("<think>x</think><action>open", ParsedReply("<think>x</think><action>open"[-20:], False)),
+        ("", ParsedReply("", False)),
     ],
 )
-def test_published(reply: str, expected: Parsed) -> None:
+def test_published(reply: str, expected: ParsedReply) -> None:
     assert parse_published(reply, think=True, tail=20) == expected
 
 

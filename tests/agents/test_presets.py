@@ -25,6 +25,6 @@ def test_a_papers_agent_is_its_model_under_the_papers_protocol(name: str, monkey
         asked.append((source, settings.context, settings.history, settings.parser, settings.think))
         return "loaded"
 
-    monkeypatch.setattr(presets, "_load", load)
+    monkeypatch.setattr(presets, "_load_agent", load)
     assert make_agent({"name": name}) == "loaded"
     assert asked == [(PAPER[name], "window", 2, "published", True)]

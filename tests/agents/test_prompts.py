@@ -16,20 +16,20 @@ PAST = [PastTurn(START.observation, "search[hat]"), PastTurn("two", "click[a]"),
 
 
 def test_standard_tells_everything() -> None:
-    text = Template("standard", think=True).first(SHOP, START)
+    text = Template("standard", think=True).render_first(SHOP, START)
     for part in (SHOP.role, SHOP.action_help, START.observation, "- search[<query>]", "<think>", "</action>"):
         assert part in text
-    assert "<think>" not in Template("standard", think=False).first(SHOP, START)
+    assert "<think>" not in Template("standard", think=False).render_first(SHOP, START)
 
 
 def test_a_reply_world_is_told_nothing_of_action_tags() -> None:
-    text = Template("standard").first(ASK, View("Say red shoes."))
+    text = Template("standard").render_first(ASK, View("Say red shoes."))
     assert ASK.action_help in text
     assert "<action>" not in text
 
 
 def test_the_window_shows_start_past_and_present() -> None:
-    text = Template("standard").window(SHOP, START.observation, PAST[1:], 3, LATER)
+    text = Template("standard").render_window(SHOP, START.observation, PAST[1:], 3, LATER)
     order = [
         SHOP.role,
         "What you saw at the start:",
@@ -45,13 +45,13 @@ def test_the_window_shows_start_past_and_present() -> None:
 
 
 def test_a_window_with_the_whole_past_does_not_tell_the_start_twice() -> None:
-    text = Template("standard").window(SHOP, START.observation, PAST[:1], 1, LATER)
+    text = Template("standard").render_window(SHOP, START.observation, PAST[:1], 1, LATER)
     assert text.count(START.observation) == 1
     assert "taken 1 step so far" in text
 
 
 def test_a_window_without_past_still_says_how_far_we_are() -> None:
-    text = Template("standard").window(SHOP, START.observation, [], 3, LATER)
+    text = Template("standard").render_window(SHOP, START.observation, [], 3, LATER)
     assert "taken 3 steps" in text
     assert START.observation in text
     assert "The last of them" not in text
@@ -60,25 +60,31 @@ def test_a_window_without_past_still_says_how_far_we_are() -> None:
 def test_the_first_window_is_the_first_prompt() -> None:
     for name in ("standard", "compact"):
         template = Template(name)  # type: ignore[arg-type]
-        assert template.window(SHOP, START.observation, [], 0, START) == template.first(SHOP, START)
+        assert template.render_window(SHOP, START.observation, [], 0, START) == template.render_first(SHOP, START)
 
 
 def test_compact_contexts_agree_while_the_window_holds_everything() -> None:
     template = Template("compact", think=False)
-    dialogue = template.first(SHOP, START) + template.reply(SHOP, "search[hat]") + template.following(SHOP, LATER)
-    assert template.window(SHOP, START.observation, PAST[:1], 1, LATER) == dialogue
+    dialogue = (
+        template.render_first(SHOP, START)
+        + template.render_reply(SHOP, "search[hat]")
+        + template.render_next(SHOP, LATER)
+    )
+    assert template.render_window(SHOP, START.observation, PAST[:1], 1, LATER) == dialogue
 
 
 def test_compact_repeats_the_goal_after_the_first_observation() -> None:
     template, goal = Template("compact", think=False), "red shoes"
-    assert goal not in template.first(SHOP, LATER)
-    assert template.following(SHOP, LATER, goal) == f"\n{LATER.observation}\n{goal}\n"
-    assert template.window(SHOP, START.observation, PAST, 3, LATER, goal).endswith(f"{LATER.observation}\n{goal}\n")
-    assert goal not in Template("standard").following(SHOP, LATER, goal)
+    assert goal not in template.render_first(SHOP, LATER)
+    assert template.render_next(SHOP, LATER, goal) == f"\n{LATER.observation}\n{goal}\n"
+    assert template.render_window(SHOP, START.observation, PAST, 3, LATER, goal).endswith(
+        f"{LATER.observation}\n{goal}\n"
+    )
+    assert goal not in Template("standard").render_next(SHOP, LATER, goal)
 
 
 def test_compact_marks_what_it_leaves_out() -> None:
-    text = Template("compact", think=False).window(SHOP, START.observation, PAST[2:], 3, LATER)
+    text = Template("compact", think=False).render_window(SHOP, START.observation, PAST[2:], 3, LATER)
     assert text == f"{START.observation}\n...\nthree\n<action>click[b]</action>\n{LATER.observation}\n"
 
 
@@ -86,6 +92,6 @@ def test_compact_marks_what_it_leaves_out() -> None:
 def test_replies_keep_the_form(think: bool) -> None:
     from fedagentgym.agents.text.parsing import parse_strict
 
-    reply = Template("standard", think).reply(SHOP, "click[buy now]")
+    reply = Template("standard", think).render_reply(SHOP, "click[buy now]")
     assert parse_strict(reply, think) == ("click[buy now]", True)
-    assert Template("standard", think).reply(ASK, "<answer>4</answer>") == "<answer>4</answer>"
+    assert Template("standard", think).render_reply(ASK, "<answer>4</answer>") == "<answer>4</answer>"

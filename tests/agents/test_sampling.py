@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from fedagentgym.agents.engines.sampling import draw, draw_among, nucleus
+from fedagentgym.agents.engines.sampling import nucleus, sample_allowed_tokens, sample_tokens
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.text.constraints import ActionTrie
 from fedagentgym.base.streams import stream
@@ -34,7 +34,7 @@ def softmax(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_draws_follow_the_softmax(temperature: float) -> None:
     count = 40_000
-    drawn = draw(LOGITS.expand(count, -1), uniforms(count), temperature)
+    drawn = sample_tokens(LOGITS.expand(count, -1), uniforms(count), temperature)
     expected = softmax(LOGITS.double().numpy() / temperature)
     seen = np.bincount(drawn.ids.numpy(), minlength=6)
     assert seen[3] == 0
@@ -52,7 +52,7 @@ def test_draws_follow_the_softmax(temperature: float) -> None:
 )
 def test_one_draw_against_plain_arithmetic(raw: list[float], uniform: float, temperature: float, top_p: float) -> None:
     logits = torch.tensor([raw], dtype=torch.float32)
-    drawn = draw(logits, torch.tensor([uniform], dtype=torch.float64), temperature, top_p)
+    drawn = sample_tokens(logits, torch.tensor([uniform], dtype=torch.float64), temperature, top_p)
     probabilities = softmax(logits[0].double().numpy() / temperature)
     order = np.argsort(-probabilities, kind="stable")
     before = np.cumsum(probabilities[order]) - probabilities[order]
@@ -77,14 +77,14 @@ def test_the_nucleus_always_keeps_one_token() -> None:
 
 def test_extreme_uniforms_stay_among_the_possible_tokens() -> None:
     logits = torch.tensor([[float("-inf"), 0.0, 1.0, float("-inf")]] * 2)
-    drawn = draw(logits, torch.tensor([1e-300, 1 - 2**-53], dtype=torch.float64), 1.0)
+    drawn = sample_tokens(logits, torch.tensor([1e-300, 1 - 2**-53], dtype=torch.float64), 1.0)
     assert drawn.ids.tolist() == [1, 2]
 
 
 def test_draws_among_allowed_tokens_are_renormalised() -> None:
     count = 20_000
     allowed = [(0, 2, 4), (1,)] * (count // 2)
-    drawn = draw_among(LOGITS.expand(count, -1), uniforms(count), allowed, 1.0)
+    drawn = sample_allowed_tokens(LOGITS.expand(count, -1), uniforms(count), allowed, 1.0)
     assert set(drawn.ids[1::2].tolist()) == {1}
     assert drawn.logprobs[1::2].abs().max() == 0
     expected = softmax(LOGITS.double().numpy()[[0, 2, 4]])
@@ -99,7 +99,7 @@ def test_generated_texts_follow_the_constrained_distribution() -> None:
     replies = [(40, 50, stop), (40, 60, stop), (70, 50, stop)]
     trie = ActionTrie([[reply] for reply in replies], (), 3)
     count = 4_000
-    with policy.session() as session:
+    with policy.open_session() as session:
         rows = session.open([[41, 42, 43]], copies=count)
         streams = [stream(5, index) for index in range(count)]
         said = session.generate(rows, streams, Decoding(max_new_tokens=3, constrained=True), [trie] * count)
@@ -126,11 +126,11 @@ def test_rows_with_and_without_constraints_mix() -> None:
     policy = make_policy("own")
     stop = min(policy.tokenizer.stop_ids)
     trie = ActionTrie([[(40, stop)]], (), 2)
-    with policy.session() as session:
+    with policy.open_session() as session:
         rows = session.open([[41, 42]], copies=2)
         free, bound = session.generate(rows, [stream(1), stream(2)], Decoding(max_new_tokens=4), [None, trie])
     assert bound.token_ids == (40, stop)
     assert free.allowed == ()
-    with policy.session() as session:
+    with policy.open_session() as session:
         alone = session.generate(session.open([[41, 42]]), [stream(1)], Decoding(max_new_tokens=4))[0]
     assert alone.token_ids == free.token_ids

@@ -8,7 +8,7 @@ import pytest
 
 from fedagentgym.agents import AGENTS
 from fedagentgym.agents.make import make_agent
-from fedagentgym.agents.players.human import HumanAgent, Stopped
+from fedagentgym.agents.players.human import HumanAgent, HumanQuitError
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.streams import stream
@@ -72,7 +72,7 @@ def test_a_person_may_leave() -> None:
     def ask(text: str) -> str:
         raise EOFError
 
-    with pytest.raises(Stopped, match="no more input"):
+    with pytest.raises(HumanQuitError, match="no more input"):
         play(SHOP, HumanAgent(ask=ask).play(SHOP), count=1)
 
 

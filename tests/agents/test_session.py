@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralFo
 
 from fedagentgym.agents.engines.forwards import ModuleForward, QwenForward
 from fedagentgym.agents.engines.session import TorchSession
-from fedagentgym.agents.engines.tiny import SIZES, tiny_model
+from fedagentgym.agents.engines.tiny import SIZES, make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import DataError, OptionError
@@ -34,18 +34,18 @@ class Play:
         self.texts: list[list[int]] = []
         self.replies: list[list[Reply]] = []
         self.streams: list[Stream] = []
-        self.session = policy.session()
+        self.open_session = policy.open_session()
 
     def enter(self, prompts: list[list[int]], copies: int = 1) -> None:
         each = [prompt for prompt in prompts for _ in range(copies)]
-        for row, ids in zip(self.session.open(prompts, copies), each, strict=True):
+        for row, ids in zip(self.open_session.open(prompts, copies), each, strict=True):
             self.alive[row] = len(self.texts)
             self.texts.append(list(ids))
             self.replies.append([])
             self.streams.append(stream(11, len(self.texts)))
 
     def speak(self, rows: list[int]) -> None:
-        answers = self.session.generate(rows, [self.streams[self.alive[row]] for row in rows], self.decoding)
+        answers = self.open_session.generate(rows, [self.streams[self.alive[row]] for row in rows], self.decoding)
         stops = self.policy.tokenizer.stop_ids
         for row, answer in zip(rows, answers, strict=True):
             number = self.alive[row]
@@ -56,19 +56,19 @@ class Play:
             assert not any(token in stops for token in answer.token_ids[:-1])
 
     def leave(self, rows: list[int]) -> None:
-        self.session.drop(rows)
+        self.open_session.drop(rows)
         for row in rows:
             del self.alive[row]
 
     def hear(self) -> None:
         chunks = [random_ids(self.source, self.policy, 1 + (3 * index) % 11) for index in range(len(self.alive))]
-        self.session.append(list(self.alive), chunks)
+        self.open_session.append(list(self.alive), chunks)
         for row, chunk in zip(self.alive, chunks, strict=True):
             self.texts[self.alive[row]] += chunk
-            assert self.session.length(row) == len(self.texts[self.alive[row]])
+            assert self.open_session.length(row) == len(self.texts[self.alive[row]])
 
     def whole(self, turns: int = 6, rows: int = 5) -> None:
-        with self.session:
+        with self.open_session:
             self.enter([random_ids(self.source, self.policy, 9 + 7 * index) for index in range(rows)], copies=2)
             for turn in range(turns):
                 self.speak([row for index, row in enumerate(self.alive) if (index + turn) % 4 or turn == 0])
@@ -105,7 +105,7 @@ def test_logprobs_equal_a_full_forward(forward: str, adapter: bool) -> None:
 def test_any_order_of_calls_keeps_rows_apart(data: st.DataObject) -> None:
     policy = make_policy(data.draw(st.sampled_from(["hf", "own"])))
     play = Play(policy, Decoding(max_new_tokens=data.draw(st.integers(1, 7))), data.draw(st.integers(0, 99)))
-    with play.session:
+    with play.open_session:
         for _ in range(data.draw(st.integers(2, 9))):
             rows = list(play.alive)
             step = data.draw(st.sampled_from(["enter", "again", "speak", "speak", "hear", "leave"]))
@@ -149,7 +149,7 @@ def other_architectures() -> list[Any]:
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_other_architectures_through_their_modules(number: int, attention: str) -> None:
     """Grouped heads, sliding windows of a part of the layers or of all, untied heads."""
-    _, tokenizer = tiny_model(WORDS)
+    _, tokenizer = make_tiny_model(WORDS)
     kind, config, options = other_architectures()[number]
     model = kind(config(vocab_size=tokenizer.size, attn_implementation=attention, **options))
     policy = TorchPolicy(sharpened(model), tokenizer, forward="hf")
@@ -172,11 +172,11 @@ def test_a_row_speaks_alike_in_any_company(forward: str) -> None:
     policy = make_policy(forward)
     decoding = Decoding(max_new_tokens=12)
     prompts = [random_ids(stream(1, index), policy, 5 + index) for index in range(6)]
-    with policy.session() as session:
+    with policy.open_session() as session:
         rows = session.open(prompts)
         together = session.generate(rows, [stream(2, index) for index in range(6)], decoding)
     for index in (0, 3, 5):
-        with policy.session() as session:
+        with policy.open_session() as session:
             alone = session.generate(session.open([prompts[index]]), [stream(2, index)], decoding)[0]
         assert alone.token_ids == together[index].token_ids
         assert alone.logprobs == pytest.approx(together[index].logprobs, abs=1e-5)
@@ -185,7 +185,7 @@ def test_a_row_speaks_alike_in_any_company(forward: str) -> None:
 def test_a_call_draws_the_same_number_of_uniforms_whatever_is_said() -> None:
     policy = make_policy("own")
     source = stream(4, "row")
-    with policy.session() as session:
+    with policy.open_session() as session:
         session.generate(session.open([[40, 41]]), [source], Decoding(max_new_tokens=10))
     untouched = stream(4, "row")
     untouched.uniform(10)
@@ -195,7 +195,7 @@ def test_a_call_draws_the_same_number_of_uniforms_whatever_is_said() -> None:
 def test_greedy_is_the_argmax_and_certain() -> None:
     policy = make_policy("hf")
     prompt = random_ids(stream(0, "greedy"), policy, 12)
-    with policy.session() as session:
+    with policy.open_session() as session:
         said = session.generate(session.open([prompt]), [stream(0)], Decoding(temperature=0.0, max_new_tokens=5))[0]
     ids = list(prompt)
     for token in said.token_ids:
@@ -207,15 +207,15 @@ def test_greedy_is_the_argmax_and_certain() -> None:
 
 def test_copies_of_a_prompt_run_it_once() -> None:
     policy = make_policy("own")
-    session = policy.session()
+    session = policy.open_session()
     seen: list[int] = []
-    run = session.forward.logits
+    run = session.forward.compute_logits
 
     def counting(window: Any, ids: Any, last: Any) -> Any:
         seen.append(ids.numel())
         return run(window, ids, last)
 
-    session.forward.logits = counting  # type: ignore[method-assign]
+    session.forward.compute_logits = counting  # type: ignore[method-assign]
     prompt = random_ids(stream(0), policy, 100)
     rows = session.open([prompt], copies=8)
     session.generate(rows, [stream(1, row) for row in rows], Decoding(max_new_tokens=1))
@@ -227,7 +227,7 @@ def test_copies_of_a_prompt_run_it_once() -> None:
 
 def test_no_room_is_said_before_anything_is_generated() -> None:
     policy = make_policy("own", context_length=40)
-    with policy.session() as session:
+    with policy.open_session() as session:
         rows = session.open([random_ids(stream(0), policy, length) for length in (20, 35)])
         done, full = session.generate(rows, [stream(1), stream(2)], Decoding(max_new_tokens=8))
         assert done.finish in ("stop", "length")
@@ -241,7 +241,7 @@ def test_no_room_is_said_before_anything_is_generated() -> None:
 
 def test_generating_nothing_is_nothing() -> None:
     policy = make_policy("own")
-    with policy.session() as session:
+    with policy.open_session() as session:
         assert session.generate([], [], Decoding()) == []
         assert session.open([]) == []
 
@@ -249,7 +249,7 @@ def test_generating_nothing_is_nothing() -> None:
 def test_merging_an_adapter_leaves_no_trace() -> None:
     policy = make_policy("hf", adapter=True)
     before = {name: weight.detach().clone() for name, weight in policy.model.state_dict().items()}
-    outer, inner = policy.session(), policy.session()
+    outer, inner = policy.open_session(), policy.open_session()
     outer.close()
     row = inner.open([[40, 41, 42]])
     inner.generate(row, [stream(0)], Decoding(max_new_tokens=2))
@@ -283,7 +283,7 @@ def test_autocast_sessions_agree_with_an_autocast_forward() -> None:
 def test_training_after_a_session_works() -> None:
     for forward in ("hf", "own"):
         policy = make_policy(forward, adapter=True)
-        with policy.session() as session:
+        with policy.open_session() as session:
             session.generate(session.open([[40, 41, 42]]), [stream(0)], Decoding(max_new_tokens=2))
         policy.model(input_ids=torch.tensor([[40, 41, 42]])).logits.sum().backward()
         gradients = [weight.grad for weight in policy.parameters().values()]
@@ -292,10 +292,10 @@ def test_training_after_a_session_works() -> None:
 
 @pytest.mark.parametrize("size", list(SIZES))
 def test_every_tiny_size_speaks(size: str) -> None:
-    model, tokenizer = tiny_model(WORDS, size)
+    model, tokenizer = make_tiny_model(WORDS, size)
     assert QwenForward.fits(model)
     policy = TorchPolicy(model, tokenizer)
-    with policy.session() as session:
+    with policy.open_session() as session:
         answer = session.generate(session.open([[40, 41]]), [stream(0)], Decoding(max_new_tokens=3))[0]
     expected = full_logprobs(policy, [40, 41, *answer.token_ids])[1:]
     assert answer.logprobs == pytest.approx(expected.tolist(), abs=1e-5)
@@ -305,9 +305,9 @@ def test_every_tiny_size_speaks(size: str) -> None:
 
 def test_tiny_models_are_the_same_bits_and_leave_the_global_generator_alone() -> None:
     state = torch.random.get_rng_state()
-    first, _ = tiny_model(WORDS, seed=3)
-    second, _ = tiny_model(WORDS, seed=3)
-    other, _ = tiny_model(WORDS, seed=4)
+    first, _ = make_tiny_model(WORDS, seed=3)
+    second, _ = make_tiny_model(WORDS, seed=3)
+    other, _ = make_tiny_model(WORDS, seed=4)
     weights = [np.concatenate([w.detach().numpy().ravel() for w in m.parameters()]) for m in (first, second, other)]
     assert np.array_equal(weights[0], weights[1])
     assert not np.array_equal(weights[0], weights[2])

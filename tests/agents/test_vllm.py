@@ -16,9 +16,9 @@ import torch
 
 from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.engines.loading import load_model
-from fedagentgym.agents.engines.tiny import tiny_model
+from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
-from fedagentgym.agents.engines.vllm import PairedPolicy, VllmEngine, VllmOptions
+from fedagentgym.agents.engines.vllm import TorchVllmPolicy, VllmEngine, VllmOptions
 from fedagentgym.agents.make import make_agent
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AgentSettings
@@ -28,7 +28,7 @@ from fedagentgym.experiment.run import train
 from fedagentgym.federation.checks import update_norm
 from fedagentgym.learning.local import LocalTraining, SiteState
 from fedagentgym.learning.settings import LearningSettings
-from fedagentgym.testing.algorithms import SMALL
+from fedagentgym.testing.algorithms import SMALL_CONFIG
 
 from .models import full_logprobs, sharpened, wake_adapter
 from .test_agent import logprobs_by_hand, play, segments
@@ -42,7 +42,7 @@ INSTALLED = importlib.util.find_spec("vllm") is not None
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with heads of width 64, saved."""
     target = tmp_path_factory.mktemp("vllm") / "model"
-    model, tokenizer = tiny_model(SHOP.vocabulary(), "vllm", context_length=512)
+    model, tokenizer = make_tiny_model(SHOP.vocabulary(), "vllm", context_length=512)
     TorchPolicy(sharpened(model), tokenizer).save(target)
     return target
 
@@ -86,7 +86,7 @@ class StandIn:
         policy, found = self.speaker(lora_request), []
         for prompt, one in zip(prompts, parameters, strict=True):
             decoding = Decoding(temperature=one.temperature, top_p=one.top_p, max_new_tokens=one.max_tokens)
-            with policy.session() as session:
+            with policy.open_session() as session:
                 rows = session.open([prompt["prompt_token_ids"]])
                 said = session.generate(rows, [stream(one.seed)], decoding)[0]
             steps = [
@@ -173,11 +173,11 @@ def conform(folder: Path, atol: float) -> None:
     assert isinstance(agent, TokenAgent)
     assert check_episodes(agent, atol) > 50
     policy = agent.policy
-    assert isinstance(policy, PairedPolicy)
+    assert isinstance(policy, TorchVllmPolicy)
     with torch.no_grad():
         for weight in policy.parameters().values():
             weight.mul_(1.3)
-    policy.touch()
+    policy.bump_version()
     assert check_episodes(agent, atol) > 50
     assert policy.engine.version == policy.version == 1
     greedy = make_greedy(policy)
@@ -185,8 +185,8 @@ def conform(folder: Path, atol: float) -> None:
     agent.close()
 
 
-def make_greedy(policy: PairedPolicy) -> Any:
-    with policy.session() as session:
+def make_greedy(policy: TorchVllmPolicy) -> Any:
+    with policy.open_session() as session:
         return session.generate(session.open([[40, 41, 42]]), [stream(0)], Decoding(temperature=0.0, max_new_tokens=4))[
             0
         ]
@@ -200,20 +200,20 @@ def test_the_seam_conforms(folder: Path) -> None:
 @pytest.mark.usefixtures("stand_in")
 def test_new_weights_empty_the_prefix_cache_and_adapters_get_fresh_ids(folder: Path) -> None:
     agent: Any = make_agent(settings(folder))
-    agent.policy.touch()
-    agent.policy.session().close()
+    agent.policy.bump_version()
+    agent.policy.open_session().close()
     assert [name for name, _ in agent.policy.engine.llm.calls] == [
         "reload_weights",
         "apply_model",
         "reset_prefix_cache",
     ]
-    agent.policy.session().close()
+    agent.policy.open_session().close()
     assert len(agent.policy.engine.llm.calls) == 3
     adapted: Any = make_agent(settings(folder, adapter={"rank": 4}))
     assert adapted.policy.engine.llm.arguments["max_lora_rank"] == 8
     seen = []
     for _ in range(2):
-        adapted.policy.touch()
+        adapted.policy.bump_version()
         make_greedy(adapted.policy)
         seen.append(adapted.policy.engine.llm.calls[-1][1])
     assert len({number for _, number, _ in seen}) == len({name for name, _, _ in seen}) == 2
@@ -239,14 +239,14 @@ def test_training_plays_on_the_newest_weights_of_whichever_client(
     sites = [SiteState(agent.policy.get_weights()) for _ in range(2)]
     versions = []
     for turn in range(4):
-        local.start(sites[turn % 2])
-        groups = local.collect(turn)
+        local.load_state(sites[turn % 2])
+        groups = local.collect_groups(turn)
         assert engine.asleep
         versions.append(agent.policy.engine.version)
-        for before, after in zip(flat(groups), flat(local.rescored(groups)), strict=True):
+        for before, after in zip(flat(groups), flat(local.recompute_logprobs(groups)), strict=True):
             assert np.abs(before[0] - after[0]).max() < 1e-4
         local.update(groups, advantages=[[1.0, -1.0]] * len(groups))
-        sites[turn % 2] = local.state()
+        sites[turn % 2] = local.get_state()
     assert update_norm(sites[0].weights, sites[1].weights) > 0.1
     assert versions == sorted(set(versions))
     calls = [name for name, _ in engine.calls]
@@ -268,10 +268,10 @@ def flat(groups: Any) -> list[tuple[Any, ...]]:
 @pytest.mark.usefixtures("stand_in")
 def test_fedagent_trains_through_vllm(tmp_path: Path) -> None:
     """The real algorithm: one engine serves all clients, the weights of each under a version of their own."""
-    model, tokenizer = tiny_model(gymnasium.make("fedagentgym/Guess-v0").unwrapped.vocabulary(), "vllm", 256)
+    model, tokenizer = make_tiny_model(gymnasium.make("fedagentgym/Guess-v0").unwrapped.vocabulary(), "vllm", 256)
     TorchPolicy(sharpened(model), tokenizer).save(tmp_path / "model")
     run = train({
-        **{key: SMALL[key] for key in ("name", "env", "learning")},
+        **{key: SMALL_CONFIG[key] for key in ("name", "env", "learning")},
         "partition": {"clients": 3, "tasks_per_client": 8},
         "agent": {
             "name": "tiny", "model": str(tmp_path / "model"), "rollouts": "vllm", "device": "cpu",
@@ -308,7 +308,7 @@ def test_what_vllm_cannot_do_is_refused(folder: Path) -> None:
     agent: Any = make_agent(settings(folder, context_length=64, decoding={"constrained": True}))
     with pytest.raises(OptionError, match="cannot constrain"):
         play(SHOP, agent.play(SHOP), count=1)
-    session = agent.policy.session()
+    session = agent.policy.open_session()
     with pytest.raises(DataError, match="does not fit into the model's context of 64"):
         session.open([[1] * 64])
     row = session.open([[1] * 60])
@@ -335,7 +335,7 @@ def test_vllm_itself_follows_an_adapter(folder: Path, monkeypatch: pytest.Monkey
     agent: Any = make_agent(settings(folder, adapter={"rank": 8}))
     for _ in range(2):
         wake_adapter(agent.policy.learner)
-        agent.policy.touch()
+        agent.policy.bump_version()
         assert check_episodes(agent, 1e-3) > 50
         said = make_greedy(agent.policy).token_ids
         assert full_logprobs(agent.policy, [40, 41, 42, *said]).shape[0] == 2 + len(said)

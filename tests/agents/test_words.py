@@ -9,11 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from fedagentgym.agents.text.tokens import TokenizerSeam
-from fedagentgym.agents.text.words import END, SPACE, START, build_tokenizer, fixed_tokens, tags, word_list
+from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
+from fedagentgym.agents.text.words import (
+    END,
+    SPACE,
+    START,
+    build_tokenizer,
+    extract_words,
+    list_fixed_tokens,
+    list_tags,
+)
 
 VOCABULARY = ["go to fridge 12", "search[red shoes]", "click[b078wsnd96]"]
-SEAM = TokenizerSeam(build_tokenizer(VOCABULARY))
+SEAM = HuggingFaceTokenizer(build_tokenizer(VOCABULARY))
 TEXTS = st.text(alphabet=st.one_of(st.sampled_from("go red 12 .[]\n<>/éa漢"), st.characters(exclude_categories=["Cs"])))
 
 
@@ -54,22 +62,22 @@ def test_numbers_are_spelt_and_spaces_between_words_cost_nothing() -> None:
 
 
 def test_ids_depend_on_the_set_of_words_alone() -> None:
-    again = TokenizerSeam(build_tokenizer([*reversed(VOCABULARY), *VOCABULARY]))
+    again = HuggingFaceTokenizer(build_tokenizer([*reversed(VOCABULARY), *VOCABULARY]))
     assert SEAM.hf.get_vocab() == again.hf.get_vocab()
-    fixed = fixed_tokens()
+    fixed = list_fixed_tokens()
     assert len(set(fixed)) == len(fixed)
     assert SEAM.hf.convert_ids_to_tokens(list(range(len(fixed)))) == fixed
-    assert word_list(["b a b42 42 x", "apple apple"]) == ["apple", "b42"]
+    assert extract_words(["b a b42 42 x", "apple apple"]) == ["apple", "b42"]
 
 
 def test_tags_are_one_token_each() -> None:
-    for tag in tags():
+    for tag in list_tags():
         assert len(SEAM.encode(tag)) == 1
 
 
 def test_it_saves_and_loads_as_an_ordinary_tokenizer(tmp_path: Path) -> None:
     SEAM.hf.save_pretrained(tmp_path)
-    loaded = TokenizerSeam(AutoTokenizer.from_pretrained(tmp_path))
+    loaded = HuggingFaceTokenizer(AutoTokenizer.from_pretrained(tmp_path))
     assert loaded.size == SEAM.size
     assert loaded.stop_ids == SEAM.stop_ids
     assert loaded.pad_id == SEAM.pad_id

@@ -11,7 +11,7 @@ from fedagentgym.base.streams import stream
 from fedagentgym.envs.alfworld import engine
 from fedagentgym.envs.alfworld.expert import HouseholdExpert
 from fedagentgym.envs.alfworld.game import Game
-from fedagentgym.envs.alfworld.house_pool import house_pool
+from fedagentgym.envs.alfworld.house_pool import make_house_pool
 from fedagentgym.envs.core import Episode
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task
@@ -22,7 +22,7 @@ ENV = "fedagentgym/ALFWorld-v0"
 
 @cache
 def _pool(size: str, split: str = "train") -> TaskPool:
-    return house_pool(split, env=ENV, size=size)
+    return make_house_pool(split, env=ENV, size=size)
 
 
 def _turns_to_win(game: Game, limit: int, noise: float = 0.0) -> int | None:
@@ -30,7 +30,7 @@ def _turns_to_win(game: Game, limit: int, noise: float = 0.0) -> int | None:
     task = Task("alfworld/train/00000", ENV, "train", game.category, game)
     outcome, expert, draws = engine.start(game), HouseholdExpert(), stream(0, "noise", game.task, game.scene)
     for turn in range(limit):
-        offered = engine.admissible(game, outcome.state)
+        offered = engine.list_admissible_commands(game, outcome.state)
         command = expert.act(Episode(task, 0, turn, None, View(outcome.feedback, offered)))
         assert command in offered, (command, game.task)
         if draws.uniform() < noise:

@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fedagentgym.base.streams import Stream, stream
-from fedagentgym.envs.alfworld.engine import Outcome, admissible, start, step
+from fedagentgym.envs.alfworld.engine import Outcome, list_admissible_commands, start, step
 from fedagentgym.envs.alfworld.expert import HouseholdExpert
 from fedagentgym.envs.alfworld.game import CATEGORIES, TRAITS, WORDINGS, Game
-from fedagentgym.envs.alfworld.gamefiles import game_content
-from fedagentgym.envs.alfworld.goals import category_of
-from fedagentgym.envs.alfworld.house_pool import house_pool
-from fedagentgym.envs.alfworld.reach import within_reach
+from fedagentgym.envs.alfworld.gamefiles import make_game_content
+from fedagentgym.envs.alfworld.goals import infer_category
+from fedagentgym.envs.alfworld.house_pool import make_house_pool
+from fedagentgym.envs.alfworld.reach import is_reachable
 from fedagentgym.envs.alfworld.reader import parse_game
 from fedagentgym.envs.alfworld.real import RealAnswer, RealEngine
 from fedagentgym.envs.core import Episode
@@ -60,7 +60,7 @@ def plain_cases(count: int, steps: int, seed: int = 0) -> list[Case]:
     """Generated games: all task types, rooms and sizes, both wordings, in turn."""
     cases = []
     pools = {
-        (size, wording): house_pool("train", env=ENV, size=size, seed=seed, wording=wording)
+        (size, wording): make_house_pool("train", env=ENV, size=size, seed=seed, wording=wording)
         for size in ("tiny", "small", "full")
         for wording in WORDINGS
     }
@@ -82,7 +82,7 @@ def odd_cases(count: int, steps: int, seed: int = 0) -> list[Case]:
     for number in range(count):
         draws = stream(seed, "odd games", number)
         wording = WORDINGS[number % 2]
-        pool = house_pool("train", env=ENV, size=("tiny", "small")[number % 3 == 2], seed=seed, wording=wording)
+        pool = make_house_pool("train", env=ENV, size=("tiny", "small")[number % 3 == 2], seed=seed, wording=wording)
         game = odd_game(pool[draws.integers(len(pool))].payload, draws)
         cases.append(Case(f"odd {number} {wording}", game, steps, "random"))
     return cases
@@ -141,13 +141,13 @@ def odd_game(game: Game, draws: Stream) -> Game:
     )
     for _ in range(40):
         candidate = with_goal(bent, draws.pick(tuple(odd_goals(bent, draws))))
-        if within_reach(candidate):
+        if is_reachable(candidate):
             return candidate
     raise AssertionError("none of forty goals is within reach")
 
 
 def with_goal(game: Game, goal: tuple[Any, ...]) -> Game:
-    return replace(game, goal=goal, category=category_of(goal))
+    return replace(game, goal=goal, category=infer_category(goal))
 
 
 def odd_goals(game: Game, draws: Stream) -> Iterator[tuple[Any, ...]]:
@@ -202,7 +202,7 @@ def odd_goals(game: Game, draws: Stream) -> Iterator[tuple[Any, ...]]:
 def duel(real: RealEngine, case: Case, seed: int = 0) -> Report:
     """Play one case in both engines, until its steps are done or they differ."""
     draws = stream(seed, "duel", case.name)
-    content = json.loads(json.dumps(game_content(case.game)))
+    content = json.loads(json.dumps(make_game_content(case.game)))
     problem = content["pddl_problem"].replace("(:objects", f"(:objects {case.declared}")
     content["pddl_problem"] = problem.replace("(:init", f"(:init {case.facts}")
     game = parse_game(content, case.name)
@@ -213,7 +213,7 @@ def duel(real: RealEngine, case: Case, seed: int = 0) -> Report:
     differences = list(compared("(start)", game, outcome, told))
     wins = after = 0
     while len(commands) < case.steps and not differences:
-        offered = admissible(game, outcome.state)
+        offered = list_admissible_commands(game, outcome.state)
         command = chosen(case, expert, task, outcome, offered, draws)
         was_won, outcome = outcome.state.won, step(game, outcome.state, command)
         commands.append(command)
@@ -241,7 +241,7 @@ def chosen(
 def compared(command: str, game: Game, outcome: Outcome, told: RealAnswer) -> Iterator[str]:
     if outcome.feedback != told.feedback:
         yield f"{command!r}: says {outcome.feedback!r}, the real engine {told.feedback!r}"
-    offered = admissible(game, outcome.state)
+    offered = list_admissible_commands(game, outcome.state)
     if offered != told.admissible:
         yield f"{command!r}: offers {set(offered) ^ set(told.admissible)} differently, or in another order"
     if outcome.state.won != told.won:

@@ -15,8 +15,8 @@ from duel import Report, cluttered_cases, duels, odd_cases, plain_cases, room_of
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.alfworld.game import CATEGORIES
-from fedagentgym.envs.alfworld.gamefiles import game_content
-from fedagentgym.envs.alfworld.goals import goal_of, render_goal
+from fedagentgym.envs.alfworld.gamefiles import make_game_content
+from fedagentgym.envs.alfworld.goals import make_goal, render_goal
 from fedagentgym.envs.alfworld.reader import parse_game
 from fedagentgym.envs.alfworld.real import RealEngine
 
@@ -61,11 +61,11 @@ def test_both_engines_refuse_the_same_hopeless_goals() -> None:
     some = ("objectType", "?o", f"{game.object_kinds[0]}Type")
     real = RealEngine()
     for goal in (
-        goal_of("Pick", "NoSuchThing", game.receptacle_kinds[0]),
-        goal_of("Heat", game.object_kinds[0], "NoSuchPlace"),
+        make_goal("Pick", "NoSuchThing", game.receptacle_kinds[0]),
+        make_goal("Heat", game.object_kinds[0], "NoSuchPlace"),
         ("and", ("exists", ("?o", "-", "object"), ("and", some, ("isSliced", "?free")))),
     ):
-        content = game_content(game)
+        content = make_game_content(game)
         content["pddl_problem"] = f"{content['pddl_problem'].partition('(:goal')[0]}(:goal {render_goal(goal)}))"
         with pytest.raises(DataError):
             parse_game(content, "hopeless")

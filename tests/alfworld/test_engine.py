@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.envs.alfworld.engine import Outcome, admissible, start, step
-from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build, members
-from fedagentgym.envs.alfworld.goals import category_of, goal_of, render_goal
-from fedagentgym.envs.alfworld.grounding import typed_variables
+from fedagentgym.envs.alfworld.engine import Outcome, list_admissible_commands, start, step
+from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build_game, list_members
+from fedagentgym.envs.alfworld.goals import infer_category, make_goal, render_goal
+from fedagentgym.envs.alfworld.grounding import parse_typed_variables
 from fedagentgym.envs.alfworld.state import State
 from fedagentgym.envs.alfworld.tables import tables_of
 
@@ -49,18 +49,21 @@ def flat(**changes: Any) -> Game:
         "can_contain": {
             kind: ["Apple", "Bowl", "Fork", "Knife"] for kind in ("Fridge", "Microwave", "CounterTop", "SinkBasin")
         },
-        "goal": goal_of("Heat", "Apple", "CounterTop"),
+        "goal": make_goal("Heat", "Apple", "CounterTop"),
         "task": "put a hot apple in countertop",
         "category": "Heat",
     }
-    return build(**{**parts, **changes})
+    return build_game(**{**parts, **changes})
 
 
 def play(game: Game, *commands: str) -> Outcome:
     """Play commands that must all be admissible."""
     outcome = start(game)
     for command in commands:
-        assert command in admissible(game, outcome.state), (command, admissible(game, outcome.state))
+        assert command in list_admissible_commands(game, outcome.state), (
+            command,
+            list_admissible_commands(game, outcome.state),
+        )
         outcome = step(game, outcome.state, command)
         assert outcome.valid
     return outcome
@@ -88,7 +91,7 @@ def test_before_the_first_move_one_sees_nothing() -> None:
 
 def test_admissible_commands_are_sorted_and_skip_where_one_stands() -> None:
     game = flat()
-    assert admissible(game, play(game, "go to microwave 1").state) == (
+    assert list_admissible_commands(game, play(game, "go to microwave 1").state) == (
         "examine countertop 1",
         "examine microwave 1",
         "go to fridge 1",
@@ -169,7 +172,7 @@ def test_use_always_turns_on() -> None:
     game = flat()
     lit = ("go to shelf 3", "use desklamp 1")
     assert play(game, *lit).feedback == play(game, *lit, "use desklamp 1").feedback == "You turn on the desklamp 1."
-    assert "take desklamp 1 from shelf 3" not in admissible(game, play(game, *lit).state)
+    assert "take desklamp 1 from shelf 3" not in list_admissible_commands(game, play(game, *lit).state)
 
 
 def test_a_thing_in_two_places_leaves_only_the_one_it_is_taken_from() -> None:
@@ -238,7 +241,7 @@ def test_what_is_offered_works_and_nothing_given_is_changed(choices: list[int], 
     game = flat(wording=wording)
     outcome = start(game)
     for choice in choices:
-        offered = admissible(game, outcome.state)
+        offered = list_admissible_commands(game, outcome.state)
         assert list(offered) == sorted(set(offered))
         before = pickle.dumps(outcome.state)
         after = step(game, outcome.state, offered[choice % len(offered)])
@@ -261,23 +264,23 @@ def check_conserved(game: Game, state: State) -> None:
 def test_any_text_is_a_command(text: str) -> None:
     game = flat()
     outcome = step(game, start(game).state, text)
-    assert outcome.valid == (text.strip() in admissible(game, start(game).state))
+    assert outcome.valid == (text.strip() in list_admissible_commands(game, start(game).state))
 
 
 @given(st.integers(0, 2**80))
 def test_members_of_a_bit_set(bits: int) -> None:
-    assert sum(1 << number for number in members(bits)) == bits
+    assert sum(1 << number for number in list_members(bits)) == bits
 
 
 def test_goals_of_all_types_are_told_apart() -> None:
     for category in ("Pick", "Look", "Clean", "Heat", "Cool", "Pick2"):
-        assert category_of(goal_of(category, "Apple", "Shelf")) == category
+        assert infer_category(make_goal(category, "Apple", "Shelf")) == category
 
 
 def test_a_goal_is_rendered_over_lines_as_on_one() -> None:
-    goal = goal_of("Pick2", "Apple", "Shelf")
+    goal = make_goal("Pick2", "Apple", "Shelf")
     assert " ".join(render_goal(goal).split()).replace("( ", "(").replace(" )", ")") == render_goal(goal, None)
-    assert list(typed_variables(("?a", "?b"))) == [("?a", "object"), ("?b", "object")]
+    assert list(parse_typed_variables(("?a", "?b"))) == [("?a", "object"), ("?b", "object")]
 
 
 @pytest.mark.parametrize(

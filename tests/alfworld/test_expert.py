@@ -13,10 +13,10 @@ import pytest
 
 from fedagentgym.envs.alfworld import engine
 from fedagentgym.envs.alfworld.expert import HouseholdExpert
-from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build
-from fedagentgym.envs.alfworld.goals import goal_of
-from fedagentgym.envs.alfworld.house_pool import SPLITS, TURNS, house_pool
-from fedagentgym.envs.alfworld.plans import shortest_plan, target_of
+from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build_game
+from fedagentgym.envs.alfworld.goals import make_goal
+from fedagentgym.envs.alfworld.house_pool import SPLITS, TURNS, make_house_pool
+from fedagentgym.envs.alfworld.plans import extract_target, find_shortest_plan
 from fedagentgym.envs.alfworld.reader import read_game, read_problem
 from fedagentgym.envs.alfworld.variants import OwnRooms
 from fedagentgym.envs.core import Episode
@@ -64,7 +64,7 @@ def test_it_wins_the_whole_training_pool(pool: Pools, turns_to_win: Player, size
 def test_it_is_never_faster_than_the_shortest_plan(pool: Pools, turns_to_win: Player) -> None:
     for index in range(0, 120, 2):
         task = pool("tiny")[index]
-        plan, turns = shortest_plan(task.payload), turns_to_win(task.payload, 20)
+        plan, turns = find_shortest_plan(task.payload), turns_to_win(task.payload, 20)
         assert plan is not None and turns is not None and turns >= len(plan)
 
 
@@ -83,14 +83,17 @@ def test_it_goes_on_in_the_middle_of_an_episode(pool: Pools) -> None:
         game: Game = task.payload
         outcome, first = engine.start(game), HouseholdExpert()
         for turn in range(4):
-            offered = engine.admissible(game, outcome.state)
+            offered = engine.list_admissible_commands(game, outcome.state)
             command = first.act(Episode(task, 0, turn, None, View(outcome.feedback, offered)))
             outcome = engine.step(game, outcome.state, command)
         second = HouseholdExpert()
         for turn in range(4, 30):
             if outcome.state.won:
                 break
-            view = View("Nothing happens." if turn == 4 else outcome.feedback, engine.admissible(game, outcome.state))
+            view = View(
+                "Nothing happens." if turn == 4 else outcome.feedback,
+                engine.list_admissible_commands(game, outcome.state),
+            )
             outcome = engine.step(game, outcome.state, second.act(Episode(task, 0, turn, None, view)))
         assert outcome.state.won
 
@@ -109,8 +112,8 @@ def test_it_wins_the_recorded_games(turns_to_win: Player, shared_data: Path, nam
     wording = cases.get("wording", "move")
     for case in cases["cases"]:
         game = read_problem(case["game"]["pddl_problem"], task=case["game"]["task"], wording=wording)
-        assert target_of(game) is not None
-        if shortest_plan(game) is not None:  # some of the recorded games cannot be won
+        assert extract_target(game) is not None
+        if find_shortest_plan(game) is not None:  # some of the recorded games cannot be won
             assert turns_to_win(game, 50) is not None, game.task
 
 
@@ -122,14 +125,14 @@ def test_it_wins_the_real_game(shared_data: Path, turns_to_win: Player) -> None:
 @pytest.mark.parametrize("size", ["tiny", "full"])
 def test_it_wins_in_the_private_rooms_of_a_client(turns_to_win: Player, size: str) -> None:
     owner = OwnRooms(client=5, seed=2).owner
-    tasks = house_pool("train", env="fedagentgym/ALFWorld-v0", size=size, owner=owner)
+    tasks = make_house_pool("train", env="fedagentgym/ALFWorld-v0", size=size, owner=owner)
     turns = [turns_to_win(tasks[index].payload, TURNS[size]) for index in range(0, 400, 4)]
     assert sum(turn is not None for turn in turns) >= (100 if size == "tiny" else 95)
 
 
 def test_it_needs_no_familiar_furniture(turns_to_win: Player) -> None:
     """Receptacles and objects of kinds that no scene of ALFRED has."""
-    game = build(
+    game = build_game(
         receptacles=[
             Receptacle("Hammock_bar_1", "Hammock", "loc_bar_1"),
             Receptacle("Trunk_bar_1", "Trunk", "loc_bar_2", openable=True),
@@ -138,7 +141,7 @@ def test_it_needs_no_familiar_furniture(turns_to_win: Player) -> None:
         things=[Thing("Anchor_bar_1", "Anchor", ("Trunk_bar_1",), "loc_bar_2", frozenset(["pickupable"]))],
         start="loc_bar_0",
         can_contain={"Hammock": ["Anchor"], "Trunk": ["Anchor"]},
-        goal=goal_of("Pick", "Anchor", "Hammock"),
+        goal=make_goal("Pick", "Anchor", "Hammock"),
         task="put an anchor in hammock",
         category="Pick",
     )
@@ -149,6 +152,6 @@ def test_it_needs_no_familiar_furniture(turns_to_win: Player) -> None:
 def test_without_a_goal_it_knows_it_looks(pool: Pools) -> None:
     game: Game = pool("tiny")[0].payload
     strange = replace(game, goal=("and", ("forall", ("?o", "-", "object"), ("isSliced", "?o"))))
-    view = View("", engine.admissible(game, engine.start(game).state))
+    view = View("", engine.list_admissible_commands(game, engine.start(game).state))
     assert HouseholdExpert().act(Episode(_as_task(strange), 0, 0, None, view)) == "look"
     assert HouseholdExpert().act(Episode(_as_task(game), 0, 0, None, View("", None))) == "look"

@@ -14,12 +14,12 @@ import pytest
 
 import fedagentgym  # noqa: F401 - registers the environments
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
-from fedagentgym.envs.alfworld.env import ALFWorldEnv, Replaying, real_content
-from fedagentgym.envs.alfworld.folders import folder_index, split_of
+from fedagentgym.envs.alfworld.env import ALFWorldEnv, ReplayState, load_game_content
+from fedagentgym.envs.alfworld.folders import get_folder_index, infer_split
 from fedagentgym.envs.alfworld.game import Game
 from fedagentgym.envs.alfworld.gamefiles import write_pool
-from fedagentgym.envs.alfworld.house_pool import house_pool
-from fedagentgym.envs.alfworld.importer import add, fetch
+from fedagentgym.envs.alfworld.house_pool import make_house_pool
+from fedagentgym.envs.alfworld.importer import fetch, import_data
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.client_split import federate, load_client_split
 from fedagentgym.testing import check_env
@@ -34,7 +34,7 @@ def games(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("games")
     for wording, splits in (("move", ("train", "val")), ("put", ("test",))):
         for split in splits:
-            pool = house_pool(split, env=ENV, size="tiny", wording=wording)
+            pool = make_house_pool(split, env=ENV, size="tiny", wording=wording)
             write_pool([pool[index] for index in range(5)], folder)
     return folder
 
@@ -74,7 +74,7 @@ def test_a_folder_passes_the_conformance_check(games: Path) -> None:
 
 
 def test_games_read_from_files_are_those_that_were_written(games: Path) -> None:
-    written = house_pool("train", env=ENV, size="tiny")
+    written = make_house_pool("train", env=ENV, size="tiny")
     read: list[Game] = [task.payload for task in ALFWorldEnv(games=games).pool]
     assert sorted(game.objects for game in read) == sorted(written[index].payload.objects for index in range(5))
     assert {game.scene for game in read} <= {written[index].payload.scene for index in range(5)}
@@ -83,20 +83,20 @@ def test_games_read_from_files_are_those_that_were_written(games: Path) -> None:
 def test_the_index_is_kept_and_notices_changes(games: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(games, folder)
-    first = folder_index(folder)
+    first = get_folder_index(folder)
     (kept,) = (tmp_path / "cache" / "alfworld").glob("index-*.json")
     from fedagentgym.envs.alfworld import folders
 
     folders._index.cache_clear()
     monkeypatch.setattr(folders, "read_game", None)
-    assert folder_index(folder) == first, "an unchanged folder is not read again"
+    assert get_folder_index(folder) == first, "an unchanged folder is not read again"
     monkeypatch.undo()
     monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path / "cache"))
     shutil.rmtree(next((folder / "train").iterdir()))
-    assert len(folder_index(folder).entries) == len(first.entries) - 1
+    assert len(get_folder_index(folder).entries) == len(first.entries) - 1
     kept.write_text("{")
     folders._index.cache_clear()
-    assert len(folder_index(folder).entries) == len(first.entries) - 1, "a damaged index is made anew"
+    assert len(get_folder_index(folder).entries) == len(first.entries) - 1, "a damaged index is made anew"
 
 
 def test_the_digest_names_the_content(games: Path, tmp_path: Path) -> None:
@@ -172,25 +172,25 @@ def test_foreign_tasks_and_snapshots_are_refused(games: Path) -> None:
     env = ALFWorldEnv(games=games)
     env.reset(seed=0)
     playing = env.snapshot()
-    env.restore(playing._replace(state=Replaying(playing.task.payload, (), ())))
+    env.restore(playing._replace(state=ReplayState(playing.task.payload, (), ())))
     with pytest.raises(OptionError, match="textworld"):
         env.step("look")
 
 
 def test_hardness_is_the_length_of_the_shortest_plan(games: Path) -> None:
-    written = house_pool("val", env=ENV, size="tiny")
+    written = make_house_pool("val", env=ENV, size="tiny")
     hardness = sorted(task.hardness or 0.0 for task in ALFWorldEnv(games=games, split="val").pool)
     assert hardness == sorted(written[number].hardness or 0.0 for number in range(5))
 
 
 def test_the_vocabulary_knows_every_word_that_is_said(games: Path) -> None:
-    from fedagentgym.envs.alfworld.wording import words_of
+    from fedagentgym.envs.alfworld.wording import extract_words
 
     for env in (ALFWorldEnv(games=games, split="all"), ALFWorldEnv(), ALFWorldEnv(size="tiny", wording="put")):
         known = set(env.vocabulary())
         expert, episode = env.expert(), env.reset_many([env.pool.ids[0]], [0])[0]
         for _ in range(20):
-            said = words_of(" ".join((episode.view.observation, *episode.view.admissible)))
+            said = extract_words(" ".join((episode.view.observation, *episode.view.admissible)))
             assert said <= known, said - known
             episode = env.step_many([episode], [expert.act(episode)])[0]
 
@@ -251,7 +251,7 @@ def test_generated_games_go_into_the_real_engine_without_a_file() -> None:
     env = ALFWorldEnv(size="tiny", engine="textworld")
     native = ALFWorldEnv(size="tiny")
     assert env.reset(seed=3) == native.reset(seed=3)
-    assert real_content(native.episode.task.payload)["solvable"]
+    assert load_game_content(native.episode.task.payload)["solvable"]
     env.close()
 
 
@@ -278,17 +278,17 @@ def original(games: Path, tmp_path: Path) -> Path:
 
 
 def test_added_data_is_filtered_and_found_by_name(original: Path, tmp_path: Path) -> None:
-    assert add(original.parent) == tmp_path / "cache" / "data" / "alfworld"
+    assert import_data(original.parent) == tmp_path / "cache" / "data" / "alfworld"
     env = gymnasium.make(ENV, games="installed")
     assert env.unwrapped.split_sizes() == {"train": 5, "val": 5, "test": 5, "warmup": 0}
     with pytest.raises(DataError, match="there already"):
-        add(original)
+        import_data(original)
 
 
 def test_data_without_a_playable_game_is_refused(tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     with pytest.raises(DataError, match="no playable"):
-        add(tmp_path / "nothing")
+        import_data(tmp_path / "nothing")
     assert not (tmp_path / "cache" / "data" / "alfworld").exists()
 
 
@@ -306,7 +306,7 @@ def archives(original: Path, folder: Path) -> list[str]:
 
 def test_fetched_archives_are_unpacked_and_added(original: Path, tmp_path: Path) -> None:
     target = fetch(archives(original, tmp_path))
-    assert len(folder_index(target).entries) == 15
+    assert len(get_folder_index(target).entries) == 15
     assert not list(tmp_path.rglob("outside"))
     assert not list(target.rglob("README"))
 
@@ -321,6 +321,6 @@ def test_a_failed_download_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_split_of_takes_the_last_component_that_names_one() -> None:
-    assert split_of(Path("games"), "train/valid_unseen/x/game.tw-pddl") == "test"
-    assert split_of(Path("valid_seen"), "x/game.tw-pddl") == "val"
-    assert split_of(Path("games"), "warmup/x/game.tw-pddl") == "train"
+    assert infer_split(Path("games"), "train/valid_unseen/x/game.tw-pddl") == "test"
+    assert infer_split(Path("valid_seen"), "x/game.tw-pddl") == "val"
+    assert infer_split(Path("games"), "warmup/x/game.tw-pddl") == "train"

@@ -12,17 +12,17 @@ import pytest
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.alfworld.env import ALFWorldEnv
-from fedagentgym.envs.alfworld.game import CATEGORIES, Game, Receptacle, Thing, build
+from fedagentgym.envs.alfworld.game import CATEGORIES, Game, Receptacle, Thing, build_game
 from fedagentgym.envs.alfworld.gamefiles import (
     TASK_TYPES,
-    folder_name,
-    game_content,
-    problem_text,
+    make_folder_name,
+    make_game_content,
+    render_problem,
     write_game,
     write_pool,
 )
 from fedagentgym.envs.alfworld.house_pool import SPLITS
-from fedagentgym.envs.alfworld.plans import plan_commands, target_of
+from fedagentgym.envs.alfworld.plans import extract_target, plan_commands
 from fedagentgym.envs.alfworld.reader import read_problem
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task
@@ -48,14 +48,14 @@ def test_a_problem_read_back_is_the_same_game(pool: Pools, size: str) -> None:
     for split in SPLITS:
         for task in _one_of_each(pool(size, split)):
             game: Game = task.payload
-            again = read_problem(problem_text(game), task=game.task, wording=game.wording, scene=game.scene)
+            again = read_problem(render_problem(game), task=game.task, wording=game.wording, scene=game.scene)
             assert again == game
 
 
 def test_every_fact_is_written() -> None:
     """Also those that generated houses never hold: things in things, open doors, treated objects, a full hand."""
     traits = frozenset(["pickupable", "container", "cleanable", "heatable", "sliceable"])
-    game = build(
+    game = build_game(
         receptacles=[
             Receptacle("Cabinet_bar_1", "Cabinet", "loc_bar_1", openable=True, opened=True),
             Receptacle("Shelf_bar_1", "Shelf", None),
@@ -88,14 +88,14 @@ def test_every_fact_is_written() -> None:
         category="Pick",
         holding="Cup_bar_1",
     )
-    assert read_problem(problem_text(game), task=game.task) == game
+    assert read_problem(render_problem(game), task=game.task) == game
 
 
 def test_folders_are_named_as_the_real_ones(pool: Pools) -> None:
     for task in _one_of_each(pool("full", "test")):
-        target = target_of(task.payload)
+        target = extract_target(task.payload)
         assert target is not None
-        name = folder_name(task.payload)
+        name = make_folder_name(task.payload)
         kind, thing, movable, place, scene = name.split("-")
         assert (kind, thing, movable, place) == (TASK_TYPES[task.category], target.thing, "None", target.place)
         assert int(scene) in (10, 219, 308, 424)
@@ -165,7 +165,7 @@ def test_the_expert_wins_twentyfour_games_in_the_real_engine(pool: Pools) -> Non
 
 
 def test_a_goal_of_another_form_has_no_folder_name(tmp_path: Path) -> None:
-    game = build(
+    game = build_game(
         receptacles=[Receptacle("Cabinet_bar_1", "Cabinet", "loc_bar_1")],
         things=[Thing("Egg_bar_1", "Egg", ("Cabinet_bar_1",), "loc_bar_1", frozenset(["pickupable", "sliceable"]))],
         start="loc_bar_0",
@@ -176,7 +176,7 @@ def test_a_goal_of_another_form_has_no_folder_name(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match="six plain forms"):
         write_game(game, tmp_path, trial="trial_1")
-    assert "isSliced" in game_content(game)["pddl_problem"] if importlib.util.find_spec("alfworld") else True
+    assert "isSliced" in make_game_content(game)["pddl_problem"] if importlib.util.find_spec("alfworld") else True
     assert not list(tmp_path.iterdir())
 
 

@@ -14,8 +14,8 @@ from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.envs.alfworld import engine
 from fedagentgym.envs.alfworld.env import ALFWorldEnv
 from fedagentgym.envs.alfworld.game import CATEGORIES
-from fedagentgym.envs.alfworld.gamefiles import problem_text
-from fedagentgym.envs.alfworld.house_pool import SPLITS, house_pool, house_words, mixture
+from fedagentgym.envs.alfworld.gamefiles import render_problem
+from fedagentgym.envs.alfworld.house_pool import SPLITS, get_category_counts, list_house_words, make_house_pool
 from fedagentgym.envs.alfworld.layouts import SIZES
 from fedagentgym.envs.alfworld.plans import plan_commands
 from fedagentgym.envs.alfworld.variants import OwnRooms
@@ -60,7 +60,7 @@ def test_the_tiny_pool_has_every_category_equally_often(pool: Pools) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_all_holds_the_splits_in_native_order(pool: Pools, size: str) -> None:
-    everything = house_pool("all", env=ENV, size=size)
+    everything = make_house_pool("all", env=ENV, size=size)
     ids = [identifier for split in SPLITS for identifier in pool(size, split).ids]
     assert list(everything.ids) == ids
     assert ids[0] == "alfworld/train/00000"
@@ -82,20 +82,20 @@ def test_no_game_is_in_two_splits_or_twice_in_one(pool: Pools) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_generated_content_does_not_change_unnoticed(pool: Pools, size: str) -> None:
-    problems = [problem_text(pool(size, split)[index].payload) for split in SPLITS for index in range(4)]
+    problems = [render_problem(pool(size, split)[index].payload) for split in SPLITS for index in range(4)]
     assert digest(problems) == GOLDEN[size]
 
 
 def test_digests_name_size_seed_and_wording_but_not_the_owner() -> None:
     options: list[dict[str, Any]] = [{}, {"size": "tiny"}, {"seed": 1}, {"wording": "put"}]
-    digests = [house_pool("val", env=ENV, **chosen).digest for chosen in options]
+    digests = [make_house_pool("val", env=ENV, **chosen).digest for chosen in options]
     assert len(set(digests)) == 4
-    assert house_pool("val", env=ENV, owner=OwnRooms(client=3).owner).digest == digests[0]
+    assert make_house_pool("val", env=ENV, owner=OwnRooms(client=3).owner).digest == digests[0]
 
 
 def test_a_scene_split_gives_each_client_rooms_of_its_own() -> None:
     owners = ["", *(OwnRooms(client=client, seed=4).owner for client in range(3))]
-    pools = [house_pool("train", env=ENV, size="small", owner=owner) for owner in owners]
+    pools = [make_house_pool("train", env=ENV, size="small", owner=owner) for owner in owners]
     rooms = [{one[index].payload.receptacles for index in range(40)} for one in pools]
     for number, mine in enumerate(rooms):
         assert not any(mine & other for other in rooms[:number])
@@ -116,7 +116,7 @@ def test_a_scene_split_gives_each_client_rooms_of_its_own() -> None:
 )
 def test_bad_options_are_refused_in_one_sentence(options: dict[str, Any], said: str) -> None:
     with pytest.raises(FedAgentGymError) as refused:
-        house_pool("val", env=ENV, **options)
+        make_house_pool("val", env=ENV, **options)
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -147,7 +147,11 @@ def test_the_vocabulary_holds_every_word_that_generated_games_say(pool: Pools) -
         known = set(ALFWorldEnv(size=size).vocabulary())
         for index in range(0, 120, 3):
             game = pool(size)[index].payload
-            assert {kind.lower() for kind in (*game.receptacle_kinds, *game.object_kinds)} <= house_words(size) <= known
+            assert (
+                {kind.lower() for kind in (*game.receptacle_kinds, *game.object_kinds)}
+                <= list_house_words(size)
+                <= known
+            )
             said = re.findall(r"[A-Za-z]+", engine.start(game).feedback)
             assert set(said) <= known
 
@@ -155,7 +159,7 @@ def test_the_vocabulary_holds_every_word_that_generated_games_say(pool: Pools) -
 def test_mixtures_add_up(pool: Pools) -> None:
     for size in SIZES:
         for split in SPLITS:
-            assert sum(mixture(size, split)) == len(pool(size, split))
+            assert sum(get_category_counts(size, split)) == len(pool(size, split))
 
 
 def test_the_hardness_of_a_task_is_the_length_of_its_shortest_plan(pool: Pools) -> None:

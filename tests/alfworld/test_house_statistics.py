@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
-from fedagentgym.envs.alfworld.game import CATEGORIES, Game, members
+from fedagentgym.envs.alfworld.game import CATEGORIES, Game, list_members
 from fedagentgym.envs.alfworld.gamefiles import TASK_TYPES
-from fedagentgym.envs.alfworld.layouts import room_of
-from fedagentgym.envs.alfworld.plans import APPLIANCE, shortest_plan, target_of
+from fedagentgym.envs.alfworld.layouts import get_room_kind
+from fedagentgym.envs.alfworld.plans import APPLIANCE, extract_target, find_shortest_plan
 from fedagentgym.envs.pool import TaskPool
 
 ROOMS = ("kitchen", "living_room", "bedroom", "bathroom")
@@ -46,20 +46,20 @@ class Tally:
     scenes: Counter[int] = field(default_factory=Counter)
 
     def add(self, game: Game) -> None:
-        target, category, scene = target_of(game), game.category, int(game.scene.removeprefix("FloorPlan"))
+        target, category, scene = extract_target(game), game.category, int(game.scene.removeprefix("FloorPlan"))
         assert target is not None
-        room = room_of(scene)
+        room = get_room_kind(scene)
         movable = [kind for kind in game.object_kinds if not kind.endswith("Lamp")]
         self.scenes[scene] += 1
         self.rooms[category][room] += 1
         self.combinations[category][f"{target.thing}>{target.place}"] += 1
         self.copies[category][game.object_kinds.count(target.thing)] += 1
-        self.plans[category].append(len(shortest_plan(game) or ()))
+        self.plans[category].append(len(find_shortest_plan(game) or ()))
         self.objects[room].append(len(movable))
         self.kinds[room].update(set(movable))
         self.places[room]["floor"] += len(movable)
         for number, held in enumerate(game.contents):
-            kinds = [game.object_kinds[thing] for thing in members(held)]
+            kinds = [game.object_kinds[thing] for thing in list_members(held)]
             kinds, place = [kind for kind in kinds if not kind.endswith("Lamp")], game.receptacle_kinds[number]
             self.places[room][place] += len(kinds)
             self.places[room]["floor"] -= len(kinds)

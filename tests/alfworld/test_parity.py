@@ -11,7 +11,7 @@ import gymnasium
 import pytest
 
 import fedagentgym  # noqa: F401 - registers the environments
-from fedagentgym.envs.alfworld.engine import admissible, start, step
+from fedagentgym.envs.alfworld.engine import list_admissible_commands, start, step
 from fedagentgym.envs.alfworld.reader import read_game, read_problem
 
 FILES = {"parity.json.gz": "move", "parity_move.json.gz": "move", "parity_put.json.gz": "put"}
@@ -37,7 +37,7 @@ def test_every_recorded_step_is_answered_as_the_real_engine_did(shared_data: Pat
                 outcome = step(game, outcome.state, row["action"])
                 assert (outcome.state.won, int(outcome.state.won)) == (row["won"], row["score"]), (number, row)
             assert outcome.feedback == row["obs"], (number, row.get("action"))
-            assert list(admissible(game, outcome.state)) == row["admissible"], (number, row.get("action"))
+            assert list(list_admissible_commands(game, outcome.state)) == row["admissible"], (number, row.get("action"))
             steps += 1
     assert steps >= 30 * len(cases) > 0
 
@@ -85,7 +85,7 @@ def test_the_real_game_is_read_and_played(shared_data: Path) -> None:
         "go to sinkbasin 1",
         "move potato 1 to sinkbasin 1",
     ):
-        assert command in admissible(game, outcome.state), (command, outcome.feedback)
+        assert command in list_admissible_commands(game, outcome.state), (command, outcome.feedback)
         outcome = step(game, outcome.state, command)
     assert outcome.state.won
     assert outcome.feedback == "You move the potato 1 to the sinkbasin 1."

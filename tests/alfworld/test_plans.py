@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fedagentgym.envs.alfworld import engine
-from fedagentgym.envs.alfworld.game import CATEGORIES, Game, Receptacle, Thing, build
-from fedagentgym.envs.alfworld.goals import goal_of
-from fedagentgym.envs.alfworld.houses import HouseKey, house
-from fedagentgym.envs.alfworld.plans import plan_commands, shortest_plan, target_of
+from fedagentgym.envs.alfworld.game import CATEGORIES, Game, Receptacle, Thing, build_game
+from fedagentgym.envs.alfworld.goals import make_goal
+from fedagentgym.envs.alfworld.houses import HouseKey, generate_house
+from fedagentgym.envs.alfworld.plans import extract_target, find_shortest_plan, plan_commands
 
 IDLE = ("examine", "look", "inventory", "help", "close", "slice")
 
@@ -19,7 +19,7 @@ def _wins_within(game: Game, depth: int) -> bool:
     for _ in range(depth):
         following = set()
         for state in frontier:
-            for command in engine.admissible(game, state):
+            for command in engine.list_admissible_commands(game, state):
                 if not command.startswith(IDLE):
                     following.add(engine.step(game, state, command).state)
         if any(state.won for state in following):
@@ -29,8 +29,8 @@ def _wins_within(game: Game, depth: int) -> bool:
 
 
 def _short_games(category: str, longest: int, count: int) -> list[Game]:
-    games = (house(HouseKey(0, "tiny", "train", number, category)) for number in range(400))
-    plans = ((game, shortest_plan(game)) for game in games)
+    games = (generate_house(HouseKey(0, "tiny", "train", number, category)) for number in range(400))
+    plans = ((game, find_shortest_plan(game)) for game in games)
     return [game for game, plan in plans if plan is not None and len(plan) <= longest][:count]
 
 
@@ -57,12 +57,12 @@ def _two_mugs(first: str, second: str, *, shelf_opens: bool = False, apart: bool
         Thing("Mug_bar_2", "Mug", (second,), "loc_bar_1", traits),
     ]
     table = {kind: ["Mug"] for kind in ("Drawer", "DiningTable", "Cabinet")}
-    return build(
+    return build_game(
         receptacles=receptacles,
         things=things,
         start="loc_bar_0",
         can_contain=table,
-        goal=goal_of("Pick2", "Mug", "Cabinet"),
+        goal=make_goal("Pick2", "Mug", "Cabinet"),
         task="put two mug in cabinet",
         category="Pick2",
     )
@@ -94,7 +94,7 @@ def test_goals_of_other_forms_have_no_plan() -> None:
     sliced = ("and", ("exists", ("?o", "-", "object"), ("and", ("isSliced", "?o"), ("objectType", "?o", "MugType"))))
     everything = ("forall", ("?o", "-", "object"), ("objectType", "?o", "MugType"))
     for goal in (sliced, everything, ("or", sliced, everything)):
-        other = build(
+        other = build_game(
             receptacles=[Receptacle("Cabinet_bar_1", "Cabinet", "loc_bar_3")],
             things=[Thing("Mug_bar_1", "Mug", ("Cabinet_bar_1",), "loc_bar_3")],
             start="loc_bar_0",
@@ -103,17 +103,17 @@ def test_goals_of_other_forms_have_no_plan() -> None:
             task="do something else",
             category="Pick",
         )
-        assert target_of(other) is None and plan_commands(other) is None
-    assert target_of(game) is not None
+        assert extract_target(other) is None and plan_commands(other) is None
+    assert extract_target(game) is not None
 
 
 def test_a_target_that_nothing_can_reach_has_no_plan() -> None:
-    nowhere = build(
+    nowhere = build_game(
         receptacles=[Receptacle("Cabinet_bar_1", "Cabinet", "loc_bar_3")],
         things=[Thing("Mug_bar_1", "Mug", (), "loc_bar_3", frozenset(["pickupable"]))],
         start="loc_bar_0",
         can_contain={"Cabinet": ["Mug"]},
-        goal=goal_of("Pick", "Mug", "Cabinet"),
+        goal=make_goal("Pick", "Mug", "Cabinet"),
         task="put a mug in cabinet",
         category="Pick",
     )
@@ -122,8 +122,8 @@ def test_a_target_that_nothing_can_reach_has_no_plan() -> None:
 
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_the_target_is_read_from_the_goal(category: str) -> None:
-    game = house(HouseKey(0, "full", "val", 3, category))
-    target = target_of(game)
+    game = generate_house(HouseKey(0, "full", "val", 3, category))
+    target = extract_target(game)
     assert target is not None and target.category == category
     assert target.thing in game.object_kinds
     assert target.place in (game.object_kinds if category == "Look" else game.receptacle_kinds)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from fedagentgym.envs.alfworld.env import ALFWorldEnv
-from fedagentgym.envs.transcripts import read_transcript, replay, transcript
+from fedagentgym.envs.transcripts import format_transcript, read_transcript, replay
 from fedagentgym.testing import check_env
 
 
@@ -23,7 +23,7 @@ def test_what_was_played_is_saved_and_can_be_played_again(tmp_path: Path) -> Non
     assert "it is a folder" in done.stdout
     read = read_transcript(story.read_text())
     assert read == ("alfworld/train/00003", 0, ("look", "help"))
-    assert transcript(replay(ALFWorldEnv(size="tiny"), *read)) == story.read_text()
+    assert format_transcript(replay(ALFWorldEnv(size="tiny"), *read)) == story.read_text()
 
 
 def test_an_expert_episode_survives_the_way_there_and_back() -> None:
@@ -32,7 +32,7 @@ def test_an_expert_episode_survives_the_way_there_and_back() -> None:
     while not episode.over:
         actions.append(expert.act(episode))
         (episode,) = env.step_many([episode], [actions[-1]])
-    text = transcript(replay(env, env.pool.ids[5], 0, actions))
+    text = format_transcript(replay(env, env.pool.ids[5], 0, actions))
     assert text.endswith(f"(solved, {len(actions)} turns, score 1)\n")
     assert read_transcript(text).actions == tuple(actions)
 

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.alfworld.game import Game
-from fedagentgym.envs.alfworld.gamefiles import problem_text
-from fedagentgym.envs.alfworld.goals import goal_of, render_goal
+from fedagentgym.envs.alfworld.gamefiles import render_problem
+from fedagentgym.envs.alfworld.goals import make_goal, render_goal
 from fedagentgym.envs.alfworld.grammar import domain_digest, grammar_digest
-from fedagentgym.envs.alfworld.house_pool import house_pool
-from fedagentgym.envs.alfworld.pddl import Source
-from fedagentgym.envs.alfworld.reader import read_game, read_problem, scene_of
+from fedagentgym.envs.alfworld.house_pool import make_house_pool
+from fedagentgym.envs.alfworld.pddl import ProblemText
+from fedagentgym.envs.alfworld.reader import infer_scene, read_game, read_problem
 
-GAME: Game = house_pool("train", env="fedagentgym/ALFWorld-v0", size="tiny")[0].payload
-TEXT = problem_text(GAME)
+GAME: Game = make_house_pool("train", env="fedagentgym/ALFWorld-v0", size="tiny")[0].payload
+TEXT = render_problem(GAME)
 TASK = GAME.task
 
 
@@ -123,7 +123,7 @@ def test_odd_goals_are_read_or_refused_but_never_crash(goal: str) -> None:
 def test_unsolvable_games_are_refused() -> None:
     head = TEXT.partition("(:goal")[0]
     with pytest.raises(DataError, match="here: the game is unsolvable"):
-        read(f"{head}(:goal {render_goal(goal_of('Pick', 'NoSuchThing', 'Shelf'))}))")
+        read(f"{head}(:goal {render_goal(make_goal('Pick', 'NoSuchThing', 'Shelf'))}))")
 
 
 WORDS = re.findall(r"[()]|[^\s()]+", TEXT)
@@ -157,8 +157,8 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 def test_lines_are_counted_as_an_editor_does() -> None:
-    source = Source("(a\n(b ; c\n\n d) e\n", "here")
-    assert [source.line(position) for position in range(7)] == [1, 1, 2, 2, 4, 4, 4]
+    source = ProblemText("(a\n(b ; c\n\n d) e\n", "here")
+    assert [source.find_line(position) for position in range(7)] == [1, 1, 2, 2, 4, 4, 4]
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------
@@ -207,8 +207,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_scenes_are_read_from_folder_names() -> None:
-    assert scene_of(Path("/x/train/pick_two_obj_and_place-CD-None-Safe-308/trial_T1/game.tw-pddl")) == "FloorPlan308"
-    assert scene_of(Path("/x/game.tw-pddl")) == ""
+    assert infer_scene(Path("/x/train/pick_two_obj_and_place-CD-None-Safe-308/trial_T1/game.tw-pddl")) == "FloorPlan308"
+    assert infer_scene(Path("/x/game.tw-pddl")) == ""
 
 
 def test_digests_ignore_blanks_comments_and_the_task() -> None:

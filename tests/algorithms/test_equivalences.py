@@ -13,11 +13,11 @@ from fedagentgym.algorithms.make import make_algorithm
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.settings import merged
+from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive, stream
-from fedagentgym.federation.backends.in_process import Sequential
+from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.commits import Commit
-from fedagentgym.federation.server import Plan, run_rounds
+from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import StateStore
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
@@ -35,14 +35,14 @@ OBJECTIVES = {
 
 
 def make(algorithm: Any, bench: Any = None) -> Any:
-    loaded = ExperimentSpec.load(merged(SPEC, {"algorithm": algorithm, **(bench or {})}))
+    loaded = ExperimentSpec.load(merge(SPEC, {"algorithm": algorithm, **(bench or {})}))
     return make_algorithm(loaded, Runtime(loaded))
 
 
 def go(folder: Path, algorithm: Any, bench: Any = None, rounds: int = 2) -> Commit:
     built = make(algorithm, bench)
-    plan = Plan(folder, 0, FederationSettings(rounds=rounds))
-    return run_rounds(built, Sequential(built, StateStore(folder / "states")), plan)
+    plan = ServerConfig(folder, 0, FederationSettings(rounds=rounds))
+    return run_rounds(built, SequentialBackend(built, StateStore(folder / "states")), plan)
 
 
 def theta(commit: Commit) -> dict[str, bytes]:
@@ -97,13 +97,13 @@ def test_experts_that_know_all_answers_make_fedgrpo_central(tmp_path: Path) -> N
     learning = algorithm.runtime.learning
     held = algorithm.runtime.open_env(pool=algorithm.runtime.client_split.pool.subset(algorithm.questions.pool.ids))
     local = LocalTraining(algorithm.runtime.agent, held, learning)
-    local.start(SiteState(algorithm.runtime.initial_weights))
-    groups = local.collect(derive(0, "server", 1, "play"))
+    local.load_state(SiteState(algorithm.runtime.initial_weights))
+    groups = local.collect_groups(derive(0, "server", 1, "play"))
     scores = [np.array([8 * trajectory.score for trajectory in group]) for group in groups]
     spread = [(row - row.mean()) / (row.std() + 1e-6) if np.ptp(row) else np.zeros(len(row)) for row in scores]
     assert any(np.ptp(row) for row in scores), "no group differs: the test would show nothing"
     local.update(groups, advantages=[row.tolist() for row in spread])
-    for name, value in local.state().weights.items():
+    for name, value in local.get_state().weights.items():
         assert np.abs(value - np.asarray(fed.state.parameters[name])).max() < 1e-6
 
 
@@ -125,7 +125,7 @@ def test_missing_roles_and_impossible_settings_are_one_sentence(tmp_path: Path) 
         {**SPEC, "partition": {"clients": 3, "tasks_per_client": 8}, "algorithm": {"name": "pubswap"}}
     )
     with pytest.raises(OptionError, match="no role 'public'"):
-        make_algorithm(without, Runtime(without)).public_tasks(stream(0))
+        make_algorithm(without, Runtime(without)).draw_public_tasks(stream(0))
     with pytest.raises(OptionError, match="there are 3 clients"):
         go(tmp_path / "b", {"name": "fedgrpo", "experts": 4, "neighbours": 3, "scorer": "reward_model"})
     with pytest.raises(OptionError, match="reward_model"):
@@ -149,7 +149,7 @@ def test_fedmoa_clusters_by_accuracy_and_weighs_clusters_by_size() -> None:
         AcceptedReply(k, examples, 0.0, {"objectives": objectives[k]}, {}, ())
         for k, examples in ((0, 10), (1, 30), (2, 20))
     ]
-    alpha, clusters = moa.cluster_shares(replies)
+    alpha, clusters = moa.compute_cluster_shares(replies)
     assert clusters == {"accuracy/math": [0, 1], "accuracy/code": [2]}
     scores = np.array([1 / (0.5 + 1e-6), 1 / (0.3 + 1e-6)])
     expected = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
@@ -157,7 +157,7 @@ def test_fedmoa_clusters_by_accuracy_and_weighs_clusters_by_size() -> None:
     weights = moa.weights(replies, None)
     by_hand = (40 * (expected[0] * 0 + expected[1] * 1) + 20 * 2) / 60
     assert np.isclose(np.average([0.0, 1.0, 2.0], weights=weights), by_hand)
-    alone, of_one = moa.cluster_shares(replies[2:])
+    alone, of_one = moa.compute_cluster_shares(replies[2:])
     assert alone == {2: 1.0} and of_one == {"accuracy/code": [2]}, "a cluster without clients this round counts nothing"
 
 
@@ -168,11 +168,11 @@ def test_fedmoa_over_two_kinds_of_task(tmp_path: Path) -> None:
         "learning": {"tasks_per_step": 2, "group_size": 2},
         "partition": {"sampler": "by_source", "clients": 2},
     }
-    plain = {key: value for key, value in merged(SPEC, bench).items() if key != "partition"}
+    plain = {key: value for key, value in merge(SPEC, bench).items() if key != "partition"}
     loaded = ExperimentSpec.load({**plain, "partition": bench["partition"], "algorithm": MIXED})
     built = make_algorithm(loaded, Runtime(loaded))
-    plan = Plan(tmp_path, 0, FederationSettings(rounds=2))
-    commit = run_rounds(built, Sequential(built, StateStore(tmp_path / "states")), plan)
+    plan = ServerConfig(tmp_path, 0, FederationSettings(rounds=2))
+    commit = run_rounds(built, SequentialBackend(built, StateStore(tmp_path / "states")), plan)
     assert commit.record["metrics"]["clusters"] == 2 and not commit.record["failures"]
     assert {name for name in commit.record["clients"]["0"] if name.startswith("weight/")} == {
         "weight/accuracy/math",

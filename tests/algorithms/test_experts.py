@@ -16,13 +16,13 @@ from fedagentgym.algorithms.support.experts import (
     EPSILON,
     ESTIMATORS,
     choose_experts,
-    competence,
-    nearest,
-    packed,
-    per_expert,
-    pooled,
-    split,
-    unpacked,
+    compute_competence,
+    find_nearest,
+    pack_bits,
+    standardise_per_expert,
+    standardise_pooled,
+    standardise_split,
+    unpack_bits,
 )
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import stream
@@ -57,9 +57,9 @@ def test_estimators_are_their_formulas(matrix: np.ndarray) -> None:
     if not np.isfinite(matrix).any():
         assert all(estimate(matrix) is None for estimate in ESTIMATORS.values())
         return
-    assert np.allclose(pooled(matrix), loops(matrix.tolist(), per_row=False), atol=1e-6)
-    assert np.allclose(per_expert(matrix), loops(matrix.tolist(), per_row=True), atol=1e-6)
-    assert np.allclose(split(matrix), loops([matrix.reshape(-1).tolist()], per_row=False), atol=1e-6)
+    assert np.allclose(standardise_pooled(matrix), loops(matrix.tolist(), per_row=False), atol=1e-6)
+    assert np.allclose(standardise_per_expert(matrix), loops(matrix.tolist(), per_row=True), atol=1e-6)
+    assert np.allclose(standardise_split(matrix), loops([matrix.reshape(-1).tolist()], per_row=False), atol=1e-6)
 
 
 @given(st.floats(-10, 10), st.integers(1, 4), st.integers(1, 8))
@@ -71,30 +71,30 @@ def test_equal_scores_teach_nothing(value: float, experts: int, candidates: int)
 @given(hnp.arrays(np.float64, st.integers(2, 8), elements=st.sampled_from([0.0, 1.0])), st.integers(1, 5))
 def test_equal_rows_are_as_good_as_one(row: np.ndarray, experts: int) -> None:
     """With experts that agree, `pool` is GRPO on the candidates: population mean and deviation stay what they are."""
-    assert np.allclose(pooled(np.tile(row, (experts, 1))), pooled(row[None, :]), atol=1e-12)
+    assert np.allclose(standardise_pooled(np.tile(row, (experts, 1))), standardise_pooled(row[None, :]), atol=1e-12)
 
 
 def test_standardising_one_candidate_over_its_experts_learns_nothing() -> None:
     """The paper's formula taken literally: the experts' standardised scores of one candidate sum to zero."""
     column = np.array([[1.0], [0.0], [0.25]])
-    assert abs(float(pooled(column)[0])) < 1e-9
+    assert abs(float(standardise_pooled(column)[0])) < 1e-9
 
 
 def test_the_nearest_examples_are_those_of_greatest_cosine() -> None:
     random = np.random.default_rng(0)
     examples, questions = random.normal(size=(30, 5)), random.normal(size=(4, 5))
     examples /= np.linalg.norm(examples, axis=1, keepdims=True)
-    found = nearest(questions, examples, 7)
+    found = find_nearest(questions, examples, 7)
     for row, question in zip(found, questions, strict=True):
         expected = sorted(range(30), key=lambda index: -float(question @ examples[index]))[:7]
         assert row.tolist() == expected
     with pytest.raises(OptionError, match="holds 30"):
-        nearest(questions, examples, 31)
+        find_nearest(questions, examples, 31)
 
 
 def test_competence_is_the_share_of_right_neighbours() -> None:
     right = {3: np.array([True, False, True, True]), 1: np.array([False] * 4)}
-    assert competence(right, np.array([0, 1, 3])) == {1: 0.0, 3: 2 / 3}
+    assert compute_competence(right, np.array([0, 1, 3])) == {1: 0.0, 3: 2 / 3}
 
 
 @given(st.dictionaries(st.integers(0, 50), st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=12), st.data())
@@ -119,5 +119,5 @@ def test_ties_favour_nobody() -> None:
 
 @given(st.lists(st.booleans(), max_size=40))
 def test_one_bit_per_example_travels(bits: list[bool]) -> None:
-    data = packed(bits)
-    assert data.nbytes == (len(bits) + 7) // 8 and unpacked(data, len(bits)).tolist() == bits
+    data = pack_bits(bits)
+    assert data.nbytes == (len(bits) + 7) // 8 and unpack_bits(data, len(bits)).tolist() == bits

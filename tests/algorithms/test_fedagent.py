@@ -14,18 +14,18 @@ from fedagentgym.algorithms.make import make_algorithm
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import FedAgentGymError
-from fedagentgym.base.settings import merged
-from fedagentgym.federation.backends.in_process import Sequential
+from fedagentgym.base.settings import merge
+from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.checks import update_norm
-from fedagentgym.federation.commits import Commit, Rounds
-from fedagentgym.federation.server import Plan, run_rounds
+from fedagentgym.federation.commits import Commit, CommitStore
+from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import StateStore
 from fedagentgym.testing import check_algorithm, untrained  # noqa: F401 - registers the agent
-from fedagentgym.testing.algorithms import SMALL
+from fedagentgym.testing.algorithms import SMALL_CONFIG
 
 SPEC: dict[str, Any] = {
-    **{key: SMALL[key] for key in ("env", "agent")},
+    **{key: SMALL_CONFIG[key] for key in ("env", "agent")},
     "rounds": 2,
     "learning": {"tasks_per_step": 4, "group_size": 4, "learning_rate": 1e-3},
     "partition": {"clients": 3, "tasks_per_client": 8},
@@ -33,10 +33,12 @@ SPEC: dict[str, Any] = {
 
 
 def go(folder: Path, algorithm: Any, *, rounds: int = 2, **plan: Any) -> Commit:
-    plain = merged(SPEC, {"algorithm": algorithm, **plan.pop("bench", {})})
+    plain = merge(SPEC, {"algorithm": algorithm, **plan.pop("bench", {})})
     built = make_algorithm(bench := ExperimentSpec.load(plain), Runtime(bench))
     settings = FederationSettings(rounds=rounds, **plan.pop("federation", {}))
-    return run_rounds(built, Sequential(built, StateStore(folder / "states")), Plan(folder, 0, settings, **plan))
+    return run_rounds(
+        built, SequentialBackend(built, StateStore(folder / "states")), ServerConfig(folder, 0, settings, **plan)
+    )
 
 
 def theta(commit: Commit) -> dict[str, np.ndarray]:
@@ -60,9 +62,7 @@ def test_one_client_is_the_centralized_run_bit_for_bit(tmp_path: Path) -> None:
             bench=one,
         )
         assert fed.state.digest == central.state.digest
-        assert (
-            update_norm(Runtime(ExperimentSpec.load(merged(SPEC, {"algorithm": {}}))).initial_weights, theta(fed)) > 0
-        )
+        assert update_norm(Runtime(ExperimentSpec.load(merge(SPEC, {"algorithm": {}}))).initial_weights, theta(fed)) > 0
 
 
 def test_equal_clients_with_equal_streams_are_one_client(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_an_adapter_is_all_that_travels(tmp_path: Path) -> None:
 
 
 def test_fedprox_without_its_term_is_fedavg_and_with_it_stays_closer(tmp_path: Path) -> None:
-    start = ExperimentSpec.load(merged(SPEC, {"algorithm": {"name": "fedagent"}}))
+    start = ExperimentSpec.load(merge(SPEC, {"algorithm": {"name": "fedagent"}}))
     initial = Runtime(start).initial_weights
     plain = go(tmp_path / "plain", {"name": "fedagent", "local_steps": 3}, rounds=1)
     off = go(tmp_path / "off", {"name": "fedprox", "proximal": 0.0, "local_steps": 3}, rounds=1)
@@ -139,7 +139,7 @@ def test_other_rules_run_and_their_memory_is_committed(tmp_path: Path, rule: Any
 
 def test_zero_shot_leaves_everything_as_it_is(tmp_path: Path) -> None:
     commit = go(tmp_path, {"name": "zero-shot"}, rounds=1)
-    bench = ExperimentSpec.load(merged(SPEC, {"algorithm": {"name": "zero-shot"}}))
+    bench = ExperimentSpec.load(merge(SPEC, {"algorithm": {"name": "zero-shot"}}))
     for name, value in Runtime(bench).initial_weights.items():
         assert np.array_equal(value, theta(commit)[name])
 
@@ -160,7 +160,7 @@ def test_metrics_episodes_and_participants_are_recorded(tmp_path: Path) -> None:
     samples = [json.loads(line) for line in (tmp_path / "trajectories" / "0002.jsonl").read_text().splitlines()]
     assert len(samples) == 4
     assert {"client", "task", "turns", "success"} <= set(samples[0])
-    assert Rounds(tmp_path / "rounds").numbers() == [0, 1, 2]
+    assert CommitStore(tmp_path / "rounds").list_rounds() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", ["fedagent", "centralized"])
@@ -182,7 +182,7 @@ def test_the_conformance_check_passes(name: str) -> None:
 )
 def test_bad_settings_are_one_sentence(algorithm: dict[str, Any], says: str) -> None:
     with pytest.raises(Exception, match=says) as caught:
-        make_algorithm(bench := ExperimentSpec.load(merged(SPEC, {"algorithm": algorithm})), Runtime(bench))
+        make_algorithm(bench := ExperimentSpec.load(merge(SPEC, {"algorithm": algorithm})), Runtime(bench))
     assert "\n" not in str(caught.value)
 
 

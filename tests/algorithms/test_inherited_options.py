@@ -17,11 +17,11 @@ from fedagentgym.algorithms.make import make_algorithm
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.settings import merged
-from fedagentgym.federation.backends.in_process import Sequential
+from fedagentgym.base.settings import merge
+from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import Request
-from fedagentgym.federation.server import Plan, run_rounds
+from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import StateStore
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
@@ -80,23 +80,23 @@ UNCHANGED = {
 
 def spec_of(method: str, option: dict[str, Any] | None = None) -> ExperimentSpec:
     own = {"name": method.split(maxsplit=1)[0], "local_steps": 2, **METHODS[method]}
-    plain = merged(SPEC, {"algorithm": own})
+    plain = merge(SPEC, {"algorithm": own})
     if method.startswith("fedpetuning"):
-        plain = merged(plain, {"agent": {"adapter": {"rank": 2}}})
+        plain = merge(plain, {"agent": {"adapter": {"rank": 2}}})
     if method in ONE_CLIENT and option is not None and "learning" in option:
         option = {"algorithm": option["learning"]}
-    return ExperimentSpec.load(merged(plain, option or {}))
+    return ExperimentSpec.load(merge(plain, option or {}))
 
 
 def run(
     folder: Path, spec: ExperimentSpec, *, rounds: int = 1, dead: bool = False, quorum: float | None = None
 ) -> Commit:
     algorithm = make_algorithm(spec, Runtime(spec))
-    backend: Sequential = (Dead if dead else Sequential)(algorithm, StateStore(folder / "states"))
-    return run_rounds(algorithm, backend, Plan(folder, 0, FederationSettings(rounds=rounds, quorum=quorum)))
+    backend: SequentialBackend = (Dead if dead else SequentialBackend)(algorithm, StateStore(folder / "states"))
+    return run_rounds(algorithm, backend, ServerConfig(folder, 0, FederationSettings(rounds=rounds, quorum=quorum)))
 
 
-class Dead(Sequential):
+class Dead(SequentialBackend):
     """Nobody is there."""
 
     def _run(self, request: Request, deadline: float | None) -> Any:

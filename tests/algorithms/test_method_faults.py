@@ -16,14 +16,14 @@ from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.algorithms.support.scoring import Scorer
 from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import OptionError, UnknownNameError
-from fedagentgym.base.settings import merged
-from fedagentgym.federation.backends.in_process import Sequential
-from fedagentgym.federation.commits import Commit, Rounds
+from fedagentgym.base.settings import merge
+from fedagentgym.federation.backends.in_process import SequentialBackend
+from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.exchange import Reply, Request
 from fedagentgym.federation.failures import QuorumError
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ClientContext
-from fedagentgym.federation.server import Plan, run_rounds
+from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import StateStore
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
@@ -42,7 +42,7 @@ Place = tuple[int, str, int]
 Fault = Callable[[Any], Any]
 
 
-class Disturbed(Sequential):
+class Disturbed(SequentialBackend):
     """The sequential backend, where at (round, operation, client) a request or a reply is changed on its way, or nobody
     is there."""
 
@@ -66,7 +66,7 @@ class Disturbed(Sequential):
 
 
 def make(algorithm: Mapping[str, Any], bench: Mapping[str, Any] | None = None) -> Any:
-    loaded = ExperimentSpec.load({**merged(SPEC, bench or {}), "algorithm": algorithm})
+    loaded = ExperimentSpec.load({**merge(SPEC, bench or {}), "algorithm": algorithm})
     return make_algorithm(loaded, Runtime(loaded))
 
 
@@ -81,7 +81,7 @@ def go(
 ) -> Commit:
     built = make(algorithm, bench)
     backend = Disturbed(built, StateStore(folder / "states"), faults or {})
-    return run_rounds(built, backend, Plan(folder, 0, FederationSettings(rounds=rounds, quorum=quorum)))
+    return run_rounds(built, backend, ServerConfig(folder, 0, FederationSettings(rounds=rounds, quorum=quorum)))
 
 
 def failures(commit: Commit) -> list[tuple[str, int, str]]:
@@ -119,7 +119,7 @@ def test_a_round_that_nobody_brings_anything_to_changes_nothing(
 
 def test_an_expert_that_fails_in_mid_question_leaves_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It had scored one question already: nothing of a failed call is used."""
-    honest, asked = Scorer.scores, []
+    honest, asked = Scorer.score_candidates, []
 
     def scores(self: Scorer, *arguments: Any) -> list[float]:
         asked.append(self._site.client)
@@ -127,7 +127,7 @@ def test_an_expert_that_fails_in_mid_question_leaves_holes(tmp_path: Path, monke
             raise RuntimeError("out of memory")
         return honest(self, *arguments)
 
-    monkeypatch.setattr(Scorer, "scores", scores)
+    monkeypatch.setattr(Scorer, "score_candidates", scores)
     commit = go(tmp_path, JUDGES)
     assert failures(commit) == [("score", 1, "error")]
     assert "out of memory" in commit.record["failures"][0]["message"]
@@ -316,13 +316,13 @@ def test_a_client_without_its_accuracy_is_refused_before_any_work(
 ) -> None:
     with pytest.raises(error, match=said):
         go(tmp_path, {**WEIGHS, "objectives": objectives})
-    assert Rounds(tmp_path / "rounds").numbers() == []
+    assert CommitStore(tmp_path / "rounds").list_rounds() == []
 
 
 def test_a_client_whose_tasks_pay_no_accuracy_is_named() -> None:
     site: Any = SimpleNamespace(client=2, env=SimpleNamespace(reward_names=("format", "tags")))
     with pytest.raises(OptionError, match="client 2 has no accuracy objective: its tasks pay format, tags"):
-        make(WEIGHS).objectives_of(site)
+        make(WEIGHS).resolve_objectives(site)
 
 
 def answered_without_accuracy(answer: Message) -> Message:
@@ -357,8 +357,8 @@ def test_a_cluster_that_empties_keeps_its_weights_and_counts_nothing(tmp_path: P
 
     faults: dict[Place, Fault | str] = {(2, "train", 1): "dead", (2, "train", 0): answered_and_seen}
     backend = Disturbed(built, StateStore(tmp_path / "states"), faults)
-    commit = run_rounds(built, backend, Plan(tmp_path, 0, FederationSettings(rounds=2, quorum=1)))
-    first = Rounds(tmp_path / "rounds").read(1)
+    commit = run_rounds(built, backend, ServerConfig(tmp_path, 0, FederationSettings(rounds=2, quorum=1)))
+    first = CommitStore(tmp_path / "rounds").read(1)
     metrics, name = commit.record["metrics"], "accuracy/qa"
     assert failures(commit) == [("train", 1, "dead")]
     assert first.record["metrics"]["members/accuracy/qa"] == 1.0

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.benchmarks import BENCHMARKS, privacy_probes
-from fedagentgym.benchmarks.membership import area, cosine, flat, guess, updates_of
-from fedagentgym.benchmarks.privacy_probes import PROBES, QUICK, Scale, probed
+from fedagentgym.benchmarks.membership import bootstrap_auc, collect_updates, compute_auc, cosine, flatten_arrays
+from fedagentgym.benchmarks.privacy_probes import PROBES, QUICK, Scale, run_probe
 from fedagentgym.federation.message import Message
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
@@ -23,30 +23,30 @@ scores = st.lists(st.integers(-3, 3), min_size=1, max_size=8)
 
 def figures(name: str, scale: Scale = SMALL) -> dict[str, Any]:
     (probe,) = [probe for probe in PROBES if probe.name == name]
-    return {figure.name.removeprefix(f"{name}: "): figure for figure in probed(probe, scale, AGENT)}
+    return {figure.name.removeprefix(f"{name}: "): figure for figure in run_probe(probe, scale, AGENT)}
 
 
 @given(scores, scores)
 @settings(max_examples=60, deadline=None)
 def test_the_area_counts_pairs(inside: list[int], outside: list[int]) -> None:
     pairs = [1.0 if a > b else 0.5 if a == b else 0.0 for a in inside for b in outside]
-    assert area(np.array(inside, float), np.array(outside, float)) == pytest.approx(np.mean(pairs))
+    assert compute_auc(np.array(inside, float), np.array(outside, float)) == pytest.approx(np.mean(pairs))
 
 
 def test_intervals_hold_what_they_say() -> None:
     random = np.random.default_rng(0)
-    certain = guess([(np.arange(5.0) + 10, np.arange(7.0))] * 2, 0)
+    certain = bootstrap_auc([(np.arange(5.0) + 10, np.arange(7.0))] * 2, 0)
     assert (certain.area, certain.low, certain.high) == (1.0, 1.0, 1.0)
     held = 0
     for trial in range(40):
-        found = guess([(random.normal(size=30), random.normal(size=30)) for _ in range(3)], trial)
+        found = bootstrap_auc([(random.normal(size=30), random.normal(size=30)) for _ in range(3)], trial)
         assert found.low <= found.area <= found.high
         held += found.low <= 0.5 <= found.high
     assert held >= 34, "a 95 % interval of nothing holds one half nearly always"
 
 
 def test_vectors_are_by_name_and_nothing_has_no_direction() -> None:
-    assert flat({"b": np.array([[3.0], [4.0]]), "a": np.array([1.0])}).tolist() == [1.0, 3.0, 4.0]
+    assert flatten_arrays({"b": np.array([[3.0], [4.0]]), "a": np.array([1.0])}).tolist() == [1.0, 3.0, 4.0]
     assert cosine(np.array([1.0, 0.0]), np.array([2.0, 0.0])) == 1.0
     assert cosine(np.zeros(2), np.ones(2)) == 0.0
 
@@ -60,7 +60,7 @@ def test_an_update_is_from_the_first_that_was_sent_to_the_last_that_came() -> No
         (1, 0, Message(control={"step": 9}), Message(weights=last)),
         (1, 1, ask, Message()),
     ]
-    (update,) = updates_of(seen)
+    (update,) = collect_updates(seen)
     assert (update.round, update.client, update.step) == (1, 0, 4)
     assert update.before is first and update.after is last
 

@@ -12,11 +12,16 @@ import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedagentgym.algorithms.support.private_votes import nearest_votes, noise_deviation, noisy, spent_epsilon
+from fedagentgym.algorithms.support.private_votes import (
+    add_noise,
+    compute_epsilon,
+    compute_noise_deviation,
+    count_votes,
+)
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.algorithms.support.scoring import Scorer
 from fedagentgym.algorithms.support.spec import ExperimentSpec
-from fedagentgym.algorithms.support.task_transfer import plain_payload, received_pool, task_records
+from fedagentgym.algorithms.support.task_transfer import make_task_records, pool_from_records, to_plain_payload
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import stream
@@ -42,20 +47,20 @@ def answer(text: str) -> str:
 def test_a_question_travels_and_is_played_by_who_receives_it(env_id: str) -> None:
     env: Any = gymnasium.make(f"fedagentgym/{env_id}-v0", size="tiny").unwrapped
     ids = list(env.pool.ids[:20])
-    records = decode(encode(task_records(env, ids)))
-    received = received_pool(records, env)
+    records = decode(encode(make_task_records(env, ids)))
+    received = pool_from_records(records, env)
     for task in received:
         (episode,) = env.reset_many([task], [0])
         assert episode.view.observation == env.reset_many([task.id], [0])[0].view.observation
         assert env.step_many([episode], [env.expert().act(episode)])[0].view.success
-    blind = decode(encode(task_records(type(env)(size="tiny", pool=env.pool.without_answers(ids)), ids)))
+    blind = decode(encode(make_task_records(type(env)(size="tiny", pool=env.pool.without_answers(ids)), ids)))
     assert all(not record["payload"]["answers"] for record in blind)
     with pytest.raises(DataError, match="task records"):
-        received_pool("nonsense", env)
+        pool_from_records("nonsense", env)
 
 
 def test_payloads_become_plain() -> None:
-    assert plain_payload({"a": (1, [2])}) == {"a": [1, [2]]}
+    assert to_plain_payload({"a": (1, [2])}) == {"a": [1, [2]]}
 
 
 def test_agreement_is_with_the_answer_believed() -> None:
@@ -74,12 +79,12 @@ def test_an_expert_that_holds_the_question_checks_it_against_its_gold() -> None:
     held = bench.client_split.client(0).tasks[0]
     right = bench.env.expert().act(bench.env.reset_many([held], [0])[0])
     question = {
-        "task": {"id": held, "category": "x", "payload": plain_payload(bench.client_split.pool[held].payload)},
+        "task": {"id": held, "category": "x", "payload": to_plain_payload(bench.client_split.pool[held].payload)},
         "candidates": [{"actions": [right], "seed": 0}, {"actions": [answer("no")], "seed": 0}],
     }
-    scorer = Scorer(bench, bench.site(0), bench.initial_weights)
-    assert scorer.scores(question, "self_answer", True, seed=0) == [1.0, 0.0]
-    stranger = scorer.scores(question, "self_answer", False, seed=0)
+    scorer = Scorer(bench, bench.get_site(0), bench.initial_weights)
+    assert scorer.score_candidates(question, "self_answer", True, seed=0) == [1.0, 0.0]
+    stranger = scorer.score_candidates(question, "self_answer", False, seed=0)
     assert set(stranger) <= {0.0, 1.0}
 
 
@@ -91,10 +96,10 @@ def test_fedgrpo_on_questions(scorer: str) -> None:
 
 @given(st.floats(0.1, 20), st.floats(1e-9, 0.1), st.integers(1, 50))
 def test_the_noise_spends_exactly_the_budget(epsilon: float, delta: float, iterations: int) -> None:
-    deviation = noise_deviation(epsilon, delta, iterations)
-    assert spent_epsilon(deviation, delta, iterations) == pytest.approx(epsilon, rel=1e-9)
+    deviation = compute_noise_deviation(epsilon, delta, iterations)
+    assert compute_epsilon(deviation, delta, iterations) == pytest.approx(epsilon, rel=1e-9)
     solved = scipy.optimize.brentq(
-        lambda s: spent_epsilon(s, delta, iterations) - epsilon, deviation / 10, deviation * 10
+        lambda s: compute_epsilon(s, delta, iterations) - epsilon, deviation / 10, deviation * 10
     )
     assert solved == pytest.approx(deviation, rel=1e-6)
 
@@ -104,7 +109,7 @@ def test_the_accountant_is_not_more_optimistic_than_the_exact_gaussian() -> None
     from scipy.stats import norm
 
     for deviation in (0.7, 1.0, 3.0, 10.0):
-        epsilon = spent_epsilon(deviation, 1e-5, 1)
+        epsilon = compute_epsilon(deviation, 1e-5, 1)
         a, b = 1 / (2 * deviation), epsilon * deviation
         delta = norm.cdf(a - b) - math.exp(epsilon) * norm.cdf(-a - b)
         assert delta <= 1e-5
@@ -113,16 +118,16 @@ def test_the_accountant_is_not_more_optimistic_than_the_exact_gaussian() -> None
 def test_every_example_votes_once_for_the_nearest() -> None:
     random = np.random.default_rng(0)
     private, candidates = random.normal(size=(40, 4)), random.normal(size=(7, 4))
-    votes = nearest_votes(private, candidates)
+    votes = count_votes(private, candidates)
     assert votes.sum() == 40
     expected = [max(range(7), key=lambda index: float(row @ candidates[index])) for row in private]
     assert votes.tolist() == [expected.count(index) for index in range(7)]
-    assert nearest_votes(np.zeros((0, 4)), candidates).tolist() == [0] * 7
-    shown = noisy(np.zeros(20_000, dtype=np.int64), 3.0, stream(0, "noise"))
+    assert count_votes(np.zeros((0, 4)), candidates).tolist() == [0] * 7
+    shown = add_noise(np.zeros(20_000, dtype=np.int64), 3.0, stream(0, "noise"))
     assert abs(shown.std() - 3.0) < 0.1 and abs(shown.mean()) < 0.1
 
 
 @pytest.mark.parametrize("budget", [(0.0, 1e-5, 1), (1.0, 0.0, 1), (1.0, 1e-5, 0)])
 def test_impossible_budgets_are_refused(budget: tuple[float, float, int]) -> None:
     with pytest.raises(OptionError):
-        noise_deviation(*budget)
+        compute_noise_deviation(*budget)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedagentgym.algorithms.fedmoa import (
-    Hypergradient,
+    HypergradientTracker,
+    average_shared_weights,
     check_objectives,
     normalize_weights,
     project_to_simplex,
-    shared_weights,
     softmax,
 )
 from fedagentgym.base.errors import OptionError
@@ -51,27 +51,27 @@ def test_softmax_is_stable() -> None:
 
 
 def test_weights_follow_the_agreement_of_gradients() -> None:
-    follow = Hypergradient({"accuracy/math": 0.5, "format": 0.5}, 0.1, "raw")
+    follow = HypergradientTracker({"accuracy/math": 0.5, "format": 0.5}, 0.1, "raw")
     first = {"accuracy/math": np.array([1.0, 0.0]), "format": np.array([0.0, 1.0])}
-    assert follow.follow(first) == {"accuracy/math": 0.5, "format": 0.5}, "the first step has no predecessor"
+    assert follow.update_weights(first) == {"accuracy/math": 0.5, "format": 0.5}, "the first step has no predecessor"
     second = {"accuracy/math": np.array([2.0, 0.0]), "format": np.array([0.0, -1.0])}
     moved = np.array([0.5 + 0.1 * 2.0, 0.5 + 0.1 * -1.0])
-    assert np.allclose(list(follow.follow(second).values()), project_to_simplex(moved))
-    assert follow.metrics() == {"delta/accuracy/math": 2.0, "delta/format": -1.0}
+    assert np.allclose(list(follow.update_weights(second).values()), project_to_simplex(moved))
+    assert follow.compute_metrics() == {"delta/accuracy/math": 2.0, "delta/format": -1.0}
 
 
 def test_cosine_is_free_of_scale() -> None:
     moved = []
     for scale in (1.0, 1e-6):
-        follow = Hypergradient({"a": 0.5, "b": 0.5}, 0.1, "cosine")
-        follow.follow({"a": scale * np.array([1.0, 1.0]), "b": np.zeros(2)})
-        moved.append(follow.follow({"a": scale * np.array([1.0, 0.0]), "b": np.zeros(2)}))
+        follow = HypergradientTracker({"a": 0.5, "b": 0.5}, 0.1, "cosine")
+        follow.update_weights({"a": scale * np.array([1.0, 1.0]), "b": np.zeros(2)})
+        moved.append(follow.update_weights({"a": scale * np.array([1.0, 0.0]), "b": np.zeros(2)}))
     assert moved[0] == pytest.approx(moved[1]) and moved[0]["a"] > 0.5
 
 
 def test_only_what_all_members_have_is_shared() -> None:
     objectives = {1: {"accuracy/math": 0.6, "format": 0.4}, 4: {"accuracy/math": 0.2, "tags": 0.8}}
-    assert shared_weights(objectives, {1: 0.25, 4: 0.75}) == pytest.approx({"accuracy/math": 0.3})
+    assert average_shared_weights(objectives, {1: 0.25, 4: 0.75}) == pytest.approx({"accuracy/math": 0.3})
 
 
 @given(st.dictionaries(st.text(max_size=3), st.floats(0, 5), min_size=1, max_size=5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.algorithms.pubswap import balanced_swap, random_swap
+from fedagentgym.algorithms.pubswap import draw_balanced_swap, draw_random_swap
 from fedagentgym.base.streams import stream
 
 patterns = st.integers(1, 8).flatmap(
@@ -18,7 +18,7 @@ patterns = st.integers(1, 8).flatmap(
 @given(patterns, st.integers(0, 1000))
 @settings(max_examples=300)
 def test_balanced_brings_everybody_up_to_half_and_takes_nothing_away(right: dict[int, list[bool]], seed: int) -> None:
-    taken = balanced_swap(right, stream(seed))
+    taken = draw_balanced_swap(right, stream(seed))
     assert set(taken) == set(right)
     for client, own in right.items():
         size, correct = len(own), sum(own)
@@ -34,7 +34,7 @@ def test_balanced_brings_everybody_up_to_half_and_takes_nothing_away(right: dict
 
 @given(patterns, st.integers(0, 1000))
 def test_random_gives_everybody_the_same_answers(right: dict[int, list[bool]], seed: int) -> None:
-    taken = random_swap(right, stream(seed))
+    taken = draw_random_swap(right, stream(seed))
     size = len(next(iter(right.values())))
     sources = {tuple((donor, source) for _, donor, source in given) for given in taken.values()}
     assert len(sources) == 1 and all([place for place, _, _ in given] == list(range(size)) for given in taken.values())
@@ -44,5 +44,5 @@ def test_random_gives_everybody_the_same_answers(right: dict[int, list[bool]], s
 
 def test_who_is_replaced_is_drawn() -> None:
     right = {0: [False] * 6, 1: [True] * 6}
-    places = {tuple(place for place, _, _ in balanced_swap(right, stream(seed))[0]) for seed in range(60)}
+    places = {tuple(place for place, _, _ in draw_balanced_swap(right, stream(seed))[0]) for seed in range(60)}
     assert len(places) > 10

@@ -12,7 +12,7 @@ from fedagentgym.federation.backends.in_process import open_backend
 from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.operation import ApplicationSpec
-from fedagentgym.federation.server import Plan, run_rounds
+from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 
 TOY_FILE = str(Path(__file__).with_name("toy.py"))
@@ -70,7 +70,7 @@ def run_toy(toy: ModuleType, open_toy: Callable[..., Backend]) -> Callable[..., 
         settings = FederationSettings(rounds=rounds, clients_per_round=per_round, quorum=quorum, deadline=deadline)
         backend = open_toy(workers, folder / "states", **arguments)
         return run_rounds(
-            toy.build(**arguments, clients=clients), backend, Plan(folder, seed, settings, **(plan or {}))
+            toy.build(**arguments, clients=clients), backend, ServerConfig(folder, seed, settings, **(plan or {}))
         )
 
     return run

@@ -20,7 +20,7 @@ from fedagentgym.federation.aggregation import (
     Mean,
     Median,
     TrimmedMean,
-    Weighted,
+    WeightedMean,
     aggregate,
 )
 from fedagentgym.federation.checks import UpdateChecks, scale_update, update_norm
@@ -49,7 +49,7 @@ def apply(rule: AggregationRule, state: ServerState, given_: list[dict[str, np.n
 
 CURRENT = parameters(0)
 START = ServerState(CURRENT)
-RULES: list[AggregationRule] = [Mean(), Weighted(), Median(), TrimmedMean(trim=0.2), FedAvgM(), FedAdam()]
+RULES: list[AggregationRule] = [Mean(), WeightedMean(), Median(), TrimmedMean(trim=0.2), FedAvgM(), FedAdam()]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
@@ -62,7 +62,7 @@ def test_a_rule_keeps_dtypes_and_shapes_and_needs_an_update(rule: AggregationRul
         rule.begin(START).finish()
 
 
-@pytest.mark.parametrize("rule", [Mean(), Weighted(), Median(), TrimmedMean()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [Mean(), WeightedMean(), Median(), TrimmedMean()], ids=lambda rule: rule.name)
 def test_one_client_or_equal_clients_come_through_bit_for_bit(rule: AggregationRule) -> None:
     only = updates(1)
     for given_ in (only, only * 3):
@@ -80,7 +80,7 @@ def test_the_rules_are_their_textbook_formulas(count: int, seed: int) -> None:
         weights = np.arange(1, count + 1)
         assert np.allclose(apply(Mean(), START, given_).parameters[name], stack.mean(0), atol=1e-7)
         average = np.average(stack, axis=0, weights=weights)
-        assert np.allclose(apply(Weighted(), START, given_).parameters[name], average, atol=1e-6)
+        assert np.allclose(apply(WeightedMean(), START, given_).parameters[name], average, atol=1e-6)
         assert np.allclose(apply(Median(), START, given_).parameters[name], np.median(stack, 0), atol=1e-7)
         cut = int(0.2 * count)
         inner = np.sort(stack, axis=0)[cut : count - cut].mean(0)
@@ -219,7 +219,7 @@ def test_a_rule_is_a_setting_and_a_name_is_enough() -> None:
 
 def test_weights_that_are_all_zero_are_refused() -> None:
     with pytest.raises(DataError, match="all zero"):
-        aggregate(Weighted(), START, [(CURRENT, 0.0)])
+        aggregate(WeightedMean(), START, [(CURRENT, 0.0)])
 
 
 def move(distance: float, seed: int = 9) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.plugins import load_plugins
 from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.backends.in_process import open_backend
-from fedagentgym.federation.clients import Clients, required, successful_replies
+from fedagentgym.federation.clients import Clients, resolve_quorum, successful_replies
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import Request, StateName
 from fedagentgym.federation.failures import Failure, QuorumError
@@ -37,7 +37,7 @@ def test_one_answer_per_request_in_the_order_of_the_numbers(toy: ModuleType, ope
     assert list(answers) == [1, 3, 4]
     assert {k: a.control["examples"] for k, a in successful_replies(answers).items()} == {1: 11, 3: 13, 4: 14}
     assert clients.heads == {k: StateName(1, 0) for k in (1, 3, 4)}
-    assert clients.meter.counts()["up"]["weights"] == 3 * 32
+    assert clients.meter.get_counts()["up"]["weights"] == 3 * 32
 
 
 def test_a_pool_gives_the_bits_of_the_sequential_form(run_toy: Callable[..., Commit], tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_request_names_its_state_so_a_repeated_call_gives_the_same_answer(toy:
     request = Request(2, StateName(1, 1), "drift", drift(1).encoded, StateName(1, 0), 7, 2, *limits)
     first, second = (next(iter(backend.run([request], None))) for _ in range(2))
     assert (first.body, first.state) == (second.body, second.state)
-    assert Request.load(request.header(), request.message) == request
+    assert Request.from_header(request.to_header(), request.message) == request
 
 
 @pytest.mark.parametrize(
@@ -142,10 +142,10 @@ def test_quorum(toy: ModuleType, open_toy: Any) -> None:
     assert len(successful_replies(clients.call("drift", messages))) == 1
     with pytest.raises(QuorumError):
         clients.refuse([Failure(3, "refused", "too far")])
-    assert [required(q, 10) for q in (None, 0.5, 0.51, 1.0, 3, 0.0, 99)] == [1, 5, 6, 10, 3, 0, 10]
+    assert [resolve_quorum(q, 10) for q in (None, 0.5, 0.51, 1.0, 3, 0.0, 99)] == [1, 5, 6, 10, 3, 0, 10]
     for bad in (1.5, -1, True):
         with pytest.raises(FedAgentGymError, match="quorum"):
-            required(bad, 4)
+            resolve_quorum(bad, 4)
 
 
 def test_bad_calls_are_refused(toy: ModuleType, open_toy: Any) -> None:

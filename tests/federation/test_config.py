@@ -9,11 +9,11 @@ import yaml
 from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.benchmarks.tables import FEDGRPO, FEDMOA, PUBSWAP, PUBSWAP_QUICK, TABLE1
-from fedagentgym.experiment.config import load_config, preset_names, variant_names
+from fedagentgym.experiment.config import list_presets, list_variants, load_config
 from fedagentgym.experiment.settings import RunConfig
 
 LEAST: dict[str, Any] = {"env": {"id": "fedagentgym/Guess-v0"}, "partition": {"clients": 3}}
-EVERY_PRESET = [*preset_names()] + [f"{p}:{v}" for p in preset_names() for v in variant_names(p)]
+EVERY_PRESET = [*list_presets()] + [f"{p}:{v}" for p in list_presets() for v in list_variants(p)]
 ROWS = [row for table in (TABLE1, FEDGRPO, PUBSWAP, PUBSWAP_QUICK, FEDMOA) for row in table.rows.values()]
 NAMES_OF_THE_BASE = ("qwen2.5-1.5b", "central-grpo", "fedmoa")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fedagentgym.federation.commits import Commit, Rounds
+from fedagentgym.federation.commits import Commit, CommitStore
 
 PROGRAM = """
 import sys
@@ -62,7 +62,7 @@ def check(run_toy: Callable[..., Commit], tmp_path: Path, workers: int, kills: i
     options = {"rounds": 12, "clients": 6, "per_round": 3, "calls": 2, "size": 20000}
     calm = run_toy(tmp_path / "calm", **options)
     hit = crash_and_resume(tmp_path / "killed", workers, kills, seed)
-    final = Rounds(tmp_path / "killed" / "rounds").latest()
+    final = CommitStore(tmp_path / "killed" / "rounds").read_latest()
     assert final is not None
     assert final.round == 12
     assert final.state.digest == calm.state.digest

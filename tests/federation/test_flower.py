@@ -21,18 +21,18 @@ import pytest
 import yaml
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
-from fedagentgym.base.settings import merged
+from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.run import train
 from fedagentgym.federation.backends import BACKENDS
-from fedagentgym.federation.backends.resident import Resident, Workplace, ask
+from fedagentgym.federation.backends.resident import NodeConfig, ResidentWorker, forward_request
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import Request, StateName
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ApplicationSpec
-from fedagentgym.federation.server import Plan, run_rounds
+from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.settings import FederationSettings
-from fedagentgym.testing.algorithms import SMALL
+from fedagentgym.testing.algorithms import SMALL_CONFIG
 
 pytest.importorskip("flwr")
 x509 = pytest.importorskip("cryptography.x509")
@@ -43,8 +43,8 @@ from cryptography.x509.oid import NameOID  # noqa: E402
 TOY_FILE = str(Path(__file__).with_name("toy.py"))
 BIN = Path(sys.executable).parent
 UNTRAINED = "fedagentgym.testing.untrained"
-FEDAGENT: dict[str, Any] = merged(
-    SMALL,
+FEDAGENT: dict[str, Any] = merge(
+    SMALL_CONFIG,
     {
         "algorithm": {"name": "fedagent", "local_steps": 1},
         "partition": {"clients": 2},
@@ -132,7 +132,7 @@ def test_the_simulation_engine_gives_the_same_bits(
     )
     try:
         settings = FederationSettings(rounds=2, clients_per_round=3)
-        simulated = run_rounds(algorithm, backend, Plan(tmp_path / "sim", 0, settings))
+        simulated = run_rounds(algorithm, backend, ServerConfig(tmp_path / "sim", 0, settings))
     finally:
         backend.close()
     assert simulated.state.digest == calm.state.digest
@@ -143,7 +143,7 @@ def test_fedagent_ends_alike_in_a_process_a_pool_a_simulation_and_a_deployment(t
     """The real algorithm, with an optimizer in every client's state; the deployment with TLS and known nodes only."""
     runs = {"sequential": {}, "pool": {"workers": 2}, "simulation": {"backend": "flower-simulation"}}
     digests = {
-        name: train(merged(FEDAGENT, {"federation": how, "output": {"folder": str(tmp_path / name)}})).digest
+        name: train(merge(FEDAGENT, {"federation": how, "output": {"folder": str(tmp_path / name)}})).digest
         for name, how in runs.items()
     }
     digests["deployment"] = deployed(tmp_path, tmp_path / "deployment")
@@ -157,7 +157,7 @@ def deployed(here: Path, folder: Path) -> str:
     """Run FEDAGENT by the commands of docs/federation.md: SuperLink, two SuperNodes and a stranger; the final digest."""
     port = free_port()
     authority(here)
-    (here / "run.yaml").write_text(yaml.safe_dump(merged(FEDAGENT, {"output": {"folder": str(folder)}})))
+    (here / "run.yaml").write_text(yaml.safe_dump(merge(FEDAGENT, {"output": {"folder": str(folder)}})))
     assert main(["flower", "init", str(here / "app"), "--config", str(here / "run.yaml")]) == 0
     (here / "flwr").mkdir()
     connection = f'[superlink.mine]\naddress = "127.0.0.1:{port}"\nroot-certificates = "{here / "ca.crt"}"\n'
@@ -204,9 +204,9 @@ def logs(folder: Path) -> str:
     return "\n".join(f"{path.name}:\n{path.read_text(errors='replace')[-1500:]}" for path in folder.glob("*.log"))
 
 
-def place(folder: Path, **changes: Any) -> Workplace:
+def place(folder: Path, **changes: Any) -> NodeConfig:
     node = {"clients": "1,2", "workplace": str(folder), "plugins": TOY_FILE, "trust": "fedagentgym_plugin_toy:build"}
-    return Workplace.load({**node, "idle": "20", **changes})
+    return NodeConfig.from_node_config({**node, "idle": "20", **changes})
 
 
 def request_of(toy: ModuleType, client: int = 1, call: int = 0, base: StateName | None = None) -> Request:
@@ -218,24 +218,26 @@ RECIPE = {"target": "fedagentgym_plugin_toy:build", "arguments": {}, "plugins": 
 
 
 def test_a_resident_worker_answers_the_same_request_from_its_store(toy: ModuleType, tmp_path: Path) -> None:
-    first = Resident(place(tmp_path)).answer(request_of(toy), RECIPE)
+    first = ResidentWorker(place(tmp_path)).handle_request(request_of(toy), RECIPE)
     runs: list[int] = []
-    again = Resident(place(tmp_path))
+    again = ResidentWorker(place(tmp_path))
     again._perform = lambda *given: runs.append(1)  # type: ignore[method-assign,assignment,return-value]
-    assert again.answer(request_of(toy), RECIPE) == first
+    assert again.handle_request(request_of(toy), RECIPE) == first
     assert not runs
-    header, message = Resident(place(tmp_path)).answer(request_of(toy, call=1, base=StateName(1, 0)), RECIPE)
+    header, message = ResidentWorker(place(tmp_path)).handle_request(
+        request_of(toy, call=1, base=StateName(1, 0)), RECIPE
+    )
     assert header["status"] == "ok"
     assert header["changed"]
     assert message != first[1]
 
 
 def test_a_resident_worker_runs_only_what_its_owner_trusts(toy: ModuleType, tmp_path: Path) -> None:
-    told, _ = Resident(place(tmp_path, trust="")).answer(request_of(toy), RECIPE)
+    told, _ = ResidentWorker(place(tmp_path, trust="")).handle_request(request_of(toy), RECIPE)
     assert "does not run 'fedagentgym_plugin_toy:build'" in told["error"]
-    told, _ = Resident(place(tmp_path)).answer(request_of(toy), {**RECIPE, "plugins": ["os"]})
+    told, _ = ResidentWorker(place(tmp_path)).handle_request(request_of(toy), {**RECIPE, "plugins": ["os"]})
     assert "does not load the plugin 'os'" in told["error"]
-    told, _ = Resident(place(tmp_path)).answer(request_of(toy, client=5), RECIPE)
+    told, _ = ResidentWorker(place(tmp_path)).handle_request(request_of(toy, client=5), RECIPE)
     assert "client 5 is not on this machine" in told["error"]
     for bad in ({"clients": "a"}, {"clients": ""}, {"workplace": ""}):
         with pytest.raises(DataError, match="node-config"):
@@ -244,7 +246,10 @@ def test_a_resident_worker_runs_only_what_its_owner_trusts(toy: ModuleType, tmp_
 
 def test_the_proxy_starts_the_worker_and_finds_it_again(toy: ModuleType, tmp_path: Path) -> None:
     where = place(tmp_path, idle="3")
-    first, second = ask(where, request_of(toy), RECIPE), ask(where, request_of(toy, client=2), RECIPE)
+    first, second = (
+        forward_request(where, request_of(toy), RECIPE),
+        forward_request(where, request_of(toy, client=2), RECIPE),
+    )
     assert (first.status, second.status) == ("ok", "ok"), (first.error, second.error)
     assert first.state == b""
     pids = {Message.decode(reply.message).report["pid"] for reply in (first, second)}

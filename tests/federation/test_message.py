@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as hnp
 
 from fedagentgym.base.encoding import MAGIC, canonical_json, encode
 from fedagentgym.base.errors import DataError
-from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message, finite, freeze
-from fedagentgym.federation.meter import Meter, added, headline_bytes, payload_bytes
+from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message, freeze, is_finite
+from fedagentgym.federation.meter import Meter, add_counts, headline_bytes, payload_bytes
 
 VECTOR = Form({"weights/w": ArrayForm("float32", (4,))}, text=64, report=0)
 plain = st.recursive(
@@ -44,7 +44,7 @@ def test_finite_is_what_numpy_says_also_of_numbers_whose_squares_overflow(
     with np.errstate(over="ignore"):
         array = np.ones(size, np.float64).astype(dtype)
         array[place % max(size, 1) :][:1] = np.array(odd).astype(dtype)
-    assert finite(array) == bool(np.isfinite(array).all())
+    assert is_finite(array) == bool(np.isfinite(array).all())
 
 
 @settings(deadline=None, max_examples=60)
@@ -54,10 +54,10 @@ def test_a_message_comes_back_as_it_was_and_has_one_encoding(weights: dict, text
     back = Message.decode(message.encoded)
     assert back.encoded == message.encoded
     assert back.digest == message.digest
-    assert back.payload() == message.payload()
-    for name, array in message.arrays().items():
-        assert back.arrays()[name].dtype == array.dtype
-        assert np.array_equal(back.arrays()[name], array)
+    assert back.count_payload() == message.count_payload()
+    for name, array in message.get_arrays().items():
+        assert back.get_arrays()[name].dtype == array.dtype
+        assert np.array_equal(back.get_arrays()[name], array)
 
 
 def test_the_order_of_names_does_not_change_the_bytes() -> None:
@@ -74,17 +74,17 @@ def test_payload_counts_array_and_text_bytes_by_kind_and_nothing_else() -> None:
         control={"step": 12, "name": "abc"},
         report={"loss": 0.25},
     )
-    assert message.payload() == {"weights": 60, "text": 6 + 28, "scores": 16, "control": 3}
+    assert message.count_payload() == {"weights": 60, "text": 6 + 28, "scores": 16, "control": 3}
     meter = Meter()
     meter.record("up", message)
     meter.record("down", message, times=3)
-    counts = meter.counts()
+    counts = meter.get_counts()
     assert payload_bytes(counts, "up") == 60 + 34 + 16 + 3
     assert counts["down"]["weights"] == 180
     assert counts["up"]["report"] == len(encode(message.report))
     total = headline_bytes(counts, "up") + counts["up"]["report"]
     assert total == len(message.encoded)
-    assert added(counts, counts)["down"]["messages"] == 6
+    assert add_counts(counts, counts)["down"]["messages"] == 6
 
 
 def test_a_message_that_is_as_declared_passes() -> None:
@@ -157,13 +157,13 @@ def test_every_single_flipped_byte_is_either_refused_or_leaves_a_well_formed_mes
             message = Message.decode(bytes(broken), VECTOR)
         except DataError:
             continue
-        assert set(message.arrays()) == {"weights/w"}
+        assert set(message.get_arrays()) == {"weights/w"}
 
 
 def test_a_form_names_its_kinds() -> None:
     with pytest.raises(DataError, match="kind/name"):
         Form({"w": ArrayForm("float32", (1,))})
-    form = Form.like(vector(step=1), text=10)
+    form = Form.from_message(vector(step=1), text=10)
     form.check(vector(step=2), 100)
 
 

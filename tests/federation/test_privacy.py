@@ -7,7 +7,7 @@ import pytest
 
 from fedagentgym.base.errors import MissingExtraError
 from fedagentgym.federation.checks import update_norm
-from fedagentgym.federation.privacy import PrivacySettings, PrivateMean, clip_factor, epsilon
+from fedagentgym.federation.privacy import PrivacySettings, PrivateMean, clip_factor, compute_epsilon
 from fedagentgym.federation.server_state import ServerState
 
 SIZE = 20_000
@@ -57,7 +57,7 @@ def test_without_the_accountant_one_sentence_names_the_extra(monkeypatch: pytest
 
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(MissingExtraError, match=r"\[privacy\]"):
-        epsilon(QUIET, rounds=1, asked=2, clients=10)
+        compute_epsilon(QUIET, rounds=1, asked=2, clients=10)
 
 
 def test_epsilon_grows_with_rounds_and_shrinks_with_noise_and_with_sampling() -> None:
@@ -65,7 +65,7 @@ def test_epsilon_grows_with_rounds_and_shrinks_with_noise_and_with_sampling() ->
 
     def spent(noise: float, rounds: int, asked: int) -> float:
         settings = PrivacySettings(clip_norm=1.0, noise_multiplier=noise, delta=1e-3)
-        return epsilon(settings, rounds=rounds, asked=asked, clients=100)
+        return compute_epsilon(settings, rounds=rounds, asked=asked, clients=100)
 
     assert spent(4.0, 0, 2) == 0.0
     assert spent(4.0, 1, 2) < spent(4.0, 70, 2) < spent(2.0, 70, 2)
@@ -121,4 +121,4 @@ def test_what_is_reported_is_what_the_accountant_says() -> None:
     pytest.importorskip("dp_accounting")
     for noise, rounds, asked, known in KNOWN:
         settings = PrivacySettings(clip_norm=1.0, noise_multiplier=noise, delta=1e-3)
-        assert epsilon(settings, rounds=rounds, asked=asked, clients=100) == pytest.approx(known, rel=1e-4)
+        assert compute_epsilon(settings, rounds=rounds, asked=asked, clients=100) == pytest.approx(known, rel=1e-4)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.experiment.report.charts import Chart, Series, ticks
+from fedagentgym.experiment.report.charts import Chart, Series, compute_ticks
 from fedagentgym.experiment.report.page import write_report
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.message import Message
@@ -55,7 +55,7 @@ def test_a_run_under_way_has_a_page_too(run_toy: Callable[..., Commit], tmp_path
 
 def test_charts_survive_odd_numbers() -> None:
     for points in ([(0, 0.0)], [(1, 5.0), (1, 5.0)], [(0, -3.0), (7, 1e9)], [(0, 1e-9), (1, 2e-9)]):
-        ElementTree.fromstring(Chart("x", [Series("a & b", points)]).svg())
-    assert "nothing to show" in Chart("x", [Series("a", [])]).svg()
-    assert ticks(0, 3, whole=True) == [0.0, 1.0, 2.0, 3.0]
-    assert ticks(0, 0.3)[-1] == 0.3
+        ElementTree.fromstring(Chart("x", [Series("a & b", points)]).to_svg())
+    assert "nothing to show" in Chart("x", [Series("a", [])]).to_svg()
+    assert compute_ticks(0, 3, whole=True) == [0.0, 1.0, 2.0, 3.0]
+    assert compute_ticks(0, 0.3)[-1] == 0.3

@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 from fedagentgym.base.errors import DataError, FedAgentGymError
-from fedagentgym.base.settings import merged
+from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.run import resume, train
-from fedagentgym.testing.algorithms import SMALL
+from fedagentgym.testing.algorithms import SMALL_CONFIG
 
-CONFIG: dict[str, Any] = merged(
-    SMALL, {"algorithm": {"name": "fedagent", "local_steps": 1}, "output": {"report": "html"}}
+CONFIG: dict[str, Any] = merge(
+    SMALL_CONFIG, {"algorithm": {"name": "fedagent", "local_steps": 1}, "output": {"report": "html"}}
 )
 
 
@@ -49,12 +49,12 @@ def test_a_run_leaves_what_the_page_promises(finished: Path) -> None:
 
 def test_every_evaluation_episode_can_be_played_again(finished: Path) -> None:
     from fedagentgym.envs import ENVIRONMENTS
-    from fedagentgym.learning.evaluation import replay
+    from fedagentgym.learning.evaluation import find_replay_differences
 
     record = json.loads((finished / "result.json").read_text())
     world = ENVIRONMENTS.get("fedagentgym/Guess-v0")(split="val")
     for file in sorted((finished / "evaluation").iterdir()):
-        assert replay(file, world) == []
+        assert find_replay_differences(file, world) == []
     last = json.loads((finished / "evaluation" / "0002.jsonl").read_text().splitlines()[0])
     assert last["policy"] == record["final"]["policy"]
     assert last["round"] == 2
@@ -101,7 +101,7 @@ def test_an_adapter_is_exported_alone(tmp_path: Path) -> None:
         "federation": {"rounds": 1},
         "evaluation": None,
     }
-    train(merged(CONFIG, adapter), [f"output.folder={tmp_path / 'run'}"])
+    train(merge(CONFIG, adapter), [f"output.folder={tmp_path / 'run'}"])
     export_policy(tmp_path / "run", tmp_path / "adapter", adapter_only=True)
     names = {path.name for path in (tmp_path / "adapter").iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors"} <= names
@@ -150,11 +150,11 @@ def test_mistakes_are_one_sentence_and_exit_code_two(
 
 def test_the_flower_app_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "run.yaml"
-    file.write_text(yaml.safe_dump(merged(CONFIG, {"output": {"folder": str(tmp_path / "run")}})))
+    file.write_text(yaml.safe_dump(merge(CONFIG, {"output": {"folder": str(tmp_path / "run")}})))
     assert main(["flower", "init", str(tmp_path / "app"), "--config", str(file)]) == 0
     assert str(file) in (tmp_path / "app" / "pyproject.toml").read_text()
     assert "flower-supernode" in capsys.readouterr().out
-    file.write_text(yaml.safe_dump(merged(CONFIG, {"output": {"folder": "relative"}})))
+    file.write_text(yaml.safe_dump(merge(CONFIG, {"output": {"folder": "relative"}})))
     assert main(["flower", "init", str(tmp_path / "other"), "--config", str(file)]) == 2
     assert not (tmp_path / "other").exists()
 

@@ -14,9 +14,9 @@ import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.federation.algorithm import draw_participants
-from fedagentgym.federation.commits import Commit, Rounds
+from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.failures import QuorumError
-from fedagentgym.federation.server import best_rounds, read_journal
+from fedagentgym.federation.server import best_rounds, read_metrics_log
 from fedagentgym.federation.server_state import ServerState
 
 Run = Callable[..., Commit]
@@ -34,7 +34,7 @@ def test_a_run_leaves_one_line_and_one_commit_per_round(run_toy: Run, tmp_path: 
     assert records[-1]["digest"] == commit.state.digest
     assert records[-1]["bytes"]["down"]["weights"] == 2 * 32
     assert records[-1]["bytes_total"]["up"]["weights"] == 5 * 2 * 32
-    assert Rounds(tmp_path / "rounds").numbers() == [4, 5]
+    assert CommitStore(tmp_path / "rounds").list_rounds() == [4, 5]
     assert set(commit.heads) == {client for record in records for client in record["participants"]}
 
 
@@ -64,7 +64,7 @@ def evaluate(number: int, state: ServerState) -> dict[str, float]:
 
 def test_the_best_commit_is_kept_beside_the_newest(run_toy: Run, tmp_path: Path) -> None:
     run_toy(tmp_path, rounds=6, plan={"evaluate": evaluate, "keep_rounds": 2})
-    assert Rounds(tmp_path / "rounds").numbers() == [1, 5, 6]
+    assert CommitStore(tmp_path / "rounds").list_rounds() == [1, 5, 6]
     assert best_rounds(lines(tmp_path)) == {1}
     assert best_rounds([]) == set()
     run_toy(tmp_path / "seldom", rounds=5, plan={"evaluate": evaluate, "evaluate_every": 2})
@@ -114,8 +114,8 @@ def test_a_damaged_commit_is_noticed(run_toy: Run, tmp_path: Path) -> None:
 
 def test_a_global_state_with_a_nan_is_never_committed(toy: ModuleType, run_toy: Run, tmp_path: Path) -> None:
     class Poisoned(toy.Toy):  # type: ignore[name-defined,misc]
-        def round(self, state: ServerState, this_round: Any) -> Any:
-            result = super().round(state, this_round)
+        def run_round(self, state: ServerState, this_round: Any) -> Any:
+            result = super().run_round(state, this_round)
             if this_round.number != 2:
                 return result
             spoilt = np.array(result.state.parameters["w"])
@@ -128,13 +128,13 @@ def test_a_global_state_with_a_nan_is_never_committed(toy: ModuleType, run_toy: 
             run_toy(tmp_path)
     finally:
         toy.build = original
-    assert Rounds(tmp_path / "rounds").numbers() == [0, 1]
+    assert CommitStore(tmp_path / "rounds").list_rounds() == [0, 1]
 
 
 def test_two_processes_cannot_share_a_run(run_toy: Run, tmp_path: Path) -> None:
-    from fedagentgym.federation.server import locked
+    from fedagentgym.federation.server import lock_folder
 
-    with locked(tmp_path), pytest.raises(DataError, match="under way in another process"):
+    with lock_folder(tmp_path), pytest.raises(DataError, match="under way in another process"):
         run_toy(tmp_path)
     with pytest.raises(OptionError, match="at least one client"):
         run_toy(tmp_path, clients=0)
@@ -157,11 +157,11 @@ def test_participants_are_distinct_uniform_and_a_function_of_seed_and_round() ->
 
 def test_a_torn_journal_is_read_up_to_the_tear(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
-    assert list(read_journal(file)) == []
+    assert list(read_metrics_log(file)) == []
     file.write_bytes(b'{"round":0}\n{"round":1}\n{"rou')
-    assert [record["round"] for record in read_journal(file)] == [0, 1]
+    assert [record["round"] for record in read_metrics_log(file)] == [0, 1]
     file.write_bytes(b'{"round":0}\n\xff\xfe\n{"round":2}\n')
-    assert [record["round"] for record in read_journal(file)] == [0]
+    assert [record["round"] for record in read_metrics_log(file)] == [0]
 
 
 def test_the_idle_cost_of_a_thousand_clients_is_small(run_toy: Run, tmp_path: Path) -> None:
@@ -176,6 +176,6 @@ def test_the_idle_cost_of_a_thousand_clients_is_small(run_toy: Run, tmp_path: Pa
 
 
 def test_a_metric_that_is_not_finite_is_left_out_of_the_record() -> None:
-    from fedagentgym.federation.server import told
+    from fedagentgym.federation.server import finite_metrics
 
-    assert told({"good": 1, "nan": float("nan"), "infinite": float("inf")}) == {"good": 1.0}
+    assert finite_metrics({"good": 1, "nan": float("nan"), "infinite": float("inf")}) == {"good": 1.0}

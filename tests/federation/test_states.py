@@ -22,17 +22,17 @@ def test_states_live_until_the_commit_after_the_next(tmp_path: Path, on_disk: bo
     store = StateStore(tmp_path if on_disk else None)
     store.put(5, FIRST, b"one")
     store.commit({5: FIRST})
-    store.forget({5: FIRST})
+    store.prune({5: FIRST})
     store.put(5, SECOND, b"two")
     store.put(5, THIRD, b"three")
     assert store.get(5, SECOND) == b"two"
     store.commit({5: THIRD})
-    store.forget({5: THIRD})
+    store.prune({5: THIRD})
     assert store.get(5, THIRD) == b"three"
     assert store.get(5, FIRST) == b"one"
     with pytest.raises(DataError):
         store.get(5, SECOND)
-    store.forget({5: THIRD})
+    store.prune({5: THIRD})
     with pytest.raises(DataError):
         store.get(5, FIRST)
     assert store.get(5, THIRD) == b"three"
@@ -57,12 +57,12 @@ def test_a_store_that_writes_through_knows_its_answers_after_a_restart(tmp_path:
     store.put_answer(5, FIRST, "sha256:abc", b"answer\nwith lines")
     again = StateStore(tmp_path, write_through=True)
     assert again.get(5, FIRST) == b"one"
-    assert again.answer(5, FIRST, "sha256:abc") == b"answer\nwith lines"
-    assert again.answer(5, FIRST, "sha256:other") is None
-    assert again.answer(5, SECOND, "sha256:abc") is None
+    assert again.get_answer(5, FIRST, "sha256:abc") == b"answer\nwith lines"
+    assert again.get_answer(5, FIRST, "sha256:other") is None
+    assert again.get_answer(5, SECOND, "sha256:abc") is None
     again.put(5, THIRD, b"three")
-    again.forget_before(5, THIRD)
-    assert again.answer(5, FIRST, "sha256:abc") is None
+    again.prune_before(5, THIRD)
+    assert again.get_answer(5, FIRST, "sha256:abc") is None
     assert again.get(5, THIRD) == b"three"
 
 
@@ -70,7 +70,7 @@ def test_a_damaged_state_is_noticed(tmp_path: Path) -> None:
     store = StateStore(tmp_path)
     store.put(5, FIRST, b"one")
     store.commit({5: FIRST})
-    store.forget({5: FIRST})
+    store.prune({5: FIRST})
     file = next(tmp_path.rglob("*.state"))
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(DataError, match="damaged"):

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 from typing import Any
 
 from fedagentgym.experiment.report.charts import Chart, Series
-from fedagentgym.experiment.report.tradeoffs import objective_charts
+from fedagentgym.experiment.report.tradeoffs import make_objective_charts
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -28,7 +28,7 @@ def client(accuracy: float, tags: float, weight: float) -> dict[str, float]:
 
 def test_weights_are_drawn_per_client_and_on_average() -> None:
     records = [record(n, {"0": client(0.1, 0.2, 0.4), "7": client(0.3, 0.4, 0.8)}) for n in (1, 2)]
-    chart, _ = objective_charts(records)[0]
+    chart, _ = make_objective_charts(records)[0]
     dots, line, *_ = chart.series
     assert sorted(dots.points) == [(1.0, 0.4), (1.0, 0.8), (2.0, 0.4), (2.0, 0.8)] and dots.name == ""
     assert [y for _, y in line.points] == [0.4 / 2 + 0.8 / 2] * 2 and line.name == "accuracy"
@@ -38,11 +38,11 @@ def test_weights_are_drawn_per_client_and_on_average() -> None:
 def test_the_way_is_that_of_evaluations_where_they_tell_both() -> None:
     judged = {"reward/accuracy": 0.5, "reward/tags": 0.9}
     records = [record(0, {}, judged), record(1, {"0": client(0.1, 0.2, 0.4)}, {**judged, "reward/accuracy": 0.6})]
-    (chart, note) = objective_charts(records)[1]
+    (chart, note) = make_objective_charts(records)[1]
     clients, way = chart.series
     assert way.points == [(0.5, 0.9), (0.6, 0.9)] and way.labels == ["round 0", "round 1"] and "held-out" in note
     assert clients.points == [(0.1, 0.2)] and (chart.x, chart.y) == ("accuracy", "tags")
-    drawn = ElementTree.fromstring(chart.svg().replace("<svg ", f'<svg xmlns="{SVG[1:-1]}" ', 1))
+    drawn = ElementTree.fromstring(chart.to_svg().replace("<svg ", f'<svg xmlns="{SVG[1:-1]}" ', 1))
     assert [text.text for text in drawn.iter(f"{SVG}text")].count("round 1") == 1, "the last round is named"
 
 
@@ -51,14 +51,14 @@ def test_without_evaluations_it_is_the_mean_of_the_clients() -> None:
         record(1, {"0": client(0.1, 0.2, 0.4), "1": client(0.3, 0.2, 0.4)}),
         record(2, {"0": client(0.5, 0.6, 0.4)}),
     ]
-    (chart, note) = objective_charts(records)[1]
+    (chart, note) = make_objective_charts(records)[1]
     assert [tuple(round(x, 9) for x in point) for point in chart.series[1].points] == [(0.2, 0.2), (0.5, 0.6)]
     assert "while they trained" in note
 
 
 def test_clients_with_other_rewards_have_no_dot_there() -> None:
     other = {"reward/accuracy": 0.2, "reward/format": 0.3}
-    charts = [chart for chart, _ in objective_charts([record(1, {"0": client(0.1, 0.2, 0.4), "1": other})])]
+    charts = [chart for chart, _ in make_objective_charts([record(1, {"0": client(0.1, 0.2, 0.4), "1": other})])]
     assert [chart.title for chart in charts[1:]] == [
         "tags against accuracy",
         "format against accuracy",
@@ -66,14 +66,14 @@ def test_clients_with_other_rewards_have_no_dot_there() -> None:
     ]
     assert [len(chart.series[0].points) for chart in charts[1:]] == [1, 1, 0]
     for chart in charts:
-        ElementTree.fromstring(chart.svg())
+        ElementTree.fromstring(chart.to_svg())
 
 
 def test_one_reward_has_nothing_to_trade() -> None:
-    assert objective_charts([record(1, {"0": {"reward/reward": 0.2, "reward/learned": 0.1}})]) == []
+    assert make_objective_charts([record(1, {"0": {"reward/reward": 0.2, "reward/learned": 0.1}})]) == []
 
 
 def test_a_plane_survives_points_that_are_all_the_same() -> None:
     for points in ([(0.0, 0.0)], [(5.0, -1.0)] * 3, [(-1e9, 0.0), (1e-9, 1.0)]):
         labels = ["<round>"] * len(points)
-        ElementTree.fromstring(Chart("x", [Series("a & b", points, "path", labels=labels)], plane=True).svg())
+        ElementTree.fromstring(Chart("x", [Series("a & b", points, "path", labels=labels)], plane=True).to_svg())

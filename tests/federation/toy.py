@@ -99,13 +99,13 @@ class Toy:
                 return weights + np.float32(100.0 * self.noise * np.sqrt(self.size))
         return weights
 
-    def initial(self) -> ServerState:
+    def initial_state(self) -> ServerState:
         return ServerState({"w": np.zeros(self.size, dtype=np.float32)})
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
         return RoundResult(state)
 
-    def round(self, state: ServerState, this_round: Round) -> RoundResult:
+    def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         asked, norms = list(this_round.participants), {}
         for step in range(self.calls):
             message = Message(weights=state.parameters, control={"step": step})
@@ -119,7 +119,7 @@ class Toy:
         metrics = {"norm": float(np.mean(list(norms.values())))}
         return RoundResult(state, metrics, {k: {"norm": n} for k, n in norms.items()})
 
-    def policy(self, state: ServerState) -> Mapping[str, Any]:
+    def policy_parameters(self, state: ServerState) -> Mapping[str, Any]:
         return state.parameters
 
 

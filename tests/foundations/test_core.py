@@ -20,7 +20,7 @@ from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.pool import TaskIds, TaskPool
-from fedagentgym.testing import check_env, played
+from fedagentgym.testing import check_env, play_steps
 
 GUESS = "fedagentgym/Guess-v0"
 
@@ -204,8 +204,8 @@ def test_pools_are_named_by_what_is_in_them() -> None:
 
 def test_a_million_tasks_cost_nothing() -> None:
     ids = TaskIds(GUESS, "train", 1_000_000)
-    assert ids[999_999] == "guess/train/999999" and ids.position("guess/train/123456") == 123_456
-    assert ids.position("guess/train/0123456") is None and ids.position("guess/val/00001") is None
+    assert ids[999_999] == "guess/train/999999" and ids.find_position("guess/train/123456") == 123_456
+    assert ids.find_position("guess/train/0123456") is None and ids.find_position("guess/val/00001") is None
     assert ids[-2:] == ["guess/train/999998", "guess/train/999999"]
 
 
@@ -246,4 +246,4 @@ def test_conformance_catches_a_broken_environment() -> None:
 
 
 def test_played_is_reproducible() -> None:
-    assert repr(played(GuessEnv(), 30)) == repr(played(GuessEnv(), 30))
+    assert repr(play_steps(GuessEnv(), 30)) == repr(play_steps(GuessEnv(), 30))

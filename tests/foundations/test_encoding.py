@@ -25,7 +25,7 @@ from fedagentgym.base.encoding import (
     encode_pieces,
     file_digest,
     is_fixed,
-    split,
+    split_pieces,
 )
 from fedagentgym.base.errors import DataError
 
@@ -52,8 +52,8 @@ def same(a: Any, b: Any) -> bool:
 @given(values)
 def test_pieces_are_the_same_bytes(value: Any) -> None:
     data = encode(value)
-    for pieces in (encode_pieces(value), split(data)):
-        assert pieces.joined == data == b"".join(pieces.buffers())
+    for pieces in (encode_pieces(value), split_pieces(data)):
+        assert pieces.as_bytes == data == b"".join(pieces.iter_buffers())
         assert len(pieces) == len(data)
         assert pieces.digest() == bytes_digest(data)
         assert same(decode(pieces), decode(data))

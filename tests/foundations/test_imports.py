@@ -187,7 +187,7 @@ def test_what_registries_name_is_on_the_same_floor_or_a_lower_one(root: Path) ->
             continue
         for registry in (value for value in vars(module).values() if isinstance(value, Registry)):
             for entry in registry:
-                target = registry.target(entry)
+                target = registry.get_target(entry)
                 if isinstance(target, str) and target.startswith("fedagentgym."):
                     seen += 1
                     assert floor(target.partition(":")[0]) <= floor(name), f"{name}: {registry.kind} {entry!r}"

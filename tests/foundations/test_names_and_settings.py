@@ -7,10 +7,10 @@ from typing import Literal
 import pytest
 from pydantic import Field
 
-from fedagentgym.base.errors import MissingExtraError, OptionError, UnknownNameError, unknown
+from fedagentgym.base.errors import MissingExtraError, OptionError, UnknownNameError, unknown_name_error
 from fedagentgym.base.extras import require
 from fedagentgym.base.registry import Registry, resolve
-from fedagentgym.base.settings import Settings, assign, merged
+from fedagentgym.base.settings import Settings, assign, merge
 
 
 class Inner(Settings):
@@ -50,11 +50,11 @@ def test_references_are_checked() -> None:
 
 def test_unknown_names_list_what_is_known() -> None:
     said = "unknown fruit 'aple': did you mean 'apple'? (known are apple, pear)"
-    assert str(unknown("fruit", "aple", ["apple", "pear"])) == said
+    assert str(unknown_name_error("fruit", "aple", ["apple", "pear"])) == said
     many = [f"task{number}" for number in range(100)]
-    assert str(unknown("task", "tusk5", many)) == "unknown task 'tusk5': did you mean 'task5'?"
-    assert "apple, pear" in str(unknown("fruit", "zzzzz", ["apple", "pear"]))
-    assert "(12 in all)" in str(unknown("fruit", "-", [f"fruit{number}" for number in range(12)]))
+    assert str(unknown_name_error("task", "tusk5", many)) == "unknown task 'tusk5': did you mean 'task5'?"
+    assert "apple, pear" in str(unknown_name_error("fruit", "zzzzz", ["apple", "pear"]))
+    assert "(12 in all)" in str(unknown_name_error("fruit", "-", [f"fruit{number}" for number in range(12)]))
 
 
 def test_a_missing_extra_names_what_to_install() -> None:
@@ -89,9 +89,9 @@ def test_assignments_are_laid_over() -> None:
     data = {"inner": {"name": "a", "rate": 2}}
     assert assign(data, "inner.rate=0.5") == {"inner": {"name": "a", "rate": 0.5}}
     assert assign({}, "a.b=[1, 2]") == {"a": {"b": [1, 2]}}
-    assert merged({"a": 1}, {"a": {"b": 1}}) == {"a": {"b": 1}}
-    assert merged({"a": "x"}, {"a": {"b": 1}}) == {"a": {"name": "x", "b": 1}}
-    assert merged({"a": "x"}, {"a": {"name": "y"}}) == {"a": {"name": "y"}}
+    assert merge({"a": 1}, {"a": {"b": 1}}) == {"a": {"b": 1}}
+    assert merge({"a": "x"}, {"a": {"b": 1}}) == {"a": {"name": "x", "b": 1}}
+    assert merge({"a": "x"}, {"a": {"name": "y"}}) == {"a": {"name": "y"}}
     assert data == {"inner": {"name": "a", "rate": 2}}
     for wrong in ("a", "=1", "a..b=1", "a=[1"):
         with pytest.raises(OptionError):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.base.philox import StreamBatch, below
+from fedagentgym.base.philox import StreamBatch, reduce_below
 from fedagentgym.base.streams import stream
 
 
@@ -22,12 +22,12 @@ def test_words_are_those_of_single_streams(seed: int, first: int, reads: list[li
     singles = [stream(seed, "purpose", 5, first + number) for number in range(4)]
     for read in reads:
         expected = np.concatenate([single.raw(count) for single, count in zip(singles, read, strict=True)])
-        assert np.array_equal(batch.raw(np.array(read)), expected)
+        assert np.array_equal(batch.random_raw(np.array(read)), expected)
 
 
 def test_a_large_batch_does_not_depend_on_its_blocks() -> None:
     batch = StreamBatch(1, "wide", count=70_000)
-    words = batch.raw(np.full(70_000, 3))
+    words = batch.random_raw(np.full(70_000, 3))
     assert np.array_equal(words[-3:], stream(1, "wide", 69_999).raw(3))
 
 
@@ -39,12 +39,12 @@ def test_uniform_and_normal_agree_with_single_streams() -> None:
 
 def test_below_refuses_exactly_the_words_that_would_bias() -> None:
     words = np.array([0, 5, 2**64 - 2, 2**64 - 1], dtype=np.uint64)
-    values, fair = below(words, np.array([3, 3, 3, 3]))
+    values, fair = reduce_below(words, np.array([3, 3, 3, 3]))
     assert values.tolist()[:2] == [0, 2] and fair.tolist() == [True, True, True, False]
-    assert below(words, np.full(4, 2**62))[1].all()
+    assert reduce_below(words, np.full(4, 2**62))[1].all()
 
 
 @pytest.mark.parametrize("high", [1, 2, 7, 10**6])
 def test_below_agrees_with_the_stream(high: int) -> None:
     words = stream(9, "x").raw(1000)
-    assert np.array_equal(below(words, np.full(1000, high))[0], stream(9, "x").integers(high, size=1000))
+    assert np.array_equal(reduce_below(words, np.full(1000, high))[0], stream(9, "x").integers(high, size=1000))

@@ -16,7 +16,7 @@ import fedagentgym
 from fedagentgym.agents import AGENTS
 from fedagentgym.algorithms import ALGORITHMS
 from fedagentgym.base.plugins import module_name
-from fedagentgym.base.settings import merged
+from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.federation.aggregation import AGGREGATION_RULES
@@ -274,7 +274,7 @@ def used(file: Path) -> list[Any]:
 
 
 def configuration(kind: Kind, folder: Path, **federation: Any) -> dict[str, Any]:
-    plain = merged(merged(RUN, kind.config), {"output": {"folder": str(folder / "run")}, "federation": federation})
+    plain = merge(merge(RUN, kind.config), {"output": {"folder": str(folder / "run")}, "federation": federation})
     return {key: without_null(value) for key, value in plain.items()}
 
 

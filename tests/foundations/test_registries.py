@@ -11,7 +11,7 @@ import pytest
 from fedagentgym.base.registry import Registry
 from fedagentgym.cli.environments import open_named
 from fedagentgym.envs import DATA_FETCHERS, DATA_IMPORTERS, ENVIRONMENTS
-from fedagentgym.testing import check_env, golden_episode
+from fedagentgym.testing import check_env, digest_episode
 
 REGISTRIES = {
     "fedagentgym.envs": ("ENVIRONMENTS", "DATA_IMPORTERS", "DATA_FETCHERS"),
@@ -29,7 +29,7 @@ def entries() -> list[tuple[Registry, str]]:
     for module, names in REGISTRIES.items():
         registries = [getattr(importlib.import_module(module), name) for name in names]
         own = [(registry, name) for registry in registries for name in registry.names() if not name.startswith("mine/")]
-        found += [(registry, name) for registry, name in own if isinstance(registry.target(name), str)]
+        found += [(registry, name) for registry, name in own if isinstance(registry.get_target(name), str)]
     return found
 
 
@@ -66,7 +66,7 @@ def test_every_environment_conforms(env_id: str) -> None:
 def test_every_environment_plays_its_golden_episode(env_id: str, root: Path) -> None:
     """After a wanted change: raise the generator's version, then write what this test prints into the file."""
     golden = json.loads((root / "tests" / "golden" / "episodes.json").read_text())
-    assert golden_episode(open_named(env_id, {})) == golden.get(env_id)
+    assert digest_episode(open_named(env_id, {})) == golden.get(env_id)
 
 
 def test_importers_and_fetchers_are_known() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.guess import GuessEnv
-from fedagentgym.envs.transcripts import read_transcript, replay, transcript
+from fedagentgym.envs.transcripts import format_transcript, read_transcript, replay
 
 WORLD = GuessEnv()
 TASK = WORLD.pool.ids[0]
@@ -16,7 +16,7 @@ TASK = WORLD.pool.ids[0]
 
 def test_a_transcript_reads_like_the_episode() -> None:
     number = WORLD.pool[TASK].payload.number
-    text = transcript(replay(WORLD, TASK, 3, ["guess 0", f"guess {number}"]))
+    text = format_transcript(replay(WORLD, TASK, 3, ["guess 0", f"guess {number}"]))
     first, *_, last = text.splitlines()
     assert first == f"{TASK}, seed 3"
     assert "> guess 0\n  That is not a guess.\n" in text
@@ -29,7 +29,7 @@ def test_a_transcript_reads_like_the_episode() -> None:
 )
 def test_it_can_be_played_again(actions: list[str]) -> None:
     steps = replay(WORLD, TASK, 5, actions)
-    read = read_transcript(transcript(steps))
+    read = read_transcript(format_transcript(steps))
     assert read == (TASK, 5, tuple(actions))
     assert replay(WORLD, *read) == steps
 
@@ -42,4 +42,4 @@ def test_other_texts_are_refused(text: str) -> None:
 
 def test_nothing_has_no_transcript() -> None:
     with pytest.raises(DataError, match="at least the start"):
-        transcript([])
+        format_transcript([])

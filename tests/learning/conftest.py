@@ -51,7 +51,7 @@ class ToyPolicy:
                 value.copy_(torch.from_numpy(np.array(weights[name])))
         self.version += 1
 
-    def touch(self) -> None:
+    def bump_version(self) -> None:
         self.version += 1
 
 

@@ -13,10 +13,10 @@ from fedagentgym.learning.advantages import (
     AdvantageEstimator,
     DrGRPO,
     GiGPO,
+    discounted_returns,
     group_advantages,
     is_constant,
-    returns,
-    standardised,
+    standardise,
     step_advantages,
 )
 from fedagentgym.learning.objectives import PerTurn
@@ -36,7 +36,7 @@ def group(*observations: str) -> tuple[Trajectory, ...]:
 @settings(deadline=None, max_examples=100)
 def test_standardised_rewards_have_mean_zero_and_keep_their_order(values: list[float]) -> None:
     array = np.array(values, dtype=np.float64)
-    scaled = standardised(array)
+    scaled = standardise(array)
     assert abs(scaled.mean()) < 1e-6
     assert np.all(np.diff(scaled[np.argsort(array)]) >= -1e-9)
     assert scaled.std() <= 1 + 1e-9
@@ -45,14 +45,14 @@ def test_standardised_rewards_have_mean_zero_and_keep_their_order(values: list[f
 def test_population_and_sample_deviation() -> None:
     array = np.array([0.0, 1.0, 1.0, 4.0])
     centred = array - 1.5
-    assert standardised(array) == pytest.approx(centred / (array.std() + 1e-6))
-    assert standardised(array, "sample") == pytest.approx(centred / (array.std(ddof=1) + 1e-6))
-    assert standardised(array, "none") == pytest.approx(centred)
+    assert standardise(array) == pytest.approx(centred / (array.std() + 1e-6))
+    assert standardise(array, "sample") == pytest.approx(centred / (array.std(ddof=1) + 1e-6))
+    assert standardise(array, "none") == pytest.approx(centred)
 
 
 @pytest.mark.parametrize("values", [[1.0, 1.0, 1.0], [0.1 + 0.2, 0.1 + 0.2], [5.0], [], [1.0, np.nan], [np.inf, 0.0]])
 def test_groups_that_say_nothing_get_exactly_zero(values: list[float]) -> None:
-    assert standardised(np.array(values)).tolist() == [0.0] * len(values)
+    assert standardise(np.array(values)).tolist() == [0.0] * len(values)
 
 
 def test_an_episode_s_advantage_is_that_of_all_its_turns() -> None:
@@ -69,7 +69,7 @@ def test_baseline_over_turns_counts_long_episodes_more_often() -> None:
 
 
 def test_discounted_returns() -> None:
-    assert returns(np.array([1.0, 0.0, 4.0]), 0.5).tolist() == [2.0, 2.0, 4.0]
+    assert discounted_returns(np.array([1.0, 0.0, 4.0]), 0.5).tolist() == [2.0, 2.0, 4.0]
 
 
 def test_gigpo_by_hand() -> None:

@@ -8,8 +8,14 @@ import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.guess import GuessEnv
-from fedagentgym.learning.evaluation import bootstrap, evaluate, replay, summarise
-from fedagentgym.learning.export import conversation, read_json_lines, readable, write_conversations, write_json_lines
+from fedagentgym.learning.evaluation import bootstrap, evaluate, find_replay_differences, summarise
+from fedagentgym.learning.export import (
+    format_episode,
+    read_json_lines,
+    to_conversation,
+    write_conversations,
+    write_json_lines,
+)
 from fedagentgym.learning.settings import EvaluationSettings
 
 from .test_rollouts import Guesser
@@ -30,7 +36,7 @@ def test_an_evaluation_counts_every_task_and_category(env: GuessEnv) -> None:
     sizes = env.pool.categories
     weighted = sum(result.categories[name]["success"].mean * sizes[name] for name in sizes) / len(env.pool)
     assert weighted == pytest.approx(success.mean)
-    assert json.loads(json.dumps(result.plain()))["overall"]["success"]["mean"] == success.mean
+    assert json.loads(json.dumps(result.to_plain()))["overall"]["success"]["mean"] == success.mean
 
 
 def test_an_evaluation_says_what_was_earned_of_each_reward(env: GuessEnv) -> None:
@@ -42,14 +48,14 @@ def test_an_evaluation_says_what_was_earned_of_each_reward(env: GuessEnv) -> Non
 def test_what_was_written_can_be_played_again(env: GuessEnv, tmp_path: Path) -> None:
     file = tmp_path / "0000.jsonl"
     result = evaluate(Guesser(), env, EvaluationSettings(tasks=7), file=file, about={"policy": "sha256:0"})
-    assert replay(file, env) == []
+    assert find_replay_differences(file, env) == []
     records = list(read_json_lines(file))
     assert len(records) == 7 and records[0][1] == {
         "agent": "guesser",
         "env": "fedagentgym/Guess-v0",
         "policy": "sha256:0",
     }
-    assert [readable(t) for t, _ in records] == [readable(group[0]) for group in result.groups]
+    assert [format_episode(t) for t, _ in records] == [format_episode(group[0]) for group in result.groups]
 
 
 def test_a_changed_record_is_found_by_replay(env: GuessEnv, tmp_path: Path) -> None:
@@ -58,13 +64,13 @@ def test_a_changed_record_is_found_by_replay(env: GuessEnv, tmp_path: Path) -> N
     record = json.loads(file.read_text())
     record["turns"][-1]["reward"] += 1
     file.write_text(json.dumps(record))
-    assert any("turn" in difference for difference in replay(file, env))
+    assert any("turn" in difference for difference in find_replay_differences(file, env))
     record["success"] = not record["success"]
     file.write_text(json.dumps(record))
-    assert any("outcome" in difference for difference in replay(file, env))
+    assert any("outcome" in difference for difference in find_replay_differences(file, env))
     file.write_text("\n[1]\n")
     with pytest.raises(DataError, match="line 2: an episode is a JSON object"):
-        replay(file, env)
+        find_replay_differences(file, env)
 
 
 def test_an_evaluation_of_nothing_is_an_error() -> None:
@@ -92,9 +98,9 @@ def test_repeats_of_one_task_do_not_count_as_tasks() -> None:
 def test_export_as_text_and_conversations(env: GuessEnv, tmp_path: Path) -> None:
     result = evaluate(Guesser(), env, EvaluationSettings(tasks=12))
     episodes = [group[0] for group in result.groups]
-    text = readable(episodes[0])
+    text = format_episode(episodes[0])
     assert text.count("    > ") == len(episodes[0].turns) and episodes[0].task in text
-    messages = conversation(episodes[0])["messages"]
+    messages = to_conversation(episodes[0])["messages"]
     assert [m["role"] for m in messages] == ["user", "assistant"] * len(episodes[0].turns)
     assert messages[1]["content"] == episodes[0].turns[0].reply
     solved = sum(t.success for t in episodes)

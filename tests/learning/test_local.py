@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.engines.tiny import tiny_model
+from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AdapterSettings
@@ -19,11 +19,11 @@ from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.guess import GuessEnv
-from fedagentgym.learning.local import LocalTraining, SiteState, StepReport, mean_metrics, trainable_policy
+from fedagentgym.learning.local import LocalTraining, SiteState, StepReport, get_trainable_policy, mean_metrics
 from fedagentgym.learning.pretrain import pretrain_tiny
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, WarmStartSettings
 from fedagentgym.learning.trajectory import from_plain, to_plain
-from fedagentgym.learning.warm_start import demonstrated_tasks, demonstrations, warm_start
+from fedagentgym.learning.warm_start import collect_demonstrations, draw_demonstration_tasks, warm_start
 
 from .test_rollouts import Guesser
 
@@ -53,7 +53,7 @@ def env() -> GuessEnv:
 def make_agent(**options: Any) -> TokenAgent:
     adapter = options.pop("adapter", None)
     decoding = options.pop("decoding", Decoding(max_new_tokens=8))
-    model, tokenizer = tiny_model(GuessEnv().vocabulary(), "0.1m", context_length=256)
+    model, tokenizer = make_tiny_model(GuessEnv().vocabulary(), "0.1m", context_length=256)
     policy = TorchPolicy(model, tokenizer, adapter=adapter)
     return TokenAgent("tiny", policy, Template("compact", False), decoding, **options)
 
@@ -82,14 +82,14 @@ def same(a: Any, b: Any) -> bool:
 def test_recorded_log_probs_are_those_of_the_training_pass(env: GuessEnv, options: dict[str, Any]) -> None:
     """What the rollout engine wrote down and what the update computes are the same distribution."""
     agent = make_agent(**options)
-    policy = trainable_policy(agent)
+    policy = get_trainable_policy(agent)
     random = np.random.default_rng(0)
     policy.set_weights(
         {n: w + 0.1 * random.standard_normal(w.shape).astype(np.float32) for n, w in policy.get_weights().items()}
     )
     local = LocalTraining(agent, env, LearningSettings.load(SMALL))
-    groups = local.collect(seed=1)
-    for group, again in zip(groups, local.rescored(groups), strict=True):
+    groups = local.collect_groups(seed=1)
+    for group, again in zip(groups, local.recompute_logprobs(groups), strict=True):
         for trajectory, fresh in zip(group, again, strict=True):
             for segment, rescored in zip(trajectory.segments, fresh.segments, strict=True):
                 np.testing.assert_allclose(segment.logprobs, rescored.logprobs, atol=2e-5)
@@ -103,12 +103,12 @@ def test_recorded_log_probs_are_those_of_the_training_pass(env: GuessEnv, option
 def test_the_same_state_and_seed_give_the_same_bits() -> None:
     first, second = make_local(), make_local()
     reports = [local.run(2, seed=3) for local in (first, second)]
-    assert same(first.state().weights, second.state().weights)
+    assert same(first.get_state().weights, second.get_state().weights)
     timeless = [{k: v for k, v in r.metrics.items() if not k.startswith("seconds")} for r in reports]
     assert timeless[0] == timeless[1]
     other = make_local()
     other.run(2, seed=4)
-    assert not same(first.state().weights, other.state().weights)
+    assert not same(first.get_state().weights, other.get_state().weights)
 
 
 def test_a_site_can_stop_anywhere_and_go_on_elsewhere() -> None:
@@ -119,20 +119,20 @@ def test_a_site_can_stop_anywhere_and_go_on_elsewhere() -> None:
     first, second = make_local(**options), make_local(**options)
     first.run(1, seed=3)
     second.run(1, seed=99)
-    carried = SiteState.from_plain(decode(encode(first.state(optimizer=True, anchor=True).plain())))
-    second.start(carried)
+    carried = SiteState.from_plain(decode(encode(first.get_state(optimizer=True, anchor=True).to_plain())))
+    second.load_state(carried)
     second.run(2, seed=3)
     assert second.step == straight.step == 3
-    assert same(second.state().weights, straight.state().weights)
-    assert same(second.state(anchor=True).anchor, straight.state(anchor=True).anchor)
+    assert same(second.get_state().weights, straight.get_state().weights)
+    assert same(second.get_state(anchor=True).anchor, straight.get_state(anchor=True).anchor)
 
 
 def test_the_optimizer_travels_only_when_it_is_kept() -> None:
     forgetful, keeping = make_local(), make_local(keep_optimizer=True)
     for local in (forgetful, keeping):
         local.run(1, seed=0)
-    assert forgetful.state().optimizer == {} and keeping.state().optimizer
-    assert forgetful.state(anchor=True).anchor == {}
+    assert forgetful.get_state().optimizer == {} and keeping.get_state().optimizer
+    assert forgetful.get_state(anchor=True).anchor == {}
 
 
 def test_a_broken_state_is_one_error() -> None:
@@ -140,7 +140,7 @@ def test_a_broken_state_is_one_error() -> None:
         with pytest.raises(DataError, match="not the state of a site"):
             SiteState.from_plain(broken)
     with pytest.raises(DataError, match="fit"):
-        make_local().start(SiteState(weights={"x": np.zeros(1)}))
+        make_local().load_state(SiteState(weights={"x": np.zeros(1)}))
 
 
 def test_tasks_are_drawn_from_the_site_s_pool_anew_at_every_step() -> None:
@@ -151,18 +151,18 @@ def test_tasks_are_drawn_from_the_site_s_pool_anew_at_every_step() -> None:
     assert set(first) <= set(GuessEnv().pool.ids[5:9]) and len(first) == 12 == len(local.draw_tasks(7))
     local.step = 1
     assert local.draw_tasks(7) != first
-    named = local.collect(7, tasks=[first[0]], group_size=3)
+    named = local.collect_groups(7, tasks=[first[0]], group_size=3)
     assert [[t.task for t in group] for group in named] == [[first[0]] * 3]
 
 
 def test_given_advantages_replace_those_of_the_rewards() -> None:
     local = make_local()
-    before = local.state().weights
-    groups = local.collect(seed=0)
+    before = local.get_state().weights
+    groups = local.collect_groups(seed=0)
     zero = local.update(groups, advantages=[[0.0] * len(group) for group in groups])
-    assert zero.metrics["update/empty"] == 2 and same(before, local.state().weights)
+    assert zero.metrics["update/empty"] == 2 and same(before, local.get_state().weights)
     local.update(groups, advantages=[[1.0, -1.0, 0.5, -0.5] for _ in groups])
-    assert not same(before, local.state().weights)
+    assert not same(before, local.get_state().weights)
     with pytest.raises(OptionError, match="advantages= gives 1 advantages to a group of 4 episodes"):
         local.update(groups, advantages=[[1.0]] * len(groups))
     with pytest.raises(OptionError, match="not a finite number"):
@@ -171,7 +171,7 @@ def test_given_advantages_replace_those_of_the_rewards() -> None:
 
 def test_a_step_tells_each_reward_that_it_learns_from(env: GuessEnv) -> None:
     local = LocalTraining(make_agent(), env, LearningSettings(**SMALL))
-    groups = local.collect(3, tasks=SMALL_TASKS[:2])
+    groups = local.collect_groups(3, tasks=SMALL_TASKS[:2])
     report = local.update(groups, weights={"accuracy/guess": 0.5, "length": 0.5})
     earned = [sum(turn.rewards["accuracy/guess"] for turn in t.turns) for group in groups for t in group]
     assert report.metrics["reward/accuracy/guess"] == pytest.approx(np.mean(earned))
@@ -182,12 +182,12 @@ def test_somebody_else_s_episodes_can_be_learnt_from() -> None:
     """Through the wire, rescored or with the donor's own log-probs."""
     donor, receiver = make_local(), make_local()
     donor.run(2, seed=5)
-    sent = [[to_plain(t) for t in group] for group in donor.collect(seed=6)]
+    sent = [[to_plain(t) for t in group] for group in donor.collect_groups(seed=6)]
     received = [tuple(from_plain(decode(encode(plain))) for plain in group) for group in sent]
     given = [[1.0, -1.0, 1.0, -1.0]] * len(received)
     theirs = receiver.update(received, advantages=given).metrics["ratio"]
     local = make_local()
-    own = local.update(local.rescored(received), advantages=given).metrics["ratio"]
+    own = local.update(local.recompute_logprobs(received), advantages=given).metrics["ratio"]
     assert abs(theirs - 1.0) > 1e-4 and own == pytest.approx(1.0, abs=0.02)
 
 
@@ -205,7 +205,7 @@ def test_objective_gradients_and_weights_follow_the_steps() -> None:
     assert len(seen) == 2 and set(seen[0].gradients) == set(names)
     assert seen[0].gradients["length"].shape == (64,) and np.any(seen[0].gradients["length"])
     group = seen[0].groups[0]
-    weighted = [float(r.sum()) for r in local.rewards_of(group, {"length": 1.0})]
+    weighted = [float(r.sum()) for r in local.compute_rewards(group, {"length": 1.0})]
     penalties = [0.1 * sum(not turn.format for turn in t.turns) for t in group]
     best = min(range(len(group)), key=lambda i: group[i].tokens)
     assert weighted[best] + penalties[best] == pytest.approx(0.5 * group[best].success)
@@ -227,13 +227,13 @@ def test_only_a_model_in_this_process_can_be_trained(env: GuessEnv) -> None:
 
 def test_demonstrations_solve_the_tasks_in_the_agent_s_own_tokens() -> None:
     agent, warm = make_agent(), GuessEnv(split="warmup")
-    shown = demonstrations(agent, warm, 150, noise=0.2, seed=1)
+    shown = collect_demonstrations(agent, warm, 150, noise=0.2, seed=1)
     assert len(shown) == 150 and {t.task for t in shown[:120]} == set(warm.pool.ids)
     noisy = [turn for t in shown for turn in t.turns if not turn.learn]
     assert 0.1 < len(noisy) / sum(len(t.turns) for t in shown) < 0.3
-    clean = demonstrations(agent, warm, 20, seed=1)
+    clean = collect_demonstrations(agent, warm, 20, seed=1)
     assert all(t.success and all(turn.learn and turn.format for turn in t.turns) for t in clean)
-    assert demonstrated_tasks(warm, 20, 1) == [t.task for t in shown[:20]]
+    assert draw_demonstration_tasks(warm, 20, 1) == [t.task for t in shown[:20]]
 
 
 def test_a_tiny_agent_is_made_once_and_found_again(tmp_path: Path) -> None:

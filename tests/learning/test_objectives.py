@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fedagentgym.base.errors import OptionError, UnknownNameError
-from fedagentgym.learning.objectives import OBJECTIVES, learned_rewards, length, repetition, values
+from fedagentgym.learning.objectives import OBJECTIVES, compute_training_rewards, length, objective_values, repetition
 from fedagentgym.learning.trajectory import Trajectory, Turn
 
 
@@ -42,24 +42,24 @@ def test_repetition_is_the_share_of_phrases_seen_before() -> None:
 
 def test_components_are_summed_over_turns_and_score_is_paid_at_the_end() -> None:
     group = (episode([1, 1], True, reward=10.0),)
-    assert [part.tolist() for part in values(group, "format")] == [[0.5, 0.5]]
-    assert [part.tolist() for part in values(group, "reward")] == [[0.0, 10.0]]
-    assert [part.tolist() for part in values(group, "score")] == [[0.0, 0.25]]
+    assert [part.tolist() for part in objective_values(group, "format")] == [[0.5, 0.5]]
+    assert [part.tolist() for part in objective_values(group, "reward")] == [[0.0, 10.0]]
+    assert [part.tolist() for part in objective_values(group, "score")] == [[0.0, 0.25]]
 
 
 def test_broken_format_costs_its_penalty_at_its_turn_also_where_success_pays_ten() -> None:
-    (learned,) = learned_rewards((episode([1, 1, 1], True, reward=10.0, broken=2),), {"reward": 1.0}, 0.1)
+    (learned,) = compute_training_rewards((episode([1, 1, 1], True, reward=10.0, broken=2),), {"reward": 1.0}, 0.1)
     assert learned.tolist() == pytest.approx([-0.1, -0.1, 10.0])
 
 
 def test_weights_mix_objectives() -> None:
-    (learned,) = learned_rewards((episode([1, 1], True),), {"accuracy/x": 2.0, "format": 0.5}, 0.0)
+    (learned,) = compute_training_rewards((episode([1, 1], True),), {"accuracy/x": 2.0, "format": 0.5}, 0.0)
     assert learned.tolist() == [0.25, 2.25]
 
 
 def test_an_unknown_objective_names_the_known_ones() -> None:
     with pytest.raises(UnknownNameError, match="accuracy/x"):
-        values((episode([1], True),), "accuracy/y")
+        objective_values((episode([1], True),), "accuracy/y")
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ def test_an_unknown_objective_names_the_known_ones() -> None:
 def test_values_that_do_not_fit_their_group_are_refused(given: list[float], told: str) -> None:
     OBJECTIVES.register("odd", lambda group: given, replace=True)
     with pytest.raises(OptionError, match=told):
-        values((episode([1], True), episode([1], True)), "odd")
+        objective_values((episode([1], True), episode([1], True)), "odd")

@@ -8,18 +8,18 @@ import yaml
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.learning.curve import learning_curve
-from fedagentgym.learning.recipe import Recipe, load_recipe, recipe_for, recipe_names
+from fedagentgym.learning.recipe import Recipe, find_recipe, list_recipes, load_recipe
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", list_recipes())
 def test_every_recipe_is_valid_and_belongs_to_a_world(name: str) -> None:
     recipe = load_recipe(name)
-    assert recipe.env.id in ENVIRONMENTS and recipe_for(recipe.env.id) == recipe
+    assert recipe.env.id in ENVIRONMENTS and find_recipe(recipe.env.id) == recipe
     assert recipe.evaluation.split in ENVIRONMENTS.get(recipe.env.id).evaluation_splits
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", list_recipes())
 def test_the_preset_of_that_name_plays_in_the_recipes_world_with_its_agent_and_step(name: str) -> None:
     texts = [
         files(package) / f"{name}.yaml"
@@ -35,7 +35,7 @@ def test_the_preset_of_that_name_plays_in_the_recipes_world_with_its_agent_and_s
 def test_an_unknown_recipe_is_named() -> None:
     with pytest.raises(UnknownNameError, match="tiny-math"):
         load_recipe("tiny-maths")
-    assert recipe_for("fedagentgym/Guess-v0") is None
+    assert find_recipe("fedagentgym/Guess-v0") is None
 
 
 def test_a_curve_begins_before_the_first_step_and_ends_after_the_last(

@@ -12,7 +12,7 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import Episode, TextEnv
 from fedagentgym.envs.guess import GuessEnv
-from fedagentgym.learning.export import readable
+from fedagentgym.learning.export import format_episode
 from fedagentgym.learning.rollouts import collect
 
 
@@ -83,7 +83,7 @@ def test_the_episodes_do_not_depend_on_the_number_of_rows(env: GuessEnv, paralle
     tasks = list(env.pool.ids[:6])
     reference = collect(Guesser(), env, tasks, group_size=4, seed=3, parallel=24)
     other = collect(Guesser(), env, tasks, group_size=4, seed=3, parallel=parallel)
-    assert [readable(t) for t in other.trajectories] == [readable(t) for t in reference.trajectories]
+    assert [format_episode(t) for t in other.trajectories] == [format_episode(t) for t in reference.trajectories]
     assert [[t.task for t in group] for group in other.groups] == [[task] * 4 for task in tasks]
 
 
@@ -125,7 +125,7 @@ def test_a_full_context_ends_the_episode_truncated_and_unstepped(env: GuessEnv) 
 
 def test_metrics_are_means_over_episodes(env: GuessEnv) -> None:
     rollouts = collect(Guesser(), env, list(env.pool.ids[:8]), group_size=2)
-    metrics, episodes = rollouts.metrics(), rollouts.trajectories
+    metrics, episodes = rollouts.compute_metrics(), rollouts.trajectories
     assert metrics["episodes"] == 16
     assert metrics["success"] == sum(t.success for t in episodes) / 16
     assert metrics["turns"] == sum(len(t.turns) for t in episodes) / 16

@@ -14,9 +14,9 @@ from fedagentgym.learning.supervised import (
     BATCHES_SORTED,
     SupervisedSettings,
     SupervisedTraining,
-    _batches,
-    examples,
-    layer_matrices,
+    _iter_batches,
+    find_layer_matrices,
+    make_examples,
 )
 from fedagentgym.learning.trajectory import Trajectory
 
@@ -30,7 +30,7 @@ def test_own_tokens_weigh_one_observations_little_and_noise_nothing(make_groups:
     noisy = replace(
         trajectory, turns=(trajectory.turns[0], trajectory.turns[1]._replace(learn=False), trajectory.turns[2])
     )
-    (example,) = examples([noisy], observation_weight=0.25)
+    (example,) = make_examples([noisy], observation_weight=0.25)
     segment = trajectory.segments[0]
     expected = np.full(len(segment.prompt_ids) + len(segment.token_ids), 0.25, dtype=np.float32)
     own = len(segment.prompt_ids) + np.flatnonzero(segment.mask)
@@ -40,18 +40,18 @@ def test_own_tokens_weigh_one_observations_little_and_noise_nothing(make_groups:
     expected[0] = 0.0
     assert example.weights.tolist() == expected.tolist()
     expected[own] = 1.0
-    (careless,) = examples([noisy], observation_weight=0.25, imitate_noise=True)
+    (careless,) = make_examples([noisy], observation_weight=0.25, imitate_noise=True)
     assert careless.weights.tolist() == expected.tolist()
 
 
 def test_a_segment_with_nothing_to_imitate_is_left_out(make_groups: Callable[..., Groups]) -> None:
     trajectory = make_groups()[0][0]
     silent = replace(trajectory, turns=tuple(turn._replace(learn=False) for turn in trajectory.turns))
-    assert examples([silent], observation_weight=0.0) == []
+    assert make_examples([silent], observation_weight=0.0) == []
 
 
 def test_the_step_is_weighted_cross_entropy_however_it_is_cut(make_groups: Callable[..., Groups]) -> None:
-    data = examples([t for group in make_groups() for t in group])
+    data = make_examples([t for group in make_groups() for t in group])
     policy = ToyPolicy()
     total, weight = 0.0, 0.0
     for example in data:
@@ -60,7 +60,7 @@ def test_the_step_is_weighted_cross_entropy_however_it_is_cut(make_groups: Calla
         total += float((surprisal.detach() * torch.tensor(example.weights[1:])).sum())
         weight += float(example.weights.sum())
     losses = [
-        SupervisedTraining(ToyPolicy(), SupervisedSettings(micro_tokens=bound)).improve(data)
+        SupervisedTraining(ToyPolicy(), SupervisedSettings(micro_tokens=bound)).train_step(data)
         for bound in (1, 50, 10_000)
     ]
     assert losses == pytest.approx([total / weight] * 3, rel=1e-5)
@@ -68,14 +68,14 @@ def test_the_step_is_weighted_cross_entropy_however_it_is_cut(make_groups: Calla
 
 def test_muon_moves_the_layers_matrices_and_nothing_else() -> None:
     policy = ToyPolicy()
-    inner = layer_matrices(policy)
+    inner = find_layer_matrices(policy)
     assert {name for name in inner if "proj" not in name} == set()
     assert len(inner) == sum("proj" in name and value.dim() == 2 for name, value in policy.parameters().items())
 
 
 @pytest.mark.parametrize("matrix_rate", [None, 2e-2])
 def test_imitation_learns_and_is_repeatable(make_groups: Callable[..., Groups], matrix_rate: float | None) -> None:
-    data = examples([t for group in make_groups() for t in group])
+    data = make_examples([t for group in make_groups() for t in group])
     settings = SupervisedSettings(steps=40, batch_size=4, learning_rate=1e-2, matrix_rate=matrix_rate)
     runs = [SupervisedTraining(ToyPolicy(), settings).run(data, seed=1) for _ in range(2)]
     assert runs[0] == runs[1] and np.mean(runs[0][-4:]) < 0.5 * np.mean(runs[0][:4])
@@ -86,7 +86,7 @@ def test_imitation_learns_and_is_repeatable(make_groups: Callable[..., Groups], 
 def test_batches_hold_every_example_once_a_pass_alike_in_length_or_not(sort_lengths: bool) -> None:
     lengths = [2, 40] * 16
     together = BATCHES_SORTED if sort_lengths else 1
-    batches = list(itertools.islice(_batches(lengths, 4, together, generator(0, "batches")), 8))
+    batches = list(itertools.islice(_iter_batches(lengths, 4, together, generator(0, "batches")), 8))
     assert sorted(index for batch in batches for index in batch) == list(range(32))
     mixed = [len({lengths[index] for index in batch}) == 2 for batch in batches]
     assert any(mixed) != sort_lengths

@@ -9,8 +9,15 @@ import pytest
 from fedagentgym.agents.protocols import Move
 from fedagentgym.base.encoding import canonical_json, decode, encode
 from fedagentgym.base.errors import DataError
-from fedagentgym.learning.rows import loss_rows, micro_batches, segment_row
-from fedagentgym.learning.trajectory import Segment, Trajectory, from_plain, segments_of, to_plain, turn_of_token
+from fedagentgym.learning.rows import build_row, build_rows, split_micro_batches
+from fedagentgym.learning.trajectory import (
+    Segment,
+    Trajectory,
+    from_plain,
+    make_segments,
+    map_tokens_to_turns,
+    to_plain,
+)
 
 Groups = list[tuple[Trajectory, ...]]
 
@@ -53,7 +60,7 @@ def test_moves_of_a_session_make_one_segment() -> None:
         Move("x", "x", context_ids=(1, 2), token_ids=(3, 4), logprobs=(-0.1, -0.2), fresh=True),
         Move("y", "y", context_ids=(5,), token_ids=(6,), logprobs=(-0.3,), fresh=False),
     ]
-    (segment,) = segments_of(moves)
+    (segment,) = make_segments(moves)
     assert segment.prompt_ids.tolist() == [1, 2]
     assert segment.token_ids.tolist() == [3, 4, 5, 6]
     assert segment.mask.tolist() == [True, True, False, True]
@@ -65,7 +72,7 @@ def test_moves_of_a_window_make_one_segment_each() -> None:
         Move("x", "x", context_ids=(1,), token_ids=(3,), logprobs=(-0.1,), allowed=((3, 4),)),
         Move("y", "y", context_ids=(5, 7), token_ids=(6,), logprobs=(-0.3,), allowed=((6,),)),
     ]
-    first, second = segments_of(moves)
+    first, second = make_segments(moves)
     assert (first.prompt_ids.tolist(), second.prompt_ids.tolist()) == ([1], [5, 7])
     assert (first.allowed_ids.tolist(), first.allowed_counts.tolist()) == ([3, 4], [2])
     assert second.token_ids.tolist() == [6]
@@ -73,10 +80,10 @@ def test_moves_of_a_window_make_one_segment_each() -> None:
 
 def test_every_own_token_belongs_to_the_turn_it_was_said_in(make_groups: Callable[..., Groups]) -> None:
     trajectory = make_groups()[0][0]
-    (owner,) = turn_of_token(trajectory)
+    (owner,) = map_tokens_to_turns(trajectory)
     assert np.bincount(owner).tolist() == [turn.tokens for turn in trajectory.turns]
     advantages = np.arange(len(trajectory.turns), dtype=np.float64)
-    (row,) = loss_rows([(trajectory,)], [(advantages,)])
+    (row,) = build_rows([(trajectory,)], [(advantages,)])
     assert row.advantages.tolist() == owner.tolist()
     segment = trajectory.segments[0]
     assert row.ids[row.own].tolist() == segment.token_ids[segment.mask].tolist()
@@ -85,14 +92,14 @@ def test_every_own_token_belongs_to_the_turn_it_was_said_in(make_groups: Callabl
 def test_a_reply_without_any_prompt_is_refused() -> None:
     segment = Segment(*(np.array(x, dtype=t) for x, t in (([], "i4"), ([1], "i4"), ([True], "?"), ([0.0], "f4"))))
     with pytest.raises(DataError, match="nothing to predict it from"):
-        segment_row(segment, np.zeros(1))
+        build_row(segment, np.zeros(1))
 
 
 def test_micro_batches_hold_every_row_once_within_the_bound(make_groups: Callable[..., Groups]) -> None:
     groups = make_groups(3, 5)
-    rows = loss_rows(groups, [tuple(np.ones(len(t.turns)) for t in group) for group in groups])
+    rows = build_rows(groups, [tuple(np.ones(len(t.turns)) for t in group) for group in groups])
     for bound in (1, 20, 50, 10_000):
-        batches = micro_batches(rows, bound)
+        batches = split_micro_batches(rows, bound)
         assert sorted(index for batch in batches for index in batch) == list(range(15))
         for batch in batches:
             assert len(batch) == 1 or len(batch) * max(len(rows[index].ids) for index in batch) <= bound

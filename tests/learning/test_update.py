@@ -13,10 +13,10 @@ import torch
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.learning.advantages import group_advantages
-from fedagentgym.learning.forward import plain_backbone, score
+from fedagentgym.learning.forward import compute_logprobs, split_decoder_and_head
 from fedagentgym.learning.losses import token_losses, token_weights
-from fedagentgym.learning.objectives import values
-from fedagentgym.learning.rows import Row, loss_rows
+from fedagentgym.learning.objectives import objective_values
+from fedagentgym.learning.rows import Row, build_rows
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Trajectory
 from fedagentgym.learning.update import PolicyUpdate
@@ -28,7 +28,9 @@ MakeGroups = Callable[..., Groups]
 
 
 def rows_of(groups: Sequence[tuple[Trajectory, ...]], settings: LearningSettings) -> list[Row]:
-    return loss_rows(groups, [group_advantages(group, values(group, "score"), settings.advantage) for group in groups])
+    return build_rows(
+        groups, [group_advantages(group, objective_values(group, "score"), settings.advantage) for group in groups]
+    )
 
 
 def learner(policy: ToyPolicy, **options: Any) -> PolicyUpdate:
@@ -47,7 +49,7 @@ def after_one_step(
     if descent:
         update._optimizer = torch.optim.SGD(list(policy.parameters().values()), lr=1.0)  # type: ignore[assignment]
     for order in range(steps):
-        metrics = update.improve(rows_of(groups, update.settings), order=order)
+        metrics = update.train_step(rows_of(groups, update.settings), order=order)
     return policy.get_weights(), metrics
 
 
@@ -62,17 +64,17 @@ def full_logprobs(policy: ToyPolicy, row: Row) -> torch.Tensor:
 
 def test_scores_of_a_padded_batch_equal_a_full_forward_pass(policy: ToyPolicy, make_groups: MakeGroups) -> None:
     rows = rows_of(make_groups(3, 4), LearningSettings())
-    together = score(policy.model, rows, policy.device).logprobs
+    together = compute_logprobs(policy.model, rows, policy.device).logprobs
     alone = torch.cat([full_logprobs(policy, row) for row in rows])
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
 
 
 def test_a_model_that_transforms_its_logits_goes_the_long_way(policy: ToyPolicy, make_groups: MakeGroups) -> None:
     rows = rows_of(make_groups(), LearningSettings())
-    short = score(policy.model, rows, policy.device).logprobs
+    short = compute_logprobs(policy.model, rows, policy.device).logprobs
     policy.model.config.final_logit_softcapping = 30.0
-    assert plain_backbone(policy.model) is None
-    torch.testing.assert_close(score(policy.model, rows, policy.device).logprobs, short, atol=1e-5, rtol=0)
+    assert split_decoder_and_head(policy.model) is None
+    torch.testing.assert_close(compute_logprobs(policy.model, rows, policy.device).logprobs, short, atol=1e-5, rtol=0)
 
 
 def test_constrained_and_tempered_scores_are_those_of_the_distribution_sampled_from(
@@ -82,7 +84,7 @@ def test_constrained_and_tempered_scores_are_those_of_the_distribution_sampled_f
     choices = [sorted({int(token), 3, 7}) for token in row.ids[row.own]]
     flat = np.array([token for chosen in choices for token in chosen], dtype=np.int32)
     limited = replace(row, allowed_ids=flat, allowed_counts=np.array([len(c) for c in choices], dtype=np.int32))
-    scores = score(policy.model, [limited, row], policy.device, temperature=0.5, entropy=True)
+    scores = compute_logprobs(policy.model, [limited, row], policy.device, temperature=0.5, entropy=True)
     logits = policy.model(input_ids=torch.tensor(row.ids)[None]).logits[0][torch.tensor(row.own) - 1] / 0.5
     expected, entropies = [], []
     for place, chosen in enumerate(choices):
@@ -145,7 +147,7 @@ def test_the_gradient_is_that_of_the_loss_over_all_rows(policy: ToyPolicy, make_
     total.backward()
     before = policy.get_weights()
     update.settings = update.settings.model_copy(update={"learning_rate": 1.0})
-    metrics = update.improve(rows)
+    metrics = update.train_step(rows)
     assert metrics["loss"] == pytest.approx(float(total.detach()), abs=1e-6)
     for name, parameter in twin.parameters().items():
         assert parameter.grad is not None
@@ -155,9 +157,9 @@ def test_the_gradient_is_that_of_the_loss_over_all_rows(policy: ToyPolicy, make_
 def test_constant_groups_leave_weights_and_moments_alone(policy: ToyPolicy, make_groups: MakeGroups) -> None:
     groups = [tuple(replace(trajectory, score=1.0) for trajectory in group) for group in make_groups()]
     update, before = learner(policy), policy.get_weights()
-    metrics = update.improve(rows_of(groups, update.settings))
+    metrics = update.train_step(rows_of(groups, update.settings))
     assert metrics["update/empty"] == 1
-    assert distance(before, policy.get_weights()) == 0 and update.optimizer_state() == {}
+    assert distance(before, policy.get_weights()) == 0 and update.get_optimizer_state() == {}
 
 
 def test_no_rows_and_rows_without_own_tokens_are_nothing_to_learn(policy: ToyPolicy, make_groups: MakeGroups) -> None:
@@ -167,8 +169,8 @@ def test_no_rows_and_rows_without_own_tokens_are_nothing_to_learn(policy: ToyPol
     silent = Row(
         row.ids, nothing.astype(np.int64), nothing.astype(np.float32), nothing, row.allowed_ids, row.allowed_counts
     )
-    assert update.improve([])["update/skipped"] == 0
-    assert update.improve([silent])["update/empty"] == 1
+    assert update.train_step([])["update/skipped"] == 0
+    assert update.train_step([silent])["update/empty"] == 1
     assert distance(before, policy.get_weights()) == 0
 
 
@@ -177,7 +179,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(policy: ToyPolicy, mak
     rows = rows_of(make_groups(), update.settings)
     rows[0].advantages[:] = np.nan
     before = policy.get_weights()
-    assert update.improve(rows)["update/skipped"] == 2
+    assert update.train_step(rows)["update/skipped"] == 2
     assert distance(before, policy.get_weights()) == 0
 
 
@@ -196,7 +198,7 @@ def test_the_round_s_reference_moves_with_the_round_and_the_base_does_not(policy
     other = {name: value + 0.1 for name, value in policy.get_weights().items()}
     update = learner(policy, kl=0.1)
     update.load(other, {}, {})
-    assert distance(update.anchor_weights(), other) == 0
+    assert distance(update.get_anchor_weights(), other) == 0
     with pytest.raises(DataError, match="on one side only"):
         learner(ToyPolicy(), kl={"coefficient": 0.1, "reference": "base"}, base={"x": np.zeros(1)})
 
@@ -207,7 +209,7 @@ def test_the_proximal_term_is_half_mu_times_the_squared_distance(policy: ToyPoli
     update = learner(policy, proximal=0.5)
     update.load(moved, {}, anchor)
     update._optimizer.zero_grad()
-    value = update._proximal_gradient()
+    value = update._add_proximal_gradient()
     count = sum(array.size for array in anchor.values())
     assert value == pytest.approx(0.25 * count * 0.05**2, rel=1e-4)
     for parameter in policy.parameters().values():
@@ -224,14 +226,14 @@ def test_a_site_moved_half_way_goes_on_bit_for_bit(make_groups: MakeGroups) -> N
     straight, _ = after_one_step(groups, steps=4, **options)
     first = learner(ToyPolicy(), **options)
     for order in range(2):
-        first.improve(rows_of(groups, first.settings), order=order)
+        first.train_step(rows_of(groups, first.settings), order=order)
     second = learner(ToyPolicy(seed=5), **options)
-    second.load(first.weights(), first.optimizer_state(), first.anchor_weights())
+    second.load(first.get_weights(), first.get_optimizer_state(), first.get_anchor_weights())
     for order in range(2, 4):
-        second.improve(rows_of(groups, second.settings), order=order)
-    assert distance(straight, second.weights()) == 0
+        second.train_step(rows_of(groups, second.settings), order=order)
+    assert distance(straight, second.get_weights()) == 0
     with pytest.raises(DataError, match="does not belong"):
-        second.load(first.weights(), {"counts": np.ones(3)}, {})
+        second.load(first.get_weights(), {"counts": np.ones(3)}, {})
 
 
 def test_steps_too_small_for_bfloat16_are_not_lost(make_groups: MakeGroups) -> None:
@@ -239,23 +241,23 @@ def test_steps_too_small_for_bfloat16_are_not_lost(make_groups: MakeGroups) -> N
     policy = ToyPolicy()
     policy.model.to(torch.bfloat16)
     update = learner(policy, learning_rate=1e-6)
-    before = update.weights()
+    before = update.get_weights()
     for order in range(20):
-        update.improve(rows_of(make_groups(), update.settings), order=order)
-    after = update.weights()
+        update.train_step(rows_of(make_groups(), update.settings), order=order)
+    after = update.get_weights()
     assert all(array.dtype == np.float32 for array in after.values())
     assert distance(before, after) > 5e-6
     name = "model.layers.0.self_attn.q_proj.weight"
     rounded = policy.parameters()[name].detach().float().numpy()
     assert not np.array_equal(rounded, after[name])
     np.testing.assert_array_equal(rounded, torch.from_numpy(after[name]).bfloat16().float().numpy())
-    update.load(after, update.optimizer_state(), {})
-    assert distance(update.weights(), after) == 0
+    update.load(after, update.get_optimizer_state(), {})
+    assert distance(update.get_weights(), after) == 0
 
 
 def test_the_process_s_generator_is_left_alone(policy: ToyPolicy, make_groups: MakeGroups) -> None:
     before = torch.random.get_rng_state()
-    learner(policy).improve(rows_of(make_groups(), LearningSettings()))
+    learner(policy).train_step(rows_of(make_groups(), LearningSettings()))
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -267,16 +269,16 @@ def test_training_a_greedy_policy_is_refused(policy: ToyPolicy) -> None:
 def test_rescored_log_probs_are_the_policy_s_own(policy: ToyPolicy, make_groups: MakeGroups) -> None:
     groups = make_groups()
     update = learner(policy)
-    fresh = update.rescored(groups)
+    fresh = update.recompute_logprobs(groups)
     for row, old in zip(rows_of(fresh, update.settings), rows_of(groups, update.settings), strict=True):
         np.testing.assert_allclose(row.behaviour, full_logprobs(policy, row).detach(), atol=1e-5)
         assert not np.allclose(row.behaviour, old.behaviour)
-    assert update.improve(rows_of(fresh, update.settings))["ratio"] == pytest.approx(1.0, abs=1e-5)
+    assert update.train_step(rows_of(fresh, update.settings))["ratio"] == pytest.approx(1.0, abs=1e-5)
 
 
 def test_nucleus_sampling_is_scored_anew_without_truncation(policy: ToyPolicy, make_groups: MakeGroups) -> None:
     update = learner(policy, decoding=Decoding(top_p=0.9))
-    assert update.improve(rows_of(make_groups(), update.settings))["ratio"] == pytest.approx(1.0, abs=1e-5)
+    assert update.train_step(rows_of(make_groups(), update.settings))["ratio"] == pytest.approx(1.0, abs=1e-5)
 
 
 def test_the_bias_gradient_is_that_of_a_bias_added_to_the_last_block(
@@ -284,7 +286,7 @@ def test_the_bias_gradient_is_that_of_a_bias_added_to_the_last_block(
 ) -> None:
     update = learner(policy, micro_tokens=30)
     rows = rows_of(make_groups(2, 4), update.settings)
-    found = update.bias_gradient(rows)
+    found = update.compute_bias_gradient(rows)
     assert found.shape == (16,) and all(p.requires_grad and p.grad is None for p in policy.parameters().values())
     direction = np.random.default_rng(0).standard_normal(16)
 
@@ -326,5 +328,5 @@ def test_learning_raises_the_probability_of_rewarded_tokens(policy: ToyPolicy) -
             )
             for t, r in zip(tokens, (paid - paid.mean()) / (paid.std() + 1e-6), strict=True)
         ]
-        update.improve(rows, order=order)
+        update.train_step(rows, order=order)
     assert chances[4] > 0.9

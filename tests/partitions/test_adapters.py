@@ -12,10 +12,10 @@ import pytest
 from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
 from fedagentgym.partitions.adapters import (
     SplitPartitioner,
-    client_dataset,
-    flower_partitioner,
+    get_client_dataset,
+    get_row_indices,
     import_client_split,
-    row_indices,
+    make_flower_partitioner,
 )
 from fedagentgym.partitions.client_split import ClientSplit, federate, load_client_split
 
@@ -41,7 +41,7 @@ def client_split() -> ClientSplit:
 
 
 def test_row_indices_name_the_tasks(client_split: ClientSplit) -> None:
-    rows = row_indices(client_split)
+    rows = get_row_indices(client_split)
     for client, numbers in zip(client_split, rows, strict=True):
         assert numbers == sorted(numbers)
         assert {client_split.pool.ids[number] for number in numbers} == set(client.tasks)
@@ -55,7 +55,7 @@ def test_partitioner(client_split: ClientSplit) -> None:
     with pytest.raises(DataError, match="has 3 rows"):
         partitioner.dataset = Rows([1, 2, 3])
     partitioner.dataset = Rows(list(range(600)))
-    assert partitioner.load_partition(3).rows == row_indices(client_split)[3]
+    assert partitioner.load_partition(3).rows == get_row_indices(client_split)[3]
     with pytest.raises(OptionError, match="there is no client 5"):
         partitioner.load_partition(5)
     with pytest.raises(OptionError, match="already"):
@@ -66,7 +66,7 @@ def test_flower_takes_the_partitioner_as_its_own(client_split: ClientSplit, monk
     """With a stand-in of the package, whose `FederatedDataset` asks isinstance(partitioner, Partitioner)."""
     monkeypatch.setitem(sys.modules, "flwr_datasets", None)
     with pytest.raises(MissingExtraError, match="pip install flwr-datasets"):
-        flower_partitioner(client_split)
+        make_flower_partitioner(client_split)
     package, module = ModuleType("flwr_datasets"), ModuleType("flwr_datasets.partitioner")
 
     class Partitioner(ABC):
@@ -76,13 +76,13 @@ def test_flower_takes_the_partitioner_as_its_own(client_split: ClientSplit, monk
     module.Partitioner = Partitioner  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "flwr_datasets", package)
     monkeypatch.setitem(sys.modules, "flwr_datasets.partitioner", module)
-    assert isinstance(flower_partitioner(client_split), Partitioner)
+    assert isinstance(make_flower_partitioner(client_split), Partitioner)
 
 
 def test_a_hugging_face_data_set(client_split: ClientSplit) -> None:
     datasets = pytest.importorskip("datasets")
     whole: Any = datasets.Dataset.from_dict({"task": list(client_split.pool.ids)})
-    part = client_dataset(client_split, 2, whole)
+    part = get_client_dataset(client_split, 2, whole)
     assert set(part["task"]) == set(client_split.client(2).tasks)
 
 

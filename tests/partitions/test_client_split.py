@@ -155,11 +155,11 @@ def test_environments_of_clients_pickle_between_steps(client_split: ClientSplit)
 
 
 def test_a_pool_of_ones_own() -> None:
-    from fedagentgym.envs.guess import Hidden
+    from fedagentgym.envs.guess import HiddenNumber
     from fedagentgym.envs.pool import TaskPool
 
     pool = TaskPool.from_records(
-        [{"category": "small", "payload": Hidden(10, 1 + number % 10)} for number in range(30)], env=GUESS
+        [{"category": "small", "payload": HiddenNumber(10, 1 + number % 10)} for number in range(30)], env=GUESS
     )
     made = federate(GUESS, clients=3, tasks_per_client=5, pool=pool)
     env = made.client(1).make()

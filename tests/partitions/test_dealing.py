@@ -8,15 +8,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.streams import stream
-from fedagentgym.partitions.samplers.dealing import deal
+from fedagentgym.partitions.samplers.dealing import assign_balanced
 
 
 def check(sizes: list[int], items: int, seed: int = 0) -> None:
     wanted = np.array(sizes, dtype=np.int64)
-    dealt = deal(wanted, items, stream(seed, "deal"))
+    dealt = assign_balanced(wanted, items, stream(seed, "deal"))
     assert np.array_equal(dealt.sizes, wanted)
     assert not dealt.has_repeats()
-    copies = dealt.copies(items)
+    copies = dealt.count_copies(items)
     floor, more = divmod(int(wanted.sum()), items)
     assert set(copies.tolist()) <= {floor, floor + 1}
     assert int((copies == floor + 1).sum()) == more
@@ -58,7 +58,7 @@ def test_every_pair_is_equally_likely() -> None:
     seen = np.zeros((3, 4))
     rounds = 4000
     for seed in range(rounds):
-        dealt = deal(sizes, 4, stream(seed, "law"))
+        dealt = assign_balanced(sizes, 4, stream(seed, "law"))
         seen[dealt.owners, dealt.items] += 1
     expected = sizes[:, None] / 4
     error = 4.5 * np.sqrt(expected * (1 - expected) / rounds)
@@ -67,7 +67,7 @@ def test_every_pair_is_equally_likely() -> None:
 
 def test_holders_of_an_item_follow_the_sizes() -> None:
     """With many items each of two copies, pairs of clients meet about as often as drawing in proportion to room says."""
-    dealt = deal(np.array([600, 300, 300]), 600, stream(1, "pairs"))
+    dealt = assign_balanced(np.array([600, 300, 300]), 600, stream(1, "pairs"))
     held = np.zeros((3, 600), dtype=bool)
     held[dealt.owners, dealt.items] = True
     assert int((held[0] & held[1]).sum()) == 300 and int((held[1] & held[2]).sum()) == 0

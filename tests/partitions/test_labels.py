@@ -15,8 +15,8 @@ from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.handicap import Handicap
 from fedagentgym.partitions.client_split import federate
 from fedagentgym.partitions.files import labels as label_files
-from fedagentgym.partitions.files.labels import Labels, pack, read_labels
-from fedagentgym.partitions.labelling import Plan, handicap_expert, label
+from fedagentgym.partitions.files.labels import Labels, pack_labels, read_labels
+from fedagentgym.partitions.labelling import LabelPlan, handicap_expert, label_pool
 
 GUESS = "fedagentgym/Guess-v0"
 HANDICAP = Handicap(error=0.6, turns=6)
@@ -31,7 +31,7 @@ def env() -> TextEnv:
 @pytest.fixture(scope="module")
 def file(env: TextEnv, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("labels") / "labels.jsonl"
-    list(label(env, "train", Plan(POLICY, {}), handicap_expert(env, HANDICAP, 0, 4), path))
+    list(label_pool(env, "train", LabelPlan(POLICY, {}), handicap_expert(env, HANDICAP, 0, 4), path))
     return path
 
 
@@ -47,7 +47,7 @@ def test_an_interrupted_labelling_goes_on_and_ends_the_same(env: TextEnv, file: 
     whole = file.read_text()
     path = tmp_path / "part.jsonl"
     path.write_text(whole[: len(whole) // 2])
-    counts = list(label(env, "train", Plan(POLICY, {}), handicap_expert(env, HANDICAP, 0, 4), path))
+    counts = list(label_pool(env, "train", LabelPlan(POLICY, {}), handicap_expert(env, HANDICAP, 0, 4), path))
     assert counts[0] > 200 and counts[-1] == 600
     assert path.read_text() == whole
 
@@ -56,9 +56,13 @@ def test_a_file_of_another_plan_is_not_continued(env: TextEnv, file: Path, tmp_p
     path = tmp_path / "other.jsonl"
     path.write_text(file.read_text())
     with pytest.raises(DataError, match="something else than these labels"):
-        list(label(env, "train", Plan(POLICY, {}, seed=1), handicap_expert(env, HANDICAP, 1, 4), path))
+        list(label_pool(env, "train", LabelPlan(POLICY, {}, seed=1), handicap_expert(env, HANDICAP, 1, 4), path))
     with pytest.raises(OptionError, match="threshold is between 1 and the 4 attempts, got 5"):
-        list(label(env, "train", Plan(POLICY, {}, threshold=5), handicap_expert(env, HANDICAP, 0, 4), tmp_path / "n"))
+        list(
+            label_pool(
+                env, "train", LabelPlan(POLICY, {}, threshold=5), handicap_expert(env, HANDICAP, 0, 4), tmp_path / "n"
+            )
+        )
 
 
 def test_worlds_without_a_list_of_actions_say_so() -> None:
@@ -127,8 +131,8 @@ def test_labels_in_other_forms() -> None:
 
 
 def test_records_survive(file: Path, env: TextEnv) -> None:
-    labels = read_labels(file).labels(env.pool, sorted(env.pool.ids))
-    again = Labels.from_record(json.loads(json.dumps(labels.as_record())))
+    labels = read_labels(file).resolve_labels(env.pool, sorted(env.pool.ids))
+    again = Labels.from_record(json.loads(json.dumps(labels.to_record())))
     assert np.array_equal(again.solved, labels.solved) and again.source == labels.source
 
 
@@ -137,7 +141,7 @@ def test_packed_labels_are_found_by_the_digest_of_their_pool(
 ) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
-    (folder / "labels_guess.json").write_text(pack(read_labels(file), env.pool.ids))
+    (folder / "labels_guess.json").write_text(pack_labels(read_labels(file), env.pool.ids))
     monkeypatch.setattr(label_files.resources, "files", lambda _: tmp_path)
     made = federate(GUESS, partition="hardness", clients=4, tasks_per_client=10, xi=1.0)
     direct = federate(GUESS, partition="hardness", clients=4, tasks_per_client=10, xi=1.0, labels=file)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.partitions.analysis.statistics import Statistics, describe, excess
+from fedagentgym.partitions.analysis.statistics import Statistics, compare_with_chance, compute_statistics
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
 from fedagentgym.partitions.table import TaskTable
@@ -21,7 +21,7 @@ SHARES = TABLE.counts / len(TABLE)
 
 
 def measured(name: str, clients: int = CLIENTS, table: TaskTable = TABLE, **parameters: Any) -> Statistics:
-    return describe(sample_clients(make_sampler(name, parameters), table, clients, 3), table, name)
+    return compute_statistics(sample_clients(make_sampler(name, parameters), table, clients, 3), table, name)
 
 
 def logit_normal_moments(omega: float) -> tuple[np.ndarray, np.ndarray]:
@@ -119,8 +119,8 @@ def test_an_axis_moves_alone(name: str, parameters: dict[str, Any], moved: str) 
     assert table.solved is not None
     drawn = sample_clients(make_sampler(name, parameters), table, 400, 7)
     nothing = np.zeros(len(table), dtype=np.int64)
-    mixture = excess(drawn, table.codes, nothing).z
-    hardness = excess(drawn, table.solved.astype(np.int64), nothing).z
+    mixture = compare_with_chance(drawn, table.codes, nothing).z
+    hardness = compare_with_chance(drawn, table.solved.astype(np.int64), nothing).z
     spread = int(np.ptp(drawn.sizes))
     assert (mixture > 10) if "mixture" in moved else (abs(mixture) < 4)
     assert (hardness > 10) if "hardness" in moved else (abs(hardness) < 4)
@@ -146,9 +146,9 @@ def test_axes_stay_apart_for_any_setting(omega: float, xi: float, seed: int, tas
     likes = drawn("preference", omega=omega, tasks_per_client=tasks)
     knows = drawn("coverage", xi=xi, mean_tasks=tasks)
     solves = drawn("hardness", xi=xi, tasks_per_client=tasks)
-    assert excess(likes, solved, nothing).z < 6 and np.ptp(likes.sizes) == 0
-    assert excess(knows, solved, nothing).z < 6 and excess(knows, table.codes, nothing).z < 6
-    assert excess(solves, table.codes, solved).z < 6 and np.ptp(solves.sizes) == 0
+    assert compare_with_chance(likes, solved, nothing).z < 6 and np.ptp(likes.sizes) == 0
+    assert compare_with_chance(knows, solved, nothing).z < 6 and compare_with_chance(knows, table.codes, nothing).z < 6
+    assert compare_with_chance(solves, table.codes, solved).z < 6 and np.ptp(solves.sizes) == 0
 
 
 def test_hardness_leaves_the_mixture_alone_given_the_labels() -> None:
@@ -159,5 +159,5 @@ def test_hardness_leaves_the_mixture_alone_given_the_labels() -> None:
     assert table.solved is not None
     drawn = sample_clients(make_sampler("hardness", {"xi": 1.0, "tasks_per_client": 100}), table, 400, 7)
     nothing = np.zeros(len(table), dtype=np.int64)
-    assert excess(drawn, table.codes, nothing).z > 10
-    assert abs(excess(drawn, table.codes, table.solved.astype(np.int64)).z) < 4
+    assert compare_with_chance(drawn, table.codes, nothing).z > 10
+    assert abs(compare_with_chance(drawn, table.codes, table.solved.astype(np.int64)).z) < 4

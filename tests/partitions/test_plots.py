@@ -51,27 +51,27 @@ def test_bars_show_the_numbers() -> None:
 
 def test_colours_differ_in_lightness() -> None:
     """Grey printers and colour-blind eyes see lightness: neighbours are well apart, in one direction."""
-    from fedagentgym.partitions.analysis.plots import MOST_CATEGORIES, palette
+    from fedagentgym.partitions.analysis.plots import MAX_CATEGORIES, make_palette
 
-    for count in range(2, MOST_CATEGORIES + 1):
-        light = [0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue, _ in palette(count)]
+    for count in range(2, MAX_CATEGORIES + 1):
+        light = [0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue, _ in make_palette(count)]
         assert np.all(np.diff(light) > 0.45 / count)
 
 
 def test_many_clients_and_categories_stay_readable() -> None:
-    from fedagentgym.partitions.analysis.plots import mixture_bars, size_bars
-    from fedagentgym.partitions.analysis.statistics import describe
+    from fedagentgym.partitions.analysis.plots import plot_mixture_bars, plot_size_bars
+    from fedagentgym.partitions.analysis.statistics import compute_statistics
     from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
     from tests.partitions.conftest import make_table
 
     table = make_table(5000, {f"c{number:02d}": 1 / 20 for number in range(20)})
-    found = describe(
+    found = compute_statistics(
         sample_clients(make_sampler("preference", {"omega": 0.5, "tasks_per_client": 20}), table, 700, 0), table, "p"
     )
-    axes = mixture_bars(found)
+    axes = plot_mixture_bars(found)
     assert len(axes.containers) == 8 and len(axes.containers[0]) == 101
     assert axes.get_legend().get_texts()[-1].get_text() == "13 others"
-    assert len(size_bars(found).containers[0]) == 100
+    assert len(plot_size_bars(found).containers[0]) == 100
 
 
 def test_pyplot_is_left_alone_and_other_formats_are_refused(tmp_path: Path) -> None:

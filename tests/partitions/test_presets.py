@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedagentgym.base.errors import UnknownNameError
-from fedagentgym.partitions.presets import FIGURES, PRESETS, preset
+from fedagentgym.partitions.presets import FIGURE_PRESETS, PRESETS, get_preset
 from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
 from tests.partitions.conftest import WEBSHOP, make_table
 
@@ -20,7 +20,7 @@ OTHER_KEYS = ("env_id", "env", "clients", "seed", "partition", "roles")
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_can_be_sampled(name: str) -> None:
-    keywords = preset(name)
+    keywords = get_preset(name)
     parameters = {key: value for key, value in keywords.items() if key not in OTHER_KEYS}
     reserved = sum(size for role, size in keywords.get("roles", {}).items() if role != "server")
     kinds = keywords["env"].get("kinds")
@@ -34,11 +34,11 @@ def test_every_preset_can_be_sampled(name: str) -> None:
 
 
 def test_figures_are_the_twelve_of_the_paper() -> None:
-    assert sorted(FIGURES) == list(range(5, 17)) and len(set(FIGURES.values())) == 12
-    assert set(FIGURES.values()) <= set(PRESETS)
-    assert FIGURES[9] == "fedagent-webshop-coverage-1" and FIGURES[16] == "fedagent-alfworld-hardness-256"
+    assert sorted(FIGURE_PRESETS) == list(range(5, 17)) and len(set(FIGURE_PRESETS.values())) == 12
+    assert set(FIGURE_PRESETS.values()) <= set(PRESETS)
+    assert FIGURE_PRESETS[9] == "fedagent-webshop-coverage-1" and FIGURE_PRESETS[16] == "fedagent-alfworld-hardness-256"
 
 
 def test_unknown_preset() -> None:
     with pytest.raises(UnknownNameError, match="did you mean"):
-        preset("fedagent-webshop-preference-0.8")
+        get_preset("fedagent-webshop-preference-0.8")

@@ -106,8 +106,8 @@ def test_category_names_decide_not_their_codes() -> None:
         payload=lambda index: index,
         source=pool.source,
     )
-    assert TaskTable.of(swapped).names == table.names
-    assert np.array_equal(TaskTable.of(swapped).codes, TaskTable.of(pool).codes)
+    assert TaskTable.from_pool(swapped).names == table.names
+    assert np.array_equal(TaskTable.from_pool(swapped).codes, TaskTable.from_pool(pool).codes)
 
 
 def test_clients_can_be_asked_in_any_order() -> None:

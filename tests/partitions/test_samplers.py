@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
 from fedagentgym.partitions import SAMPLERS
-from fedagentgym.partitions.analysis.statistics import label_counts
+from fedagentgym.partitions.analysis.statistics import count_labels
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.samplers.draws import within_capacity
+from fedagentgym.partitions.samplers.draws import redistribute_overflow
 from fedagentgym.partitions.samplers.sampler import dump_parameters, make_sampler, sample_clients
 from fedagentgym.partitions.table import TaskTable
 from fedagentgym.registration import register_sampler
@@ -36,7 +36,7 @@ def draw(name: str, table: TaskTable, clients: int = 10, seed: int = 0, **parame
 
 
 def test_every_sampler_is_tried_here() -> None:
-    ours = {name for name in SAMPLERS.names() if isinstance(SAMPLERS.target(name), str)}
+    ours = {name for name in SAMPLERS.names() if isinstance(SAMPLERS.get_target(name), str)}
     assert set(SPECS) == ours, "pages and other tests add samplers of their own, as objects"
 
 
@@ -87,21 +87,21 @@ def test_uniform_can_take_everything() -> None:
 
 
 def test_uniform_covers_tasks_equally() -> None:
-    copies = draw("uniform", make_table(40), 4000, tasks_per_client=30).copies(40)
+    copies = draw("uniform", make_table(40), 4000, tasks_per_client=30).count_copies(40)
     expected, error = 3000, 4.5 * np.sqrt(4000 * 0.75 * 0.25)
     assert np.all(np.abs(copies - expected) < error)
 
 
 def test_disjoint_shares() -> None:
     drawn = draw("uniform", make_table(103), 10, disjoint=True)
-    assert set(drawn.sizes.tolist()) == {10} and drawn.copies(103).max() == 1
+    assert set(drawn.sizes.tolist()) == {10} and drawn.count_copies(103).max() == 1
 
 
 @settings(deadline=None, max_examples=30)
 @given(overlap=st.floats(1, 10), clients=st.integers(1, 20), tasks=st.integers(1, 30))
 def test_overlap_is_kept(overlap: float, clients: int, tasks: int) -> None:
     drawn = draw("uniform", make_table(600), clients, tasks_per_client=tasks, overlap=overlap)
-    copies = drawn.copies(600)
+    copies = drawn.count_copies(600)
     used = copies[copies > 0]
     assert (
         used.max() - used.min() <= 1 and used.mean() <= min(overlap, clients) + 1e-9 + clients * tasks / used.size / 1e6
@@ -123,7 +123,7 @@ def test_infeasible_overlap_names_its_numbers() -> None:
 def test_preference_without_noise_keeps_the_global_mixture() -> None:
     table = make_table(5000)
     drawn = draw("preference", table, 2000, omega=0.0, tasks_per_client=50)
-    share = label_counts(drawn, table.codes, 5).sum(axis=0) / 100_000
+    share = count_labels(drawn, table.codes, 5).sum(axis=0) / 100_000
     pool = table.counts / 5000
     assert np.all(np.abs(share - pool) < 4.5 * np.sqrt(pool * (1 - pool) / 100_000))
 
@@ -131,7 +131,7 @@ def test_preference_without_noise_keeps_the_global_mixture() -> None:
 def test_logit_anchor_favours_the_large_category_already_without_noise() -> None:
     table = make_table(5000)
     drawn = draw("preference", table, 500, omega=0.0, tasks_per_client=50, anchor="logit")
-    share = label_counts(drawn, table.codes, 5).sum(axis=0) / 25_000
+    share = count_labels(drawn, table.codes, 5).sum(axis=0) / 25_000
     assert share[table.names.index("fashion")] == pytest.approx(0.937, abs=0.01)
 
 
@@ -157,14 +157,14 @@ def test_capacity_fix_never_loses_a_task(capacity: list[int], weights: list[int]
     weight = np.array([weights[: len(capacity)]] * 3)
     first = np.zeros_like(weight)
     first[:, int(np.argmax(weight[0]))] = total
-    fixed = within_capacity(StreamBatch(seed, "fix", count=3), first, weight, room)
+    fixed = redistribute_overflow(StreamBatch(seed, "fix", count=3), first, weight, room)
     assert np.all(fixed.sum(axis=1) == total) and np.all(fixed <= room) and np.all(fixed >= 0)
 
 
 def test_a_preference_for_a_small_category_spills_over() -> None:
     table = make_table(300, {"big": 0.97, "small": 0.03})
     drawn = draw("preference", table, 200, omega=6.0, tasks_per_client=100)
-    counts = label_counts(drawn, table.codes, 2)
+    counts = count_labels(drawn, table.codes, 2)
     assert np.all(counts.sum(axis=1) == 100) and counts[:, 1].max() == table.counts[1]
 
 
@@ -190,7 +190,7 @@ def test_coverage_in_every_corner(
     drawn = draw(
         "coverage", make_table(items), clients, xi=xi, mean_tasks=total / clients, min_tasks=low, max_tasks=high
     )
-    copies = drawn.copies(items)
+    copies = drawn.count_copies(items)
     places = int(drawn.sizes.sum())
     assert places in (total, total - 1) and drawn.sizes.min() >= low and drawn.sizes.max() <= high
     assert copies.max() - copies.min() <= 1 and copies.min() == places // items
@@ -198,7 +198,7 @@ def test_coverage_in_every_corner(
 
 def test_coverage_with_an_overlap_reports_the_mean_it_gives(caplog: pytest.LogCaptureFixture) -> None:
     drawn = draw("coverage", make_table(100), 10, xi=1.0, overlap=2.5)
-    assert int(drawn.sizes.sum()) == 250 and set(drawn.copies(100).tolist()) == {2, 3}
+    assert int(drawn.sizes.sum()) == 250 and set(drawn.count_copies(100).tolist()) == {2, 3}
     both = draw("coverage", make_table(100), 10, xi=1.0, overlap=2.5, mean_tasks=20, min_tasks=5, max_tasks=60)
     assert both.sizes.mean() == 25
     assert "gives clients a mean of 25 tasks, not the mean_tasks 20 asked for" in caplog.text
@@ -206,12 +206,12 @@ def test_coverage_with_an_overlap_reports_the_mean_it_gives(caplog: pytest.LogCa
 
 def test_equal_bounds_give_equal_sizes() -> None:
     drawn = draw("coverage", make_table(50), 5, xi=1.0, mean_tasks=10, min_tasks=10, max_tasks=10)
-    assert set(drawn.sizes.tolist()) == {10} and set(drawn.copies(50).tolist()) == {1}
+    assert set(drawn.sizes.tolist()) == {10} and set(drawn.count_copies(50).tolist()) == {1}
 
 
 def test_everybody_can_hold_everything() -> None:
     drawn = draw("coverage", make_table(20), 4, xi=1.0, mean_tasks=20, min_tasks=20, max_tasks=20)
-    assert set(drawn.copies(20).tolist()) == {4}
+    assert set(drawn.count_copies(20).tolist()) == {4}
 
 
 @pytest.mark.parametrize(
@@ -236,9 +236,9 @@ def test_hardness_places_solved_tasks_like_coverage_and_fills_with_unsolved() ->
     table = make_table(3000)
     assert table.solved is not None
     drawn = draw("hardness", table, 100, xi=1.0, tasks_per_client=50)
-    counts = label_counts(drawn, table.solved.astype(np.int64), 2)
+    counts = count_labels(drawn, table.solved.astype(np.int64), 2)
     assert np.all(counts.sum(axis=1) == 50) and int(counts[:, 1].sum()) == 2500
-    copies = drawn.copies(3000)[table.solved]
+    copies = drawn.count_copies(3000)[table.solved]
     assert copies.max() - copies.min() <= 1
 
 
@@ -246,7 +246,7 @@ def test_clients_with_the_same_quota_hold_different_tasks() -> None:
     table = make_table(3000)
     assert table.solved is not None
     drawn = draw("hardness", table, 100, xi=256.0, tasks_per_client=50)
-    quotas = label_counts(drawn, table.solved.astype(np.int64), 2)[:, 1]
+    quotas = count_labels(drawn, table.solved.astype(np.int64), 2)[:, 1]
     assert len(set(quotas.tolist())) < 40
     assert len({tuple(client.tolist()) for client in drawn}) == 100
 
@@ -273,14 +273,14 @@ def test_hardness_errors() -> None:
 def test_equal_sized_dirichlet_is_disjoint_and_full() -> None:
     table = make_table(1000)
     drawn = draw("dirichlet", table, 4, beta=0.1, equal_size=True)
-    assert drawn.sizes.tolist() == [250] * 4 and drawn.copies(1000).max() == 1
+    assert drawn.sizes.tolist() == [250] * 4 and drawn.count_copies(1000).max() == 1
 
 
 def test_dirichlet_by_hardness() -> None:
     table = make_table(1000)
     drawn = draw("dirichlet", table, 10, beta=0.05, label="hardness")
     assert table.solved is not None
-    solved = label_counts(drawn, table.solved.astype(np.int64), 2)
+    solved = count_labels(drawn, table.solved.astype(np.int64), 2)
     assert (solved.max(axis=1) / solved.sum(axis=1)).mean() > 0.85
 
 
@@ -296,8 +296,8 @@ def test_dirichlet_errors() -> None:
 def test_by_source_keeps_sources_apart() -> None:
     table = make_table(400, {"x": 0.5, "y": 0.5})
     drawn = draw("by_source", table, 5, sources={"x": 2, "y": 3})
-    counts = label_counts(drawn, table.codes, 2)
-    assert np.all((counts > 0).sum(axis=1) == 1) and drawn.copies(400).max() == 1
+    counts = count_labels(drawn, table.codes, 2)
+    assert np.all((counts > 0).sum(axis=1) == 1) and drawn.count_copies(400).max() == 1
     assert (counts[:, 0] > 0).tolist() == [True, True, False, False, False]
     with pytest.raises(UnknownNameError, match="category 'z'"):
         draw("by_source", table, 1, sources={"z": 1})

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.partitions.samplers.sizing import beta_sizes, check_total, rounded_to_sum, total_places, water_filled
+from fedagentgym.partitions.samplers.sizing import (
+    check_total,
+    compute_total,
+    round_to_sum,
+    sample_beta_sizes,
+    scale_to_sum,
+)
 
 
 @settings(deadline=None, max_examples=200)
@@ -26,7 +32,7 @@ def test_sum_and_bounds_hold(
 ) -> None:
     high = low + width
     places = clients * low + round(total * clients * width)
-    sizes = beta_sizes(seed, "test", clients, places, low, low + mean * width, high, dispersion)
+    sizes = sample_beta_sizes(seed, "test", clients, places, low, low + mean * width, high, dispersion)
     assert int(sizes.sum()) == (clients * low if not width else places)
     assert int(sizes.min()) >= low and int(sizes.max()) <= high
 
@@ -37,37 +43,37 @@ def test_water_filling_keeps_sum_and_order(sizes: list[float], share: float) -> 
     low, high = 3, 50
     total = round(len(sizes) * (low + share * (high - low)))
     given_sizes = np.array(sizes)
-    filled = water_filled(given_sizes, total, low, high)
+    filled = scale_to_sum(given_sizes, total, low, high)
     assert filled.sum() == pytest.approx(total, abs=1e-6)
     assert filled.min() >= low - 1e-9 and filled.max() <= high + 1e-9
     assert np.all(np.diff(filled[np.argsort(given_sizes, kind="stable")]) >= -1e-9)
-    assert int(rounded_to_sum(filled, total, low, high).sum()) == total
+    assert int(round_to_sum(filled, total, low, high).sum()) == total
 
 
 def test_scaling_without_bounds_in_the_way_is_proportional() -> None:
-    assert np.allclose(water_filled(np.array([1.0, 2.0, 3.0]), 60, 0, 100), [10, 20, 30])
+    assert np.allclose(scale_to_sum(np.array([1.0, 2.0, 3.0]), 60, 0, 100), [10, 20, 30])
 
 
 def test_scaling_that_hits_a_bound_gives_the_rest_to_the_others() -> None:
-    assert np.allclose(water_filled(np.array([1.0, 1.0, 8.0]), 100, 0, 60), [20, 20, 60])
+    assert np.allclose(scale_to_sum(np.array([1.0, 1.0, 8.0]), 100, 0, 60), [20, 20, 60])
 
 
 def test_largest_remainder() -> None:
-    assert rounded_to_sum(np.array([1.5, 1.25, 1.25]), 4, 0, 5).tolist() == [2, 1, 1]
-    assert rounded_to_sum(np.array([2.0, 1.75, 0.25]), 4, 0, 5).tolist() == [2, 2, 0]
+    assert round_to_sum(np.array([1.5, 1.25, 1.25]), 4, 0, 5).tolist() == [2, 1, 1]
+    assert round_to_sum(np.array([2.0, 1.75, 0.25]), 4, 0, 5).tolist() == [2, 2, 0]
 
 
 @pytest.mark.parametrize(
     ("overlap", "items", "total"), [(1.1, 10, 11), (0.29, 100, 29), (1.56, 6410, 9999), (2.0, 7, 14)]
 )
 def test_places_of_an_overlap_are_exact(overlap: float, items: int, total: int) -> None:
-    assert total_places(5, 3.0, overlap, items) == total
+    assert compute_total(5, 3.0, overlap, items) == total
 
 
 def test_places_of_a_mean_lose_nothing() -> None:
     """floor(r * N) with r = T / N in floating point is one short now and then; in integers never."""
     for clients in range(1, 200):
-        assert total_places(clients, 100.0, None, 6410) == clients * 100
+        assert compute_total(clients, 100.0, None, 6410) == clients * 100
     short = [t for t in range(1, 2000) if int((t / 6410) * 6410) != t]
     assert short
 

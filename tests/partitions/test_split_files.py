@@ -195,7 +195,7 @@ def test_a_split_for_another_pool_is_refused(client_split: ClientSplit, tmp_path
 def test_too_many_assignments_for_one_json(
     client_split: ClientSplit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "MOST_IN_JSON", 199)
+    monkeypatch.setattr(store, "MAX_JSON_ASSIGNMENTS", 199)
     with pytest.raises(OptionError, match=r"200 assignments are too many .* folder .*zip"):
         client_split.save(tmp_path / "split.json")
 

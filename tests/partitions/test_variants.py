@@ -154,7 +154,7 @@ def test_a_plugin_adds_a_variant_to_an_environment_that_knows_nothing_of_it(tmp_
         observation, _ = env.reset(seed=0)
         assert client.variant is not None and (observation == observation.upper()) == client.variant["loud"]
         assert env.step("GUESS 1")[4]["valid"]
-    assert made.record.header()["variant"] == {"kind": "voices", "share": 0.4}
+    assert made.record.to_header()["variant"] == {"kind": "voices", "share": 0.4}
     assert open_env(GUESS, split="val").variant is None
 
 

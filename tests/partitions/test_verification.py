@@ -11,7 +11,7 @@ import pytest
 from fedagentgym.partitions import verification
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.client_split import ClientSplit, federate
-from fedagentgym.partitions.verification import Check, can_resample
+from fedagentgym.partitions.verification import CheckResult, can_resample
 
 GUESS = "fedagentgym/Guess-v0"
 
@@ -28,7 +28,7 @@ def made(**parameters: Any) -> ClientSplit:
     return federate(GUESS, **given)
 
 
-def failed(client_split: ClientSplit) -> dict[str, Check]:
+def failed(client_split: ClientSplit) -> dict[str, CheckResult]:
     return {check.name: check for check in client_split.verify() if check.ok is False}
 
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.reasoning.code import CodeEnv
-from fedagentgym.envs.reasoning.generators.knowledge import CITIES, COUNTRIES, FIRMS, PEOPLE, WORKS, knowledge
+from fedagentgym.envs.reasoning.generators.knowledge import CITIES, COUNTRIES, FIRMS, PEOPLE, WORKS, get_knowledge_base
 from fedagentgym.envs.reasoning.generators.program import Program
 from fedagentgym.envs.reasoning.generators.question import Question
-from fedagentgym.envs.reasoning.generators.space import Deck, Form, Shuffle
+from fedagentgym.envs.reasoning.generators.space import FeistelPermutation, Form, ProblemSequence
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.qa import QAEnv
 from fedagentgym.envs.reasoning.replies import ReplyEnv
@@ -47,16 +47,16 @@ def asked(payload: Any) -> Any:
 @settings(deadline=None, max_examples=50)
 @given(st.integers(1, 3000), st.integers(0, 5))
 def test_a_shuffle_is_a_permutation(size: int, seed: int) -> None:
-    shuffle = Shuffle(size, seed, "test")
+    shuffle = FeistelPermutation(size, seed, "test")
     assert sorted(shuffle(number) for number in range(size)) == list(range(size))
 
 
 def test_a_deck_gives_every_problem_of_every_form_once() -> None:
     forms = (Form((range(3), "ab"), lambda n, c: f"{c}{n}"), Form((range(5),), lambda n: f"n{n}"))
-    deck: Deck[str] = Deck(forms, 0, "test")
+    deck: ProblemSequence[str] = ProblemSequence(forms, 0, "test")
     dealt = [deck[number] for number in range(len(deck))]
     assert len(deck) == 11 and len(set(dealt)) == 11
-    assert dealt != [Deck(forms, 1, "test")[number] for number in range(11)]
+    assert dealt != [ProblemSequence(forms, 1, "test")[number] for number in range(11)]
     with pytest.raises(OptionError, match="11 different problems"):
         deck[11]
 
@@ -242,12 +242,14 @@ def test_questions_are_answered_by_their_pages_and_balanced() -> None:
 
 
 def test_names_of_the_knowledge_base_are_unique() -> None:
-    base = knowledge(3)
-    assert len({base.person(one) for one in range(PEOPLE)}) == PEOPLE
-    assert len({base.work(one) for one in range(WORKS)}) == WORKS
-    places = {base.city(one) for one in range(CITIES)} | {base.country(one) for one in range(COUNTRIES)}
-    assert len(places | {base.firm(one) for one in range(FIRMS)}) == CITIES + COUNTRIES + FIRMS
-    assert all(base.teacher(base.pupil(one)) == one != base.teacher(one) for one in range(0, PEOPLE, 37))
+    base = get_knowledge_base(3)
+    assert len({base.get_person_name(one) for one in range(PEOPLE)}) == PEOPLE
+    assert len({base.get_work_title(one) for one in range(WORKS)}) == WORKS
+    places = {base.get_city_name(one) for one in range(CITIES)} | {
+        base.get_country_name(one) for one in range(COUNTRIES)
+    }
+    assert len(places | {base.get_firm_name(one) for one in range(FIRMS)}) == CITIES + COUNTRIES + FIRMS
+    assert all(base.get_teacher(base.get_pupil(one)) == one != base.get_teacher(one) for one in range(0, PEOPLE, 37))
 
 
 @pytest.mark.parametrize("size", ["tiny", "default"])

@@ -219,7 +219,7 @@ def test_who_does_not_know_the_gold_is_not_graded(cls: type[ReplyEnv]) -> None:
 
 
 def test_every_world_tells_the_version_of_its_verifier() -> None:
-    versions = [cls(size="tiny").verifier_version() for cls in REPLY_ENVS]
+    versions = [cls(size="tiny").get_verifier_version() for cls in REPLY_ENVS]
     assert [version.partition("/")[0] for version in versions] == ["math", "qa", "code"]
 
 

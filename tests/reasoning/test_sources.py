@@ -17,7 +17,7 @@ from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.qa import QAEnv
 from fedagentgym.envs.reasoning.replies import ReplyEnv
 from fedagentgym.envs.reasoning.sources import SOURCES
-from fedagentgym.envs.reasoning.sources.rows import split_of
+from fedagentgym.envs.reasoning.sources.rows import infer_split
 
 assert fedagentgym
 WORLDS: dict[str, type[ReplyEnv]] = {"math": MathEnv, "qa": QAEnv, "code": CodeEnv}
@@ -279,8 +279,8 @@ def test_a_folder_of_one_problem_per_file(tmp_path: Path) -> None:
         (tmp_path / split / "algebra").mkdir(parents=True)
         (tmp_path / split / "algebra" / "1.json").write_text(json.dumps(ROWS["math"][0]))
     assert MathEnv(source="math", data=tmp_path).split_sizes() == {"train": 1, "val": 0, "test": 1, "warmup": 0}
-    assert split_of(Path("gsm8k/dev-00000-of-1.parquet")) == "val"
-    assert split_of(Path("latest.jsonl")) is None
+    assert infer_split(Path("gsm8k/dev-00000-of-1.parquet")) == "val"
+    assert infer_split(Path("latest.jsonl")) is None
 
 
 def test_training_tasks_can_be_held_out(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedagentgym.envs.webshop.env import WebShopEnv
-from fedagentgym.envs.webshop.nouns import NounFunction, nouns_by_rule
+from fedagentgym.envs.webshop.nouns import NounFunction, extract_nouns_by_rule
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,7 @@ def recorded_nouns(parity: Callable[[str], Any]) -> NounFunction:
     for case in cases["cases"]:
         known[cases["products"][case["purchased_asin"]]["name"]] = tuple(case["purchased_nouns"])
         known[case["goal"]["name"]] = tuple(case["goal_nouns"])
-    return lambda title: known.get(title) or nouns_by_rule(title)
+    return lambda title: known.get(title) or extract_nouns_by_rule(title)
 
 
 @pytest.fixture(scope="session")

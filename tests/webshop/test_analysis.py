@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.envs.webshop.analysis import term, terms, words
+from fedagentgym.envs.webshop.analysis import analyze_text, analyze_token, tokenize
 from fedagentgym.envs.webshop.fuzzy import exceeds, token_set_ratio
 from fedagentgym.envs.webshop.porter import stem
 
@@ -48,19 +48,19 @@ def test_stems_follow_the_authors_own_program(word: str, expected: str) -> None:
     ],
 )
 def test_words_follow_unicodes_rules(text: str, expected: list[str]) -> None:
-    assert words(text) == expected
+    assert tokenize(text) == expected
 
 
 def test_terms_drop_possessives_stop_words_and_bare_underscores() -> None:
-    assert terms("The Women's dresses, and __ it's x’s") == ["women", "dress", "x"]
-    assert term("the") is None
-    assert term("'s") is None
+    assert analyze_text("The Women's dresses, and __ it's x’s") == ["women", "dress", "x"]
+    assert analyze_token("the") is None
+    assert analyze_token("'s") is None
 
 
 @given(TEXTS)
 @settings(max_examples=200, deadline=None)
 def test_any_text_can_be_analysed(text: str) -> None:
-    assert all(isinstance(found, str) and found for found in terms(text))
+    assert all(isinstance(found, str) and found for found in analyze_text(text))
 
 
 @given(st.text(alphabet="abcdefgilnostuyz'9é", min_size=1, max_size=14))

@@ -9,17 +9,17 @@ import pytest
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.webshop.env import WebShopEnv
-from fedagentgym.envs.webshop.generate import Layout, generate, raw_records
-from fedagentgym.envs.webshop.index import document
-from fedagentgym.envs.webshop.stock import Choice, open_stock
+from fedagentgym.envs.webshop.generate import ShopLayout, generate, generate_records
+from fedagentgym.envs.webshop.index import make_document
+from fedagentgym.envs.webshop.stock import ShopOptions, open_shop_data
 
 REAL_SHARES = {"fashion": 0.783, "garden": 0.140, "beauty": 0.031, "electronics": 0.029, "grocery": 0.018}
 
 
 def test_golden_records() -> None:
     """A change here changes published splits: raise `generate.VERSION` with it."""
-    assert digest([record for record, _ in raw_records(40, 7)])[7:23] == GOLDEN_RECORDS
-    goals = open_stock(Choice()).goals
+    assert digest([record for record, _ in generate_records(40, 7)])[7:23] == GOLDEN_RECORDS
+    goals = open_shop_data(ShopOptions()).goals
     assert digest([[goal.instruction, goal.asin, goal.price_upper] for goal in goals[:100]])[7:23] == GOLDEN_GOALS
 
 
@@ -36,7 +36,7 @@ def test_a_larger_shop_begins_with_the_smaller_one() -> None:
 def test_no_two_products_share_a_text_or_a_number() -> None:
     products = [product for product, _ in generate(6000, 42)]
     assert len({product.asin for product in products}) == 6000
-    assert len({document(product) for product in products}) == 6000
+    assert len({make_document(product) for product in products}) == 6000
     assert all(len(product.asin) == 10 for product in products)
 
 
@@ -84,8 +84,8 @@ def test_near_duplicates_differ_in_an_attribute() -> None:
         assert all(len(first & set(product.attributes)) == 3 for product in family[1:])
 
 
-@pytest.mark.parametrize("layout", [Layout(), Layout(all_instructed=True, wide=True)])
-def test_every_generated_goal_can_be_met(layout: Layout) -> None:
+@pytest.mark.parametrize("layout", [ShopLayout(), ShopLayout(all_instructed=True, wide=True)])
+def test_every_generated_goal_can_be_met(layout: ShopLayout) -> None:
     for product, instruction in generate(400, 11, layout):
         assert instruction.text is not None or not layout.all_instructed
         if instruction.text is not None:

@@ -12,8 +12,8 @@ import pytest
 
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.envs.webshop.env import WebShopEnv
-from fedagentgym.envs.webshop.goals import Goal, weighted_index
-from fedagentgym.envs.webshop.stock import Choice, open_stock, split_ranges
+from fedagentgym.envs.webshop.goals import Goal, find_weighted_index
+from fedagentgym.envs.webshop.stock import ShopOptions, compute_split_ranges, open_shop_data
 
 
 def as_original(goal: Goal) -> dict[str, Any]:
@@ -43,14 +43,14 @@ def test_synthetic_goals_are_the_originals(real: WebShopEnv, parity: Callable[[s
 
 
 def test_goals_of_every_transcript_are_the_originals(webshop_data: Path, parity: Callable[[str], Any]) -> None:
-    stocks = {kind: open_stock(Choice(str(webshop_data), goals=kind)) for kind in ("synthetic", "human")}
+    stocks = {kind: open_shop_data(ShopOptions(str(webshop_data), goals=kind)) for kind in ("synthetic", "human")}
     for record in parity("transcripts")["transcripts"]:
         goal = stocks[record["goal_kind"]].goals[record["goal_index"]]
         assert as_original(goal) == record["goal"]
 
 
 def test_human_goals_are_the_originals(webshop_data: Path, parity: Callable[[str], Any]) -> None:
-    goals = open_stock(Choice(str(webshop_data), goals="human")).goals
+    goals = open_shop_data(ShopOptions(str(webshop_data), goals="human")).goals
     assert [as_original(goal) for goal in goals] == parity("goals_seed42")["human"]
 
 
@@ -63,7 +63,8 @@ def test_index_splits_of_both_conventions(webshop_data: Path) -> None:
     assert theirs.split_sizes() == {"train": 6410, "val": 500, "test": 0, "warmup": 0}
     assert theirs.pool[0].payload.number == 500
     first = {
-        order: open_stock(Choice(str(webshop_data), goal_order=order)).goals[:50] for order in ("webshop", "fedagent")
+        order: open_shop_data(ShopOptions(str(webshop_data), goal_order=order)).goals[:50]
+        for order in ("webshop", "fedagent")
     }
     assert first["webshop"] != first["fedagent"]
 
@@ -87,7 +88,7 @@ def test_all_lists_every_goal_in_native_order(real: WebShopEnv) -> None:
         "webshop/train/05409",
     ]
     assert [pool[place].payload.number for place in (0, 499, 500, 1500, 6909, -1)] == [0, 499, 500, 1500, 6909, 6909]
-    assert pool.position("webshop/train/00007") == 1507
+    assert pool.find_position("webshop/train/00007") == 1507
     assert "webshop/warmup/00000" not in pool and "nonsense" not in pool
     assert pool[1500].split == "train"
     assert list(pool.ids)[1498:1501] == pool.ids[1498:1501]
@@ -96,8 +97,8 @@ def test_all_lists_every_goal_in_native_order(real: WebShopEnv) -> None:
 
 
 def test_seeds_change_prices_and_caps_but_not_the_order_of_targets(webshop_data: Path) -> None:
-    one, other = (open_stock(Choice(str(webshop_data), seed=seed)).goals for seed in (42, 7))
-    assert [one.row_of(place) for place in range(300)] == [other.row_of(place) for place in range(300)]
+    one, other = (open_shop_data(ShopOptions(str(webshop_data), seed=seed)).goals for seed in (42, 7))
+    assert [one.get_row(place) for place in range(300)] == [other.get_row(place) for place in range(300)]
     assert [goal.price_upper for goal in one[:300]] != [goal.price_upper for goal in other[:300]]
 
 
@@ -105,7 +106,7 @@ def test_weighted_draws_have_the_originals_shift(parity: Callable[[str], Any]) -
     case = parity("unit_test_expectations")["random_idx"]
     source = random.Random(case["seed"])
     weights = [float(source.randint(0, 10)) for _ in range(50)]
-    drawn = [weighted_index(weights, source.uniform(0.0, sum(weights))) for _ in range(3)]
+    drawn = [find_weighted_index(weights, source.uniform(0.0, sum(weights))) for _ in range(3)]
     assert drawn == case["expected"]
 
 
@@ -119,6 +120,6 @@ def test_weighted_draws_have_the_originals_shift(parity: Callable[[str], Any]) -
     ],
 )
 def test_split_sizes(goals: int, order: str, expected: dict[str, int]) -> None:
-    ranges = split_ranges(goals, order, (500, 1000, 500))
+    ranges = compute_split_ranges(goals, order, (500, 1000, 500))
     assert {name: len(places) for name, places in ranges.items()} == expected
     assert sorted(place for places in ranges.values() for place in places) == list(range(goals))

@@ -17,7 +17,7 @@ from fedagentgym.envs.webshop import importer, loading, stock
 from fedagentgym.envs.webshop.arrays import open_folder
 from fedagentgym.envs.webshop.env import WebShopEnv
 from fedagentgym.envs.webshop.loading import clean, find_files, read_entries, stream_json
-from fedagentgym.envs.webshop.stock import Choice, open_stock
+from fedagentgym.envs.webshop.stock import ShopOptions, open_shop_data
 
 RECORD = {
     "asin": "B000000001",
@@ -114,7 +114,7 @@ def test_products_with_odd_or_repeated_numbers_are_skipped(tmp_path: Path) -> No
 )
 def test_malformed_records_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        open_stock(Choice(str(write(tmp_path, [{**RECORD, **change}]))))
+        open_shop_data(ShopOptions(str(write(tmp_path, [{**RECORD, **change}]))))
 
 
 @pytest.mark.parametrize(
@@ -209,10 +209,10 @@ def test_a_large_set_is_mapped_and_equal(tmp_path: Path, monkeypatch: pytest.Mon
 def test_changed_files_are_read_anew(tmp_path: Path) -> None:
     records, notes = many(2000)
     folder = write(tmp_path, records, notes)
-    before = open_stock(Choice(str(folder)))
-    assert open_stock(Choice(str(folder))) is before
+    before = open_shop_data(ShopOptions(str(folder)))
+    assert open_shop_data(ShopOptions(str(folder))) is before
     write(tmp_path, records[:1900], notes)
-    assert len(open_stock(Choice(str(folder))).catalogue) == 1900
+    assert len(open_shop_data(ShopOptions(str(folder))).catalogue) == 1900
 
 
 def test_import_and_play(
@@ -227,10 +227,10 @@ def test_import_and_play(
     installed, loaded = WebShopEnv(data="installed"), WebShopEnv(data=str(webshop_data))
     assert installed.pool.digest == loaded.pool.digest
     assert installed.pool[5] == loaded.pool[5]
-    assert [g.asin for g in open_stock(Choice("installed", goals="human")).goals] == [
+    assert [g.asin for g in open_shop_data(ShopOptions("installed", goals="human")).goals] == [
         g["asin"] for g in parity("goals_seed42")["human"]
     ]
-    assert open_stock(Choice("installed", seed=9)).goals[0].price_upper > 0
+    assert open_shop_data(ShopOptions("installed", seed=9)).goals[0].price_upper > 0
     (place / "webshop.json").write_text("[]")
     stock._loaded.cache_clear()
     with pytest.raises(DataError, match="import the data again"):

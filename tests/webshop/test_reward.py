@@ -12,14 +12,14 @@ import pytest
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.envs.webshop.catalogue import Product
 from fedagentgym.envs.webshop.goals import Goal
-from fedagentgym.envs.webshop.nouns import _spacy_nouns, noun_function, nouns_by_rule
+from fedagentgym.envs.webshop.nouns import _load_spacy_nouns, extract_nouns_by_rule, get_noun_function
 from fedagentgym.envs.webshop.reward import (
     COLORS,
-    kind_match,
-    matched_attributes,
-    matched_options,
+    compute_purchase_reward,
+    count_matched_attributes,
+    count_matched_options,
+    match_kind,
     normalize_color,
-    worth,
 )
 
 
@@ -46,7 +46,9 @@ def test_every_component_is_bit_equal_given_the_recorded_nouns(parity: Callable[
     for case in recorded["cases"]:
         bought, wanted = recorded["products"][case["purchased_asin"]], case["goal"]
         nouns = {bought["name"]: tuple(case["purchased_nouns"]), wanted["name"]: tuple(case["goal_nouns"])}
-        result = worth(product(bought), case["price"], case["chosen_options"], goal(wanted), nouns.__getitem__)
+        result = compute_purchase_reward(
+            product(bought), case["price"], case["chosen_options"], goal(wanted), nouns.__getitem__
+        )
         assert result.total == case["expected_total"], case["tag"]
         assert result.details() == case["expected"], case["tag"]
         assert result.options == case["num_option"] or case["expected"].get("r_option") is not None
@@ -57,7 +59,9 @@ def test_the_default_nouns_never_change_a_target_purchase(parity: Callable[[str]
     differing = others = 0
     for case in recorded["cases"]:
         bought, wanted = recorded["products"][case["purchased_asin"]], case["goal"]
-        result = worth(product(bought), case["price"], case["chosen_options"], goal(wanted), nouns_by_rule)
+        result = compute_purchase_reward(
+            product(bought), case["price"], case["chosen_options"], goal(wanted), extract_nouns_by_rule
+        )
         if bought["asin"] == wanted["asin"]:
             assert result.total == case["expected_total"]
         else:
@@ -75,37 +79,37 @@ def test_colours_are_the_originals(webshop_data: Any) -> None:
 def test_the_originals_unit_tests(parity: Callable[[str], Any]) -> None:
     cases = parity("unit_test_expectations")
     for case in cases["attribute_reward"]:
-        found = matched_attributes(product(case["purchased"]), case["goal_attributes"])
+        found = count_matched_attributes(product(case["purchased"]), case["goal_attributes"])
         assert [found / len(case["goal_attributes"]), found] == case["expected"]
     for case in cases["option_reward"]:
-        assert matched_options(case["purchased"], case["goal"]) == case["expected"][1]
+        assert count_matched_options(case["purchased"], case["goal"]) == case["expected"][1]
     for text, colour in cases["normalize_color"]:
         assert normalize_color(text) == colour
     for case in cases["type_reward"]["category"]:
-        kind = kind_match(
+        kind = match_kind(
             product({"product_category": case["purchased"], "name": "a b"}),
             goal({"product_category": case["goal"], "name": "c d"}),
-            nouns_by_rule,
+            extract_nouns_by_rule,
         )
         assert kind.category_match == case["expected_category_match"]
     exact = cases["type_reward"]["exact"]
-    kind = kind_match(product(exact["purchased"]), goal(exact["goal"]), nouns_by_rule)
+    kind = match_kind(product(exact["purchased"]), goal(exact["goal"]), extract_nouns_by_rule)
     assert kind._asdict() == {**exact["expected"], "title_score": 1.0}
 
 
 def test_titles_without_nouns_count_as_slightly_alike() -> None:
-    kind = kind_match(product({"name": "x"}), goal({"name": "1 2 3", "query": "q"}), nouns_by_rule)
+    kind = match_kind(product({"name": "x"}), goal({"name": "1 2 3", "query": "q"}), extract_nouns_by_rule)
     assert (kind.title_score, kind.r_type) == (0.2, 0.5)
 
 
 def test_nouns_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert noun_function("rule") is nouns_by_rule
-    assert noun_function(str.split) is str.split  # type: ignore[arg-type, comparison-overlap]
+    assert get_noun_function("rule") is extract_nouns_by_rule
+    assert get_noun_function(str.split) is str.split  # type: ignore[arg-type, comparison-overlap]
     with pytest.raises(FedAgentGymError, match="nouns is"):
-        noun_function("guess")
+        get_noun_function("guess")
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(FedAgentGymError, match="needs spaCy"):
-        noun_function("spacy")
+        get_noun_function("spacy")
     word = SimpleNamespace
     tagged = [word(text="Red", pos_="ADJ"), word(text="Shoes", pos_="NOUN"), word(text="Acme", pos_="PROPN")]
     installed: set[str] = set()
@@ -114,7 +118,7 @@ def test_nouns_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setitem(sys.modules, "spacy", library)
     with pytest.raises(FedAgentGymError, match="spacy download en_core_web_sm"):
-        noun_function("spacy")
+        get_noun_function("spacy")
     installed.add("en_core_web_sm")
-    assert noun_function("spacy")("Red Shoes Acme") == ("shoes", "acme")
-    _spacy_nouns.cache_clear()
+    assert get_noun_function("spacy")("Red Shoes Acme") == ("shoes", "acme")
+    _load_spacy_nouns.cache_clear()

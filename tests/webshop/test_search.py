@@ -13,28 +13,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.envs.webshop import search as search_module
-from fedagentgym.envs.webshop.analysis import terms
+from fedagentgym.envs.webshop.analysis import analyze_text
 from fedagentgym.envs.webshop.env import WebShopEnv
-from fedagentgym.envs.webshop.index import Index, build_index_of, check_fields, document, quantise, quantised_lengths
+from fedagentgym.envs.webshop.index import (
+    Index,
+    build_text_index,
+    check_fields,
+    decode_lengths,
+    make_document,
+    quantise,
+)
 from fedagentgym.envs.webshop.search import Searcher, Segment
-from fedagentgym.envs.webshop.stock import index_of
+from fedagentgym.envs.webshop.stock import get_index
 
 WORDS = ["red", "blue", "shoe", "shirt", "cotton", "large", "small", "lamp", "tea", "cup", "kiwi", "zebra"]
 
 
 def collection(texts: list[str]) -> Index:
-    return build_index_of(texts, np.arange(len(texts), dtype=np.int32))
+    return build_text_index(texts, np.arange(len(texts), dtype=np.int32))
 
 
 def straightforward(texts: list[str], query: str, k: int, k1: float = 0.9, b: float = 0.4) -> list[int]:
     """BM25 by the formula, document by document."""
-    bags = [Counter(terms(text)) for text in texts]
+    bags = [Counter(analyze_text(text)) for text in texts]
     lengths = np.array([sum(bag.values()) for bag in bags], dtype=np.int64)
-    shown = quantised_lengths()[quantise(lengths)]
+    shown = decode_lengths()[quantise(lengths)]
     average = np.float32(lengths.sum() / len(texts))
     one = np.float32(1)
     scores = np.zeros(len(texts))
-    for text, count in Counter(terms(query)).items():
+    for text, count in Counter(analyze_text(query)).items():
         frequency = sum(text in bag for bag in bags)
         weight = np.float32(count) * np.float32(np.log(1 + (len(texts) - frequency + 0.5) / (frequency + 0.5)))
         for place, bag in enumerate(bags):
@@ -47,7 +54,7 @@ def straightforward(texts: list[str], query: str, k: int, k1: float = 0.9, b: fl
 
 def test_rankings_are_the_originals(real: WebShopEnv, parity: Callable[[str], Any]) -> None:
     shop, queries = real.site.shop, parity("search_cases")["queries"]
-    found = [[shop.head(row).asin for row in shop.searcher.search(case["query"], 50)] for case in queries]
+    found = [[shop.get_head(row).asin for row in shop.searcher.search(case["query"], 50)] for case in queries]
     wanted = [[asin for asin, _ in case["hits"]] for case in queries]
     assert len(queries) == 126
     assert [hits[:10] for hits in found] == [hits[:10] for hits in wanted]
@@ -56,8 +63,8 @@ def test_rankings_are_the_originals(real: WebShopEnv, parity: Callable[[str], An
 
 def test_lengths_are_exact_below_forty_and_then_keep_four_bits() -> None:
     lengths = np.arange(40)
-    assert (quantised_lengths()[quantise(lengths)] == lengths).all()
-    assert quantised_lengths()[quantise(np.array([40, 41, 60, 1000, 100_000]))].tolist() == [40, 40, 60, 984, 98328]
+    assert (decode_lengths()[quantise(lengths)] == lengths).all()
+    assert decode_lengths()[quantise(np.array([40, 41, 60, 1000, 100_000]))].tolist() == [40, 40, 60, 984, 98328]
 
 
 texts_strategy = st.lists(
@@ -124,16 +131,16 @@ def test_odd_queries_find_nothing_or_something_and_never_fail(real: WebShopEnv) 
 
 
 def test_index_fields_select_texts(real: WebShopEnv) -> None:
-    product = real.site.shop.product(5)
-    assert document(product, ("name",)) == product.title.lower()
-    assert product.bullets[2].lower() in document(product, ("bullets",))
+    product = real.site.shop.get_product(5)
+    assert make_document(product, ("name",)) == product.title.lower()
+    assert product.bullets[2].lower() in make_document(product, ("bullets",))
     assert check_fields(["features", "name"]) == ("name", "features")
-    assert index_of(real.stock, ("name",)).total_terms < index_of(real.stock).total_terms
+    assert get_index(real.stock, ("name",)).total_terms < get_index(real.stock).total_terms
 
 
 def test_an_index_in_a_folder_is_the_one_in_memory(tmp_path: Path) -> None:
     texts = ["tea cup " * 300, "red shoe", "blue shoe tea"]
-    kept = build_index_of(texts, np.arange(3, dtype=np.int32), tmp_path)
+    kept = build_text_index(texts, np.arange(3, dtype=np.int32), tmp_path)
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".bin"] * 7 + [".json"]
     for mine, theirs in zip(kept, collection(texts), strict=True):
         assert np.array_equal(mine, theirs)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from fedagentgym.envs.core import Episode
 from fedagentgym.envs.webshop.env import WebShopEnv
 from fedagentgym.envs.webshop.nouns import NounFunction
-from fedagentgym.envs.webshop.pages import Piece, as_rich_text, as_text, clickables, done_page
-from fedagentgym.envs.webshop.site import parse, utterable
+from fedagentgym.envs.webshop.pages import Piece, build_done_page, list_clickables, render_rich_text, render_text
+from fedagentgym.envs.webshop.site import is_expressible, parse_action
 
 SEEN = {"text": "obs_text", "text_rich": "obs_text_rich", "url": "url"}
 
@@ -186,7 +186,7 @@ def test_hostile_actions_never_raise_and_change_nothing_unless_the_rules_say_so(
 @settings(max_examples=400, deadline=None)
 def test_actions_are_read_as_the_originals_pattern_reads_them(action: str) -> None:
     found = re.match(r"(.+)\[(.+)\]", action)
-    assert parse(action) == ((found[1], found[2].lower()) if found else (action, None))
+    assert parse_action(action) == ((found[1], found[2].lower()) if found else (action, None))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_hundred_kilobytes_are_read_at_once(tiny: WebShopEnv, action: str) -> 
 
 
 def test_values_that_no_action_can_name_are_not_offered() -> None:
-    assert [utterable(value) for value in ("xl", "a]b", "a[b", "", "a\nb")] == [True, True, False, False, False]
+    assert [is_expressible(value) for value in ("xl", "a]b", "a[b", "", "a\nb")] == [True, True, False, False, False]
 
 
 def test_special_searches(tiny: WebShopEnv) -> None:
@@ -207,7 +207,7 @@ def test_special_searches(tiny: WebShopEnv) -> None:
     query = episode.task.payload.query
     found = step(tiny, episode, f"search[<q> {query}]")
     shop = tiny.site.shop
-    assert all(shop.product(row).query == query for row in shop.find(found.state.query, 0) or ())
+    assert all(shop.get_product(row).query == query for row in shop.find(found.state.query, 0) or ())
     random_page = step(tiny, episode, "search[<r>]")
     again = step(tiny, random_page, "click[next >]")
     back = step(tiny, again, "click[< prev]")
@@ -237,8 +237,8 @@ def test_buying_ends_the_task_but_not_the_site(tiny: WebShopEnv) -> None:
 
 def test_white_space_is_kept_as_a_browsers_parser_keeps_it() -> None:
     pieces = [Piece("text", text) for text in ("", " \n ", "  ", " a ", "\xa0")]
-    assert as_text(pieces) == " [SEP] a [SEP] "
-    assert as_rich_text(pieces, "", frozenset()) == " \n a \n\xa0\n"
+    assert render_text(pieces) == " [SEP] a [SEP] "
+    assert render_rich_text(pieces, "", frozenset()) == " \n a \n\xa0\n"
 
 
 def test_option_labels_shadow_and_repeat_as_in_the_original() -> None:
@@ -248,12 +248,12 @@ def test_option_labels_shadow_and_repeat_as_in_the_original() -> None:
         Piece("option", "xl", "b"),
         Piece("option", "xl", "c"),
     ]
-    assert clickables(pieces) == ("buy now", "xl")
-    rich = as_rich_text(pieces, 'x/{"b": "xl"}', frozenset())
+    assert list_clickables(pieces) == ("buy now", "xl")
+    rich = render_rich_text(pieces, 'x/{"b": "xl"}', frozenset())
     assert rich.startswith("You have clicked xl.\nYou have clicked xl.\n[button] Buy Now [button_]\n")
 
 
 def test_options_on_the_receipt_are_escaped() -> None:
-    shown = as_text(done_page("B0", {"size": "<5 & 'x'", "a": "é"}, 0.5))
+    shown = render_text(build_done_page("B0", {"size": "<5 & 'x'", "a": "é"}, 0.5))
     assert r'options [SEP] {"a": "\u00e9", "size": "\u003c5 \u0026 \u0027x\u0027"} [SEP] attrs' in shown
     assert shown.endswith("[SEP] 0.5 [SEP] Reward Details [SEP] None")

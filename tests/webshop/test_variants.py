@@ -9,9 +9,9 @@ import pytest
 
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.envs.webshop.env import WebShopEnv
-from fedagentgym.envs.webshop.lookalikes import best_choice, fails_exactly
-from fedagentgym.envs.webshop.nouns import nouns_by_rule
-from fedagentgym.envs.webshop.reward import matched_options, worth
+from fedagentgym.envs.webshop.lookalikes import choose_best_options, fails_exactly
+from fedagentgym.envs.webshop.nouns import extract_nouns_by_rule
+from fedagentgym.envs.webshop.reward import compute_purchase_reward, count_matched_options
 from fedagentgym.envs.webshop.variants import OwnCatalogue, keep_products
 
 SPLIT = {"kind": "catalog_split", "env_div": 0.5, "keep_ratio": 0.3, "seed": 1, "client": 4}
@@ -117,14 +117,18 @@ def test_lookalikes_fail_exactly_what_they_attack(
     ahead = found = 0
     for copy in copies:
         goal = by_asin[copy.asin]
-        assert fails_exactly(copy, goal, attack.split("+"), nouns_by_rule)
-        bought = worth(copy, copy.prices[0], best_choice(copy, goal), goal, nouns_by_rule)
+        assert fails_exactly(copy, goal, attack.split("+"), extract_nouns_by_rule)
+        bought = compute_purchase_reward(
+            copy, copy.prices[0], choose_best_options(copy, goal), goal, extract_nouns_by_rule
+        )
         assert 0 < bought.total < 1
         assert bought.price == ("price" not in attack)
         if attack in ("color", "size"):
             name, wanted = attack, goal.options[attack]
-            assert not any(matched_options([v], {name: wanted}) for values in copy.options.values() for v in values)
-        ranked = [shop.head(row).asin for row in shop.find(goal.instruction.lower(), 0) or ()]
+            assert not any(
+                count_matched_options([v], {name: wanted}) for values in copy.options.values() for v in values
+            )
+        ranked = [shop.get_head(row).asin for row in shop.find(goal.instruction.lower(), 0) or ()]
         found += copy.asin in ranked[:10]
         ahead += copy.asin in ranked and (goal.asin not in ranked or ranked.index(copy.asin) < ranked.index(goal.asin))
     assert found > 0.8 * len(copies)

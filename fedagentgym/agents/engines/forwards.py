@@ -13,26 +13,26 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedagentgym.agents.engines.lora import effective_weight
-from fedagentgym.agents.engines.slots import Slots, Window
+from fedagentgym.agents.engines.lora import compute_effective_weight
+from fedagentgym.agents.engines.slots import CacheWindow, KVCache
 from fedagentgym.base.errors import OptionError
 
 
 class Forward(Protocol):
-    slots: Slots
+    slots: KVCache
 
-    def logits(self, window: Window, ids: Tensor, last: Tensor) -> Tensor:
+    def compute_logits(self, window: CacheWindow, ids: Tensor, last: Tensor) -> Tensor:
         """Run chunks ``ids`` [rows, length] into the window; return the logits at index ``last`` of each row."""
         ...
 
 
-def visible(window: Window) -> Tensor:
+def make_causal_mask(window: CacheWindow) -> Tensor:
     """Mark, for each query, the columns up to its own position: [rows, 1, length, columns]."""
     columns = torch.arange(window.columns, device=window.positions.device)
     return (columns <= window.positions.unsqueeze(-1)).unsqueeze(1)
 
 
-def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def make_additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Turn marks into a term that is added to the scores: every attention takes it, and none has to convert it per layer."""
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
 
@@ -60,17 +60,17 @@ class ModuleForward:
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.compute = compute
-        self.slots = Slots(config.num_hidden_layers, heads, width, compute or next(model.parameters()).dtype, device)
-        self.cache = _module_cache(self.slots)
+        self.slots = KVCache(config.num_hidden_layers, heads, width, compute or next(model.parameters()).dtype, device)
+        self.cache = _make_module_cache(self.slots)
 
     @torch.no_grad()
-    def logits(self, window: Window, ids: Tensor, last: Tensor) -> Tensor:
+    def compute_logits(self, window: CacheWindow, ids: Tensor, last: Tensor) -> Tensor:
         self.cache.window = window
         wanted = torch.unique(last)
         with torch.autocast(ids.device.type, dtype=self.compute, enabled=self.compute is not None):
             found = self.model(
                 input_ids=ids,
-                attention_mask=self._mask(window),
+                attention_mask=self._make_mask(window),
                 position_ids=window.positions,
                 past_key_values=self.cache,
                 use_cache=True,
@@ -80,24 +80,27 @@ class ModuleForward:
         answer: Tensor = found[torch.arange(len(ids), device=ids.device), index]
         return answer
 
-    def _mask(self, window: Window) -> Any:
+    def _make_mask(self, window: CacheWindow) -> Any:
         """Return one mask, or one per kind of layer; a model without kinds has the same span in all its layers."""
-        whole, dtype = visible(window), self.slots.dtype
+        whole, dtype = make_causal_mask(window), self.slots.dtype
         if self.span is None:
-            return additive(whole, dtype)
+            return make_additive_mask(whole, dtype)
         columns = torch.arange(window.columns, device=whole.device)
         near = whole & (columns > window.positions.unsqueeze(-1) - self.span).unsqueeze(1)
         if not self.mixed:
-            return additive(near, dtype)
-        return {"full_attention": additive(whole, dtype), "sliding_attention": additive(near, dtype)}
+            return make_additive_mask(near, dtype)
+        return {
+            "full_attention": make_additive_mask(whole, dtype),
+            "sliding_attention": make_additive_mask(near, dtype),
+        }
 
 
-def _module_cache(slots: Slots) -> Any:
+def _make_module_cache(slots: KVCache) -> Any:
     """Build the cache object that the modules call. Defined here since its base class needs transformers."""
     from transformers.cache_utils import Cache, DynamicLayer
 
     class SlotCache(Cache):  # type: ignore[misc]
-        window: Window
+        window: CacheWindow
 
         def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
             return slots.write(layer, self.window, keys, values)
@@ -113,20 +116,20 @@ class QwenForward:
 
     def __init__(self, model: Any, device: torch.device) -> None:
         config = model.config
-        body = _body(model)
+        body = _get_body(model)
         self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
         self.width = body.layers[0].self_attn.head_dim
         self.epsilon = config.rms_norm_eps
         self.shape = (config.hidden_size,)
         with torch.no_grad():
-            self.embedding = effective_weight(body.embed_tokens)
-            self.head = effective_weight(_head(model))
+            self.embedding = compute_effective_weight(body.embed_tokens)
+            self.head = compute_effective_weight(_get_head(model))
             self.norm = body.norm.weight
-            self.layers = [_packed(layer) for layer in body.layers]
+            self.layers = [_pack_layer(layer) for layer in body.layers]
             self.frequencies = body.rotary_emb.inv_freq.to(device)
         dtype = self.embedding.dtype
-        self.slots = Slots(len(self.layers), self.groups, self.width, dtype, device)
-        self.cos, self.sin = self._angles(512)
+        self.slots = KVCache(len(self.layers), self.groups, self.width, dtype, device)
+        self.cos, self.sin = self._compute_angles(512)
 
     @staticmethod
     def fits(model: Any) -> bool:
@@ -140,18 +143,18 @@ class QwenForward:
             and "sliding_attention" not in config.layer_types
         )
 
-    def _angles(self, positions: int) -> tuple[Tensor, Tensor]:
+    def _compute_angles(self, positions: int) -> tuple[Tensor, Tensor]:
         angles = torch.arange(positions, device=self.frequencies.device).float().outer(self.frequencies)
         dtype = self.embedding.dtype
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
     @torch.inference_mode()
-    def logits(self, window: Window, ids: Tensor, last: Tensor) -> Tensor:
+    def compute_logits(self, window: CacheWindow, ids: Tensor, last: Tensor) -> Tensor:
         rows, length = ids.shape
         if window.columns > len(self.cos):
-            self.cos, self.sin = self._angles(2 * window.columns)
+            self.cos, self.sin = self._compute_angles(2 * window.columns)
         cos, sin = self.cos[window.positions].unsqueeze(1), self.sin[window.positions].unsqueeze(1)
-        mask = additive(visible(window), self.slots.dtype)
+        mask = make_additive_mask(make_causal_mask(window), self.slots.dtype)
         hidden = F.embedding(ids, self.embedding)
         both = self.heads + self.groups
         for index, (norm, mix, bias, out, norm_two, gate_up, down) in enumerate(self.layers):
@@ -175,31 +178,31 @@ def _rotate(vectors: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
 
 
-def _body(model: Any) -> Any:
+def _get_body(model: Any) -> Any:
     causal = model.get_base_model() if hasattr(model, "get_base_model") else model
     return causal.model
 
 
-def _head(model: Any) -> Any:
+def _get_head(model: Any) -> Any:
     causal = model.get_base_model() if hasattr(model, "get_base_model") else model
     return causal.lm_head
 
 
-def _bias(module: Any) -> Tensor:
+def _get_bias(module: Any) -> Tensor:
     linear = module.get_base_layer() if hasattr(module, "get_base_layer") else module
     bias: Tensor = linear.bias
     return bias
 
 
-def _packed(layer: Any) -> tuple[Tensor, ...]:
+def _pack_layer(layer: Any) -> tuple[Tensor, ...]:
     attention, mlp = layer.self_attn, layer.mlp
     mixers = (attention.q_proj, attention.k_proj, attention.v_proj)
     return (
         layer.input_layernorm.weight,
-        torch.cat([effective_weight(module) for module in mixers]),
-        torch.cat([_bias(module) for module in mixers]),
-        effective_weight(attention.o_proj),
+        torch.cat([compute_effective_weight(module) for module in mixers]),
+        torch.cat([_get_bias(module) for module in mixers]),
+        compute_effective_weight(attention.o_proj),
         layer.post_attention_layernorm.weight,
-        torch.cat([effective_weight(mlp.gate_proj), effective_weight(mlp.up_proj)]),
-        effective_weight(mlp.down_proj),
+        torch.cat([compute_effective_weight(mlp.gate_proj), compute_effective_weight(mlp.up_proj)]),
+        compute_effective_weight(mlp.down_proj),
     )

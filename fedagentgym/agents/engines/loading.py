@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedagentgym.agents.text.tokens import TokenizerSeam
+from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.extras import require
 
 
-class Loaded(NamedTuple):
+class LoadedModel(NamedTuple):
     model: Any
-    tokenizer: TokenizerSeam
+    tokenizer: HuggingFaceTokenizer
 
 
 def choose_device(name: str) -> Any:
@@ -43,7 +43,7 @@ def load_tokenizer(source: str | Path) -> Any:
     if folder.is_dir() and not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise DataError(f"{folder} holds no tokenizer: expected one of {', '.join(_TOKENIZER_FILES)}")
     kind = transformers.PreTrainedTokenizerFast if _is_generic(folder) else transformers.AutoTokenizer
-    return _attempt(f"the tokenizer of {source}", lambda: kind.from_pretrained(str(source)))
+    return _try_load(f"the tokenizer of {source}", lambda: kind.from_pretrained(str(source)))
 
 
 def _is_generic(folder: Path) -> bool:
@@ -64,24 +64,24 @@ def _is_generic(folder: Path) -> bool:
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 
 
-def load_model(source: str | Path, dtype: str, device: Any) -> Loaded:
+def load_model(source: str | Path, dtype: str, device: Any) -> LoadedModel:
     """Load a causal language model and its tokenizer, and check that they belong together."""
     torch, transformers = require("torch", "train"), require("transformers", "train")
     if str(source).startswith("~"):
         source = Path(source).expanduser()
     _check_folder(source)
     tokenizer = load_tokenizer(source)
-    model = _attempt(
+    model = _try_load(
         f"the model {source}",
         lambda: transformers.AutoModelForCausalLM.from_pretrained(str(source), dtype=getattr(torch, dtype)),
     )
-    seam = TokenizerSeam(tokenizer, stop_ids_of(model))
-    check_fit(model, seam, str(source))
+    seam = HuggingFaceTokenizer(tokenizer, get_stop_ids(model))
+    check_tokenizer(model, seam, str(source))
     model.eval()
-    return Loaded(model.to(device), seam)
+    return LoadedModel(model.to(device), seam)
 
 
-def stop_ids_of(model: Any) -> frozenset[int]:
+def get_stop_ids(model: Any) -> frozenset[int]:
     """Return the ids that end a reply according to the model's generation settings."""
     declared = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     if declared is None:
@@ -91,7 +91,7 @@ def stop_ids_of(model: Any) -> frozenset[int]:
     return frozenset([declared] if isinstance(declared, int) else declared)
 
 
-def check_fit(model: Any, tokenizer: TokenizerSeam, where: str) -> None:
+def check_tokenizer(model: Any, tokenizer: HuggingFaceTokenizer, where: str) -> None:
     """Refuse a tokenizer that speaks of tokens which the model does not have."""
     rows = int(model.get_input_embeddings().weight.shape[0])
     if tokenizer.size > rows:
@@ -129,7 +129,7 @@ def _check_folder(source: str | Path) -> None:
 
 
 @contextlib.contextmanager
-def without_bars() -> Iterator[None]:
+def disable_progress_bars() -> Iterator[None]:
     """Keep transformers from drawing progress bars over ours; its own setting is put back."""
     logging = require("transformers.utils.logging", "train")
     shown = logging.is_progress_bar_enabled()
@@ -141,10 +141,10 @@ def without_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _attempt(what: str, load: Any) -> Any:
+def _try_load(what: str, load: Any) -> Any:
     """Run a loader of transformers; whatever it raises becomes one sentence."""
     try:
-        with without_bars():
+        with disable_progress_bars():
             return load()
     except FedAgentGymError:
         raise

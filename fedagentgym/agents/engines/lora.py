@@ -33,12 +33,12 @@ def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
             raise OptionError(f"adapter.targets: {str(error).splitlines()[0]}") from None
 
 
-def _layers(model: Any) -> list[Any]:
+def _get_adapted_layers(model: Any) -> list[Any]:
     """Return the adapted layers of a model; empty without an adapter."""
     return [module for module in model.modules() if hasattr(module, "lora_A") and hasattr(module, "merged_adapters")]
 
 
-def effective_weight(module: Any) -> Tensor:
+def compute_effective_weight(module: Any) -> Tensor:
     """Return a linear (or embedding) module's weight with its adapters added; the module is left alone."""
     if not hasattr(module, "get_delta_weight"):
         weight: Tensor = module.weight
@@ -67,7 +67,7 @@ class Merge:
     def acquire(self) -> None:
         if self.users == 0:
             with torch.no_grad():
-                for layer in _layers(self.model):
+                for layer in _get_adapted_layers(self.model):
                     self._saved.append((layer, layer.get_base_layer().weight.data))
                     layer.merge(safe_merge=True)
         self.users += 1

@@ -8,7 +8,7 @@ from typing import Any, Self
 from fedagentgym.base.errors import DataError
 
 
-class RowSession:
+class BaseSession:
     """The frame of a ``policy.Session``. ``rows`` are the engine's; ``on_close`` gives back what the policy lent."""
 
     def __init__(self, context_length: int, on_close: Callable[[], object] | None = None) -> None:
@@ -30,7 +30,7 @@ class RowSession:
         if on_close is not None:
             on_close()
 
-    def _check(self, prompts: Sequence[Sequence[int]]) -> None:
+    def _check_prompts(self, prompts: Sequence[Sequence[int]]) -> None:
         for prompt in prompts:
             if not prompt:
                 raise DataError("a prompt of no tokens cannot be continued")

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from fedagentgym.agents.engines.forwards import Forward
-from fedagentgym.agents.engines.row_session import RowSession
-from fedagentgym.agents.engines.sampling import draw, draw_among
+from fedagentgym.agents.engines.row_session import BaseSession
+from fedagentgym.agents.engines.sampling import sample_allowed_tokens, sample_tokens
 from fedagentgym.agents.protocols import Completion, Constraint, Decoding
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from fedagentgym.base.streams import Stream
 
-_SHORTEST_SHARED = 8
+_MIN_SHARED_PREFIX = 8
 """A common prefix below this many tokens is not worth a copy."""
-_MOST_AT_ONCE = 32_768
+_MAX_TOKENS_PER_PASS = 32_768
 """Tokens (padding included) that go through the model in one pass: bounds the memory of long prompts."""
 
 
@@ -39,7 +39,7 @@ class _Row:
         self.slot, self.ids, self.cached = slot, ids, cached
 
 
-class TorchSession(RowSession):
+class TorchSession(BaseSession):
     """``policy.Session`` over a ``Forward``. ``on_close`` gives back what the policy lent (merged adapters)."""
 
     def __init__(
@@ -47,12 +47,12 @@ class TorchSession(RowSession):
     ) -> None:
         super().__init__(context_length, on_close)
         self.forward, self.slots, self.pad_id = forward, forward.slots, pad_id
-        self.stop_at(stop_ids)
+        self.set_stop_ids(stop_ids)
         self._rows: dict[int, _Row] = {}
         self._free: list[int] = []
         self._held = np.full((0, 0), -1, dtype=np.int32)
 
-    def stop_at(self, ids: Iterable[int]) -> None:
+    def set_stop_ids(self, ids: Iterable[int]) -> None:
         """Let replies end at these tokens and no others."""
         self.stop_ids = frozenset(ids)
         self._stops = np.array(sorted(self.stop_ids), dtype=np.int64)
@@ -69,68 +69,68 @@ class TorchSession(RowSession):
             self._rows[row].ids.extend(chunk)
 
     def open(self, prompts: Sequence[Sequence[int]], copies: int = 1) -> list[int]:
-        self._check(prompts)
+        self._check_prompts(prompts)
         wanted = [tuple(prompt) for prompt in prompts for _ in range(copies)]
         self._reserve(len(self._rows) + len(wanted), max(map(len, wanted), default=0))
         siblings: dict[tuple[int, ...], list[int]] = {}
         for place, ids in enumerate(wanted):
             siblings.setdefault(ids, []).append(place)
         leaders = {ids: self._open_one(ids) for ids in siblings}
-        self._run_ahead([self._rows[leaders[ids]] for ids, places in siblings.items() if len(places) > 1])
+        self._prefill([self._rows[leaders[ids]] for ids, places in siblings.items() if len(places) > 1])
         opened = [-1] * len(wanted)
         for ids, places in siblings.items():
-            for place, row in zip(places, [leaders[ids], *self._copies(leaders[ids], len(places) - 1)], strict=True):
+            for place, row in zip(places, [leaders[ids], *self._copy_rows(leaders[ids], len(places) - 1)], strict=True):
                 opened[place] = row
         return opened
 
     def _open_one(self, ids: tuple[int, ...]) -> int:
-        known, donor = self._longest_prefix(ids)
-        slot = self._take(donor)
+        known, donor = self._find_longest_prefix(ids)
+        slot = self._take_slot(donor)
         if donor is not None and slot != donor:
-            self._share(donor, [slot], known)
+            self._copy_prefix(donor, [slot], known)
         self._held[slot, known:] = -1
-        return self._new_row(slot, ids, known)
+        return self._add_row(slot, ids, known)
 
-    def _run_ahead(self, rows: list[_Row]) -> None:
+    def _prefill(self, rows: list[_Row]) -> None:
         """Run all but the last token of prompts that several rows share."""
         waiting = [row for row in rows if row.cached < len(row.ids) - 1]
-        for group in _similar([len(row.ids) - row.cached for row in waiting]):
+        for group in _group_by_length([len(row.ids) - row.cached for row in waiting]):
             chosen = [waiting[index] for index in group]
-            self._run(chosen, [row.ids[row.cached : -1] for row in chosen])
+            self._run_chunks(chosen, [row.ids[row.cached : -1] for row in chosen])
 
-    def _copies(self, first: int, count: int) -> list[int]:
+    def _copy_rows(self, first: int, count: int) -> list[int]:
         if not count:
             return []
         leader = self._rows[first]
-        slots = [self._take(None) for _ in range(count)]
-        self._share(leader.slot, slots, leader.cached)
-        return [self._new_row(slot, leader.ids, leader.cached) for slot in slots]
+        slots = [self._take_slot(None) for _ in range(count)]
+        self._copy_prefix(leader.slot, slots, leader.cached)
+        return [self._add_row(slot, leader.ids, leader.cached) for slot in slots]
 
-    def _new_row(self, slot: int, ids: Sequence[int], cached: int) -> int:
+    def _add_row(self, slot: int, ids: Sequence[int], cached: int) -> int:
         self._next += 1
         self._rows[self._next] = _Row(slot, list(ids), cached)
         return self._next
 
-    def _take(self, preferred: int | None) -> int:
+    def _take_slot(self, preferred: int | None) -> int:
         if preferred in self._free:
             self._free.remove(preferred)
             return preferred
         return self._free.pop(0)
 
-    def _share(self, source: int, targets: list[int], length: int) -> None:
+    def _copy_prefix(self, source: int, targets: list[int], length: int) -> None:
         if length:
-            self.slots.share(source, targets, length)
+            self.slots.copy_prefix(source, targets, length)
         self._held[targets] = -1
         self._held[targets, :length] = self._held[source, :length]
 
-    def _longest_prefix(self, ids: tuple[int, ...]) -> tuple[int, int | None]:
+    def _find_longest_prefix(self, ids: tuple[int, ...]) -> tuple[int, int | None]:
         """Return how many leading tokens some slot holds, and which; the last token is always left to be run."""
-        if not len(self._held) or len(ids) <= _SHORTEST_SHARED:
+        if not len(self._held) or len(ids) <= _MIN_SHARED_PREFIX:
             return 0, None
         differs = self._held[:, : len(ids) - 1] != np.array(ids[:-1], dtype=np.int32)
         lengths = np.where(differs.any(axis=1), differs.argmax(axis=1), len(ids) - 1)
         best = int(lengths.max())
-        if best < _SHORTEST_SHARED:
+        if best < _MIN_SHARED_PREFIX:
             return 0, None
         free = [slot for slot in self._free if lengths[slot] == best]
         return best, free[0] if free else int(lengths.argmax())
@@ -171,36 +171,38 @@ class TorchSession(RowSession):
     ) -> list[Completion]:
         most = decoding.max_new_tokens
         self._reserve(0, max(len(row.ids) for row in rows) + most)
-        self._to_front(rows)
+        self._move_to_front(rows)
         rules = (
-            _Rules(constraints) if constraints is not None and any(rule is not None for rule in constraints) else None
+            _ConstraintStates(constraints)
+            if constraints is not None and any(rule is not None for rule in constraints)
+            else None
         )
-        said = _Said(rows, uniforms, torch.as_tensor(uniforms, device=self.slots.device), rules)
-        logits = self._catch_up(said.in_front(rows))
+        said = _GenerationState(rows, uniforms, torch.as_tensor(uniforms, device=self.slots.device), rules)
+        logits = self._run_uncached(said.sort_rows(rows))
         for step in range(most):
-            self._draw(said, step, logits, decoding)
-            said.end_at(step, self._stops)
+            self._sample_tokens(said, step, logits, decoding)
+            said.mark_ended(step, self._stops)
             if step == most - 1 or not len(said.live):
                 break
             if rules is not None:
                 rules.advance(said.live, said.tokens[said.live, step])
             if len(said.live) <= len(said.order) // 2:
-                self._to_front([rows[index] for index in said.live.tolist()])
+                self._move_to_front([rows[index] for index in said.live.tolist()])
                 said.keep_live(rows)
-            logits = self._step(*said.next_inputs(step, self.pad_id))
-        return [self._finish(row, said, index) for index, row in enumerate(rows)]
+            logits = self._step(*said.get_next_inputs(step, self.pad_id))
+        return [self._finish_reply(row, said, index) for index, row in enumerate(rows)]
 
-    def _draw(self, said: _Said, step: int, logits: Tensor, decoding: Decoding) -> None:
+    def _sample_tokens(self, said: _GenerationState, step: int, logits: Tensor, decoding: Decoding) -> None:
         chance = said.chance[step]
         if said.rules is None:
-            drawn = draw(logits, chance, decoding.temperature, decoding.top_p)
+            drawn = sample_tokens(logits, chance, decoding.temperature, decoding.top_p)
         else:
-            allowed = said.allowed(range(logits.shape[-1]), (self.pad_id,))
-            drawn = draw_among(logits, chance, allowed, decoding.temperature, decoding.top_p)
+            allowed = said.get_allowed_tokens(range(logits.shape[-1]), (self.pad_id,))
+            drawn = sample_allowed_tokens(logits, chance, allowed, decoding.temperature, decoding.top_p)
         said.tokens[said.order, step] = drawn.ids.cpu().numpy()
         said.logprobs[said.order, step] = drawn.logprobs.cpu().numpy()
 
-    def _finish(self, row: _Row, said: _Said, index: int) -> Completion:
+    def _finish_reply(self, row: _Row, said: _GenerationState, index: int) -> Completion:
         """Make the reply part of the row; its last token has no keys and values yet."""
         end = int(said.ends[index])
         ids = said.tokens[index, :end].tolist()
@@ -213,21 +215,21 @@ class TorchSession(RowSession):
         return Completion(tuple(ids), logprobs, "stop" if ids[-1] in self.stop_ids else "length", allowed)
 
     def _step(self, ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Tensor:
-        window = self.slots.window(len(ids), positions, 1)
+        window = self.slots.prepare_window(len(ids), positions, 1)
         tokens = torch.from_numpy(ids).to(self.slots.device)
-        return self.forward.logits(window, tokens.unsqueeze(1), torch.zeros_like(tokens))
+        return self.forward.compute_logits(window, tokens.unsqueeze(1), torch.zeros_like(tokens))
 
-    def _catch_up(self, rows: list[_Row]) -> Tensor:
+    def _run_uncached(self, rows: list[_Row]) -> Tensor:
         """Run what the rows hold beyond their caches; return the logits after their last tokens."""
         chunks = [row.ids[row.cached :] for row in rows]
-        groups = _similar([len(chunk) for chunk in chunks])
-        found = [self._run([rows[i] for i in group], [chunks[i] for i in group]) for group in groups]
+        groups = _group_by_length([len(chunk) for chunk in chunks])
+        found = [self._run_chunks([rows[i] for i in group], [chunks[i] for i in group]) for group in groups]
         if len(groups) == 1:
             return found[0]
         back = np.argsort(np.concatenate(groups))
         return torch.cat(found)[torch.from_numpy(back).to(self.slots.device)]
 
-    def _run(self, rows: list[_Row], chunks: list[list[int]]) -> Tensor:
+    def _run_chunks(self, rows: list[_Row], chunks: list[list[int]]) -> Tensor:
         """Run one chunk per row and note it as cached."""
         lengths = [len(chunk) for chunk in chunks]
         longest = max(lengths)
@@ -237,9 +239,9 @@ class TorchSession(RowSession):
             line[: len(chunk)] = chunk
         slots = [row.slot for row in rows]
         first = np.array([row.cached for row in rows])
-        window = self.slots.window(len(rows) if slots == list(range(len(rows))) else slots, first, longest)
+        window = self.slots.prepare_window(len(rows) if slots == list(range(len(rows))) else slots, first, longest)
         last = torch.tensor(lengths, device=self.slots.device) - 1
-        logits = self.forward.logits(window, torch.from_numpy(ids).to(self.slots.device), last)
+        logits = self.forward.compute_logits(window, torch.from_numpy(ids).to(self.slots.device), last)
         for row, chunk in zip(rows, chunks, strict=True):
             held = self._held[row.slot]
             held[row.cached : row.cached + len(chunk)] = chunk
@@ -247,7 +249,7 @@ class TorchSession(RowSession):
             held[row.cached :] = -1
         return logits
 
-    def _to_front(self, rows: list[_Row]) -> None:
+    def _move_to_front(self, rows: list[_Row]) -> None:
         """Bring these rows into the first slots, moving only those that stand elsewhere."""
         taken = {row.slot for row in rows}
         holes = [slot for slot in range(len(rows)) if slot not in taken]
@@ -262,22 +264,28 @@ class TorchSession(RowSession):
         self._free = [to_of.get(slot, slot) for slot in self._free]
 
 
-def _similar(lengths: list[int]) -> list[list[int]]:
+def _group_by_length(lengths: list[int]) -> list[list[int]]:
     """Split indices into groups, in order of length, none drowned in padding and none too large for one pass."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     groups: list[list[int]] = []
     for index in order:
         length = lengths[index]
-        if not groups or length > 2 * lengths[groups[-1][0]] + 16 or length * (len(groups[-1]) + 1) > _MOST_AT_ONCE:
+        if (
+            not groups
+            or length > 2 * lengths[groups[-1][0]] + 16
+            or length * (len(groups[-1]) + 1) > _MAX_TOKENS_PER_PASS
+        ):
             groups.append([])
         groups[-1].append(index)
     return groups if len(groups) != 1 else [list(range(len(lengths)))]
 
 
-class _Said:
+class _GenerationState:
     """What the rows of one call have said so far. ``order[i]`` is the row that stands in slot i; ``live`` ones still speak."""
 
-    def __init__(self, rows: list[_Row], uniforms: NDArray[np.float64], chance: Tensor, rules: _Rules | None) -> None:
+    def __init__(
+        self, rows: list[_Row], uniforms: NDArray[np.float64], chance: Tensor, rules: _ConstraintStates | None
+    ) -> None:
         count, most = uniforms.shape
         self.tokens = np.zeros((count, most), dtype=np.int64)
         self.logprobs = np.zeros((count, most), dtype=np.float64)
@@ -295,27 +303,29 @@ class _Said:
         self.live = self.order = self.live[np.argsort(slots)]
         self.chance = self._chance[torch.from_numpy(self.order).to(self._chance.device)].t().contiguous()
 
-    def in_front(self, rows: list[_Row]) -> list[_Row]:
+    def sort_rows(self, rows: list[_Row]) -> list[_Row]:
         return [rows[index] for index in self.order.tolist()]
 
-    def end_at(self, step: int, stops: NDArray[np.int64]) -> None:
+    def mark_ended(self, step: int, stops: NDArray[np.int64]) -> None:
         stopped = self.live[np.isin(self.tokens[self.live, step], stops)]
         if len(stopped):
             self.ends[stopped] = step + 1
             self.ended[stopped] = True
             self.live = self.live[~self.ended[self.live]]
 
-    def next_inputs(self, step: int, pad_id: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def get_next_inputs(self, step: int, pad_id: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the token each row feeds and its position; rows that have ended write beyond their end."""
         ids = np.where(self.ended[self.order], pad_id, self.tokens[self.order, step])
         return ids, self.lengths[self.order] + np.minimum(step, self.ends[self.order])
 
-    def allowed(self, every: range, nothing: tuple[int, ...]) -> list[Sequence[int]]:
+    def get_allowed_tokens(self, every: range, nothing: tuple[int, ...]) -> list[Sequence[int]]:
         assert self.rules is not None
-        return [nothing if self.ended[row] else self.rules.allowed(row, every) for row in self.order.tolist()]
+        return [
+            nothing if self.ended[row] else self.rules.get_allowed_tokens(row, every) for row in self.order.tolist()
+        ]
 
 
-class _Rules:
+class _ConstraintStates:
     """The constraints of a call, one state per row, and what each row was allowed at every position."""
 
     def __init__(self, constraints: Sequence[Constraint | None]) -> None:
@@ -323,11 +333,11 @@ class _Rules:
         self.states = [None if rule is None else rule.start() for rule in constraints]
         self.seen: list[list[tuple[int, ...]]] = [[] for _ in constraints]
 
-    def allowed(self, row: int, every: range) -> Sequence[int]:
+    def get_allowed_tokens(self, row: int, every: range) -> Sequence[int]:
         rule = self.constraints[row]
         if rule is None:
             return every
-        ids = rule.allowed(self.states[row])
+        ids = rule.get_allowed_tokens(self.states[row])
         self.seen[row].append(ids)
         return ids
 

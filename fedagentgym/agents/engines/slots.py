@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-class Window(NamedTuple):
+class CacheWindow(NamedTuple):
     """Where a chunk is written and what it sees. ``slots``: an index, or None for the first ``rows`` slots."""
 
     rows: int
@@ -26,7 +26,7 @@ class Window(NamedTuple):
     columns: int
 
 
-class Slots:
+class KVCache:
     """Keys and values of all layers, each [slots, heads, columns, width]: attention reads whole runs of memory."""
 
     def __init__(self, layers: int, heads: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
@@ -56,7 +56,7 @@ class Slots:
             columns = self.columns if columns <= self.columns else max(columns + 31 & ~31, self.columns * 3 // 2)
             self._allocate(count, columns)
 
-    def window(self, slots: Sequence[int] | int, first: NDArray[np.int64], length: int) -> Window:
+    def prepare_window(self, slots: Sequence[int] | int, first: NDArray[np.int64], length: int) -> CacheWindow:
         """Prepare to write ``length`` tokens per row from column ``first`` [rows] on."""
         if isinstance(slots, int):
             rows, index = slots, None
@@ -69,9 +69,9 @@ class Slots:
             positions = positions + torch.arange(length, device=self.device)
         lines = base.unsqueeze(1) * self.heads + torch.arange(self.heads, device=self.device)
         cells = lines.unsqueeze(-1) * self.columns + positions.unsqueeze(1)
-        return Window(rows, index, positions, cells.flatten(), int(first.max()) + length)
+        return CacheWindow(rows, index, positions, cells.flatten(), int(first.max()) + length)
 
-    def write(self, layer: int, window: Window, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def write(self, layer: int, window: CacheWindow, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store keys and values [rows, heads, length, width]; return all that the rows hold, [rows, heads, columns, width]."""
         found = []
         for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
@@ -87,7 +87,7 @@ class Slots:
         for store in (*self.keys, *self.values):
             store[to] = store[of]
 
-    def share(self, source: int, targets: Sequence[int], length: int) -> None:
+    def copy_prefix(self, source: int, targets: Sequence[int], length: int) -> None:
         """Copy the first ``length`` columns of one slot to others."""
         to = torch.tensor(targets, device=self.device)
         for store in (*self.keys, *self.values):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from fedagentgym.agents.text.tokens import TokenizerSeam
-from fedagentgym.agents.text.words import CLOSERS, build_tokenizer
-from fedagentgym.base.errors import unknown
+from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
+from fedagentgym.agents.text.words import CLOSING_TAGS, build_tokenizer
+from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.extras import require
 
 
@@ -31,21 +31,21 @@ SIZES = {
 """Named sizes, without the embeddings of the words; ``vllm`` has heads of width 64, which vLLM can load."""
 
 
-def tiny_model(
+def make_tiny_model(
     vocabulary: Iterable[str], size: str = "0.1m", context_length: int = 4096, seed: int = 0
-) -> tuple[Any, TokenizerSeam]:
+) -> tuple[Any, HuggingFaceTokenizer]:
     """Make an untrained model and its tokenizer, the same bits for the same arguments.
 
-    >>> model, tokenizer = tiny_model(["go to fridge"])
+    >>> model, tokenizer = make_tiny_model(["go to fridge"])
     >>> tokenizer.decode(tokenizer.encode("go to fridge 12!"))
     'go to fridge 12!'
     """
     torch, transformers = require("torch", "train"), require("transformers", "train")
     if size not in SIZES:
-        raise unknown("tiny model size", size, SIZES)
+        raise unknown_name_error("tiny model size", size, SIZES)
     hidden, layers, heads, inner = SIZES[size]
     hf_tokenizer = build_tokenizer(vocabulary, context_length)
-    stops = hf_tokenizer.convert_tokens_to_ids([hf_tokenizer.eos_token, *CLOSERS])
+    stops = hf_tokenizer.convert_tokens_to_ids([hf_tokenizer.eos_token, *CLOSING_TAGS])
     config = transformers.Qwen2Config(
         vocab_size=len(hf_tokenizer),
         hidden_size=hidden,
@@ -65,4 +65,4 @@ def tiny_model(
     model.generation_config.eos_token_id = stops
     model.generation_config.pad_token_id = hf_tokenizer.pad_token_id
     model.eval()
-    return model, TokenizerSeam(hf_tokenizer, stops)
+    return model, HuggingFaceTokenizer(hf_tokenizer, stops)

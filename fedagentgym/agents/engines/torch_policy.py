@@ -10,14 +10,14 @@ import numpy as np
 import torch
 
 from fedagentgym.agents.engines.forwards import Forward, ModuleForward, QwenForward
-from fedagentgym.agents.engines.loading import check_fit, choose_device, load_model, without_bars
+from fedagentgym.agents.engines.loading import check_tokenizer, choose_device, disable_progress_bars, load_model
 from fedagentgym.agents.engines.lora import Merge, add_adapter
 from fedagentgym.agents.engines.session import TorchSession
 from fedagentgym.agents.settings import AdapterSettings
-from fedagentgym.agents.text.tokens import TokenizerSeam
+from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
 from fedagentgym.base.errors import DataError, OptionError
 
-_SMALL = 30_000_000
+_MAX_OWN_FORWARD_PARAMETERS = 30_000_000
 """Parameters up to which the lean forward is chosen by itself on a CPU."""
 
 
@@ -27,7 +27,7 @@ class TorchPolicy:
     def __init__(
         self,
         model: Any,
-        tokenizer: TokenizerSeam,
+        tokenizer: HuggingFaceTokenizer,
         *,
         name: str = "transformers",
         context_length: int | None = None,
@@ -35,7 +35,7 @@ class TorchPolicy:
         seed: int = 0,
         forward: Literal["auto", "own", "hf"] = "auto",
     ) -> None:
-        check_fit(model, tokenizer, name)
+        check_tokenizer(model, tokenizer, name)
         self.name, self.tokenizer, self.version = name, tokenizer, 0
         longest = int(model.config.get_text_config().max_position_embeddings)
         if context_length is not None and context_length > longest:
@@ -59,10 +59,12 @@ class TorchPolicy:
         fits = QwenForward.fits(model)
         if wanted == "own" and not fits:
             raise OptionError(f"forward: own is for plain Qwen2 models, this is {type(model).__name__}: use hf or auto")
-        small_on_cpu = model.device.type == "cpu" and sum(p.numel() for p in model.parameters()) <= _SMALL
+        small_on_cpu = (
+            model.device.type == "cpu" and sum(p.numel() for p in model.parameters()) <= _MAX_OWN_FORWARD_PARAMETERS
+        )
         return wanted == "own" or (wanted == "auto" and fits and small_on_cpu)
 
-    def session(self) -> TorchSession:
+    def open_session(self) -> TorchSession:
         torch.set_flush_denormal(True)
         forward: Forward
         if self._lean:
@@ -95,9 +97,9 @@ class TorchPolicy:
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(torch.from_numpy(np.ascontiguousarray(weights[name])))
-        self.touch()
+        self.bump_version()
 
-    def touch(self) -> None:
+    def bump_version(self) -> None:
         self.version += 1
 
     def save(self, folder: str | Path) -> None:
@@ -107,8 +109,10 @@ class TorchPolicy:
         self._merge.acquire()
         try:
             plain = self.model.get_base_model() if self.adapter is not None else self.model
-            with without_bars():
-                plain.save_pretrained(target, state_dict=_plain_state(plain) if self.adapter is not None else None)
+            with disable_progress_bars():
+                plain.save_pretrained(
+                    target, state_dict=_get_base_state_dict(plain) if self.adapter is not None else None
+                )
         finally:
             self._merge.release()
         self.tokenizer.hf.save_pretrained(target)
@@ -123,7 +127,7 @@ def to_array(weight: torch.Tensor) -> np.ndarray[Any, Any]:
     return plain.numpy()
 
 
-def _plain_state(model: Any) -> dict[str, torch.Tensor]:
+def _get_base_state_dict(model: Any) -> dict[str, torch.Tensor]:
     """Return the state of a model whose layers are wrapped by adapters, under the names that it had before."""
     return {
         name.replace(".base_layer.", "."): weight for name, weight in model.state_dict().items() if "lora_" not in name

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from fedagentgym.agents.engines.loading import load_tokenizer
-from fedagentgym.agents.engines.row_session import RowSession
-from fedagentgym.agents.protocols import Completion, Constraint, Decoding, Finish, TrainablePolicy
+from fedagentgym.agents.engines.row_session import BaseSession
+from fedagentgym.agents.protocols import Completion, Constraint, Decoding, FinishReason, TrainablePolicy
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.agents.text.tokens import TokenizerSeam
+from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.extras import require
 from fedagentgym.base.settings import Settings
@@ -63,7 +63,7 @@ class VllmEngine:
         self._adapter: Any = None
         self._vllm = vllm
         self._sleeps, self._asleep = options.sleep, False
-        on_cpu = _on_cpu()
+        on_cpu = _is_on_cpu()
         if options.sleep and on_cpu:
             raise OptionError("options.sleep gives a GPU's memory back: leave it out on a CPU")
         arguments: dict[str, Any] = {
@@ -84,24 +84,26 @@ class VllmEngine:
         if adapter_rank is not None:
             room = max(8, 1 << (adapter_rank - 1).bit_length())
             arguments |= {"enable_lora": True, "max_lora_rank": room, "max_loras": 1}
-        with _only(settings.device, options.parallel):
+        with _restrict_visible_gpus(settings.device, options.parallel):
             self.llm = vllm.LLM(**{**arguments, **options.engine})
         self.context_length = int(self.llm.llm_engine.model_config.max_model_len)
         generation = self.llm.llm_engine.model_config.try_get_generation_config() or {}
         stops = generation.get("eos_token_id", ())
-        self.tokenizer = TokenizerSeam(load_tokenizer(source), [stops] if isinstance(stops, int) else stops or ())
+        self.tokenizer = HuggingFaceTokenizer(
+            load_tokenizer(source), [stops] if isinstance(stops, int) else stops or ()
+        )
 
-    def session(self) -> VllmSession:
+    def open_session(self) -> VllmSession:
         return VllmSession(self)
 
-    def load_policy(self, folder: str | Path, version: int, adapter: bool = False) -> None:
+    def load_weights(self, folder: str | Path, version: int, adapter: bool = False) -> None:
         """Take over new weights (a whole model, or a peft adapter) from a folder."""
         if adapter:
             request = require("vllm.lora.request", "vllm")
             self._adapter = request.LoRARequest(f"version-{version}", version + 1, str(folder))
         else:
             self.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
-            if _on_cpu():
+            if _is_on_cpu():
                 self.llm.apply_model(_repack_head)
             self.llm.reset_prefix_cache()
         self.version = version
@@ -141,24 +143,24 @@ class VllmEngine:
             use_tqdm=False,
             lora_request=self._adapter,
         )
-        return [self._completion(request.outputs[0], decoding) for request in found]
+        return [self._to_completion(request.outputs[0], decoding) for request in found]
 
-    def _completion(self, output: Any, decoding: Decoding) -> Completion:
+    def _to_completion(self, output: Any, decoding: Decoding) -> Completion:
         ids = tuple(output.token_ids)
         greedy = decoding.temperature == 0.0
         logprobs = tuple(
             0.0 if greedy else float(step[token].logprob) for token, step in zip(ids, output.logprobs, strict=True)
         )
-        finish: Finish = "stop" if ids and ids[-1] in self.tokenizer.stop_ids else "length"
+        finish: FinishReason = "stop" if ids and ids[-1] in self.tokenizer.stop_ids else "length"
         return Completion(ids, logprobs, finish)
 
 
-def _on_cpu() -> bool:
+def _is_on_cpu() -> bool:
     return bool(require("vllm.platforms", "vllm").current_platform.is_cpu())
 
 
 @contextlib.contextmanager
-def _only(device: str, parallel: int) -> Iterator[None]:
+def _restrict_visible_gpus(device: str, parallel: int) -> Iterator[None]:
     """Show vLLM no other GPU than this one, of those that this process sees: by itself it takes the first."""
     kind, _, index = device.partition(":")
     if kind != "cuda" or not index:
@@ -184,7 +186,7 @@ def _repack_head(model: Any) -> None:
     head.quant_method.process_weights_after_loading(head)
 
 
-class VllmSession(RowSession):
+class VllmSession(BaseSession):
     """``policy.Session`` over an engine: rows of ids."""
 
     def __init__(self, engine: VllmEngine, on_close: Callable[[], object] | None = None) -> None:
@@ -193,7 +195,7 @@ class VllmSession(RowSession):
         self._rows: dict[int, list[int]] = {}
 
     def open(self, prompts: Sequence[Sequence[int]], copies: int = 1) -> list[int]:
-        self._check(prompts)
+        self._check_prompts(prompts)
         opened = []
         for prompt in prompts:
             for _ in range(copies):
@@ -237,7 +239,7 @@ class VllmSession(RowSession):
             del self._rows[row]
 
 
-class PairedPolicy:
+class TorchVllmPolicy:
     """``policy.TrainablePolicy`` that learns in torch and speaks through vLLM, each session on the newest weights.
 
     The learner's version grows with every update and every change of client, and the engine takes over what it does not have
@@ -253,26 +255,26 @@ class PairedPolicy:
         self._folder = tempfile.TemporaryDirectory(prefix="fedagentgym-vllm-")
 
     @property
-    def tokenizer(self) -> TokenizerSeam:
+    def tokenizer(self) -> HuggingFaceTokenizer:
         return self.engine.tokenizer
 
     @property
     def version(self) -> int:
         return self.learner.version
 
-    def session(self) -> VllmSession:
+    def open_session(self) -> VllmSession:
         self.engine.wake()
         if self._loaded != self.learner.version:
-            self._hand_over()
+            self._sync_weights()
         self._open += 1
-        return VllmSession(self.engine, on_close=self._one_less)
+        return VllmSession(self.engine, on_close=self._release_session)
 
-    def _one_less(self) -> None:
+    def _release_session(self) -> None:
         self._open -= 1
         if not self._open:
             self.engine.sleep()
 
-    def _hand_over(self) -> None:
+    def _sync_weights(self) -> None:
         """Give the engine the newest weights. An adapter is read when first used, so its files stay until the next one."""
         version = self.learner.version
         folder = Path(self._folder.name) / str(version)
@@ -280,7 +282,7 @@ class PairedPolicy:
             self.model.save_pretrained(folder)  # type: ignore[operator]
         else:
             self.learner.save(folder)
-        self.engine.load_policy(folder, version, self.adapter)
+        self.engine.load_weights(folder, version, self.adapter)
         shutil.rmtree(Path(self._folder.name) / str(self._loaded) if self.adapter else folder, ignore_errors=True)
         self._loaded = version
 
@@ -293,8 +295,8 @@ class PairedPolicy:
     def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self.learner.set_weights(weights)
 
-    def touch(self) -> None:
-        self.learner.touch()
+    def bump_version(self) -> None:
+        self.learner.bump_version()
 
     def save(self, folder: str | Path) -> None:
         self.learner.save(folder)
@@ -305,10 +307,12 @@ class PairedPolicy:
         self._folder.cleanup()
 
 
-def paired(settings: AgentSettings, source: str | Path, learner: Callable[[], TrainablePolicy]) -> PairedPolicy:
+def make_torch_vllm_policy(
+    settings: AgentSettings, source: str | Path, learner: Callable[[], TrainablePolicy]
+) -> TorchVllmPolicy:
     """The policy of an agent with ``rollouts: vllm``. The engine starts first and makes room before the learner comes."""
     options = VllmOptions.load(settings.options, "agent.options")
     rank = settings.adapter.rank if settings.adapter is not None else None
     engine = VllmEngine(source, settings, options, rank)
     engine.sleep()
-    return PairedPolicy(learner(), engine, adapter=rank is not None)
+    return TorchVllmPolicy(learner(), engine, adapter=rank is not None)

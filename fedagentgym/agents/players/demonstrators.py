@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedagentgym.agents.protocols import Move
-from fedagentgym.agents.text.rendering import Context, Seat
+from fedagentgym.agents.text.rendering import RowState, TurnInput
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.scripted import NoisyExpert, check_noise
 
@@ -39,8 +39,8 @@ class Demonstrator:
         return DemonstratorPlayers(self.agent, env, self.noise)
 
 
-class _Place(NamedTuple):
-    seat: Seat
+class _ExpertRow(NamedTuple):
+    seat: RowState
     expert: NoisyExpert
 
 
@@ -50,7 +50,7 @@ class DemonstratorPlayers:
     def __init__(self, agent: TokenAgent, env: TextEnv, noise: float) -> None:
         self.agent, self.env, self.noise = agent, env, noise
         self._renderer = agent.renderer(env)
-        self._places: dict[int, _Place] = {}
+        self._places: dict[int, _ExpertRow] = {}
         self._next = 0
         self._end = min(agent.tokenizer.stop_ids)
 
@@ -67,9 +67,9 @@ class DemonstratorPlayers:
         first = self._next + 1
         for episode, stream in zip(episodes, streams, strict=True):
             self._next += 1
-            seat = self._renderer.seat(episode, stream)
+            seat = self._renderer.start_row(episode, stream)
             expert = NoisyExpert(self.env.expert(), self.noise, seat.start, seat.stream)
-            self._places[self._next] = _Place(seat, expert)
+            self._places[self._next] = _ExpertRow(seat, expert)
         return list(range(first, self._next + 1))
 
     def leave(self, rows: Sequence[int]) -> None:
@@ -79,18 +79,18 @@ class DemonstratorPlayers:
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
         return [self._act(self._places[row], episode) for row, episode in zip(rows, episodes, strict=True)]
 
-    def _act(self, place: _Place, episode: Episode) -> Move:
+    def _act(self, place: _ExpertRow, episode: Episode) -> Move:
         seat = place.seat
         context = self._renderer.render(seat, episode)
         if context is None:
             return Move("", "", fresh=False, finish="context")
         action, at_random = place.expert.act(episode)
-        move = self._say(context, action, learn=not at_random)
-        self._renderer.note(seat, episode, context, move)
+        move = self._make_move(context, action, learn=not at_random)
+        self._renderer.record_turn(seat, episode, context, move)
         return move
 
-    def _say(self, context: Context, action: str, learn: bool) -> Move:
-        reply = self.agent.template.reply(self.env, action)
+    def _make_move(self, context: TurnInput, action: str, learn: bool) -> Move:
+        reply = self.agent.template.render_reply(self.env, action)
         ids = self.agent.tokenizer.encode(reply)
         if not ids or ids[-1] not in self.agent.tokenizer.stop_ids:
             ids = (*ids, self._end)

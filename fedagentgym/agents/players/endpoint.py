@@ -23,15 +23,15 @@ from fedagentgym.agents.text.parsing import parse
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.base.extras import require
-from fedagentgym.base.logs import logger
+from fedagentgym.base.logs import get_logger
 from fedagentgym.base.settings import Settings
 
 if TYPE_CHECKING:
     from fedagentgym.base.streams import Stream
     from fedagentgym.envs.core import Episode, TextEnv
 
-log = logger(__name__)
-_RETRIED = (408, 409, 425, 429, 500, 502, 503, 504, 529)
+log = get_logger(__name__)
+_RETRY_STATUSES = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 _MILLION = 1_000_000
 
 
@@ -78,7 +78,7 @@ class Usage:
     cost: float = 0.0
 
 
-class Answer(NamedTuple):
+class ChatReply(NamedTuple):
     text: str
     cut: bool
 
@@ -107,7 +107,7 @@ class Endpoint:
     def close(self) -> None:
         self._client.close()
 
-    def ask(self, messages: Sequence[Message], seed: int) -> Answer:
+    def request_completion(self, messages: Sequence[Message], seed: int) -> ChatReply:
         """Get one reply."""
         request = {
             "model": self.model,
@@ -131,9 +131,9 @@ class Endpoint:
                 self._wait(attempt, None)
                 continue
             if response.status_code == 200:
-                return self._read(response)
-            fault = f"status {response.status_code}: {_reason(response)}"
-            if response.status_code not in _RETRIED:
+                return self._parse_response(response)
+            fault = f"status {response.status_code}: {_get_error_reason(response)}"
+            if response.status_code not in _RETRY_STATUSES:
                 raise EndpointError(f"{self._address} refused the request for model {self.model!r}: {fault}")
             self._wait(attempt, response.headers.get("retry-after"))
         raise EndpointError(f"{self._address} gave no answer after {self.options.retries + 1} attempts: {fault}")
@@ -155,7 +155,7 @@ class Endpoint:
                 "raise agent.options.cost_cap, or evaluate fewer episodes"
             )
 
-    def _read(self, response: Any) -> Answer:
+    def _parse_response(self, response: Any) -> ChatReply:
         try:
             body = response.json()
             choice = body["choices"][0]
@@ -173,10 +173,10 @@ class Endpoint:
             self.usage.reply_tokens += reply
             self.usage.uncounted += not used
             self.usage.cost += (prompt * self.options.input_price + reply * self.options.output_price) / _MILLION
-        return Answer(str(text), cut)
+        return ChatReply(str(text), cut)
 
 
-def _reason(response: Any) -> str:
+def _get_error_reason(response: Any) -> str:
     try:
         error = response.json().get("error")
         reason = error.get("message") if isinstance(error, dict) else error
@@ -212,7 +212,7 @@ class EndpointAgent:
         self.endpoint.close()
 
 
-class _Seat(NamedTuple):
+class _RowState(NamedTuple):
     dialogue: Dialogue
     stream: Stream
 
@@ -222,7 +222,7 @@ class EndpointPlayers:
 
     def __init__(self, agent: EndpointAgent, env: TextEnv) -> None:
         self.agent, self.env = agent, env
-        self._seats: dict[int, _Seat] = {}
+        self._seats: dict[int, _RowState] = {}
         self._next = 0
         self._threads = ThreadPoolExecutor(agent.endpoint.options.concurrency, thread_name_prefix="endpoint")
 
@@ -244,7 +244,7 @@ class EndpointPlayers:
             dialogue = Dialogue(
                 self.env, self.agent.template, settings.context or "session", settings.history, episode.view.observation
             )
-            self._seats[self._next] = _Seat(dialogue, stream)
+            self._seats[self._next] = _RowState(dialogue, stream)
         return list(range(first, self._next + 1))
 
     def leave(self, rows: Sequence[int]) -> None:
@@ -263,18 +263,18 @@ class EndpointPlayers:
                 future.cancel()
             raise
 
-    def _act(self, seat: _Seat, episode: Episode) -> Move:
-        asked = seat.dialogue.ask(episode)
-        answer = self.agent.endpoint.ask(asked, seat.stream.integers(1 << 31))
+    def _act(self, seat: _RowState, episode: Episode) -> Move:
+        asked = seat.dialogue.build_messages(episode)
+        answer = self.agent.endpoint.request_completion(asked, seat.stream.integers(1 << 31))
         settings, takes_reply = self.agent.settings, self.env.takes == "reply"
         parsed = parse(
             answer.text, settings.parser or "strict", self.agent.template.think, self.env.published_action_tail
         )
         action, form = (answer.text, True) if takes_reply else parsed
-        seat.dialogue.note(episode, asked, answer.text, action)
+        seat.dialogue.record_turn(episode, asked, answer.text, action)
         return Move(answer.text, action, form, finish="length" if answer.cut else "stop")
 
 
-def make(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> EndpointAgent:
+def make_endpoint_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> EndpointAgent:
     """Make an agent of a hosted model; nothing is sent yet."""
     return EndpointAgent(settings)

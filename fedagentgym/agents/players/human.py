@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from fedagentgym.agents.protocols import Move
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import FedAgentGymError, OptionError
-from fedagentgym.base.progress import console
+from fedagentgym.base.progress import get_console
 
 if TYPE_CHECKING:
     from fedagentgym.base.streams import Stream
     from fedagentgym.envs.core import Episode, TextEnv
 
 
-class Stopped(FedAgentGymError):
+class HumanQuitError(FedAgentGymError):
     """The person has left."""
 
 
-def shown(env: TextEnv, episode: Episode) -> str:
+def format_turn(env: TextEnv, episode: Episode) -> str:
     """Return a turn as a person reads it: the introduction once, the observation, the numbered actions."""
     lines = [env.role, env.action_help, ""] if episode.turn == 0 else []
     lines.append(episode.view.observation)
@@ -27,7 +27,7 @@ def shown(env: TextEnv, episode: Episode) -> str:
     return "\n".join([*lines, *(f"  {number}  {action}" for number, action in enumerate(admissible, start=1))])
 
 
-def chosen(typed: str, episode: Episode) -> str:
+def resolve_action(typed: str, episode: Episode) -> str:
     """Return the action that was meant: a number picks from the list, anything else is the action itself."""
     admissible = episode.view.admissible
     text = typed.strip()
@@ -66,10 +66,10 @@ class HumanPlayers:
         moves = []
         for episode in episodes:
             try:
-                typed = self.ask(shown(self.env, episode))
+                typed = self.ask(format_turn(self.env, episode))
             except EOFError:
-                raise Stopped("the game was left: no more input") from None
-            moves.append(Move(typed, chosen(typed, episode)))
+                raise HumanQuitError("the game was left: no more input") from None
+            moves.append(Move(typed, resolve_action(typed, episode)))
         return moves
 
 
@@ -87,12 +87,12 @@ class HumanAgent:
 
 
 def _ask_on_terminal(text: str) -> str:
-    terminal = console()
+    terminal = get_console()
     terminal.print(text, markup=False, highlight=False)
     return terminal.input("> ")
 
 
-def make(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> HumanAgent:
+def make_human_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> HumanAgent:
     """Make the agent that asks on the terminal."""
     if settings.options:
         raise OptionError(f"agent 'human' takes no options, got {sorted(settings.options)[0]!r}")

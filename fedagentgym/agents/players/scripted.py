@@ -75,13 +75,13 @@ class NoOptions(Settings):
     """An agent without options."""
 
 
-def expert(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> ScriptedAgent:
+def make_expert_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> ScriptedAgent:
     """Make the environment's own expert, whole or handicapped."""
     options = ExpertOptions.load(settings.options, "agent.options")
     return ScriptedAgent(settings.name, expert=True, noise=options.noise)
 
 
-def random(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> ScriptedAgent:
+def make_random_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> ScriptedAgent:
     """Make the random walker."""
     NoOptions.load(settings.options, "agent.options")
     return ScriptedAgent(settings.name, expert=False)

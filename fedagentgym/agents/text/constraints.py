@@ -1,7 +1,7 @@
 """Generation that can only say admissible actions: a trie over the token ids of all well-formed replies.
 
-An entry with a slot, ``search[<query>]``, becomes its prefix, then one to ``SLOT_WORDS`` free words, then its suffix. Free are
-the words that the episode began with (the instruction, see `envs.slots`), so that a small model can copy what it is looking
+An entry with a slot, ``search[<query>]``, becomes its prefix, then one to ``MAX_SLOT_WORDS`` free words, then its suffix. Free
+are the words that the episode began with (the instruction, see `envs.slots`), so that a small model can copy what it is looking
 for. Nothing is begun that cannot be ended within the reply's tokens.
 """
 
@@ -14,9 +14,9 @@ from fedagentgym.agents.protocols import Tokenizer
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.slots import SLOT, slot_words
 
-SLOT_WORDS = 24
-_NEVER = 1 << 30
-_REMEMBERED = 4096
+MAX_SLOT_WORDS = 24
+_UNREACHABLE = 1 << 30
+_CACHE_SIZE = 4096
 
 
 class _Node:
@@ -27,7 +27,7 @@ class _Node:
     def __init__(self) -> None:
         self.following: dict[int, _Node] = {}
         self.ends = False
-        self.need = _NEVER
+        self.need = _UNREACHABLE
         self.allowed: tuple[int, ...] = ()
         self.slot_closing = 0
 
@@ -37,11 +37,11 @@ class _Node:
             node = node.following.setdefault(token, _Node())
         return node
 
-    def settle(self) -> None:
+    def finalize(self) -> None:
         for below in self.following.values():
-            below.settle()
+            below.finalize()
         self.allowed = tuple(sorted(self.following))
-        self.need = 0 if self.ends else 1 + min((below.need for below in self.following.values()), default=_NEVER)
+        self.need = 0 if self.ends else 1 + min((below.need for below in self.following.values()), default=_UNREACHABLE)
 
 
 class FreeWords:
@@ -52,10 +52,10 @@ class FreeWords:
         for root, words in ((self.first, first), (self.later, later)):
             for word in words:
                 root.add(word).ends = True
-            root.settle()
+            root.finalize()
 
 
-class Place(NamedTuple):
+class TrieState(NamedTuple):
     """A state: where in the trie, where in a free word, how many of these were begun, and how many tokens were said."""
 
     node: _Node
@@ -67,17 +67,17 @@ class Place(NamedTuple):
 class ActionTrie:
     """``policy.Constraint`` over the admissible actions of one turn."""
 
-    def __init__(self, replies: Iterable[Sequence[tuple[int, ...]]], free: FreeWords | None, most: int) -> None:
+    def __init__(self, replies: Iterable[Sequence[tuple[int, ...]]], free: FreeWords | None, max_tokens: int) -> None:
         """``replies``: the id pieces of each reply, with the slot between pieces; ``most`` tokens may be said in all."""
         self._root = _Node()
-        self._most, self._free = most, free
+        self._most, self._free = max_tokens, free
         for pieces in replies:
             self._add(pieces)
         if not self._root.following:
             raise OptionError(
-                f"no admissible action fits into max_new_tokens {most}: raise it, or turn constrained generation off"
+                f"no admissible action fits into max_new_tokens {max_tokens}: raise it, or turn constrained generation off"
             )
-        self._root.settle()
+        self._root.finalize()
 
     def _add(self, pieces: Sequence[tuple[int, ...]]) -> None:
         length = sum(map(len, pieces))
@@ -85,17 +85,17 @@ class ActionTrie:
             if length <= self._most:
                 self._root.add(pieces[0])
             return
-        shortest = self._free.first.need if self._free is not None else _NEVER
+        shortest = self._free.first.need if self._free is not None else _UNREACHABLE
         if length + shortest <= self._most:
             before, after = pieces
             slot = self._root.add(before)
             slot.slot_closing = len(after)
             slot.add(after)
 
-    def start(self) -> Place:
-        return Place(self._root, None, 0, 0)
+    def start(self) -> TrieState:
+        return TrieState(self._root, None, 0, 0)
 
-    def allowed(self, state: Place) -> tuple[int, ...]:
+    def get_allowed_tokens(self, state: TrieState) -> tuple[int, ...]:
         node, word = state.node, state.word
         if not node.slot_closing:
             return node.allowed
@@ -103,57 +103,59 @@ class ActionTrie:
         room = self._most - state.said - 1 - node.slot_closing
         ids: set[int] = set()
         if word is None:
-            ids.update(_fitting(self._free.first, room))
+            ids.update(_find_completable(self._free.first, room))
         else:
-            ids.update(_fitting(word, room))
+            ids.update(_find_completable(word, room))
             if word.ends:
                 ids.update(node.allowed)
-                if state.words < SLOT_WORDS:
-                    ids.update(_fitting(self._free.later, room))
+                if state.words < MAX_SLOT_WORDS:
+                    ids.update(_find_completable(self._free.later, room))
         return tuple(sorted(ids))
 
-    def advance(self, state: Place, token: int) -> Place:
+    def advance(self, state: TrieState, token: int) -> TrieState:
         node, word, words, said = state
         if not node.slot_closing:
-            return Place(node.following[token], None, 0, said + 1)
+            return TrieState(node.following[token], None, 0, said + 1)
         assert self._free is not None
         if word is None:
-            return Place(node, self._free.first.following[token], 1, said + 1)
+            return TrieState(node, self._free.first.following[token], 1, said + 1)
         if token in word.following:
-            return Place(node, word.following[token], words, said + 1)
+            return TrieState(node, word.following[token], words, said + 1)
         if token in node.following:
-            return Place(node.following[token], None, 0, said + 1)
-        return Place(node, self._free.later.following[token], words + 1, said + 1)
+            return TrieState(node.following[token], None, 0, said + 1)
+        return TrieState(node, self._free.later.following[token], words + 1, said + 1)
 
 
-def _fitting(node: _Node, room: int) -> list[int]:
+def _find_completable(node: _Node, room: int) -> list[int]:
     """Return the tokens after which a word can still be ended within ``room`` further tokens."""
     return [token for token, below in node.following.items() if below.need <= room]
 
 
-class TrieMaker:
+class TrieCache:
     """Makes and remembers the tries of a rollout; siblings and repeated pages share them."""
 
-    def __init__(self, tokenizer: Tokenizer, most: int) -> None:
-        self.tokenizer, self.most = tokenizer, most
+    def __init__(self, tokenizer: Tokenizer, max_tokens: int) -> None:
+        self.tokenizer, self.most = tokenizer, max_tokens
         self._end = min(tokenizer.stop_ids)
         self._tries: dict[tuple[tuple[str, ...], tuple[str, ...]], ActionTrie] = {}
         self._words: dict[tuple[str, ...], FreeWords] = {}
 
-    def trie(self, replies: tuple[str, ...], start: str) -> ActionTrie:
+    def get_trie(self, replies: tuple[str, ...], start: str) -> ActionTrie:
         """Return the trie of well-formed replies, free slots filled with words of ``start``."""
         words: tuple[str, ...] = ()
-        if any(SLOT.search(_inner(reply)) for reply in replies):
+        if any(SLOT.search(_strip_tags(reply)) for reply in replies):
             words = tuple(sorted(set(slot_words(start)))) or ("a",)
         key = (replies, words)
         if key not in self._tries:
-            if len(self._tries) >= _REMEMBERED:
+            if len(self._tries) >= _CACHE_SIZE:
                 self._tries.clear()
                 self._words.clear()
-            self._tries[key] = ActionTrie(map(self._pieces, replies), self._free(words) if words else None, self.most)
+            self._tries[key] = ActionTrie(
+                map(self._encode_pieces, replies), self._get_free_words(words) if words else None, self.most
+            )
         return self._tries[key]
 
-    def _free(self, words: tuple[str, ...]) -> FreeWords:
+    def _get_free_words(self, words: tuple[str, ...]) -> FreeWords:
         if words not in self._words:
             encode = self.tokenizer.encode
             alone = len(encode("a"))
@@ -161,8 +163,8 @@ class TrieMaker:
             self._words[words] = FreeWords([encode(word) for word in words], [ids for ids in later if ids])
         return self._words[words]
 
-    def _pieces(self, reply: str) -> list[tuple[int, ...]]:
-        slot = SLOT.search(_inner(reply))
+    def _encode_pieces(self, reply: str) -> list[tuple[int, ...]]:
+        slot = SLOT.search(_strip_tags(reply))
         if slot is None:
             pieces = [self.tokenizer.encode(reply)]
         else:
@@ -173,6 +175,6 @@ class TrieMaker:
         return pieces
 
 
-def _inner(reply: str) -> str:
+def _strip_tags(reply: str) -> str:
     """Return the action inside its tags, which look like slots themselves."""
     return reply.removeprefix("<action>").removesuffix("</action>")

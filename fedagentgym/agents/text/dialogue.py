@@ -26,20 +26,20 @@ class Dialogue:
     past: list[PastTurn] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
 
-    def ask(self, episode: Episode) -> list[Message]:
+    def build_messages(self, episode: Episode) -> list[Message]:
         """Return the messages that the model answers this turn."""
         goal = self.env.goal(episode.task)
         if self.context == "window":
             shown: Sequence[PastTurn] = self.past[-self.history :] if self.history else ()
-            text = self.template.window(self.env, self.start, shown, episode.turn, episode.view, goal)
+            text = self.template.render_window(self.env, self.start, shown, episode.turn, episode.view, goal)
             return [{"role": "user", "content": text}]
         if self.messages:
-            text = self.template.following(self.env, episode.view, goal)
+            text = self.template.render_next(self.env, episode.view, goal)
         else:
-            text = self.template.first(self.env, episode.view)
+            text = self.template.render_first(self.env, episode.view)
         return [*self.messages, {"role": "user", "content": text}]
 
-    def note(self, episode: Episode, asked: list[Message], reply: str, action: str) -> None:
+    def record_turn(self, episode: Episode, asked: list[Message], reply: str, action: str) -> None:
         """Remember a turn."""
         self.past.append(PastTurn(episode.view.observation, action))
         self.messages = [*asked, {"role": "assistant", "content": reply}]

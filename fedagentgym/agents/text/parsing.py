@@ -23,12 +23,12 @@ _TAG = re.compile(r"</?(?:think|action)>")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
-class Parsed(NamedTuple):
+class ParsedReply(NamedTuple):
     action: str
     format: bool
 
 
-def parse_strict(reply: str, think: bool) -> Parsed:
+def parse_strict(reply: str, think: bool) -> ParsedReply:
     """
     >>> parse_strict("<action> go to fridge 1 </action>", think=False)
     Parsed(action='go to fridge 1', format=True)
@@ -37,12 +37,12 @@ def parse_strict(reply: str, think: bool) -> Parsed:
     """
     whole = (_THOUGHTFUL if think else _PLAIN).fullmatch(reply)
     if whole is not None and not any(_TAG.search(part) for part in whole.groups()) and whole.groups()[-1].strip():
-        return Parsed(whole.groups()[-1].strip(), True)
+        return ParsedReply(whole.groups()[-1].strip(), True)
     pair = _PAIR.search(reply)
-    return Parsed(pair.group(1).strip() if pair else "", False)
+    return ParsedReply(pair.group(1).strip() if pair else "", False)
 
 
-def parse_published(reply: str, think: bool, tail: int = 30) -> Parsed:
+def parse_published(reply: str, think: bool, tail: int = 30) -> ParsedReply:
     """
     >>> parse_published("<think>cold</think><action>Open Fridge 1</action>", think=True)
     Parsed(action='open fridge 1', format=True)
@@ -52,12 +52,12 @@ def parse_published(reply: str, think: bool, tail: int = 30) -> Parsed:
     lowered = reply.lower()
     start, end = lowered.find(_OPEN), lowered.find(_CLOSE)
     if start < 0 or end < 0:
-        return Parsed(lowered[-tail:], False)
+        return ParsedReply(lowered[-tail:], False)
     thought = not think or ("<think>" in reply and "</think>" in reply)
-    return Parsed(lowered[start + len(_OPEN) : end].strip(), thought and not _CHINESE.search(reply))
+    return ParsedReply(lowered[start + len(_OPEN) : end].strip(), thought and not _CHINESE.search(reply))
 
 
-def parse(reply: str, parser: Literal["strict", "published"], think: bool, tail: int = 30) -> Parsed:
+def parse(reply: str, parser: Literal["strict", "published"], think: bool, tail: int = 30) -> ParsedReply:
     """Apply the named convention; ``tail`` characters are what ``published`` takes from a reply without tags."""
     if parser == "strict":
         return parse_strict(reply, think)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fedagentgym.agents.protocols import Move
 from fedagentgym.agents.text.prompts import PastTurn, Template
-from fedagentgym.agents.text.tokens import TokenizerSeam
+from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
 from fedagentgym.base.errors import DataError, OptionError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import Episode, TextEnv
 
 
-class Context(NamedTuple):
+class TurnInput(NamedTuple):
     """What a row is given before it speaks. ``fresh``: the row starts over with these ids."""
 
     ids: tuple[int, ...]
@@ -24,7 +24,7 @@ class Context(NamedTuple):
 
 
 @dataclass
-class Seat:
+class RowState:
     """One row of players: what the renderer must remember of its episode."""
 
     stream: Stream
@@ -43,7 +43,7 @@ class Renderer:
     """
 
     env: TextEnv
-    tokenizer: TokenizerSeam
+    tokenizer: HuggingFaceTokenizer
     template: Template
     context: Literal["session", "window"]
     history: int
@@ -62,42 +62,42 @@ class Renderer:
         """Tokens that may stand before a reply."""
         return self.context_length - self.max_new_tokens
 
-    def seat(self, episode: Episode, stream: Stream) -> Seat:
-        return Seat(stream, episode.view.observation)
+    def start_row(self, episode: Episode, stream: Stream) -> RowState:
+        return RowState(stream, episode.view.observation)
 
-    def render(self, seat: Seat, episode: Episode) -> Context | None:
+    def render(self, seat: RowState, episode: Episode) -> TurnInput | None:
         """Return what the row is given this turn; None where no room is left for a reply."""
         if episode.turn == 0 or self.context == "window" or not seat.held:
-            found = self._whole(seat, episode)
+            found = self._render_window(seat, episode)
             if found is None and episode.turn == 0:
-                raise self._too_long(seat, episode)
+                raise self._make_too_long_error(seat, episode)
             return found
-        text = self.template.following(self.env, episode.view, self.env.goal(episode.task))
+        text = self.template.render_next(self.env, episode.view, self.env.goal(episode.task))
         encoded = self.tokenizer.encode_next(text, stopped=seat.stopped) if self.chat else self.tokenizer.encode(text)
-        return Context(encoded, False) if seat.held + len(encoded) <= self.room else None
+        return TurnInput(encoded, False) if seat.held + len(encoded) <= self.room else None
 
-    def _whole(self, seat: Seat, episode: Episode) -> Context | None:
+    def _render_window(self, seat: RowState, episode: Episode) -> TurnInput | None:
         """Render the window; the oldest turns go first when it is too long."""
         shown = seat.past[-self.history :] if self.history else []
         for skipped in range(len(shown) + 1):
-            ids = self._prompt(seat, shown[skipped:], episode)
+            ids = self._encode_prompt(seat, shown[skipped:], episode)
             if len(ids) <= self.room:
-                return Context(ids, True)
+                return TurnInput(ids, True)
         return None
 
-    def _prompt(self, seat: Seat, past: Sequence[PastTurn], episode: Episode) -> tuple[int, ...]:
+    def _encode_prompt(self, seat: RowState, past: Sequence[PastTurn], episode: Episode) -> tuple[int, ...]:
         goal = self.env.goal(episode.task)
-        text = self.template.window(self.env, seat.start, past, episode.turn, episode.view, goal)
+        text = self.template.render_window(self.env, seat.start, past, episode.turn, episode.view, goal)
         return self.tokenizer.encode_chat(text) if self.chat else self.tokenizer.encode(text)
 
-    def _too_long(self, seat: Seat, episode: Episode) -> DataError:
-        length = len(self._prompt(seat, (), episode))
+    def _make_too_long_error(self, seat: RowState, episode: Episode) -> DataError:
+        length = len(self._encode_prompt(seat, (), episode))
         return DataError(
             f"{episode.task.id}: the first prompt has {length} tokens, but the context of {self.context_length} "
             f"leaves room for {self.room} beside a reply of {self.max_new_tokens}"
         )
 
-    def note(self, seat: Seat, episode: Episode, context: Context, move: Move) -> None:
+    def record_turn(self, seat: RowState, episode: Episode, context: TurnInput, move: Move) -> None:
         """Remember a turn."""
         seat.past.append(PastTurn(episode.view.observation, move.action))
         seat.stopped = move.finish == "stop"

@@ -7,11 +7,11 @@ from typing import Any
 
 from fedagentgym.base.errors import DataError
 
-_REMEMBERED = 20_000
-_HERE, _REPLY = "(the content)", "(the reply)"
+_CACHE_SIZE = 20_000
+_CONTENT_MARK, _REPLY_MARK = "(the content)", "(the reply)"
 
 
-class TokenizerSeam:
+class HuggingFaceTokenizer:
     """``policy.Tokenizer`` on a Hugging Face tokenizer. Encodings are remembered: siblings see the same observations."""
 
     def __init__(self, tokenizer: Any, stop_ids: Iterable[int] = ()) -> None:
@@ -33,7 +33,7 @@ class TokenizerSeam:
     def encode(self, text: str) -> tuple[int, ...]:
         known = self._known.get(text)
         if known is None:
-            if len(self._known) >= _REMEMBERED:
+            if len(self._known) >= _CACHE_SIZE:
                 self._known.clear()
             known = self._known[text] = self._encode(text)
         return known
@@ -56,40 +56,42 @@ class TokenizerSeam:
 
     def encode_chat(self, content: str) -> tuple[int, ...]:
         """Return the ids of a dialogue that opens with the user's ``content``, up to where the reply begins."""
-        before, after = self._around([_user(_HERE)])
-        return self._framed(before, content, after)
+        before, after = self._render_frame([_make_user_message(_CONTENT_MARK)])
+        return self._encode_framed(before, content, after)
 
     def encode_next(self, content: str, *, stopped: bool) -> tuple[int, ...]:
         """Return the ids between one reply and the next: the end of the turn (if the reply lacks it) and the user's answer."""
-        before, after = self._around([_user("."), {"role": "assistant", "content": _REPLY}, _user(_HERE)])
-        before = before.rpartition(_REPLY)[2]
+        before, after = self._render_frame(
+            [_make_user_message("."), {"role": "assistant", "content": _REPLY_MARK}, _make_user_message(_CONTENT_MARK)]
+        )
+        before = before.rpartition(_REPLY_MARK)[2]
         if stopped:
-            before = self._without_stop(before)
-        return self._framed(before, content, after)
+            before = self._strip_stop_token(before)
+        return self._encode_framed(before, content, after)
 
-    def _around(self, messages: list[dict[str, str]]) -> tuple[str, str]:
+    def _render_frame(self, messages: list[dict[str, str]]) -> tuple[str, str]:
         """Render messages in the chat template and return what stands before and after the mark."""
         known = self._frames.get(len(messages))
         if known is None:
             text = str(self.hf.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-            before, mark, after = text.rpartition(_HERE)
+            before, mark, after = text.rpartition(_CONTENT_MARK)
             if not mark:
                 raise DataError("the chat template of this tokenizer drops the user's message: set chat: false")
             known = self._frames[len(messages)] = (before, after)
         return known
 
-    def _without_stop(self, text: str) -> str:
+    def _strip_stop_token(self, text: str) -> str:
         for token in self.hf.convert_ids_to_tokens(sorted(self.stop_ids)):
             if text.startswith(token):
                 return text[len(token) :]
         return text
 
-    def _framed(self, before: str, content: str, after: str) -> tuple[int, ...]:
+    def _encode_framed(self, before: str, content: str, after: str) -> tuple[int, ...]:
         content = content.strip()
         if any(token in content for token in self.hf.all_special_tokens):
             return self._encode(before, True) + self._encode(content) + self._encode(after, True)
         return self._encode(before + content + after, True)
 
 
-def _user(content: str) -> dict[str, str]:
+def _make_user_message(content: str) -> dict[str, str]:
     return {"role": "user", "content": content}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 START, SPACE = "\ue001", "\ue000"
 PAD, END = "<|pad|>", "<|end|>"
 TAG_NAMES = ("think", "action", "answer", "search", "information", "code", "result", "tool", "tool_result", "box")
-CLOSERS = ("</action>", "</answer>", "</search>", "</tool>")
+CLOSING_TAGS = ("</action>", "</answer>", "</search>", "</tool>")
 """Tags that end a reply: nothing sensible follows them before the world has answered."""
 
 _CHARACTERS = [*map(chr, range(33, 127)), "\n"]
@@ -33,18 +33,18 @@ _PUNCTUATION = [c for c in _CHARACTERS if not c.isalnum()]
 _WORD = re.compile(r"[^\W_]+")
 
 
-def tags() -> tuple[str, ...]:
+def list_tags() -> tuple[str, ...]:
     return tuple(tag for name in TAG_NAMES for tag in (f"<{name}>", f"</{name}>"))
 
 
-def word_list(texts: Iterable[str]) -> list[str]:
+def extract_words(texts: Iterable[str]) -> list[str]:
     """Return the words of texts, sorted; numbers of two or more digits are left out, for they are spelt."""
     found = {word for text in texts for word in _WORD.findall(text)}
     return sorted(word for word in found if not (word.isdigit() or word.isdecimal()) and len(word) > 1)
 
 
-def fixed_tokens() -> list[str]:
-    tokens = [PAD, END, *tags(), *(f"<0x{byte:02X}>" for byte in range(256)), START, SPACE, START + SPACE]
+def list_fixed_tokens() -> list[str]:
+    tokens = [PAD, END, *list_tags(), *(f"<0x{byte:02X}>" for byte in range(256)), START, SPACE, START + SPACE]
     for character in _ALPHANUMERIC:
         tokens += [START + character, character]
     for sign in _PUNCTUATION:
@@ -57,7 +57,7 @@ def build_tokenizer(texts: Iterable[str], context_length: int = 4096) -> PreTrai
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    tokens = fixed_tokens() + [START + word for word in word_list(texts)]
+    tokens = list_fixed_tokens() + [START + word for word in extract_words(texts)]
     model = models.BPE(
         vocab={token: index for index, token in enumerate(tokens)},
         merges=[(START, character) for character in _ALPHANUMERIC],
@@ -84,7 +84,7 @@ def build_tokenizer(texts: Iterable[str], context_length: int = 4096) -> PreTrai
             decoders.Replace(SPACE, " "),
         ]
     )
-    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in tags()])
+    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in list_tags()])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,

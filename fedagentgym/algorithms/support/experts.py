@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 EPSILON = 1e-6
 
 
-def nearest(questions: Floats, examples: Floats, count: int) -> NDArray[np.int64]:
+def find_nearest(questions: Floats, examples: Floats, count: int) -> NDArray[np.int64]:
     """For each question the `count` examples of greatest cosine, the lower number first among equals."""
     if count > len(examples):
         raise OptionError(f"algorithm.neighbours asks for {count} examples, the auxiliary set holds {len(examples)}")
@@ -22,7 +22,7 @@ def nearest(questions: Floats, examples: Floats, count: int) -> NDArray[np.int64
     return np.asarray(np.argsort(-similarity, axis=1, kind="stable")[:, :count], dtype=np.int64)
 
 
-def competence(right: Mapping[int, NDArray[np.bool_]], neighbours: NDArray[np.int64]) -> dict[int, float]:
+def compute_competence(right: Mapping[int, NDArray[np.bool_]], neighbours: NDArray[np.int64]) -> dict[int, float]:
     """Share of the neighbouring examples that each client got right."""
     return {client: float(answers[neighbours].mean()) for client, answers in sorted(right.items())}
 
@@ -35,34 +35,34 @@ def choose_experts(skill: Mapping[int, float], count: int, draw: Stream) -> list
     return sorted(sorted(shuffled, key=lambda client: -skill[client])[:count])
 
 
-def pooled(scores: Floats) -> Floats | None:
+def standardise_pooled(scores: Floats) -> Floats | None:
     """`pool`: standardise over all scores of the question, then average each candidate's over the experts.
 
     `scores[expert, candidate]`, NaN where an answer is missing. None if there is no score at all.
     """
     if not np.isfinite(scores).any():
         return None
-    return _column_means(_standardised(scores))
+    return _column_means(_standardise(scores))
 
 
-def per_expert(scores: Floats) -> Floats | None:
-    """`per_expert`: standardise each expert's row first, which removes differences of scale between experts."""
+def standardise_per_expert(scores: Floats) -> Floats | None:
+    """`standardise_per_expert`: standardise each expert's row first, which removes differences of scale between experts."""
     if not np.isfinite(scores).any():
         return None
-    return _column_means(np.stack([_standardised(row) for row in scores]))
+    return _column_means(np.stack([_standardise(row) for row in scores]))
 
 
-def split(scores: Floats) -> Floats | None:
+def standardise_split(scores: Floats) -> Floats | None:
     """`split`: every expert has scored candidates of its own; all of them are standardised together."""
     if not np.isfinite(scores).any():
         return None
-    return np.nan_to_num(_standardised(scores).reshape(-1), nan=0.0)
+    return np.nan_to_num(_standardise(scores).reshape(-1), nan=0.0)
 
 
-ESTIMATORS = {"pool": pooled, "per_expert": per_expert, "split": split}
+ESTIMATORS = {"pool": standardise_pooled, "per_expert": standardise_per_expert, "split": standardise_split}
 
 
-def _standardised(scores: Floats) -> Floats:
+def _standardise(scores: Floats) -> Floats:
     """(r - mean) / (population deviation + eps) over what is there; equal scores give exact zeros."""
     there = np.isfinite(scores)
     values = scores[there]
@@ -82,10 +82,10 @@ def _column_means(rows: Floats) -> Floats:
     return np.asarray(np.where(there, rows, 0.0).sum(axis=0) / np.maximum(counts, 1), dtype=np.float64)
 
 
-def packed(bits: Sequence[bool]) -> NDArray[np.uint8]:
+def pack_bits(bits: Sequence[bool]) -> NDArray[np.uint8]:
     """One bit per example."""
     return np.packbits(np.asarray(bits, dtype=np.bool_))
 
 
-def unpacked(data: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
+def unpack_bits(data: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
     return np.unpackbits(data, count=count).astype(np.bool_)

@@ -23,33 +23,33 @@ from fedagentgym.base.streams import Stream
 Floats = NDArray[np.float64]
 
 
-def noise_deviation(epsilon: float, delta: float, iterations: int) -> float:
+def compute_noise_deviation(epsilon: float, delta: float, iterations: int) -> float:
     """sigma for so many releases under a total budget of (epsilon, delta)."""
     if not epsilon > 0 or not 0 < delta < 1 or iterations < 1:
         raise OptionError(
             f"epsilon > 0, 0 < delta < 1 and iterations >= 1 are needed, got {epsilon}, {delta}, {iterations}"
         )
-    return math.sqrt(iterations / (2 * zcdp(epsilon, delta)))
+    return math.sqrt(iterations / (2 * compute_zcdp_rho(epsilon, delta)))
 
 
-def zcdp(epsilon: float, delta: float) -> float:
+def compute_zcdp_rho(epsilon: float, delta: float) -> float:
     """The rho that (epsilon, delta) affords."""
     log = math.log(1 / delta)
     return (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
 
 
-def spent_epsilon(deviation: float, delta: float, iterations: int) -> float:
+def compute_epsilon(deviation: float, delta: float, iterations: int) -> float:
     """The epsilon of so many releases with this noise."""
     rho = iterations / (2 * deviation**2)
     return rho + 2 * math.sqrt(rho * math.log(1 / delta))
 
 
-def nearest_votes(private: Floats, candidates: Floats) -> NDArray[np.int64]:
+def count_votes(private: Floats, candidates: Floats) -> NDArray[np.int64]:
     """How many private examples are nearest to each candidate, by cosine; the lower number first among equals."""
     winners = np.argmax(private @ candidates.T, axis=1) if len(private) else np.zeros(0, dtype=np.int64)
     return np.bincount(winners, minlength=len(candidates)).astype(np.int64)
 
 
-def noisy(votes: NDArray[np.int64], deviation: float, draw: Stream) -> Floats:
+def add_noise(votes: NDArray[np.int64], deviation: float, draw: Stream) -> Floats:
     """The histogram as it may be shown to somebody else."""
     return votes + draw.normal(0.0, deviation, size=len(votes))

@@ -21,7 +21,7 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.federation.message import ArrayForm
-from fedagentgym.learning.local import LocalTraining, SiteState, trainable_policy
+from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
 from fedagentgym.learning.settings import LearningSettings
 
 if TYPE_CHECKING:
@@ -102,32 +102,32 @@ class Runtime:
         if self._device is not None:
             settings = settings.model_copy(update={"device": self._device})
         agent: Any = make_agent(settings, self.env, seed=derive(self.seed, "agent"))
-        return agent, trainable_policy(agent).get_weights()
+        return agent, get_trainable_policy(agent).get_weights()
 
     @property
     def initial_weights(self) -> dict[str, NDArray[Any]]:
         """The trainable parameters as first loaded: all weights, or those of the adapter."""
         return self._resident[1]
 
-    def load(self, weights: Mapping[str, NDArray[Any]]) -> TokenAgent:
+    def load_weights(self, weights: Mapping[str, NDArray[Any]]) -> TokenAgent:
         """The resident agent with these trainable parameters."""
-        trainable_policy(self.agent).set_weights(copy_arrays(weights))
+        get_trainable_policy(self.agent).set_weights(copy_arrays(weights))
         return self.agent
 
-    def site(self, client: int) -> Site:
+    def get_site(self, client: int) -> Site:
         """A client's tasks and world, kept warm for a while."""
         if client not in self._sites:
-            self._sites[client] = self.seat(client, self.client_split.client(client).open_env())
+            self._sites[client] = self.make_site(client, self.client_split.client(client).open_env())
         self._sites.move_to_end(client)
         while len(self._sites) > _WARM_SITES:
             self._sites.popitem(last=False)
         return self._sites[client]
 
-    def seat(self, client: int, env: TextEnv) -> Site:
+    def make_site(self, client: int, env: TextEnv) -> Site:
         """The resident agent in front of some world."""
         return Site(client, env, self.agent, self.learning)
 
-    def training(
+    def make_training(
         self,
         site: Site,
         start: SiteState,
@@ -140,7 +140,7 @@ class Runtime:
         chosen = site.learning if learning is None else learning
         base = self.initial_weights if chosen.kl.reference == "base" else None
         local = LocalTraining(site.agent, site.env, chosen, run_steps=run_steps, proximal=proximal, base=base)
-        local.start(start)
+        local.load_state(start)
         return local
 
     def open_env(self, *, split: str | None = None, pool: TaskPool | None = None) -> TextEnv:
@@ -148,16 +148,16 @@ class Runtime:
         chosen = {"pool": pool} if pool is not None else {"split": split or self.spec.env.split}
         return open_env(self.spec.env.id, **{**self.client_split.options, **chosen})
 
-    def role(self, name: str) -> TextEnv:
+    def open_role_env(self, name: str) -> TextEnv:
         """The unperturbed world over the tasks of a role; what the server holds comes without answers."""
         return self.open_env(pool=self.client_split.role(name))
 
-    def evaluator(self, weights: Mapping[str, NDArray[Any]], temperature: float) -> TokenAgent:
+    def make_evaluation_agent(self, weights: Mapping[str, NDArray[Any]], temperature: float) -> TokenAgent:
         """The resident agent with these parameters, decoding at another temperature."""
-        agent = self.load(weights)
+        agent = self.load_weights(weights)
         return replace(agent, decoding=agent.decoding.model_copy(update={"temperature": temperature}))
 
-    def forms(self, prefix: str = "weights/", *, optional: bool = False) -> dict[str, ArrayForm]:
+    def make_weight_forms(self, prefix: str = "weights/", *, optional: bool = False) -> dict[str, ArrayForm]:
         """The declaration of a message that carries the trainable parameters."""
         return {
             prefix + name: ArrayForm(array.dtype.name, array.shape, optional=optional)

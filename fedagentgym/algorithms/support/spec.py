@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, model_validator
 
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.base.errors import listed
+from fedagentgym.base.errors import join_names
 from fedagentgym.base.settings import Settings
 from fedagentgym.learning.settings import LearningSettings
 
@@ -49,7 +49,7 @@ class PartitionSettings(Settings):
             if n != "file" and getattr(self, n) != f.get_default(call_default_factory=True)
         ]
         if self.file is not None and given:
-            raise ValueError(f"a split file decides everything: leave out {listed(given)}")
+            raise ValueError(f"a split file decides everything: leave out {join_names(given)}")
         return self
 
 

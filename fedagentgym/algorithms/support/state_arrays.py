@@ -17,6 +17,6 @@ def copy_arrays(values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     return {name: np.array(array) for name, array in values.items() if isinstance(array, np.ndarray)}
 
 
-def site_state_of(state: ServerState) -> SiteState:
+def make_site_state(state: ServerState) -> SiteState:
     """The policy that the server trains itself, as its last round left it."""
     return SiteState(copy_arrays(state.parameters), copy_arrays(state.optimizer), step=int(state.memory.get("step", 0)))

@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 TASK_BYTES = 1 << 15
 
 
-def task_records(env: TextEnv, ids: Sequence[str] | None = None) -> list[dict[str, Any]]:
+def make_task_records(env: TextEnv, ids: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """The tasks of an env's pool as plain values; of a pool without answers, without them."""
     chosen = env.pool if ids is None else env.pool.subset(ids)
     if env.takes == "command":
         return [{"id": identifier} for identifier in chosen.ids]
-    return [{"id": task.id, "category": task.category, "payload": plain_payload(task.payload)} for task in chosen]
+    return [{"id": task.id, "category": task.category, "payload": to_plain_payload(task.payload)} for task in chosen]
 
 
-def plain_payload(payload: Any) -> Any:
+def to_plain_payload(payload: Any) -> Any:
     """A payload as plain values: records become mappings."""
     if hasattr(payload, "_asdict"):
-        return {name: plain_payload(value) for name, value in payload._asdict().items()}
+        return {name: to_plain_payload(value) for name, value in payload._asdict().items()}
     if dataclasses.is_dataclass(payload) and not isinstance(payload, type):
-        return {field.name: plain_payload(getattr(payload, field.name)) for field in dataclasses.fields(payload)}
+        return {field.name: to_plain_payload(getattr(payload, field.name)) for field in dataclasses.fields(payload)}
     if isinstance(payload, Mapping):
-        return {str(name): plain_payload(value) for name, value in payload.items()}
+        return {str(name): to_plain_payload(value) for name, value in payload.items()}
     if isinstance(payload, tuple | list):
-        return [plain_payload(item) for item in payload]
+        return [to_plain_payload(item) for item in payload]
     return payload
 
 
-def received_pool(records: Any, env: TextEnv) -> TaskPool:
+def pool_from_records(records: Any, env: TextEnv) -> TaskPool:
     """A pool of the tasks in a message; anything else is one clear error, since messages come from other machines."""
     if not isinstance(records, list | tuple) or not all(isinstance(record, Mapping) for record in records):
         raise DataError("expected a list of task records")

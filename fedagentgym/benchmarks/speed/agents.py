@@ -21,7 +21,7 @@ EPISODES = 64
 REPLY_TOKENS = 6
 
 
-class Bar(NamedTuple):
+class SpeedTargets(NamedTuple):
     """What a size is held to: least speed-ups, greatest share of environment time (%), and how much is played to see."""
 
     modules: float
@@ -31,10 +31,14 @@ class Bar(NamedTuple):
     rounds: int
 
 
-BARS = {"0.1m": Bar(2.0, 3.0, 20, 16, 2), "1m": Bar(2.0, 3.0, 5, 10, 1), "10m": Bar(2.0, 2.5, 5, 5, 1)}
+TARGETS = {
+    "0.1m": SpeedTargets(2.0, 3.0, 20, 16, 2),
+    "1m": SpeedTargets(2.0, 3.0, 5, 10, 1),
+    "10m": SpeedTargets(2.0, 2.5, 5, 5, 1),
+}
 
 
-class Played(NamedTuple):
+class PlayTiming(NamedTuple):
     tokens: int
     agent_seconds: float
     env_seconds: float
@@ -44,7 +48,7 @@ class Played(NamedTuple):
         return self.tokens / (self.agent_seconds + self.env_seconds)
 
 
-class Speaker(Protocol):
+class ReplyEngine(Protocol):
     """Holds 64 dialogues; each call adds what the world said and lets every row reply."""
 
     def __call__(self, chunks: Sequence[tuple[int, ...]]) -> int: ...
@@ -54,7 +58,7 @@ def run(quick: bool = False) -> list[Measurement]:
     """Tokens per second at three sizes, environment included; the best round of each way counts."""
     import torch
 
-    from fedagentgym.agents.engines.tiny import tiny_model
+    from fedagentgym.agents.engines.tiny import make_tiny_model
     from fedagentgym.agents.engines.torch_policy import TorchPolicy
     from fedagentgym.envs import ENVIRONMENTS
 
@@ -63,10 +67,10 @@ def run(quick: bool = False) -> list[Measurement]:
     torch.set_num_threads(1)
     found: list[Measurement] = []
     try:
-        for size, bar in BARS.items():
+        for size, bar in TARGETS.items():
             if quick and size != "0.1m":
                 continue
-            model, tokenizer = tiny_model(env.vocabulary(), size)
+            model, tokenizer = make_tiny_model(env.vocabulary(), size)
             policies = {way: TorchPolicy(model, tokenizer, forward=way) for way in ("hf", "own")}
             found += _measure(size, env, policies, bar._replace(turns=6, rounds=1) if quick else bar)
     finally:
@@ -74,10 +78,10 @@ def run(quick: bool = False) -> list[Measurement]:
     return found
 
 
-def _measure(size: str, env: TextEnv, policies: dict[str, TorchPolicy], bar: Bar) -> list[Measurement]:
-    best: dict[str, Played] = {}
+def _measure(size: str, env: TextEnv, policies: dict[str, TorchPolicy], bar: SpeedTargets) -> list[Measurement]:
+    best: dict[str, PlayTiming] = {}
     for _ in range(bar.rounds):
-        for way, speaker in (("generate", _Reencoder), ("hf", _Caching), ("own", _Caching)):
+        for way, speaker in (("generate", _ReencodingEngine), ("hf", _CachingEngine), ("own", _CachingEngine)):
             played = _play(env, policies["hf" if way == "generate" else way], speaker, bar.turns)
             if way not in best or played.speed > best[way].speed:
                 best[way] = played
@@ -92,14 +96,14 @@ def _measure(size: str, env: TextEnv, policies: dict[str, TorchPolicy], bar: Bar
     return found
 
 
-def _play(env: TextEnv, policy: TorchPolicy, way: Callable[[TorchPolicy], Any], turns: int) -> Played:
+def _play(env: TextEnv, policy: TorchPolicy, way: Callable[[TorchPolicy], Any], turns: int) -> PlayTiming:
     from fedagentgym.base.streams import stream
     from fedagentgym.envs.scripted import random_action
 
     tasks = [env.pool.ids[index % len(env.pool)] for index in range(EPISODES)]
     walkers = [stream(0, "walk", index) for index in range(EPISODES)]
     tokens, agent_seconds, env_seconds = 0, 0.0, 0.0
-    speaker: Speaker = way(policy)
+    speaker: ReplyEngine = way(policy)
     clock = time.perf_counter()
     episodes = env.reset_many(tasks, range(EPISODES))
     env_seconds += time.perf_counter() - clock
@@ -114,10 +118,10 @@ def _play(env: TextEnv, policy: TorchPolicy, way: Callable[[TorchPolicy], Any], 
         clock = time.perf_counter()
         episodes = env.step_many(episodes, actions)
         env_seconds += time.perf_counter() - clock
-    return Played(tokens, agent_seconds, env_seconds)
+    return PlayTiming(tokens, agent_seconds, env_seconds)
 
 
-class _Caching:
+class _CachingEngine:
     """Our sessions: every turn appends what the world said to a cache that lives on."""
 
     def __init__(self, policy: TorchPolicy) -> None:
@@ -125,24 +129,24 @@ class _Caching:
         from fedagentgym.base.streams import stream
 
         self.policy = policy
-        self.session = policy.session()
-        self.session.stop_at(())
+        self.open_session = policy.open_session()
+        self.open_session.set_stop_ids(())
         self.decoding = Decoding(max_new_tokens=REPLY_TOKENS)
         self.streams = [stream(1, "say", index) for index in range(EPISODES)]
         self.rows: list[int] = []
 
     def __call__(self, chunks: Sequence[tuple[int, ...]]) -> int:
         if self.rows:
-            self.session.append(self.rows, chunks)
+            self.open_session.append(self.rows, chunks)
         else:
-            self.rows = self.session.open(chunks)
-        answers = self.session.generate(self.rows, self.streams, self.decoding)
+            self.rows = self.open_session.open(chunks)
+        answers = self.open_session.generate(self.rows, self.streams, self.decoding)
         for answer in answers:
             self.policy.tokenizer.decode(answer.token_ids)
         return sum(len(answer.token_ids) for answer in answers)
 
 
-class _Reencoder:
+class _ReencodingEngine:
     """The usual way: the whole dialogue through `generate`, left-padded, at every turn."""
 
     def __init__(self, policy: TorchPolicy) -> None:

@@ -17,10 +17,10 @@ from statistics import mean
 
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.measurement import Measurement
-from fedagentgym.base.progress import progress
+from fedagentgym.base.progress import show_progress
 from fedagentgym.base.streams import Stream, stream
-from fedagentgym.envs.alfworld.env import ALFWorldEnv, real_content
-from fedagentgym.envs.alfworld.folders import folder_index, keep_index, read_index
+from fedagentgym.envs.alfworld.env import ALFWorldEnv, load_game_content
+from fedagentgym.envs.alfworld.folders import build_folder_index, cache_index, get_folder_index
 from fedagentgym.envs.alfworld.game import CATEGORIES
 from fedagentgym.envs.alfworld.gamefiles import write_game
 from fedagentgym.envs.alfworld.real import RealEngine
@@ -37,34 +37,34 @@ def run(quick: bool = False) -> list[Measurement]:
     """Speed of both engines on full-size houses of every type, then memory and the index of a large folder."""
     env = ALFWorldEnv(size="full")
     games, steps = (2, 10) if quick else (12, 40)
-    tasks = [_of_category(env, CATEGORIES[number % 6], number // 6) for number in range(games)]
+    tasks = [_find_task(env, CATEGORIES[number % 6], number // 6) for number in range(games)]
     return [
-        *_engines(env, tasks, steps),
-        *_many_episodes(env, 500 if quick else EPISODES),
-        *_index(60 if quick else PUBLISHED_GAMES),
+        *_measure_engines(env, tasks, steps),
+        *_measure_many_episodes(env, 500 if quick else EPISODES),
+        *_measure_index(60 if quick else PUBLISHED_GAMES),
     ]
 
 
-def _of_category(env: ALFWorldEnv, category: str, number: int) -> str:
+def _find_task(env: ALFWorldEnv, category: str, number: int) -> str:
     code = env.pool.category_names.index(category)
     found = [identifier for identifier, own in zip(env.pool.ids, env.pool.category_codes, strict=True) if own == code]
     return found[number]
 
 
-def _engines(env: ALFWorldEnv, tasks: Sequence[str], steps: int) -> list[Measurement]:
+def _measure_engines(env: ALFWorldEnv, tasks: Sequence[str], steps: int) -> list[Measurement]:
     real_reset, real_step, first_reset, later_reset, native_step = [], [], [], [], []
     real = RealEngine()
     *_, warm = env.reset_many([env.pool.ids[-1 - number] for number in range(ROOMS)], range(ROOMS))
-    real.play(real_content(warm.task.payload), ["look"])
-    with progress("playing in both engines", len(tasks)) as bar:
+    real.play(load_game_content(warm.task.payload), ["look"])
+    with show_progress("playing in both engines", len(tasks)) as bar:
         for identifier in tasks:
             began = time.perf_counter()
             (episode,) = env.reset_many([identifier], [0])
             first_reset.append(time.perf_counter() - began)
-            later_reset.append(_timed_resets(env, episode.task))
-            commands = _random_commands(env, episode, steps, stream(0, "speed", identifier))
-            native_step.append(_timed_steps(env, episode, commands))
-            content = real_content(episode.task.payload)
+            later_reset.append(_time_resets(env, episode.task))
+            commands = _sample_commands(env, episode, steps, stream(0, "speed", identifier))
+            native_step.append(_time_steps(env, episode, commands))
+            content = load_game_content(episode.task.payload)
             real_reset.append(real.play(content, []).seconds)
             real_step += [real.play(content, commands[: end + 1]).seconds for end in range(steps)]
             bar.advance()
@@ -82,14 +82,14 @@ def _engines(env: ALFWorldEnv, tasks: Sequence[str], steps: int) -> list[Measure
     ]
 
 
-def _timed_resets(env: ALFWorldEnv, task: Task) -> float:
+def _time_resets(env: ALFWorldEnv, task: Task) -> float:
     began = time.perf_counter()
     for _ in range(REPEATS):
         env.reset_many([task], [0])
     return (time.perf_counter() - began) / REPEATS
 
 
-def _random_commands(env: ALFWorldEnv, episode: Episode, steps: int, draws: Stream) -> list[str]:
+def _sample_commands(env: ALFWorldEnv, episode: Episode, steps: int, draws: Stream) -> list[str]:
     commands = []
     for _ in range(steps):
         commands.append(draws.pick(episode.view.admissible or ("look",)))
@@ -97,7 +97,7 @@ def _random_commands(env: ALFWorldEnv, episode: Episode, steps: int, draws: Stre
     return commands
 
 
-def _timed_steps(env: ALFWorldEnv, start: Episode, commands: Sequence[str]) -> float:
+def _time_steps(env: ALFWorldEnv, start: Episode, commands: Sequence[str]) -> float:
     """Seconds per step with everything a player gets: text, admissible commands, verdict, episode."""
     rounds = max(1, REPEATS // len(commands))
     began = time.perf_counter()
@@ -108,37 +108,39 @@ def _timed_steps(env: ALFWorldEnv, start: Episode, commands: Sequence[str]) -> f
     return (time.perf_counter() - began) / (rounds * len(commands))
 
 
-def _many_episodes(env: ALFWorldEnv, count: int) -> list[Measurement]:
-    before = _resident_megabytes()
+def _measure_many_episodes(env: ALFWorldEnv, count: int) -> list[Measurement]:
+    before = _get_resident_megabytes()
     ids = [env.pool.ids[number % len(env.pool)] for number in range(count)]
-    with progress("starting many episodes", 1) as bar:
+    with show_progress("starting many episodes", 1) as bar:
         episodes = env.reset_many(ids, range(count))
         for turn in range(5):
             episodes = env.step_many(episodes, [(one.view.admissible or ("look",))[turn] for one in episodes])
         bar.advance()
-    return [Measurement(f"memory of {count:,} episodes under way", _resident_megabytes() - before, "MB", "under 500")]
+    return [
+        Measurement(f"memory of {count:,} episodes under way", _get_resident_megabytes() - before, "MB", "under 500")
+    ]
 
 
-def _resident_megabytes() -> float:
+def _get_resident_megabytes() -> float:
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return pages * 4096 / 1e6
 
 
-def _index(count: int) -> list[Measurement]:
+def _measure_index(count: int) -> list[Measurement]:
     """Opening the kept index of as many games as are published; a few games stand in for all, copied."""
-    with tempfile.TemporaryDirectory(dir=_made(cache_folder("alfworld"))) as temporary:
+    with tempfile.TemporaryDirectory(dir=_ensure_folder(cache_folder("alfworld"))) as temporary:
         folder = Path(temporary)
         source = write_game(ALFWorldEnv(size="tiny").pool[0].payload, folder / "train", trial="trial_0").parent
         for number in range(1, count):
             shutil.copytree(source, source.with_name(f"trial_{number}"))
-        with progress("reading a folder of games", 1) as bar:
+        with show_progress("reading a folder of games", 1) as bar:
             began = time.perf_counter()
-            index = read_index(folder)
+            index = build_folder_index(folder)
             reading = time.perf_counter() - began
-            keep_index(folder, index)
+            cache_index(folder, index)
             bar.advance()
         began = time.perf_counter()
-        assert len(folder_index(folder).entries) == count
+        assert len(get_folder_index(folder).entries) == count
         opening = time.perf_counter() - began
     return [
         Measurement(f"reading {count:,} game files for the first time", reading, "s"),
@@ -146,6 +148,6 @@ def _index(count: int) -> list[Measurement]:
     ]
 
 
-def _made(folder: Path) -> Path:
+def _ensure_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder

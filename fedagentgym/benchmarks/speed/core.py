@@ -20,21 +20,21 @@ def run(quick: bool = False) -> list[Measurement]:
     ids = [env.pool.ids[number % len(env.pool)] for number in range(count)]
     actions = tuple(f"guess {1 + number % 10}" for number in range(count))
 
-    def through_gymnasium() -> float:
+    def time_gymnasium() -> float:
         vector.reset(seed=0)
         start = time.perf_counter()
         for _ in range(steps):
             vector.step(actions)
         return (time.perf_counter() - start) / (count * steps)
 
-    def through_step_many() -> float:
+    def time_step_many() -> float:
         episodes = env.reset_many(ids, range(count))
         start = time.perf_counter()
         for _ in range(steps):
             episodes = env.step_many(episodes, actions)
         return (time.perf_counter() - start) / (count * steps)
 
-    pairs = [(through_gymnasium(), through_step_many()) for _ in range(ROUNDS)]
+    pairs = [(time_gymnasium(), time_step_many()) for _ in range(ROUNDS)]
     vector.close()
     slow, fast = min(pair[0] for pair in pairs), min(pair[1] for pair in pairs)
     return [

@@ -7,7 +7,7 @@ from statistics import mean
 
 from fedagentgym.base.measurement import Measurement
 from fedagentgym.envs.alfworld.env import ALFWorldEnv
-from fedagentgym.envs.alfworld.plans import shortest_plan
+from fedagentgym.envs.alfworld.plans import find_shortest_plan
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.task import Task
 
@@ -26,9 +26,9 @@ def run(quick: bool = False) -> list[Measurement]:
         tasks = [env.pool[number] for number in numbers]
         seconds = time.perf_counter() - start
         training = [task for task in tasks if task.split == "train"]
-        turns = [_turns(env, task) for task in training]
+        turns = [_count_expert_turns(env, task) for task in training]
         won = [count for count in turns if count is not None]
-        lengths = [len(shortest_plan(task.payload) or ()) for task in training]
+        lengths = [len(find_shortest_plan(task.payload) or ()) for task in training]
         receptacles = [len(task.payload.receptacles) for task in training]
         objects = [len(task.payload.objects) for task in training]
         figures += [
@@ -47,7 +47,7 @@ def run(quick: bool = False) -> list[Measurement]:
     return figures
 
 
-def _turns(env: TextEnv, task: Task) -> int | None:
+def _count_expert_turns(env: TextEnv, task: Task) -> int | None:
     """After how many turns the expert wins a task, if it does."""
     (episode,), expert = env.reset_many([task], [0]), env.expert()
     while not episode.over:

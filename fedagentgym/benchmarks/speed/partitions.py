@@ -27,7 +27,7 @@ FIGURE_FOLDER = Path("bench-figures")
 GIB = 2.0**30
 
 
-def samplers(items: int, clients: int, tasks: int) -> dict[str, dict[str, Any]]:
+def make_sampler_parameters(items: int, clients: int, tasks: int) -> dict[str, dict[str, Any]]:
     """The parameters of every sampler at a size. Those without overlap divide the pool once, so their clients are smaller."""
     spread = {"mean_tasks": tasks, "min_tasks": tasks // 5, "max_tasks": 3 * tasks}
     own = max(1, min(tasks, items // clients))
@@ -39,17 +39,17 @@ def samplers(items: int, clients: int, tasks: int) -> dict[str, dict[str, Any]]:
         "preference_coverage": {"omega": 0.9, "xi": 1.0, **spread},
         "hardness": {"tasks_per_client": tasks, "xi": 1.0},
         "dirichlet": {"beta": 0.1, "equal_size": True, "tasks_per_client": own},
-        "by_source": {"sources": _by_size(clients), "tasks_per_client": max(1, own // 2)},
+        "by_source": {"sources": _allocate_sources(clients), "tasks_per_client": max(1, own // 2)},
     }
 
 
-def _by_size(clients: int) -> dict[str, int]:
+def _allocate_sources(clients: int) -> dict[str, int]:
     counts = [max(1, int(clients * share)) for share in SHARES]
     counts[0] += clients - sum(counts)
     return {f"c{number}": count for number, count in enumerate(counts)}
 
 
-def synthetic_pool(items: int) -> TaskPool:
+def make_synthetic_pool(items: int) -> TaskPool:
     """A pool of WebShop's skew without anything behind the tasks."""
     codes = stream(0, "benchmark pool").weighted(SHARES, size=items).astype(np.int32)
     names = [f"c{number}" for number in range(len(SHARES))]
@@ -64,52 +64,54 @@ def measure(sampler: str, items: int, clients: int, tasks: int) -> dict[str, flo
 
     from fedagentgym.partitions.client_split import federate, load_client_split
 
-    pool = synthetic_pool(items)
-    parameters = dict(samplers(items, clients, tasks)[sampler])
+    pool = make_synthetic_pool(items)
+    parameters = dict(make_sampler_parameters(items, clients, tasks)[sampler])
     if sampler == "hardness":
-        parameters["labels"] = _labels(pool)
+        parameters["labels"] = _make_labels(pool)
     found: dict[str, float] = {}
 
-    def timed(name: str, action: Callable[[], Any]) -> Any:
+    def time_call(name: str, action: Callable[[], Any]) -> Any:
         start = time.perf_counter()
         result = action()
         found[name] = time.perf_counter() - start
         return result
 
-    federate(ENV, partition=sampler, clients=len(SHARES), pool=synthetic_pool(500), **_tiny(sampler))
-    made = timed("divide", lambda: federate(ENV, partition=sampler, clients=clients, pool=pool, **parameters))
+    federate(
+        ENV, partition=sampler, clients=len(SHARES), pool=make_synthetic_pool(500), **_make_warm_up_parameters(sampler)
+    )
+    made = time_call("divide", lambda: federate(ENV, partition=sampler, clients=clients, pool=pool, **parameters))
     with TemporaryDirectory() as folder:
         path = Path(folder) / ("split.json" if clients * tasks <= 1_000_000 else "split")
-        timed("write", lambda: made.save(path))
-        opened = timed("open", lambda: load_client_split(path, pool=pool))
-        timed("client", lambda: opened.client(clients // 2).tasks)
+        time_call("write", lambda: made.save(path))
+        opened = time_call("open", lambda: load_client_split(path, pool=pool))
+        time_call("client", lambda: opened.client(clients // 2).tasks)
     found["processor"] = time.process_time()
     found["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
     return found
 
 
-def _labels(pool: TaskPool) -> dict[str, bool]:
+def _make_labels(pool: TaskPool) -> dict[str, bool]:
     solved = stream(1, "benchmark labels").uniform(len(pool)) < 0.4
     return dict(zip(pool.ids, solved.tolist(), strict=True))
 
 
-def _tiny(sampler: str) -> dict[str, Any]:
+def _make_warm_up_parameters(sampler: str) -> dict[str, Any]:
     """A call that loads what the sampler imports, so that importing is not part of the figures."""
-    pool = synthetic_pool(500)
-    labels = {"labels": _labels(pool)} if sampler == "hardness" else {}
-    return {**samplers(500, len(SHARES), 2)[sampler], **labels}
+    pool = make_synthetic_pool(500)
+    labels = {"labels": _make_labels(pool)} if sampler == "hardness" else {}
+    return {**make_sampler_parameters(500, len(SHARES), 2)[sampler], **labels}
 
 
 def run(quick: bool = False) -> list[Measurement]:
     """Every sampler in a process of its own, at both sizes; then the figures."""
     size = QUICK if quick else LARGE
     results = []
-    for name in samplers(*PAPER):
-        small = _in_own_process(name, PAPER)
+    for name in make_sampler_parameters(*PAPER):
+        small = _measure_in_process(name, PAPER)
         results.append(Measurement(f"{name}, 100 clients of 6,410 tasks: divide", small["divide"], "s", "below 0.2"))
         results.append(Measurement(f"{name}, the same: write and open", small["write"] + small["open"], "s", "below 1"))
-    for name in samplers(*size):
-        large = _in_own_process(name, size)
+    for name in make_sampler_parameters(*size):
+        large = _measure_in_process(name, size)
         what = f"{name}, {size[1]:,} clients of {size[0]:,} tasks"
         whole = large["divide"] + large["write"] + large["open"]
         results.append(Measurement(f"{what}: divide, write, open", whole, "s", "below 60"))
@@ -117,24 +119,24 @@ def run(quick: bool = False) -> list[Measurement]:
         results.append(Measurement("  processor time, imports and pool included", large["processor"], "s"))
         results.append(Measurement("  one client of the stored split", 1000 * large["client"], "ms"))
         results.append(Measurement("  peak memory", large["memory"], "GiB", "below 4"))
-    return [*results, *draw_figures(FIGURE_FOLDER)]
+    return [*results, *plot_figures(FIGURE_FOLDER)]
 
 
-def _in_own_process(sampler: str, size: tuple[int, int, int]) -> dict[str, float]:
+def _measure_in_process(sampler: str, size: tuple[int, int, int]) -> dict[str, float]:
     command = [sys.executable, "-m", "fedagentgym.benchmarks.speed.partitions", sampler, *map(str, size)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
 
 
-def draw_figures(folder: Path) -> list[Measurement]:
+def plot_figures(folder: Path) -> list[Measurement]:
     """Figures 5-16 of the FedAgent paper, as PNG and SVG; each also reports the dispersion that it shows."""
     from fedagentgym.partitions.client_split import federate
-    from fedagentgym.partitions.presets import FIGURES, preset
+    from fedagentgym.partitions.presets import FIGURE_PRESETS, get_preset
 
     results = []
-    for number, name in FIGURES.items():
-        keywords = preset(name)
+    for number, name in FIGURE_PRESETS.items():
+        keywords = get_preset(name)
         federation = federate(keywords.pop("env_id"), **keywords)
         for suffix in (".png", ".svg"):
             federation.plot(folder / f"figure-{number:02d}-{name}{suffix}")

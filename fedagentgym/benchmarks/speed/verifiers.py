@@ -25,20 +25,22 @@ TEST = Checks("add", code="def check(candidate):\n    assert candidate(1, 2) == 
 def run(quick: bool = False) -> list[Measurement]:
     """Each figure after a warm-up."""
     count = 64 if quick else 320
-    found = _mathematics(10 * count, count)
+    found = _measure_mathematics(10 * count, count)
     found.append(
-        _rate("question answering", lambda k: grade_qa(f"<answer> answer {k} </answer>", "answer 7"), 10 * count)
+        _measure_rate(
+            "question answering", lambda k: grade_qa(f"<answer> answer {k} </answer>", "answer 7"), 10 * count
+        )
     )
-    return found + _programs(count)
+    return found + _measure_programs(count)
 
 
-def _mathematics(plain: int, latex: int) -> list[Measurement]:
+def _measure_mathematics(plain: int, latex: int) -> list[Measurement]:
     verifier = MathVerifier(workers=1)
     verifier.verify("x+1", "1+x")
     process = verifier.pool._parent
     pid = process.pid if process is not None else None
 
-    def expressions(k: int) -> object:
+    def verify_expression(k: int) -> object:
         """Golds with eight answers each, as a training group has them: three right, all written differently."""
         gold, place = k // 8, k % 8
         over, under = gold + 2, gold % 7 + 2
@@ -51,54 +53,58 @@ def _mathematics(plain: int, latex: int) -> list[Measurement]:
         return verifier.verify(f"\\frac{{\\sqrt{{{over}}}}}{{{under}}}", answer)
 
     measured = [
-        _rate("mathematics, plain numbers", lambda k: verifier.verify(str(k), f"{k + k % 2} dollars"), plain, bar=800),
-        _rate("mathematics, LaTeX in groups of eight", expressions, latex, pid, bar=300),
+        _measure_rate(
+            "mathematics, plain numbers", lambda k: verifier.verify(str(k), f"{k + k % 2} dollars"), plain, bar=800
+        ),
+        _measure_rate("mathematics, LaTeX in groups of eight", verify_expression, latex, pid, bar=300),
     ]
     verifier.close()
     return measured
 
 
-def _programs(count: int) -> list[Measurement]:
+def _measure_programs(count: int) -> list[Measurement]:
     verifier = CodeVerifier(workers=1)
     verifier.verify(PROGRAM, CALLS)
     verifier.verify(PROGRAM, TEST)
     with verifier.slots.one() as slot:
         servers = [server._process.pid for server in (slot.program, slot.test) if server._process is not None]
     measured = [
-        _rate("programs, calls", lambda _: verifier.verify(PROGRAM, CALLS), count, *servers, bar=100),
-        _rate("programs, input and output", lambda _: verifier.run("print(input())", "1"), count, *servers, bar=100),
-        _rate("programs, test code (two children)", lambda _: verifier.verify(PROGRAM, TEST), count, *servers),
+        _measure_rate("programs, calls", lambda _: verifier.verify(PROGRAM, CALLS), count, *servers, bar=100),
+        _measure_rate(
+            "programs, input and output", lambda _: verifier.run("print(input())", "1"), count, *servers, bar=100
+        ),
+        _measure_rate("programs, test code (two children)", lambda _: verifier.verify(PROGRAM, TEST), count, *servers),
     ]
     verifier.close()
     return measured
 
 
-def _rate(
+def _measure_rate(
     name: str, work: Callable[[int], object], count: int, *others: int | None, bar: int | None = None
 ) -> Measurement:
     for number in range(5):
         work(number)
-    before = _seconds(others)
+    before = _get_processor_seconds(others)
     for number in range(count):
         work(number)
-    spent = _seconds(others) - before
+    spent = _get_processor_seconds(others) - before
     return Measurement(name, count / spent, "per second and core", f"at least {bar}" if bar else "")
 
 
-def _seconds(others: tuple[int | None, ...]) -> float:
+def _get_processor_seconds(others: tuple[int | None, ...]) -> float:
     """Processor time of this process and of others with their ended children; wall time where that cannot be read."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     total = own.ru_utime + own.ru_stime
     for pid in others:
         try:
-            total += _with_children(pid) if pid is not None else 0.0
+            total += _sum_with_children(pid) if pid is not None else 0.0
         except OSError:
             return time.perf_counter()
     return total
 
 
-def _with_children(pid: int) -> float:
+def _sum_with_children(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     total = sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return total + sum(_with_children(int(child)) for child in children)
+    return total + sum(_sum_with_children(int(child)) for child in children)

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from fedagentgym.envs.alfworld import wording
-from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, members
+from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, list_members
 from fedagentgym.envs.alfworld.grounding import evaluate
 from fedagentgym.envs.alfworld.state import State
-from fedagentgym.envs.alfworld.tables import Tables, names_in, tables_of
+from fedagentgym.envs.alfworld.tables import Tables, list_names, tables_of
 
 NOTHING_HAPPENS = "Nothing happens."
 
@@ -48,7 +48,7 @@ def start(game: Game) -> Outcome:
         won=False,
     )
     state = state._replace(won=evaluate(tables_of(game).goal, state))
-    return Outcome(state, wording.intro(_room(game, state), game.task))
+    return Outcome(state, wording.format_intro(_describe_room(game, state), game.task))
 
 
 def step(game: Game, state: State, command: str) -> Outcome:
@@ -65,7 +65,7 @@ def step(game: Game, state: State, command: str) -> Outcome:
     return outcome if outcome is not None else Outcome(state, NOTHING_HAPPENS, False)
 
 
-def admissible(game: Game, state: State) -> tuple[str, ...]:
+def list_admissible_commands(game: Game, state: State) -> tuple[str, ...]:
     """Every command that does something now, sorted."""
     tables = tables_of(game)
     here, held = tables.at[state.place], state.held
@@ -75,7 +75,7 @@ def admissible(game: Game, state: State) -> tuple[str, ...]:
     if game.wording == "move":
         commands.append("help")
     usable = 0
-    for number in members(here):
+    for number in list_members(here):
         bit, name = 1 << number, names[number]
         commands.append(f"examine {name}")
         closed = game.openable & bit and not state.opened & bit
@@ -86,20 +86,20 @@ def admissible(game: Game, state: State) -> tuple[str, ...]:
             continue
         if held < 0:
             takeable = state.contents[number] & game.traits[_PICKUPABLE]
-            commands += [f"take {things[thing]} from {name}" for thing in members(takeable)]
+            commands += [f"take {things[thing]} from {name}" for thing in list_members(takeable)]
         elif tables.accepts[number] >> held & 1:
-            commands.append(wording.put_command(game.wording, things[held], name))
+            commands.append(wording.format_put_command(game.wording, things[held], name))
     usable &= game.traits[_TOGGLEABLE]
     if usable:
-        commands += [f"use {name}" for name in names_in(things, usable)]
+        commands += [f"use {name}" for name in list_names(things, usable)]
     if held >= 0:
         commands.append(f"examine {things[held]}")
-        commands += _with_tool(game, tables, state, here)
+        commands += _list_tool_commands(game, tables, state, here)
     commands.sort()
     return tuple(commands)
 
 
-def _with_tool(game: Game, tables: Tables, state: State, here: int) -> list[str]:
+def _list_tool_commands(game: Game, tables: Tables, state: State, here: int) -> list[str]:
     """The commands that treat the object in hand, or slice with it."""
     held, names = state.held, tables.receptacle_names
     name = tables.object_names[held]
@@ -110,10 +110,10 @@ def _with_tool(game: Game, tables: Tables, state: State, here: int) -> list[str]
         ("cool", _COOLABLE, tables.fridges),
     ):
         if here & tools and game.traits[trait] >> held & 1:
-            commands += [f"{verb} {name} with {tool}" for tool in names_in(names, here & tools)]
+            commands += [f"{verb} {name} with {tool}" for tool in list_names(names, here & tools)]
     if tables.knives >> held & 1:
         whole = state.laid[state.place] & game.traits[_SLICEABLE]
-        commands += [f"slice {one} with {name}" for one in names_in(tables.object_names, whole)]
+        commands += [f"slice {one} with {name}" for one in list_names(tables.object_names, whole)]
     return commands
 
 
@@ -124,35 +124,35 @@ _Act = Callable[[Game, State, str], Outcome | None]
 def _look(game: Game, state: State, rest: str) -> Outcome | None:
     if rest:
         return None
-    return Outcome(state, _facing(game, state) or wording.middle_of_room([]))
+    return Outcome(state, _describe_surroundings(game, state) or wording.describe_room([]))
 
 
-def _room(game: Game, state: State) -> str:
+def _describe_room(game: Game, state: State) -> str:
     """What the player reads first: the receptacles in front, or all of the room's."""
     tables = tables_of(game)
     placed = [name for name, place in zip(tables.receptacle_names, game.receptacle_places, strict=True) if place >= 0]
-    return _facing(game, state) or wording.middle_of_room(placed)
+    return _describe_surroundings(game, state) or wording.describe_room(placed)
 
 
-def _facing(game: Game, state: State) -> str | None:
+def _describe_surroundings(game: Game, state: State) -> str | None:
     tables = tables_of(game)
-    here = members(tables.at[state.place])
+    here = list_members(tables.at[state.place])
     if not here:
         return None
     beside = [
         tables.object_names[thing]
-        for thing in members(state.laid[state.place])
+        for thing in list_members(state.laid[state.place])
         for number in here
         if state.taken[number] >> thing & 1
     ]
-    return wording.facing([tables.receptacle_names[number] for number in here], beside)
+    return wording.describe_surroundings([tables.receptacle_names[number] for number in here], beside)
 
 
 def _inventory(game: Game, state: State, rest: str) -> Outcome | None:
     if rest:
         return None
     held = state.held
-    return Outcome(state, wording.inventory(None if held < 0 else tables_of(game).object_names[held]))
+    return Outcome(state, wording.describe_inventory(None if held < 0 else tables_of(game).object_names[held]))
 
 
 def _go(game: Game, state: State, rest: str) -> Outcome | None:
@@ -161,86 +161,87 @@ def _go(game: Game, state: State, rest: str) -> Outcome | None:
     place = game.receptacle_places[number] if number >= 0 else NOWHERE
     if place < 0 or place == state.place:
         return None
-    state = _settled(tables, state._replace(place=place), "place")
+    state = _update_won(tables, state._replace(place=place), "place")
     arrival = tables.receptacle_names[number] if game.wording == "move" else tables.location_names[place]
-    return Outcome(state, f"You arrive at {arrival}. {_seen(game, state, number)}")
+    return Outcome(state, f"You arrive at {arrival}. {_describe_receptacle(game, state, number)}")
 
 
-def _seen(game: Game, state: State, number: int) -> str:
+def _describe_receptacle(game: Game, state: State, number: int) -> str:
     """What the player reads about a receptacle."""
     tables, bit = tables_of(game), 1 << number
     openable, opened = bool(game.openable & bit), bool(state.opened & bit)
-    shown = names_in(tables.object_names, state.contents[number]) if opened or not openable else []
-    return wording.receptacle(tables.receptacle_names[number], shown, openable, opened)
+    shown = list_names(tables.object_names, state.contents[number]) if opened or not openable else []
+    return wording.describe_receptacle(tables.receptacle_names[number], shown, openable, opened)
 
 
 def _open(game: Game, state: State, rest: str) -> Outcome | None:
-    number = _receptacle_here(game, state, rest)
+    number = _find_receptacle_here(game, state, rest)
     if number < 0 or not game.openable >> number & 1 or state.opened >> number & 1:
         return None
-    state = _settled(tables_of(game), state._replace(opened=state.opened | 1 << number), "opened")
-    return Outcome(state, f"You open the {rest}. {_seen(game, state, number)}")
+    state = _update_won(tables_of(game), state._replace(opened=state.opened | 1 << number), "opened")
+    return Outcome(state, f"You open the {rest}. {_describe_receptacle(game, state, number)}")
 
 
 def _close(game: Game, state: State, rest: str) -> Outcome | None:
-    number = _receptacle_here(game, state, rest)
+    number = _find_receptacle_here(game, state, rest)
     if number < 0 or not game.openable >> number & 1 or not state.opened >> number & 1:
         return None
-    state = _settled(tables_of(game), state._replace(opened=state.opened & ~(1 << number)), "opened")
+    state = _update_won(tables_of(game), state._replace(opened=state.opened & ~(1 << number)), "opened")
     return Outcome(state, f"You close the {rest}.")
 
 
 def _take(game: Game, state: State, rest: str) -> Outcome | None:
     name, _, holder = rest.partition(" from ")
-    thing, number = tables_of(game).object_index.get(name, NOWHERE), _receptacle_here(game, state, holder)
-    if thing < 0 or number < 0 or state.held >= 0 or not _accessible(game, state, number):
+    thing, number = tables_of(game).object_index.get(name, NOWHERE), _find_receptacle_here(game, state, holder)
+    if thing < 0 or number < 0 or state.held >= 0 or not _is_accessible(game, state, number):
         return None
     bit = 1 << thing
     if not state.contents[number] & game.traits[_PICKUPABLE] & bit:
         return None
     state = state._replace(
         held=thing,
-        contents=_with(state.contents, number, state.contents[number] & ~bit),
-        laid=_with(state.laid, state.place, state.laid[state.place] & ~bit),
-        taken=_with(state.taken, number, state.taken[number] | bit),
+        contents=_replace_at(state.contents, number, state.contents[number] & ~bit),
+        laid=_replace_at(state.laid, state.place, state.laid[state.place] & ~bit),
+        taken=_replace_at(state.taken, number, state.taken[number] | bit),
     )
     return Outcome(
-        _settled(tables_of(game), state, "held", "holding", "in", "laid"), f"You pick up the {name} from the {holder}."
+        _update_won(tables_of(game), state, "held", "holding", "in", "laid"),
+        f"You pick up the {name} from the {holder}.",
     )
 
 
 def _put(game: Game, state: State, rest: str) -> Outcome | None:
     name, _, holder = rest.partition(wording.PUT_PREPOSITION[game.wording])
-    thing, number = tables_of(game).object_index.get(name, NOWHERE), _receptacle_here(game, state, holder)
-    if thing < 0 or thing != state.held or number < 0 or not _accessible(game, state, number):
+    thing, number = tables_of(game).object_index.get(name, NOWHERE), _find_receptacle_here(game, state, holder)
+    if thing < 0 or thing != state.held or number < 0 or not _is_accessible(game, state, number):
         return None
     if not tables_of(game).accepts[number] >> thing & 1:
         return None
     bit = 1 << thing
     state = state._replace(
         held=NOWHERE,
-        contents=_with(state.contents, number, state.contents[number] | bit),
-        laid=_with(state.laid, state.place, state.laid[state.place] | bit),
-        taken=_with(state.taken, number, state.taken[number] & ~bit),
+        contents=_replace_at(state.contents, number, state.contents[number] | bit),
+        laid=_replace_at(state.laid, state.place, state.laid[state.place] | bit),
+        taken=_replace_at(state.taken, number, state.taken[number] & ~bit),
     )
-    state = _settled(tables_of(game), state, "held", "holding", "in", "laid")
-    return Outcome(state, wording.put_feedback(game.wording, name, holder))
+    state = _update_won(tables_of(game), state, "held", "holding", "in", "laid")
+    return Outcome(state, wording.format_put_feedback(game.wording, name, holder))
 
 
 def _examine(game: Game, state: State, rest: str) -> Outcome | None:
-    number = _receptacle_here(game, state, rest)
+    number = _find_receptacle_here(game, state, rest)
     if number >= 0:
-        return Outcome(state, _seen(game, state, number))
+        return Outcome(state, _describe_receptacle(game, state, number))
     thing = tables_of(game).object_index.get(rest, NOWHERE)
     if thing < 0 or thing != state.held:
         return None
     bit, names = 1 << thing, tables_of(game).object_names
     if game.traits[_CONTAINER] & bit:
         inside = dict(game.inner).get(thing, 0) & ~bit  # the original never tells that a thing lies in itself
-        return Outcome(state, wording.container(rest, names_in(names, inside)))
+        return Outcome(state, wording.describe_container(rest, list_names(names, inside)))
     return Outcome(
         state,
-        wording.object_state(
+        wording.describe_object(
             rest,
             hot=bool(state.hot & bit),
             cool=bool(state.cool & bit),
@@ -253,35 +254,35 @@ def _examine(game: Game, state: State, rest: str) -> Outcome | None:
 
 
 def _clean(game: Game, state: State, rest: str) -> Outcome | None:
-    treated = _treated(game, state, rest, _CLEANABLE, tables_of(game).basins)
+    treated = _match_treatment(game, state, rest, _CLEANABLE, tables_of(game).basins)
     if treated is None:
         return None
-    state = _settled(tables_of(game), state._replace(clean=state.clean | 1 << state.held), "clean")
+    state = _update_won(tables_of(game), state._replace(clean=state.clean | 1 << state.held), "clean")
     return Outcome(state, "You clean the {} using the {}.".format(*treated))
 
 
 def _heat(game: Game, state: State, rest: str) -> Outcome | None:
-    treated = _treated(game, state, rest, _HEATABLE, tables_of(game).microwaves)
+    treated = _match_treatment(game, state, rest, _HEATABLE, tables_of(game).microwaves)
     if treated is None:
         return None
     bit = 1 << state.held
-    state = _settled(tables_of(game), state._replace(hot=state.hot | bit, cool=state.cool & ~bit), "hot", "cool")
+    state = _update_won(tables_of(game), state._replace(hot=state.hot | bit, cool=state.cool & ~bit), "hot", "cool")
     return Outcome(state, "You heat the {} using the {}.".format(*treated))
 
 
 def _cool(game: Game, state: State, rest: str) -> Outcome | None:
-    treated = _treated(game, state, rest, _COOLABLE, tables_of(game).fridges)
+    treated = _match_treatment(game, state, rest, _COOLABLE, tables_of(game).fridges)
     if treated is None:
         return None
     bit = 1 << state.held
-    state = _settled(tables_of(game), state._replace(cool=state.cool | bit, hot=state.hot & ~bit), "hot", "cool")
+    state = _update_won(tables_of(game), state._replace(cool=state.cool | bit, hot=state.hot & ~bit), "hot", "cool")
     return Outcome(state, "You cool the {} using the {}.".format(*treated))
 
 
-def _treated(game: Game, state: State, rest: str, trait: int, tools: int) -> tuple[str, str] | None:
+def _match_treatment(game: Game, state: State, rest: str, trait: int, tools: int) -> tuple[str, str] | None:
     """The names of the object in hand and of the tool here, if the one can be treated with the other."""
     name, _, tool = rest.partition(" with ")
-    thing, number = tables_of(game).object_index.get(name, NOWHERE), _receptacle_here(game, state, tool)
+    thing, number = tables_of(game).object_index.get(name, NOWHERE), _find_receptacle_here(game, state, tool)
     if thing < 0 or thing != state.held or number < 0:
         return None
     return (name, tool) if game.traits[trait] >> thing & 1 and tools >> number & 1 else None
@@ -292,9 +293,9 @@ def _use(game: Game, state: State, rest: str) -> Outcome | None:
     thing = tables.object_index.get(rest, NOWHERE)
     if thing < 0 or not game.traits[_TOGGLEABLE] >> thing & 1:
         return None
-    if not any(state.contents[number] >> thing & 1 for number in members(tables.at[state.place])):
+    if not any(state.contents[number] >> thing & 1 for number in list_members(tables.at[state.place])):
         return None
-    state = _settled(tables, state._replace(toggled=state.toggled | 1 << thing), "toggled")
+    state = _update_won(tables, state._replace(toggled=state.toggled | 1 << thing), "toggled")
     return Outcome(state, f"You turn on the {rest}.")
 
 
@@ -306,25 +307,25 @@ def _slice(game: Game, state: State, rest: str) -> Outcome | None:
         return None
     if not state.laid[state.place] & game.traits[_SLICEABLE] & 1 << thing:
         return None
-    state = _settled(tables, state._replace(sliced=state.sliced | 1 << thing), "sliced")
+    state = _update_won(tables, state._replace(sliced=state.sliced | 1 << thing), "sliced")
     return Outcome(state, f"You sliced the {name} with the {tool}.")
 
 
-def _receptacle_here(game: Game, state: State, name: str) -> int:
+def _find_receptacle_here(game: Game, state: State, name: str) -> int:
     """The number of a receptacle in reach, or NOWHERE."""
     number = tables_of(game).receptacle_index.get(name, NOWHERE)
     return number if number >= 0 and game.receptacle_places[number] == state.place else NOWHERE
 
 
-def _accessible(game: Game, state: State, number: int) -> bool:
+def _is_accessible(game: Game, state: State, number: int) -> bool:
     return bool((state.opened | ~game.openable) >> number & 1)
 
 
-def _with(column: tuple[int, ...], position: int, value: int) -> tuple[int, ...]:
+def _replace_at(column: tuple[int, ...], position: int, value: int) -> tuple[int, ...]:
     return (*column[:position], value, *column[position + 1 :])
 
 
-def _settled(tables: Tables, state: State, *changed: str) -> State:
+def _update_won(tables: Tables, state: State, *changed: str) -> State:
     """The state with its verdict, which only a change of something that the goal speaks of can alter."""
     if tables.goal_facts.isdisjoint(changed):
         return state

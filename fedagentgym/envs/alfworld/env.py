@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.envs.alfworld.engine import admissible, start, step
+from fedagentgym.envs.alfworld.engine import list_admissible_commands, start, step
 from fedagentgym.envs.alfworld.expert import HouseholdExpert
-from fedagentgym.envs.alfworld.folders import INSTALLED, folder_index, folder_pool, games_folder
+from fedagentgym.envs.alfworld.folders import INSTALLED, get_folder_index, make_folder_pool, resolve_games_folder
 from fedagentgym.envs.alfworld.game import Game
-from fedagentgym.envs.alfworld.gamefiles import game_content
-from fedagentgym.envs.alfworld.house_pool import TURNS, check_options, house_pool, house_words
+from fedagentgym.envs.alfworld.gamefiles import make_game_content
+from fedagentgym.envs.alfworld.house_pool import TURNS, check_house_options, list_house_words, make_house_pool
 from fedagentgym.envs.alfworld.reader import read_json_object
 from fedagentgym.envs.alfworld.real import RealEngine
-from fedagentgym.envs.alfworld.sentences import WORDINGS_OF_TYPE
+from fedagentgym.envs.alfworld.sentences import SENTENCE_TEMPLATES
 from fedagentgym.envs.alfworld.state import State
 from fedagentgym.envs.alfworld.variants import OwnRooms, SceneSplit
-from fedagentgym.envs.alfworld.wording import words_of, words_said
-from fedagentgym.envs.core import Expert, TextEnv, choose
+from fedagentgym.envs.alfworld.wording import extract_words, list_game_words
+from fedagentgym.envs.core import Expert, TextEnv, check_choice
 from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task
@@ -32,14 +32,14 @@ _WON, _NOT_WON = {"accuracy/alfworld": 1.0}, {"accuracy/alfworld": 0.0}
 _EXTRA: Mapping[str, Mapping[str, Any]] = {wording: {"wording": wording} for wording in ("move", "put")}
 
 
-class Playing(NamedTuple):
+class NativeState(NamedTuple):
     """An episode's state in the native engine."""
 
     game: Game
     state: State
 
 
-class Replaying(NamedTuple):
+class ReplayState(NamedTuple):
     """An episode's state in the real engine: the game, what was played, and what can be played now."""
 
     game: Game
@@ -89,12 +89,12 @@ class ALFWorldEnv(TextEnv):
         plan: bool = False,
         **options: Any,
     ) -> None:
-        check_options(size, seed, wording)
-        self.engine = choose("engine", engine, ENGINES)
+        check_house_options(size, seed, wording)
+        self.engine = check_choice("engine", engine, ENGINES)
         if plan and engine != "textworld":
             raise OptionError("plan=True asks the real engine's planner for a plan: it needs engine='textworld'")
         self.size, self.seed, self.wording, self.plan = size, seed, wording, plan
-        self.folder = None if games is None else games_folder(games)
+        self.folder = None if games is None else resolve_games_folder(games)
         self._real = RealEngine() if engine == "textworld" else None
         if games is None and options.get("max_turns") is None:
             options["max_turns"] = TURNS[size]
@@ -106,9 +106,9 @@ class ALFWorldEnv(TextEnv):
         if self.folder is not None:
             if rooms is not None:
                 raise OptionError("the variant scene_split changes generated houses: leave it out with games=FOLDER")
-            return folder_pool(self.folder, split, env=self.id)
+            return make_folder_pool(self.folder, split, env=self.id)
         owner = "" if rooms is None else rooms.owner
-        return house_pool(split, env=self.id, size=self.size, seed=self.seed, wording=self.wording, owner=owner)
+        return make_house_pool(split, env=self.id, size=self.size, seed=self.seed, wording=self.wording, owner=owner)
 
     @classmethod
     def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,27 +121,27 @@ class ALFWorldEnv(TextEnv):
         if not isinstance(game, Game):
             raise DataError(f"the task {task.id} holds no ALFWorld game but a value of type {type(game).__name__}")
         if self._real is not None:
-            return self._replayed(game, (), True)
+            return self._replay(game, (), True)
         outcome = start(game)
-        return Playing(game, outcome.state), _view(game, outcome.state, outcome.feedback, True, False)
+        return NativeState(game, outcome.state), _make_native_view(game, outcome.state, outcome.feedback, True, False)
 
     def advance(self, state: Any, action: str) -> tuple[Any, View]:
-        if isinstance(state, Replaying):
-            return self._replayed(state.game, (*state.commands, action), action.strip() in state.admissible)
+        if isinstance(state, ReplayState):
+            return self._replay(state.game, (*state.commands, action), action.strip() in state.admissible)
         game, before = state
         after, feedback, valid = step(game, before, action)
-        return Playing(game, after), _view(game, after, feedback, valid, True)
+        return NativeState(game, after), _make_native_view(game, after, feedback, valid, True)
 
     def goal(self, task: Task) -> str:
         return str(task.payload.task)
 
     def vocabulary(self) -> Iterable[str]:
-        said = words_said() | words_of(self.action_help)
+        said = list_game_words() | extract_words(self.action_help)
         if self.folder is not None:
-            return said | set(folder_index(self.folder).words)
-        sentences = (text for texts in WORDINGS_OF_TYPE.values() for text in texts)
-        tasks = words_of(" ".join(sentences).replace("{thing}", "").replace("{place}", ""))
-        return said | tasks | house_words(self.size)
+            return said | set(get_folder_index(self.folder).words)
+        sentences = (text for texts in SENTENCE_TEMPLATES.values() for text in texts)
+        tasks = extract_words(" ".join(sentences).replace("{thing}", "").replace("{place}", ""))
+        return said | tasks | list_house_words(self.size)
 
     def expert(self) -> Expert:
         return HouseholdExpert()
@@ -152,29 +152,29 @@ class ALFWorldEnv(TextEnv):
             self._real.close()
         super().close()
 
-    def _replayed(self, game: Game, commands: tuple[str, ...], valid: bool) -> tuple[Replaying, View]:
+    def _replay(self, game: Game, commands: tuple[str, ...], valid: bool) -> tuple[ReplayState, View]:
         """What the real engine shows after these commands."""
         if self._real is None:
             raise OptionError("this snapshot is of an environment with engine='textworld'")
-        answer = self._real.play(real_content(game), commands, self.plan)
+        answer = self._real.play(load_game_content(game), commands, self.plan)
         extra = _EXTRA[game.wording]
         if answer.plan is not None:
             extra = {**extra, "expert_plan": list(answer.plan)}
-        view = _shown(answer.feedback, answer.admissible, answer.won, valid, bool(commands), extra)
-        return Replaying(game, commands, answer.admissible), view
+        view = _make_view(answer.feedback, answer.admissible, answer.won, valid, bool(commands), extra)
+        return ReplayState(game, commands, answer.admissible), view
 
 
 @lru_cache(maxsize=16)
-def real_content(game: Game) -> Mapping[str, Any]:
+def load_game_content(game: Game) -> Mapping[str, Any]:
     """The file content that the real engine loads for a game: of the file it came from, or written for it."""
-    return read_json_object(Path(game.origin)) if game.origin else game_content(game)
+    return read_json_object(Path(game.origin)) if game.origin else make_game_content(game)
 
 
-def _view(game: Game, state: State, feedback: str, valid: bool, played: bool) -> View:
-    return _shown(feedback, admissible(game, state), state.won, valid, played, _EXTRA[game.wording])
+def _make_native_view(game: Game, state: State, feedback: str, valid: bool, played: bool) -> View:
+    return _make_view(feedback, list_admissible_commands(game, state), state.won, valid, played, _EXTRA[game.wording])
 
 
-def _shown(
+def _make_view(
     feedback: str, commands: tuple[str, ...], won: bool, valid: bool, played: bool, extra: Mapping[str, Any]
 ) -> View:
     """A view; the goal pays from the first command on, also in the odd game in which it holds at the start."""

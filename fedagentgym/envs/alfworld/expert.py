@@ -14,10 +14,10 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from functools import lru_cache
 
-from fedagentgym.envs.alfworld.figures import figures
+from fedagentgym.envs.alfworld.figures import load_statistics
 from fedagentgym.envs.alfworld.game import Game
 from fedagentgym.envs.alfworld.layouts import LAMP_HOSTS
-from fedagentgym.envs.alfworld.plans import APPLIANCE, Target, target_of
+from fedagentgym.envs.alfworld.plans import APPLIANCE, Target, extract_target
 from fedagentgym.envs.core import Episode
 
 _LOOKED = re.compile(r"(?:On the ([a-z]+ \d+)|The ([a-z]+ \d+) is open\. In it), you see ([^.]*)\.")
@@ -30,25 +30,25 @@ _DOORS = frozenset(("cabinet", "drawer", "fridge", "microwave", "safe"))
 _IDLE = "look"
 
 
-def kind_of(name: str) -> str:
+def strip_number(name: str) -> str:
     """The kind of a shown name: `mug` of `mug 2`."""
     return name.rpartition(" ")[0]
 
 
 @lru_cache(maxsize=1)
-def receptacle_kinds() -> frozenset[str]:
+def get_receptacle_kinds() -> frozenset[str]:
     """The kinds of receptacles of ALFRED's scenes, in lower case; no object is of such a kind."""
-    return frozenset(kind.lower() for scene in figures().scenes.values() for kind in scene.receptacles)
+    return frozenset(kind.lower() for scene in load_statistics().scenes.values() for kind in scene.receptacles)
 
 
-class Turn:
+class AvailableCommands:
     """The admissible commands of one turn, sorted by what they tell. `places` are receptacles known from before."""
 
     def __init__(self, admissible: Sequence[str], places: Container[str] = ()) -> None:
         self.commands = frozenset(admissible)
         self.elsewhere = [command[6:] for command in admissible if command.startswith("go to ")]
         examined = [command[8:] for command in admissible if command.startswith("examine ")]
-        self.here = [name for name in examined if name in places or kind_of(name) in receptacle_kinds()]
+        self.here = [name for name in examined if name in places or strip_number(name) in get_receptacle_kinds()]
         self.held = next((name for name in examined if name not in self.here), None)
         self.closed_here = [name for name in self.here if f"open {name}" in self.commands]
         self.lamps = [command[4:] for command in admissible if command.startswith("use ")]
@@ -64,7 +64,7 @@ class Turn:
                 self.puts[re.split(" to | in/on ", command, maxsplit=1)[1]] = command
 
 
-class Notes:
+class ExplorationMemory:
     """What the player has seen so far."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Notes:
         self.source: str | None = None
         """Where the object in hand was taken from."""
 
-    def update(self, observation: str, turn: Turn) -> None:
+    def update(self, observation: str, turn: AvailableCommands) -> None:
         self.places.update(dict.fromkeys([*turn.elsewhere, *turn.here]))
         self._read(observation)
         for name in turn.here:
@@ -96,7 +96,7 @@ class Notes:
         for surface, box, listed in _LOOKED.findall(observation):
             place, found = surface or box, set(_NAME.findall(listed))
             self.contents[place] = found
-            self.lamps.update(dict.fromkeys((name for name in found if kind_of(name).endswith("lamp")), place))
+            self.lamps.update(dict.fromkeys((name for name in found if strip_number(name).endswith("lamp")), place))
         for place in _TAKEN.findall(observation):
             self.source = place
         for thing, place in _PLACED.findall(observation):
@@ -106,19 +106,19 @@ class Notes:
             done.discard(_UNDOES[verb])
             done.add(verb)
 
-    def places_of(self, kind: str) -> list[str]:
-        return [name for name in self.places if kind_of(name) == kind]
+    def find_places(self, kind: str) -> list[str]:
+        return [name for name in self.places if strip_number(name) == kind]
 
-    def where(self, kind: str) -> list[tuple[str, str]]:
+    def find_objects(self, kind: str) -> list[tuple[str, str]]:
         """Known objects of a kind, each with its place."""
         return [
             (thing, place)
             for place, inside in self.contents.items()
             for thing in sorted(inside)
-            if kind_of(thing) == kind
+            if strip_number(thing) == kind
         ]
 
-    def unseen(self) -> list[str]:
+    def list_unvisited(self) -> list[str]:
         return [name for name in self.places if name not in self.contents]
 
 
@@ -126,21 +126,21 @@ class HouseholdExpert:
     """Plays one episode; make a new one for each."""
 
     def __init__(self) -> None:
-        self._notes = Notes()
+        self._notes = ExplorationMemory()
         self._target: Target | None = None
-        self._turn = Turn(())
+        self._turn = AvailableCommands(())
 
     def act(self, episode: Episode) -> str:
         """The next command. `look` where the goal is of a form it does not know."""
         if self._target is None:
-            self._target = _target(episode.task.payload)
-        self._turn = Turn(episode.view.admissible or (), self._notes.places)
+            self._target = _read_target(episode.task.payload)
+        self._turn = AvailableCommands(episode.view.admissible or (), self._notes.places)
         self._notes.update(episode.view.observation, self._turn)
         if self._target is None:
             return _IDLE
         if self._turn.held is None:
             return self._fetch(self._target)
-        if kind_of(self._turn.held) == self._target.thing:
+        if strip_number(self._turn.held) == self._target.thing:
             return self._use(self._target, self._turn.held)
         return self._put_away()
 
@@ -148,11 +148,11 @@ class HouseholdExpert:
 
     def _fetch(self, target: Target) -> str:
         """Take a target whose place is known, the handiest first; else look for one."""
-        delivered = self._goal_place(target) if target.category == "Pick2" else None
-        known = [(thing, place) for thing, place in self._notes.where(target.thing) if place != delivered]
+        delivered = self._choose_goal_place(target) if target.category == "Pick2" else None
+        known = [(thing, place) for thing, place in self._notes.find_objects(target.thing) if place != delivered]
         if not known:
             wanted = [target.thing]
-            if target.category == "Look" and not self._lamp(target):
+            if target.category == "Look" and not self._find_lamp(target):
                 wanted.append(target.place)
             return self._explore(wanted)
         thing, place = min(known, key=lambda pair: self._distance(pair[1]))
@@ -162,7 +162,7 @@ class HouseholdExpert:
     def _use(self, target: Target, held: str) -> str:
         """Do with the target in hand what the goal asks for."""
         if target.category == "Look":
-            lamp = self._lamp(target)
+            lamp = self._find_lamp(target)
             if lamp is None:
                 return self._explore([target.place])
             command = f"use {lamp}"
@@ -170,13 +170,13 @@ class HouseholdExpert:
         verb = target.category.lower()
         if target.category in APPLIANCE and verb not in self._notes.treated.get(held, ()):
             return self._treat(verb, held, APPLIANCE[target.category].lower())
-        place = self._goal_place(target)
+        place = self._choose_goal_place(target)
         if place is None:
             return self._explore([target.place])
         return self._turn.puts.get(place) or self._approach(place)
 
     def _treat(self, verb: str, held: str, appliance: str) -> str:
-        tools = self._notes.places_of(appliance)
+        tools = self._notes.find_places(appliance)
         for tool in tools:
             if f"{verb} {held} with {tool}" in self._turn.commands:
                 return f"{verb} {held} with {tool}"
@@ -192,7 +192,7 @@ class HouseholdExpert:
             return self._approach(source)
         if self._turn.closed_here:
             return f"open {self._turn.closed_here[0]}"
-        return self._wander()
+        return self._visit_next_place()
 
     # ---- places -------------------------------------------------------------------------------------------------
 
@@ -205,15 +205,15 @@ class HouseholdExpert:
     def _distance(self, place: str) -> int:
         return (place not in self._turn.here) * 2 + (place in self._notes.closed)
 
-    def _lamp(self, target: Target) -> str | None:
-        lamps = [lamp for lamp in self._notes.lamps if kind_of(lamp) == target.place]
+    def _find_lamp(self, target: Target) -> str | None:
+        lamps = [lamp for lamp in self._notes.lamps if strip_number(lamp) == target.place]
         return min(lamps, key=lambda lamp: self._distance(self._notes.lamps[lamp]), default=None)
 
-    def _goal_place(self, target: Target) -> str | None:
+    def _choose_goal_place(self, target: Target) -> str | None:
         """Where to put targets: where one is already, else the handiest place of the kind."""
         notes = self._notes
-        inside = dict.fromkeys(notes.places_of(target.place), 0)
-        for _, place in notes.where(target.thing):
+        inside = dict.fromkeys(notes.find_places(target.place), 0)
+        for _, place in notes.find_objects(target.thing):
             if place in inside:
                 inside[place] += target.category == "Pick2"
         doubt = {place: place not in notes.contents and target.place in _DOORS for place in inside}
@@ -221,19 +221,19 @@ class HouseholdExpert:
 
     def _explore(self, wanted: Iterable[str]) -> str:
         """Look where it is most likely, for its cost, to find one of the wanted kinds."""
-        unseen = self._notes.unseen()
+        unseen = self._notes.list_unvisited()
         if not unseen:
             self._notes.contents.clear()
-            return self._wander()
-        chances = _chances(tuple(sorted(self._notes.places)), tuple(wanted), self._target)
-        return self._approach(max(unseen, key=lambda place: chances[place] / self._cost_of_a_look(place)))
+            return self._visit_next_place()
+        chances = _estimate_chances(tuple(sorted(self._notes.places)), tuple(wanted), self._target)
+        return self._approach(max(unseen, key=lambda place: chances[place] / self._estimate_look_cost(place)))
 
-    def _cost_of_a_look(self, place: str) -> int:
+    def _estimate_look_cost(self, place: str) -> int:
         if place in self._turn.here:
             return 1
-        return 2 if place in self._notes.closed or kind_of(place) in _DOORS else 1
+        return 2 if place in self._notes.closed or strip_number(place) in _DOORS else 1
 
-    def _wander(self) -> str:
+    def _visit_next_place(self) -> str:
         """Go on to the next place in line, when nothing better is known."""
         order = sorted(self._notes.places)
         if not self._turn.elsewhere:
@@ -242,25 +242,29 @@ class HouseholdExpert:
         return f"go to {(after or sorted(self._turn.elsewhere))[0]}"
 
 
-def _target(payload: object) -> Target | None:
-    target = target_of(payload) if isinstance(payload, Game) else None
+def _read_target(payload: object) -> Target | None:
+    target = extract_target(payload) if isinstance(payload, Game) else None
     return target and Target(target.category, target.thing.lower(), target.place.lower())
 
 
 @lru_cache(maxsize=4096)
-def _chances(places: tuple[str, ...], wanted: tuple[str, ...], target: Target | None) -> dict[str, float]:
+def _estimate_chances(places: tuple[str, ...], wanted: tuple[str, ...], target: Target | None) -> dict[str, float]:
     """How likely one of the wanted kinds lies in each of a room's places."""
-    kinds = [kind_of(place) for place in places]
+    kinds = [strip_number(place) for place in places]
     chances = dict.fromkeys(places, 0.0)
     for want in wanted:
-        shares = _shares(_room(kinds), want)
+        shares = _compute_place_shares(_guess_room(kinds), want)
         for place, kind in zip(places, kinds, strict=True):
-            here = 0.0 if want == getattr(target, "thing", "") and kind in _refused(target) else shares.get(kind, 0.0)
+            here = (
+                0.0
+                if want == getattr(target, "thing", "") and kind in _list_excluded_places(target)
+                else shares.get(kind, 0.0)
+            )
             chances[place] += here / kinds.count(kind) + 1e-4
     return chances
 
 
-def _refused(target: Target | None) -> tuple[str, ...]:
+def _list_excluded_places(target: Target | None) -> tuple[str, ...]:
     """Where a target never lies at the start: at its destination, or in what is to treat it."""
     if target is None:
         return ()
@@ -269,20 +273,24 @@ def _refused(target: Target | None) -> tuple[str, ...]:
     return (APPLIANCE.get(target.category, "").lower(),)
 
 
-def _room(kinds: Iterable[str]) -> str:
+def _guess_room(kinds: Iterable[str]) -> str:
     signs = {"fridge": "kitchen", "toilet": "bathroom", "bed": "bedroom"}
     return next((signs[kind] for kind in kinds if kind in signs), "living_room")
 
 
 @lru_cache(maxsize=1024)
-def _shares(room: str, wanted: str) -> dict[str, float]:
+def _compute_place_shares(room: str, wanted: str) -> dict[str, float]:
     """The share of each kind of receptacle among the places of a kind of object."""
     for lamp, hosts in LAMP_HOSTS.items():
         if lamp.lower() == wanted:
             return {host.lower(): 1 / len(hosts) for host in hosts}
-    for table in (figures().objects[room], *figures().objects.values()):
+    for table in (load_statistics().objects[room], *load_statistics().objects.values()):
         for kind, facts in table.items():
             if kind.lower() == wanted and facts.places:
                 total = sum(facts.places.values())
                 return {place.lower(): weight / total for place, weight in facts.places.items()}
-    return {kind.lower(): 0.1 for kind, held in figures().may_hold.items() if wanted in {one.lower() for one in held}}
+    return {
+        kind.lower(): 0.1
+        for kind, held in load_statistics().may_hold.items()
+        if wanted in {one.lower() for one in held}
+    }

@@ -23,7 +23,7 @@ T = TypeVar("T")
 ROOMS = ("kitchen", "living_room", "bedroom", "bathroom")
 
 
-class Weighted(Generic[T]):
+class WeightedChoice(Generic[T]):
     """Outcomes with integer weights, drawn with one number of a stream."""
 
     __slots__ = ("_ends", "outcomes")
@@ -41,12 +41,12 @@ class Weighted(Generic[T]):
 
 
 @dataclass(frozen=True)
-class ObjectFigures:
+class ObjectStatistics:
     """How a type of object occurs in a kind of room."""
 
     scenes: int
     """In how many of the room's 30 scenes there are any."""
-    copies: Weighted[int]
+    copies: WeightedChoice[int]
     places: Mapping[str, int]
     """Receptacle kind -> weight of starting there, among the kinds that the room has."""
     floor: int
@@ -74,17 +74,17 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Figures:
+class SceneStatistics:
     """Everything in the data file."""
 
     scenes: Mapping[int, Scene]
     unseen: tuple[int, ...]
     spare: tuple[int, ...]
-    objects: Mapping[str, Mapping[str, ObjectFigures]]
+    objects: Mapping[str, Mapping[str, ObjectStatistics]]
     lamps: Mapping[str, Mapping[str, int]]
     combinations: Mapping[str, Mapping[str, Mapping[tuple[str, str], int]]]
     """Category -> room -> (object, destination or lamp) -> weight."""
-    target_copies: Mapping[str, Weighted[int]]
+    target_copies: Mapping[str, WeightedChoice[int]]
     may_hold: Mapping[str, frozenset[str]]
     traits: Mapping[str, frozenset[str]]
     openable: Mapping[str, tuple[int, int]]
@@ -94,19 +94,19 @@ class Figures:
     shared_pairs: Mapping[tuple[str, str], int]
     heights: Mapping[str, tuple[int, int, int]]
     extent: Mapping[str, Extent]
-    horizons: Weighted[int]
+    horizons: WeightedChoice[int]
 
-    def scenes_of(self, room: str) -> list[Scene]:
+    def get_scenes(self, room: str) -> list[Scene]:
         return [scene for scene in self.scenes.values() if scene.room == room]
 
 
 @cache
-def figures() -> Figures:
+def load_statistics() -> SceneStatistics:
     """The figures, read at first use."""
     raw = json.loads(
         files("fedagentgym.envs.alfworld").joinpath("data/alfred_figures.json").read_text(encoding="utf-8")
     )
-    return Figures(
+    return SceneStatistics(
         scenes={
             int(number): Scene(int(number), room, trials, kinds)
             for room in ROOMS
@@ -116,7 +116,9 @@ def figures() -> Figures:
         spare=tuple(raw["spare"]),
         objects={
             room: {
-                kind: ObjectFigures(row["scenes"], Weighted(enumerate(row["copies"], 1)), row["places"], row["floor"])
+                kind: ObjectStatistics(
+                    row["scenes"], WeightedChoice(enumerate(row["copies"], 1)), row["places"], row["floor"]
+                )
                 for kind, row in raw["objects"][room].items()
             }
             for room in ROOMS
@@ -124,26 +126,26 @@ def figures() -> Figures:
         lamps=raw["lamps"],
         combinations={
             category: {
-                room: {_pair(name, ">"): weight for name, weight in weights.items()}
+                room: {_split_pair(name, ">"): weight for name, weight in weights.items()}
                 for room, weights in by_room.items()
             }
             for category, by_room in raw["combinations"].items()
         },
-        target_copies={category: Weighted(enumerate(row, 1)) for category, row in raw["target_copies"].items()},
+        target_copies={category: WeightedChoice(enumerate(row, 1)) for category, row in raw["target_copies"].items()},
         may_hold={kind: frozenset(kinds) for kind, kinds in raw["may_hold"].items()},
         traits={trait: frozenset(kinds) for trait, kinds in raw["traits"].items()},
         openable={kind: (row[0], row[1]) for kind, row in raw["openable"].items()},
         shared={room: round(1000 * share) for room, share in raw["shared"].items()},
-        shared_pairs={_pair(name, "+"): count for name, count in raw["shared_pairs"].items()},
+        shared_pairs={_split_pair(name, "+"): count for name, count in raw["shared_pairs"].items()},
         heights={kind: (row[0], row[1], row[2]) for kind, row in raw["heights"].items()},
         extent={
             room: Extent(*((row[axis][0], row[axis][1]) for axis in ("x", "z", "loc_x", "loc_z")))
             for room, row in raw["extent"].items()
         },
-        horizons=Weighted((int(horizon), count) for horizon, count in raw["horizons"].items()),
+        horizons=WeightedChoice((int(horizon), count) for horizon, count in raw["horizons"].items()),
     )
 
 
-def _pair(name: str, mark: str) -> tuple[str, str]:
+def _split_pair(name: str, mark: str) -> tuple[str, str]:
     first, _, second = name.partition(mark)
     return first, second

@@ -111,7 +111,7 @@ class Game:
         return hash((self.receptacles, self.objects, self.contents, self.start, self.goal, self.task, self.wording))
 
 
-def build(
+def build_game(
     *,
     receptacles: Iterable[Receptacle],
     things: Iterable[Thing],
@@ -134,12 +134,12 @@ def build(
         raise DataError(f"unknown wording {wording!r} of an ALFWorld game; known: {', '.join(WORDINGS)}")
     holders = sorted(receptacles, key=_sort_key)
     objects = sorted(things, key=_sort_key)
-    place_index = _index([receptacle.id for receptacle in holders], "receptacle")
-    object_index = _index([thing.id for thing in objects], "object")
+    place_index = _build_index([receptacle.id for receptacle in holders], "receptacle")
+    object_index = _build_index([thing.id for thing in objects], "object")
     named = [start, *places, *(one.place for one in holders), *(one.place for one in objects)]
     spelled = [place for place in named if place is not None]
     locations = sorted({place.lower(): place for place in spelled}.values(), key=str.lower)
-    location_index = _index(locations, "location")
+    location_index = _build_index(locations, "location")
 
     contents, laid, inner = [0] * len(holders), [0] * len(locations), []
     for number, thing in enumerate(objects):
@@ -148,26 +148,26 @@ def build(
         if thing.place is not None:
             laid[location_index[thing.place.lower()]] |= 1 << number
         if thing.inner:
-            inner.append((number, _set_of(_look_up(object_index, one, "object", thing.id) for one in thing.inner)))
+            inner.append((number, _to_bit_set(_look_up(object_index, one, "object", thing.id) for one in thing.inner)))
     return Game(
         receptacles=tuple(receptacle.id for receptacle in holders),
         receptacle_kinds=tuple(receptacle.kind for receptacle in holders),
         receptacle_places=tuple(
             NOWHERE if receptacle.place is None else location_index[receptacle.place.lower()] for receptacle in holders
         ),
-        openable=_set_of(number for number, receptacle in enumerate(holders) if receptacle.openable),
-        opened=_set_of(number for number, receptacle in enumerate(holders) if receptacle.opened),
+        openable=_to_bit_set(number for number, receptacle in enumerate(holders) if receptacle.openable),
+        opened=_to_bit_set(number for number, receptacle in enumerate(holders) if receptacle.opened),
         objects=tuple(thing.id for thing in objects),
         object_kinds=tuple(thing.kind for thing in objects),
         contents=tuple(contents),
         laid=tuple(laid),
         inner=tuple(inner),
-        traits=tuple(_set_of(n for n, thing in enumerate(objects) if trait in thing.traits) for trait in TRAITS),
-        conditions=tuple(_set_of(n for n, thing in enumerate(objects) if c in thing.condition) for c in CONDITIONS),
+        traits=tuple(_to_bit_set(n for n, thing in enumerate(objects) if trait in thing.traits) for trait in TRAITS),
+        conditions=tuple(_to_bit_set(n for n, thing in enumerate(objects) if c in thing.condition) for c in CONDITIONS),
         locations=tuple(locations),
         start=location_index[start.lower()],
         holding=NOWHERE if holding is None else _look_up(object_index, holding, "object", "the agent"),
-        can_contain=_shared_table(frozenset((kind, frozenset(kinds)) for kind, kinds in can_contain.items())),
+        can_contain=_intern_table(frozenset((kind, frozenset(kinds)) for kind, kinds in can_contain.items())),
         goal=goal,
         task=task,
         category=category,
@@ -178,15 +178,15 @@ def build(
 
 
 @lru_cache(maxsize=64)
-def _shared_table(pairs: frozenset[tuple[str, frozenset[str]]]) -> Mapping[str, frozenset[str]]:
+def _intern_table(pairs: frozenset[tuple[str, frozenset[str]]]) -> Mapping[str, frozenset[str]]:
     """One table for all games that agree on it; thousands of games would else hold thousands of equal tables."""
     return dict(sorted(pairs))
 
 
-def members(bits: int) -> list[int]:
+def list_members(bits: int) -> list[int]:
     """The members of a bit set, smallest first.
 
-    >>> members(0b10110)
+    >>> list_members(0b10110)
     [1, 2, 4]
     """
     found = []
@@ -201,7 +201,7 @@ def _sort_key(record: Receptacle | Thing) -> str:
     return record.id.lower()
 
 
-def _index(ids: Sequence[str], what: str) -> dict[str, int]:
+def _build_index(ids: Sequence[str], what: str) -> dict[str, int]:
     index = {one.lower(): number for number, one in enumerate(ids)}
     if len(index) != len(ids):
         doubled = next(one for number, one in enumerate(ids) if index[one.lower()] != number)
@@ -215,7 +215,7 @@ def _look_up(index: Mapping[str, int], wanted: str, what: str, owner: str) -> in
     return index[wanted.lower()]
 
 
-def _set_of(numbers: Iterable[int]) -> int:
+def _to_bit_set(numbers: Iterable[int]) -> int:
     bits = 0
     for number in numbers:
         bits |= 1 << number

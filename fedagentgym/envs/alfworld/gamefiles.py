@@ -14,11 +14,11 @@ from typing import Any
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import write_atomic
-from fedagentgym.envs.alfworld.figures import figures
-from fedagentgym.envs.alfworld.game import CONDITIONS, NOWHERE, TRAITS, Game, members
+from fedagentgym.envs.alfworld.figures import load_statistics
+from fedagentgym.envs.alfworld.game import CONDITIONS, NOWHERE, TRAITS, Game, list_members
 from fedagentgym.envs.alfworld.goals import render_goal
-from fedagentgym.envs.alfworld.grammar import domain_and_grammar
-from fedagentgym.envs.alfworld.plans import plan_commands, target_of
+from fedagentgym.envs.alfworld.grammar import make_domain_and_grammar
+from fedagentgym.envs.alfworld.plans import extract_target, plan_commands
 from fedagentgym.envs.task import Task
 
 TASK_TYPES = {
@@ -42,48 +42,48 @@ def write_pool(tasks: Iterable[Task], folder: Path) -> list[Path]:
     if strange := next((task for task in tasks if not isinstance(task.payload, Game)), None):
         raise DataError(f"the task {strange.id} is not an ALFWorld game and cannot be written as one")
     return [
-        write_game(task.payload, Path(folder) / SPLIT_FOLDERS.get(task.split, "train"), trial=_trial(task.id))
+        write_game(task.payload, Path(folder) / SPLIT_FOLDERS.get(task.split, "train"), trial=_make_trial_name(task.id))
         for task in tasks
     ]
 
 
 def write_game(game: Game, folder: Path, *, trial: str) -> Path:
     """Write one game below a folder, as `<type>-<object>-None-<destination>-<scene>/<trial>/game.tw-pddl`."""
-    content, trajectory = game_content(game), trajectory_content(game, trial)
-    place = Path(folder) / folder_name(game) / trial
+    content, trajectory = make_game_content(game), make_trajectory_content(game, trial)
+    place = Path(folder) / make_folder_name(game) / trial
     write_atomic(place / TRAJECTORY_FILE, json.dumps(trajectory, indent=1))
     write_atomic(place / GAME_FILE, json.dumps(content))
     return place / GAME_FILE
 
 
-def game_content(game: Game) -> dict[str, Any]:
+def make_game_content(game: Game) -> dict[str, Any]:
     """What a game file holds: domain, grammar with the task sentence, problem, and a walkthrough."""
-    domain, grammar = domain_and_grammar(game.wording, game.task)
+    domain, grammar = make_domain_and_grammar(game.wording, game.task)
     walkthrough = plan_commands(game)
     return {
         "pddl_domain": domain,
         "grammar": grammar,
-        "pddl_problem": problem_text(game),
+        "pddl_problem": render_problem(game),
         "solvable": True,
         **({} if walkthrough is None else {"walkthrough": list(walkthrough)}),
     }
 
 
-def folder_name(game: Game) -> str:
+def make_folder_name(game: Game) -> str:
     """The name of a game's folder: task type, object, movable receptacle (none), destination or lamp, scene.
 
     Private rooms, which have no scene number, go by the number of the scene they are modelled on.
     """
-    target = target_of(game)
+    target = extract_target(game)
     if target is None:
         raise DataError("a game whose goal is not of one of the six plain forms has no folder name")
     scene = game.scene.removeprefix("FloorPlan").partition("-")[0]
     return f"{TASK_TYPES[game.category]}-{target.thing}-None-{target.place}-{scene or 0}"
 
 
-def trajectory_content(game: Game, trial: str) -> dict[str, Any]:
+def make_trajectory_content(game: Game, trial: str) -> dict[str, Any]:
     """The parts of `traj_data.json` that the real package reads."""
-    target = target_of(game)
+    target = extract_target(game)
     if target is None:
         raise DataError("a game whose goal is not of one of the six plain forms has no parameters to write")
     lamp = game.category == "Look"
@@ -104,10 +104,10 @@ def trajectory_content(game: Game, trial: str) -> dict[str, Any]:
     }
 
 
-def _trial(task_id: str) -> str:
+def _make_trial_name(task_id: str) -> str:
     """A folder name in the style of the real ones, different for each task.
 
-    >>> _trial("alfworld/val/00042")
+    >>> _make_trial_name("alfworld/val/00042")
     'trial_T20000101_000000_000042'
     """
     return f"trial_T20000101_000000_{int(task_id.rpartition('/')[2]):06d}"
@@ -116,10 +116,10 @@ def _trial(task_id: str) -> str:
 # ---- the PDDL problem -----------------------------------------------------------------------------------------------
 
 
-def problem_text(game: Game) -> str:
+def render_problem(game: Game) -> str:
     """The PDDL problem of a game."""
-    declared = "".join(f"\n        {name} - {kind}" for name, kind in _declarations(game))
-    facts = "".join(f"\n        ({fact})" for fact in _facts(game))
+    declared = "".join(f"\n        {name} - {kind}" for name, kind in _iter_declarations(game))
+    facts = "".join(f"\n        ({fact})" for fact in _iter_facts(game))
     goal = render_goal(game.goal)
     return (
         f"\n(define (problem house)\n(:domain alfred)\n(:objects{declared}\n        )\n\n(:init{facts}\n        )\n\n"
@@ -127,9 +127,9 @@ def problem_text(game: Game) -> str:
     )
 
 
-def _declarations(game: Game) -> Iterator[tuple[str, str]]:
+def _iter_declarations(game: Game) -> Iterator[tuple[str, str]]:
     yield "agent1", "agent"
-    known_objects, known_receptacles = _known_kinds()
+    known_objects, known_receptacles = _get_known_kinds()
     for kind in sorted({*known_objects, *game.object_kinds, *_NAMED_BY_THE_DOMAIN[0]}):
         yield f"{kind}Type", "otype"
     for kind in sorted({*known_receptacles, *game.receptacle_kinds, *game.can_contain, *_NAMED_BY_THE_DOMAIN[1]}):
@@ -140,15 +140,15 @@ def _declarations(game: Game) -> Iterator[tuple[str, str]]:
 
 
 @lru_cache(maxsize=1)
-def _known_kinds() -> tuple[frozenset[str], frozenset[str]]:
+def _get_known_kinds() -> tuple[frozenset[str], frozenset[str]]:
     """All kinds of objects and of receptacles that real problems declare, whether they are in the room or not."""
-    known = figures()
+    known = load_statistics()
     held = frozenset(kind for kinds in known.may_hold.values() for kind in kinds)
     objects = frozenset(kind for room in known.objects.values() for kind in room) | held | set(known.lamps)
     return objects, frozenset(known.may_hold)
 
 
-def _facts(game: Game) -> Iterator[str]:
+def _iter_facts(game: Game) -> Iterator[str]:
     receptacles, objects, locations = game.receptacles, game.objects, game.locations
     yield from (
         f"receptacleType {one} {kind}Type" for one, kind in zip(receptacles, game.receptacle_kinds, strict=True)
@@ -157,21 +157,21 @@ def _facts(game: Game) -> Iterator[str]:
     for kind, kinds in game.can_contain.items():
         yield from (f"canContain {kind}Type {held}Type" for held in sorted(kinds))
     for trait, having in zip(TRAITS, game.traits, strict=True):
-        yield from (f"{_TRAIT_WORDS[trait]} {objects[number]}" for number in members(having))
+        yield from (f"{_TRAIT_WORDS[trait]} {objects[number]}" for number in list_members(having))
     for condition, having in zip(CONDITIONS, game.conditions, strict=True):
-        yield from (f"{_CONDITION_WORDS[condition]} {objects[number]}" for number in members(having))
-    yield from (f"openable {receptacles[number]}" for number in members(game.openable))
-    yield from (f"opened {receptacles[number]}" for number in members(game.opened))
+        yield from (f"{_CONDITION_WORDS[condition]} {objects[number]}" for number in list_members(having))
+    yield from (f"openable {receptacles[number]}" for number in list_members(game.openable))
+    yield from (f"opened {receptacles[number]}" for number in list_members(game.opened))
     yield f"atLocation agent1 {locations[game.start]}"
     if game.holding != NOWHERE:
         yield f"holds agent1 {objects[game.holding]}"
         yield "holdsAny agent1"
     for outer, held in game.inner:
-        yield from (f"inReceptacleObject {objects[number]} {objects[outer]}" for number in members(held))
+        yield from (f"inReceptacleObject {objects[number]} {objects[outer]}" for number in list_members(held))
     for place, held in zip(receptacles, game.contents, strict=True):
-        yield from (f"inReceptacle {objects[number]} {place}" for number in members(held))
+        yield from (f"inReceptacle {objects[number]} {place}" for number in list_members(held))
     for place, where in zip(receptacles, game.receptacle_places, strict=True):
         if where != NOWHERE:
             yield f"receptacleAtLocation {place} {locations[where]}"
     for location, laid in zip(locations, game.laid, strict=True):
-        yield from (f"objectAtLocation {objects[number]} {location}" for number in members(laid))
+        yield from (f"objectAtLocation {objects[number]} {location}" for number in list_members(laid))

@@ -14,10 +14,10 @@ from fedagentgym.envs.alfworld.game import Goal
 TREATMENTS = {"Clean": ("cleanable", "isClean"), "Heat": ("heatable", "isHot"), "Cool": ("coolable", "isCool")}
 
 
-def goal_of(category: str, object_kind: str, receptacle_kind: str = "", lamp_kind: str = "DeskLamp") -> Goal:
+def make_goal(category: str, object_kind: str, receptacle_kind: str = "", lamp_kind: str = "DeskLamp") -> Goal:
     """The goal of a task type, formed as the real data forms it (`receptacle_kind` is not used by Look).
 
-    >>> render_goal(goal_of("Pick", "Apple", "Fridge"), indent=None)
+    >>> render_goal(make_goal("Pick", "Apple", "Fridge"), indent=None)
     '(and (exists (?r - receptacle) (exists (?o - object) (and (inReceptacle ?o ?r) (objectType ?o AppleType) \
 (receptacleType ?r FridgeType)))))'
     """
@@ -42,24 +42,24 @@ def goal_of(category: str, object_kind: str, receptacle_kind: str = "", lamp_kin
     raise ValueError(f"no goal is known for the category {category!r}")
 
 
-def _some_in_receptacle(*formula: Any) -> Goal:
-    return ("exists", ("?r", "-", "receptacle"), ("exists", ("?o", "-", "object"), formula))
+def _some_in_receptacle(*ground_formula: Any) -> Goal:
+    return ("exists", ("?r", "-", "receptacle"), ("exists", ("?o", "-", "object"), ground_formula))
 
 
 def _two_in_receptacle(object_type: str, there: Goal) -> Goal:
     second = (
         "exists",
         ("?o2", "-", "object"),
-        ("and", ("not", ("=", "?o1", "?o2")), *_held_there("?o2", object_type, there)),
+        ("and", ("not", ("=", "?o1", "?o2")), *_located_there("?o2", object_type, there)),
     )
     return (
         "exists",
         ("?r", "-", "receptacle"),
-        ("exists", ("?o1", "-", "object"), ("and", *_held_there("?o1", object_type, there), second)),
+        ("exists", ("?o1", "-", "object"), ("and", *_located_there("?o1", object_type, there), second)),
     )
 
 
-def _held_there(variable: str, object_type: str, there: Goal) -> Goal:
+def _located_there(variable: str, object_type: str, there: Goal) -> Goal:
     return (("objectType", variable, object_type), there, ("inReceptacle", variable, "?r"))
 
 
@@ -82,13 +82,13 @@ def render_goal(goal: Goal, indent: int | None = 12) -> str:
     return f"({head}{lines}\n{' ' * indent})"
 
 
-def category_of(goal: Goal) -> str:
+def infer_category(goal: Goal) -> str:
     """The task type a goal belongs to, read from what it asks for.
 
     A lamp to be lit makes Look, a treatment Clean, Heat or Cool, two different objects Pick2, all else Pick: slices,
     movable receptacles and "all of a kind" are variants of these.
     """
-    words = {word.lower() for word in _words(goal)}
+    words = {word.lower() for word in _iter_words(goal)}
     if "istoggled" in words:
         return "Look"
     for category, (_, done) in TREATMENTS.items():
@@ -97,9 +97,9 @@ def category_of(goal: Goal) -> str:
     return "Pick2" if "=" in words else "Pick"
 
 
-def _words(goal: Goal) -> Iterator[str]:
+def _iter_words(goal: Goal) -> Iterator[str]:
     for item in goal:
         if isinstance(item, str):
             yield item
         else:
-            yield from _words(item)
+            yield from _iter_words(item)

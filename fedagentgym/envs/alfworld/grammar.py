@@ -27,7 +27,7 @@ DOMAINS = {
     "c398bac7936b4387f52da0ff9ba6919b28acde22edfb26db4fe5d249aa1cd927": "put",
 }
 _TASK = re.compile(r'(Your task is to: )(.*?)(\."\s*\})', re.DOTALL)
-_UNSPEAKABLE = frozenset(';|"<>[]#{}\t\n\\')
+_FORBIDDEN_CHARACTERS = frozenset(';|"<>[]#{}\t\n\\')
 PLACEHOLDER = "UNKNOWN GOAL"
 
 
@@ -40,7 +40,7 @@ def recognise(domain: str, grammar: str, where: str) -> tuple[str, str]:
         )
     if DOMAINS.get(domain_digest(domain)) != wording:
         raise DataError(f"{where}: the PDDL domain is not the one that belongs to the grammar's wording, {wording!r}")
-    return wording, task_sentence(grammar, where)
+    return wording, extract_task_sentence(grammar, where)
 
 
 def grammar_digest(grammar: str) -> str:
@@ -55,30 +55,30 @@ def _normal_digest(text: str) -> str:
     return hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def task_sentence(grammar: str, where: str) -> str:
+def extract_task_sentence(grammar: str, where: str) -> str:
     """The sentence that tells the task, without its full stop."""
     found = _TASK.search(grammar)
     try:
         sentence = json.loads(f'"{found[2]}"') if found else ""
     except json.JSONDecodeError:
         sentence = ""
-    if not sentence or _UNSPEAKABLE & set(sentence):
+    if not sentence or _FORBIDDEN_CHARACTERS & set(sentence):
         raise DataError(f"{where}: the grammar holds no task sentence that the engine could say")
     return str(sentence)
 
 
-def domain_and_grammar(wording: str, task: str) -> tuple[str, str]:
+def make_domain_and_grammar(wording: str, task: str) -> tuple[str, str]:
     """The two texts for a new game file, taken from the installed alfworld package."""
-    if not task.strip() or _UNSPEAKABLE & set(task):
+    if not task.strip() or _FORBIDDEN_CHARACTERS & set(task):
         raise DataError(
             f"the task sentence {task[:80]!r} is empty or holds a sign that the real engine's grammar cannot say"
         )
-    domain, grammar = _put_texts() if wording == "put" else _installed_texts()
+    domain, grammar = _make_put_texts() if wording == "put" else _load_installed_texts()
     return domain, grammar.replace(PLACEHOLDER, json.dumps(task)[1:-1])
 
 
 @lru_cache(maxsize=1)
-def _installed_texts() -> tuple[str, str]:
+def _load_installed_texts() -> tuple[str, str]:
     spec = importlib.util.find_spec("alfworld")
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtraError(
@@ -94,9 +94,9 @@ def _installed_texts() -> tuple[str, str]:
 
 
 @lru_cache(maxsize=1)
-def _put_texts() -> tuple[str, str]:
+def _make_put_texts() -> tuple[str, str]:
     """The texts of earlier releases, made from the installed ones; their digests prove that nothing else differs."""
-    domain, grammar = _installed_texts()
+    domain, grammar = _load_installed_texts()
     domain = domain[: domain.index("(:action help")] + ")\n"
     grammar = grammar[: grammar.index("action help {")]
     for today, earlier in (

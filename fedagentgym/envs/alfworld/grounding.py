@@ -62,7 +62,7 @@ TYPES = ("agent", "location", "receptacle", "object", "rtype", "otype")
 def ground(game: Game, relaxed: bool = False) -> Node:
     """The goal of a game over its own receptacles and objects; `relaxed` takes "not" and "forall" for fulfilled."""
     check_form(game.goal)
-    return _Grounder(game, relaxed).formula(game.goal, {})
+    return _Grounder(game, relaxed).ground_formula(game.goal, {})
 
 
 def check_form(goal: Any) -> None:
@@ -76,7 +76,7 @@ def check_form(goal: Any) -> None:
     if head in ("exists", "forall"):
         if not isinstance(goal[1], tuple) or not all(isinstance(word, str) for word in goal[1]):
             raise DataError(f"the goal has ({head} ...) without a list of variables")
-        if stray := [name for name, _ in typed_variables(goal[1]) if not name.startswith("?")]:
+        if stray := [name for name, _ in parse_typed_variables(goal[1]) if not name.startswith("?")]:
             raise DataError(f"the goal has {stray[0]} among its variables, whose names begin with '?'")
         check_form(goal[2])
     elif head in ("and", "or", "not", "imply"):
@@ -100,13 +100,13 @@ def evaluate(node: Node, state: State) -> bool:
     return not evaluate(parts[0], state)
 
 
-def speaks_of(node: Node) -> frozenset[str]:
+def collect_fact_kinds(node: Node) -> frozenset[str]:
     """The kinds of fact a grounded goal depends on."""
     if isinstance(node, bool):
         return frozenset()
     if isinstance(node, Fact):
         return frozenset((node.kind,))
-    return frozenset().union(*(speaks_of(part) for part in node.parts))
+    return frozenset().union(*(collect_fact_kinds(part) for part in node.parts))
 
 
 def can_hold(node: Node, reachable: Callable[[Fact], bool]) -> bool:
@@ -185,7 +185,7 @@ class _Grounder:
             for number, identifier in enumerate(column)
         }
 
-    def formula(self, goal: Goal, bound: Mapping[str, Entity]) -> Node:
+    def ground_formula(self, goal: Goal, bound: Mapping[str, Entity]) -> Node:
         self.formulas += 1
         if self.formulas > MAX_FORMULAS:
             raise DataError(f"the goal ranges over more than {MAX_FORMULAS} combinations of things")
@@ -193,67 +193,71 @@ class _Grounder:
             return True
         head = goal[0].lower()
         if head == "and":
-            return conjoin([self.formula(part, bound) for part in goal[1:]])
+            return conjoin([self.ground_formula(part, bound) for part in goal[1:]])
         if head == "or":
-            return disjoin([self.formula(part, bound) for part in goal[1:]])
+            return disjoin([self.ground_formula(part, bound) for part in goal[1:]])
         if head == "not":
-            return self.negated(goal[1], bound)
+            return self.ground_negation(goal[1], bound)
         if head == "imply":
-            return disjoin([self.negated(goal[1], bound), self.formula(goal[2], bound)])
+            return disjoin([self.ground_negation(goal[1], bound), self.ground_formula(goal[2], bound)])
         if head == "forall" and self.relaxed:
             return True
         if head in ("exists", "forall"):
-            variables = list(typed_variables(goal[1]))
-            return self.quantified(head, variables, goal[2], dict(bound))
-        return self.atom(head, [self.term(word, bound) for word in goal[1:]])
+            variables = list(parse_typed_variables(goal[1]))
+            return self.ground_quantifier(head, variables, goal[2], dict(bound))
+        return self.ground_atom(head, [self.resolve_term(word, bound) for word in goal[1:]])
 
-    def negated(self, goal: Goal, bound: Mapping[str, Entity]) -> Node:
-        node = self.formula(goal, bound)
+    def ground_negation(self, goal: Goal, bound: Mapping[str, Entity]) -> Node:
+        node = self.ground_formula(goal, bound)
         return self.relaxed or _negate(node)
 
-    def quantified(self, head: str, variables: list[tuple[str, str]], body: Goal, bound: dict[str, Entity]) -> Node:
+    def ground_quantifier(
+        self, head: str, variables: list[tuple[str, str]], body: Goal, bound: dict[str, Entity]
+    ) -> Node:
         if not variables:
-            return self.formula(body, bound)
+            return self.ground_formula(body, bound)
         (name, type_name), rest = variables[0], variables[1:]
         if head == "exists":
-            candidates = self.placed(body, name, type_name, bound)
+            candidates = self.find_bound_location(body, name, type_name, bound)
             if candidates is None:
                 candidates = self.narrow(body, name, type_name)
         else:
-            candidates = self.of_type(type_name)
-        parts = [self.quantified(head, rest, body, {**bound, name: candidate}) for candidate in candidates]
+            candidates = self.list_entities(type_name)
+        parts = [self.ground_quantifier(head, rest, body, {**bound, name: candidate}) for candidate in candidates]
         return disjoin(parts) if head == "exists" else conjoin(parts)
 
     def narrow(self, body: Goal, name: str, type_name: str) -> list[Entity]:
         """The entities of a type that meet what a formula demands of a variable, whatever the others stand for."""
         key = (id(body), name)
         if key not in self.narrowed:
-            demands = list(_demands(body, name))
+            demands = list(_iter_demands(body, name))
             self.narrowed[key] = [
                 one
-                for one in self.candidates(demands, type_name)
-                if all(self.static(fact, one) is not False for fact in demands)
+                for one in self.list_candidates(demands, type_name)
+                if all(self.evaluate_static(fact, one) is not False for fact in demands)
             ]
         return self.narrowed[key]
 
-    def candidates(self, demands: list[tuple[str, str]], type_name: str) -> list[Entity]:
+    def list_candidates(self, demands: list[tuple[str, str]], type_name: str) -> list[Entity]:
         """The entities of a type, or of the one kind that is demanded."""
         for predicate, kind in demands:
             wanted = _KIND_OF.get(predicate)
             if wanted is not None and type_name in (wanted, "object"):
                 pairs = zip(self.entities[wanted], self.type_words[wanted], strict=True)
                 return [entity for entity, word in pairs if word == kind]
-        return self.of_type(type_name)
+        return self.list_entities(type_name)
 
-    def placed(self, body: Goal, name: str, type_name: str, bound: Mapping[str, Entity]) -> list[Entity] | None:
+    def find_bound_location(
+        self, body: Goal, name: str, type_name: str, bound: Mapping[str, Entity]
+    ) -> list[Entity] | None:
         """The one location a variable can stand for when a formula demands that a known receptacle is there."""
-        holder = bound.get(next((other for other in _holders_at(body, name) if other in bound), ""))
+        holder = bound.get(next((other for other in _iter_holders_at(body, name) if other in bound), ""))
         if holder is None or holder.type != "receptacle" or type_name not in ("location", "object"):
             return None
         place = self.game.receptacle_places[holder.number]
         return [] if place == NOWHERE else [self.entities["location"][place]]
 
-    def of_type(self, type_name: str) -> list[Entity]:
+    def list_entities(self, type_name: str) -> list[Entity]:
         """The entities of a type; ``object`` is also the root of all types, so it names every one of them."""
         if type_name == "object":
             return [entity for column in self.entities.values() for entity in column]
@@ -263,7 +267,7 @@ class _Grounder:
             )
         return self.entities[type_name]
 
-    def term(self, word: str, bound: Mapping[str, Entity]) -> Entity:
+    def resolve_term(self, word: str, bound: Mapping[str, Entity]) -> Entity:
         name = word.lower()
         if name in self.types:
             return Entity("type", 0, name)
@@ -273,13 +277,13 @@ class _Grounder:
             return bound[name]
         return self.constants.get(name) or Entity("type", 0, name)
 
-    def static(self, fact: tuple[str, str], one: Entity) -> bool | None:
+    def evaluate_static(self, fact: tuple[str, str], one: Entity) -> bool | None:
         """The truth of a fact about one entity that never changes."""
         predicate, argument = fact
-        node = self.atom(predicate, [one] if not argument else [one, Entity("type", 0, argument)])
+        node = self.ground_atom(predicate, [one] if not argument else [one, Entity("type", 0, argument)])
         return node if isinstance(node, bool) else None
 
-    def atom(self, predicate: str, terms: list[Entity]) -> Node:
+    def ground_atom(self, predicate: str, terms: list[Entity]) -> Node:
         if predicate not in _ATOMS:
             raise DataError(f"the goal asks for ({predicate} ...), which the engine does not follow")
         arity, truth = _ATOMS[predicate]
@@ -288,10 +292,10 @@ class _Grounder:
         return truth(self, predicate, *terms)
 
 
-def typed_variables(words: Goal) -> Iterator[tuple[str, str]]:
+def parse_typed_variables(words: Goal) -> Iterator[tuple[str, str]]:
     """The (variable, type) pairs of a quantifier's list ``(?r - receptacle ?a ?b - object)``.
 
-    >>> list(typed_variables(("?r", "-", "receptacle", "?a", "?b", "-", "object")))
+    >>> list(parse_typed_variables(("?r", "-", "receptacle", "?a", "?b", "-", "object")))
     [('?r', 'receptacle'), ('?a', 'object'), ('?b', 'object')]
     """
     waiting: list[str] = []
@@ -309,14 +313,14 @@ def typed_variables(words: Goal) -> Iterator[tuple[str, str]]:
     yield from ((name, "object") for name in waiting)
 
 
-def _demands(body: Goal, variable: str) -> Iterator[tuple[str, str]]:
+def _iter_demands(body: Goal, variable: str) -> Iterator[tuple[str, str]]:
     """Facts about one variable that a conjunction cannot do without: they narrow what the variable can stand for."""
     head = body[0].lower() if body else ""
     if head == "and":
         for part in body[1:]:
-            yield from _demands(part, variable)
-    elif head == "exists" and variable not in {name for name, _ in typed_variables(body[1])}:
-        yield from _demands(body[2], variable)
+            yield from _iter_demands(part, variable)
+    elif head == "exists" and variable not in {name for name, _ in parse_typed_variables(body[1])}:
+        yield from _iter_demands(body[2], variable)
     elif head in ("objecttype", "receptacletype") and len(body) == 3 and body[1].lower() == variable:
         if not body[2].startswith("?"):
             yield head, body[2].lower()
@@ -324,12 +328,12 @@ def _demands(body: Goal, variable: str) -> Iterator[tuple[str, str]]:
         yield head, ""
 
 
-def _holders_at(body: Goal, location: str) -> Iterator[str]:
+def _iter_holders_at(body: Goal, location: str) -> Iterator[str]:
     """Variables for receptacles that a conjunction demands to be at a location."""
     head = body[0].lower() if body else ""
     if head == "and":
         for part in body[1:]:
-            yield from _holders_at(part, location)
+            yield from _iter_holders_at(part, location)
     elif head == "receptacleatlocation" and len(body) == 3 and body[2].lower() == location:
         yield body[1].lower()
 

@@ -21,22 +21,22 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fedagentgym.base.streams import Stream, stream
-from fedagentgym.envs.alfworld.figures import Weighted, figures
-from fedagentgym.envs.alfworld.game import Game, Thing, build
-from fedagentgym.envs.alfworld.goals import goal_of
+from fedagentgym.envs.alfworld.figures import WeightedChoice, load_statistics
+from fedagentgym.envs.alfworld.game import Game, Thing, build_game
+from fedagentgym.envs.alfworld.goals import make_goal
 from fedagentgym.envs.alfworld.layouts import (
     Layout,
     LayoutKey,
     Point,
-    between,
-    layout,
-    room_of,
-    seen_scenes,
-    spell,
-    unseen_scenes,
+    draw_between,
+    generate_layout,
+    get_room_kind,
+    list_seen_scenes,
+    list_unseen_scenes,
+    make_object_id,
 )
-from fedagentgym.envs.alfworld.plans import APPLIANCE, shortest_plan
-from fedagentgym.envs.alfworld.sentences import WORDINGS_OF_TYPE, sentence
+from fedagentgym.envs.alfworld.plans import APPLIANCE, find_shortest_plan
+from fedagentgym.envs.alfworld.sentences import SENTENCE_TEMPLATES, make_task_sentence
 
 GENERATOR_VERSIONS = {"tiny": 2, "small": 1, "full": 1}
 PRIVATE_ROOMS = 3
@@ -58,7 +58,7 @@ class HouseKey(NamedTuple):
     wording: str = "move"
 
 
-class Errand(NamedTuple):
+class HouseTask(NamedTuple):
     """What a task is about: an object to bring to a destination, or to look at under a lamp."""
 
     category: str
@@ -68,74 +68,76 @@ class Errand(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Menu:
+class _TaskDistribution:
     """The errands that a split allows, and the scenes in which each can be run."""
 
-    errands: Weighted[Errand]
-    scenes: Mapping[Errand, Weighted[int]]
+    errands: WeightedChoice[HouseTask]
+    scenes: Mapping[HouseTask, WeightedChoice[int]]
 
 
-def house(key: HouseKey) -> Game:
+def generate_house(key: HouseKey) -> Game:
     """The game of a key."""
     draws = stream(key.seed, "alfworld", "house", key.size, key.split, key.number, key.category)
-    menu = _menu(key.seed, key.size, key.split == "test", key.category)
+    menu = _build_task_distribution(key.seed, key.size, key.split == "test", key.category)
     errand = menu.errands.draw(draws)
     scene = menu.scenes[errand].draw(draws)
-    room = layout(LayoutKey(key.seed, key.size, scene))
+    room = generate_layout(LayoutKey(key.seed, key.size, scene))
     if key.owner:
-        room = private_layout(key, errand)
+        room = choose_private_layout(key, errand)
         draws = stream(key.seed, "alfworld", "private house", key.size, key.split, key.number, key.category, key.owner)
     while True:
-        game = _game(key, errand, room, draws)
-        plan = shortest_plan(game)
+        game = _build_game(key, errand, room, draws)
+        plan = find_shortest_plan(game)
         if plan is not None and len(plan) <= LONGEST_PLAN[key.size]:
             return game
 
 
 @lru_cache(maxsize=256)
-def _menu(seed: int, size: str, unseen: bool, category: str) -> _Menu:
-    numbers = unseen_scenes(size) if unseen else seen_scenes(size)
-    rooms = [layout(LayoutKey(seed, size, number)) for number in numbers]
-    offers: list[tuple[Errand, int]] = []
-    scenes: dict[Errand, Weighted[int]] = {}
-    for room_kind, combinations in figures().combinations[category].items():
+def _build_task_distribution(seed: int, size: str, unseen: bool, category: str) -> _TaskDistribution:
+    numbers = list_unseen_scenes(size) if unseen else list_seen_scenes(size)
+    rooms = [generate_layout(LayoutKey(seed, size, number)) for number in numbers]
+    offers: list[tuple[HouseTask, int]] = []
+    scenes: dict[HouseTask, WeightedChoice[int]] = {}
+    for room_kind, combinations in load_statistics().combinations[category].items():
         here = [room for room in rooms if room.room == room_kind]
         for (thing, place), weight in combinations.items():
-            errand = Errand(category, room_kind, thing, place)
+            errand = HouseTask(category, room_kind, thing, place)
             fitting = [room for room in here if fits(room, errand)]
             usual = [room for room in fitting if thing in room.kinds]
             if size == "tiny":
                 fitting = usual
             if fitting:
                 offers.append((errand, weight))
-                scenes[errand] = Weighted((room.key.scene, max(1, _trials(room))) for room in usual or fitting)
-    return _Menu(Weighted(offers), scenes)
+                scenes[errand] = WeightedChoice(
+                    (room.key.scene, max(1, _get_trials(room))) for room in usual or fitting
+                )
+    return _TaskDistribution(WeightedChoice(offers), scenes)
 
 
-def _trials(room: Layout) -> int:
-    return figures().scenes[room.key.scene].trials
+def _get_trials(room: Layout) -> int:
+    return load_statistics().scenes[room.key.scene].trials
 
 
-def fits(room: Layout, errand: Errand) -> bool:
+def fits(room: Layout, errand: HouseTask) -> bool:
     """Whether the errand can be run in a room: destination or lamp are there, and the object has somewhere to start."""
     if room.room != errand.room:
         return False
-    there = errand.place in room.lamps if errand.category == "Look" else bool(room.numbers_of(errand.place))
+    there = errand.place in room.lamps if errand.category == "Look" else bool(room.find_receptacles(errand.place))
     appliance = APPLIANCE.get(errand.category)
-    treatable = appliance is None or appliance in room.receptacle_kinds()
-    return there and treatable and bool(_starts(room, errand))
+    treatable = appliance is None or appliance in room.get_receptacle_kinds()
+    return there and treatable and bool(_list_start_places(room, errand))
 
 
-def private_layout(key: HouseKey, errand: Errand) -> Layout:
+def choose_private_layout(key: HouseKey, errand: HouseTask) -> Layout:
     """The first of the owner's rooms, from the game's own number on, in which the errand can be run."""
     order = stream(key.seed, "alfworld", "private rooms", key.size, key.owner, errand.room)
-    models = [scene for scene in seen_scenes(key.size) if room_of(scene) == errand.room]
+    models = [scene for scene in list_seen_scenes(key.size) if get_room_kind(scene) == errand.room]
     rooms = [order.pick(models) for _ in range(PRIVATE_ROOMS)]
     first = key.number % PRIVATE_ROOMS
     candidates = [*enumerate(rooms)][first:] + [*enumerate(rooms)][:first]
     while True:
         for number, model in candidates:
-            room = layout(LayoutKey(key.seed, key.size, model, f"{key.owner}.{number}"))
+            room = generate_layout(LayoutKey(key.seed, key.size, model, f"{key.owner}.{number}"))
             if fits(room, errand):
                 return room
         after = candidates[-1][0] + 1 if len(candidates) > PRIVATE_ROOMS else PRIVATE_ROOMS
@@ -150,40 +152,40 @@ class _Item(NamedTuple):
     where: int
 
 
-def _game(key: HouseKey, errand: Errand, room: Layout, draws: Stream) -> Game:
-    items = [*_targets(key.size, errand, room, draws), *_others(key.size, errand, room, draws)]
+def _build_game(key: HouseKey, errand: HouseTask, room: Layout, draws: Stream) -> Game:
+    items = [*_draw_targets(key.size, errand, room, draws), *_draw_other_objects(key.size, errand, room, draws)]
     items += [_Item(lamp, number) for lamp, number in sorted(room.lamps.items())]
-    things = list(_things(items, room, draws))
+    things = list(_make_things(items, room, draws))
     present = {thing.kind for thing in things}
-    wording = draws.integers(len(WORDINGS_OF_TYPE[errand.category]))
-    return build(
+    wording = draws.integers(len(SENTENCE_TEMPLATES[errand.category]))
+    return build_game(
         receptacles=room.receptacles,
         things=things,
         start=room.start,
-        can_contain=_can_contain(room, present),
-        goal=goal_of(errand.category, errand.thing, errand.place, errand.place),
-        task=sentence(errand.category, errand.thing, errand.place, wording),
+        can_contain=_make_containment_table(room, present),
+        goal=make_goal(errand.category, errand.thing, errand.place, errand.place),
+        task=make_task_sentence(errand.category, errand.thing, errand.place, wording),
         category=errand.category,
         wording=key.wording,
         scene=room.name,
     )
 
 
-def _can_contain(room: Layout, present: set[str]) -> dict[str, frozenset[str]]:
+def _make_containment_table(room: Layout, present: set[str]) -> dict[str, frozenset[str]]:
     """What may be put where, of the kinds that there are in the room."""
-    table = {kind: figures().may_hold.get(kind, frozenset()) & present for kind in room.receptacle_kinds()}
+    table = {kind: load_statistics().may_hold.get(kind, frozenset()) & present for kind in room.get_receptacle_kinds()}
     return {kind: held for kind, held in table.items() if held}
 
 
-def _starts(room: Layout, errand: Errand) -> list[int]:
+def _list_start_places(room: Layout, errand: HouseTask) -> list[int]:
     """Receptacles in which the target may start."""
     category, kind = errand.category, errand.thing
     refused = {errand.place} if category in ("Pick", "Pick2") else {APPLIANCE.get(category, "")}
-    return _holders(room, kind, lambda place: place not in refused)
+    return _list_holders(room, kind, lambda place: place not in refused)
 
 
-def _holders(room: Layout, kind: str, admitted: Callable[[str], bool] = lambda place: True) -> list[int]:
-    may_hold = figures().may_hold
+def _list_holders(room: Layout, kind: str, admitted: Callable[[str], bool] = lambda place: True) -> list[int]:
+    may_hold = load_statistics().may_hold
     return [
         number
         for number, receptacle in enumerate(room.receptacles)
@@ -191,32 +193,32 @@ def _holders(room: Layout, kind: str, admitted: Callable[[str], bool] = lambda p
     ]
 
 
-def _weighted_places(room: Layout, kind: str, holders: list[int]) -> Weighted[int]:
+def _weigh_places(room: Layout, kind: str, holders: list[int]) -> WeightedChoice[int]:
     """The places of a kind in this room by the figures' weights; any that may hold it where the figures know none."""
-    weights = figures().objects[room.room][kind].places if kind in figures().objects[room.room] else {}
-    counts = {number: len(room.numbers_of(room.receptacles[number].kind)) for number in holders}
+    weights = load_statistics().objects[room.room][kind].places if kind in load_statistics().objects[room.room] else {}
+    counts = {number: len(room.find_receptacles(room.receptacles[number].kind)) for number in holders}
     usual = [(number, 60 * weights.get(room.receptacles[number].kind, 0) // counts[number]) for number in holders]
-    places = Weighted(usual)
-    return places if places else Weighted((number, 1) for number in holders)
+    places = WeightedChoice(usual)
+    return places if places else WeightedChoice((number, 1) for number in holders)
 
 
 @lru_cache(maxsize=8192)
-def _usual_places(room: LayoutKey, kind: str) -> Weighted[int]:
+def _weigh_usual_places(room: LayoutKey, kind: str) -> WeightedChoice[int]:
     """The places of a kind that no goal asks for: the same in every game of a room."""
-    furnished = layout(room)
-    return _weighted_places(furnished, kind, _holders(furnished, kind))
+    furnished = generate_layout(room)
+    return _weigh_places(furnished, kind, _list_holders(furnished, kind))
 
 
-def _targets(size: str, errand: Errand, room: Layout, draws: Stream) -> Iterator[_Item]:
-    places = _weighted_places(room, errand.thing, _starts(room, errand))
-    copies = figures().target_copies[errand.category].draw(draws)
+def _draw_targets(size: str, errand: HouseTask, room: Layout, draws: Stream) -> Iterator[_Item]:
+    places = _weigh_places(room, errand.thing, _list_start_places(room, errand))
+    copies = load_statistics().target_copies[errand.category].draw(draws)
     if size != "full":
         copies = min(copies, 3 if errand.category == "Pick2" else 2)
     for _ in range(copies):
         yield _Item(errand.thing, places.draw(draws))
 
 
-def _others(size: str, errand: Errand, room: Layout, draws: Stream) -> Iterator[_Item]:
+def _draw_other_objects(size: str, errand: HouseTask, room: Layout, draws: Stream) -> Iterator[_Item]:
     """Everything that is not a target: all kinds of the room in full size, some of them in the smaller ones."""
     kinds = sorted(room.kinds - {errand.thing})
     if size == "small":
@@ -225,11 +227,11 @@ def _others(size: str, errand: Errand, room: Layout, draws: Stream) -> Iterator[
         kinds = draws.shuffled(kinds)[: 3 + draws.integers(4)]
     left = OTHERS_IN_TINY if size == "tiny" else 1000
     for kind in kinds:
-        facts = figures().objects[room.room][kind]
+        facts = load_statistics().objects[room.room][kind]
         copies = facts.copies.draw(draws)
         if size != "full":
             copies = min(copies, 2) if size == "small" else 1 + (draws.integers(6) == 0)
-        places = _usual_places(room.key, kind) if facts.places else None
+        places = _weigh_usual_places(room.key, kind) if facts.places else None
         for _ in range(min(copies, left)):
             left -= 1
             if size == "full" and (not places or draws.integers(1000) < facts.floor):
@@ -238,35 +240,35 @@ def _others(size: str, errand: Errand, room: Layout, draws: Stream) -> Iterator[
                 yield _Item(kind, places.draw(draws))
 
 
-def _things(items: list[_Item], room: Layout, draws: Stream) -> Iterator[Thing]:
+def _make_things(items: list[_Item], room: Layout, draws: Stream) -> Iterator[Thing]:
     """Items with ids and traits; each lies within forty centimetres of its receptacle's middle."""
     used: set[tuple[str, Point]] = set()
     for kind, where in items:
         while True:
-            point = _beside(room, where, draws)
+            point = _draw_position(room, where, draws)
             if (kind, point) not in used:
                 break
         used.add((kind, point))
         receptacle = room.receptacles[where] if where != ON_THE_FLOOR else None
         yield Thing(
-            id=spell(kind, point, draws),
+            id=make_object_id(kind, point, draws),
             kind=kind,
             inside=(receptacle.id,) if receptacle else (),
             place=receptacle.place if receptacle else draws.pick(room.floor),
-            traits=_traits(kind),
+            traits=_get_traits(kind),
         )
 
 
-def _beside(room: Layout, where: int, draws: Stream) -> Point:
+def _draw_position(room: Layout, where: int, draws: Stream) -> Point:
     if where == ON_THE_FLOOR:
-        extent = figures().extent[room.room]
-        return Point(between(extent.x, draws), draws.integers(12), between(extent.z, draws))
+        extent = load_statistics().extent[room.room]
+        return Point(draw_between(extent.x, draws), draws.integers(12), draw_between(extent.z, draws))
     middle = room.points[where]
     return Point(middle.x - 40 + draws.integers(81), middle.y + draws.integers(12), middle.z - 40 + draws.integers(81))
 
 
 @lru_cache(maxsize=256)
-def _traits(kind: str) -> frozenset[str]:
-    known = figures().traits
+def _get_traits(kind: str) -> frozenset[str]:
+    known = load_statistics().traits
     traits = {trait for trait, kinds in known.items() if kind in kinds}
     return frozenset(traits if "toggleable" in traits else traits | {"pickupable"})

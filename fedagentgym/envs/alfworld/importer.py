@@ -19,9 +19,9 @@ from pathlib import Path
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import atomic_folder, data_folder
-from fedagentgym.base.logs import logger
-from fedagentgym.base.progress import progress
-from fedagentgym.envs.alfworld.folders import NATIVE_SPLITS, keep_index, read_index
+from fedagentgym.base.logs import get_logger
+from fedagentgym.base.progress import show_progress
+from fedagentgym.envs.alfworld.folders import NATIVE_SPLITS, build_folder_index, cache_index
 from fedagentgym.envs.alfworld.reader import GAME_FILE, TRAJECTORY_FILE, read_json_object, require_trajectory
 
 RELEASES = (
@@ -29,46 +29,46 @@ RELEASES = (
     "https://github.com/alfworld/alfworld/releases/download/0.4.0/json_2.1.2_tw-pddl.zip",
 )
 """Trajectories and games; the second archive fills the folders of the first."""
-LEFT_OUT = ("movable", "Sliced")
+EXCLUDED_WORDS = ("movable", "Sliced")
 CHUNK = 1 << 20
 MAX_UNPACKED = 64 << 30
 
 
-def add(folder: Path) -> Path:
+def import_data(folder: Path) -> Path:
     """Check the games of a folder and copy those that ALFWorld plays to where the environment looks for them."""
     target = data_folder("alfworld")
     if target.exists():
         raise DataError(f"the ALFWorld games are there already, in {target}; remove that folder to import them anew")
-    chosen = list(playable(Path(folder)))
+    chosen = list(find_playable_games(Path(folder)))
     if not chosen:
         raise DataError(f"{folder}: no playable ALFWorld game ({GAME_FILE} beside {TRAJECTORY_FILE}) below this folder")
-    with atomic_folder(target) as fresh, progress("importing ALFWorld games", len(chosen)) as bar:
+    with atomic_folder(target) as fresh, show_progress("importing ALFWorld games", len(chosen)) as bar:
         for source, place in chosen:
             (fresh / place).mkdir(parents=True)
             for name in (GAME_FILE, TRAJECTORY_FILE):
                 shutil.copyfile(source / name, fresh / place / name)
             bar.advance()
-        index = read_index(fresh)
-    keep_index(target, index)
+        index = build_folder_index(fresh)
+    cache_index(target, index)
     counts = Counter(entry.split for entry in index.entries)
-    logger(__name__).info("%d ALFWorld games imported: %s", len(index.entries), dict(counts))
+    get_logger(__name__).info("%d ALFWorld games imported: %s", len(index.entries), dict(counts))
     return target
 
 
-def playable(folder: Path) -> Iterator[tuple[Path, Path]]:
+def find_playable_games(folder: Path) -> Iterator[tuple[Path, Path]]:
     """Folders with a game that the original package plays, each with the relative place it gets."""
     for root, folders, files in os.walk(folder):
         folders.sort()
         source = Path(root)
-        place = _place(source.relative_to(folder), folder.name)
-        if GAME_FILE not in files or any(word in place.as_posix() for word in LEFT_OUT):
+        place = _map_to_split_folder(source.relative_to(folder), folder.name)
+        if GAME_FILE not in files or any(word in place.as_posix() for word in EXCLUDED_WORDS):
             continue
         require_trajectory(source)
         if read_json_object(source / GAME_FILE).get("solvable", True):
             yield source, place
 
 
-def _place(relative: Path, folder_name: str) -> Path:
+def _map_to_split_folder(relative: Path, folder_name: str) -> Path:
     """The part of a path that begins with the name of a split; without one, the game is a training game."""
     parts = (folder_name, *relative.parts)
     for position in range(len(parts) - 1, -1, -1):
@@ -89,7 +89,7 @@ def fetch(urls: Sequence[str] = RELEASES) -> Path:
             download(url, archive)
             unpack(archive, Path(temporary, "games"), url)
             archive.unlink()
-        return add(Path(temporary, "games"))
+        return import_data(Path(temporary, "games"))
 
 
 def download(url: str, path: Path) -> None:
@@ -98,7 +98,7 @@ def download(url: str, path: Path) -> None:
         with urllib.request.urlopen(url, timeout=60) as answer, path.open("wb") as file:
             announced = int(answer.headers.get("Content-Length") or 0)
             received = 0
-            with progress(f"downloading {url.rpartition('/')[2]}", announced or None) as bar:
+            with show_progress(f"downloading {url.rpartition('/')[2]}", announced or None) as bar:
                 while chunk := answer.read(CHUNK):
                     file.write(chunk)
                     received += len(chunk)
@@ -117,10 +117,10 @@ def unpack(archive: Path, folder: Path, name: str) -> None:
     """Unpack the two files of each game from an archive, and nothing that would lie outside the folder."""
     try:
         with zipfile.ZipFile(archive) as content:
-            members = [member for member in content.infolist() if _wanted(member.filename)]
+            members = [member for member in content.infolist() if _is_wanted(member.filename)]
             if sum(member.file_size for member in members) > MAX_UNPACKED:
                 raise DataError(f"{name}: the archive would unpack to more than {MAX_UNPACKED >> 30} GiB")
-            with progress(f"unpacking {name.rpartition('/')[2]}", len(members)) as bar:
+            with show_progress(f"unpacking {name.rpartition('/')[2]}", len(members)) as bar:
                 for member in members:
                     content.extract(member, folder)
                     bar.advance()
@@ -128,7 +128,7 @@ def unpack(archive: Path, folder: Path, name: str) -> None:
         raise DataError(f"{name}: not a usable zip archive ({error})") from None
 
 
-def _wanted(name: str) -> bool:
+def _is_wanted(name: str) -> bool:
     parts = name.replace("\\", "/").split("/")
     inside = not name.startswith("/") and ".." not in parts
     return inside and parts[-1] in (GAME_FILE, TRAJECTORY_FILE)

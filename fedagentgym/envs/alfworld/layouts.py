@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from fedagentgym.base.streams import Stream, stream
-from fedagentgym.envs.alfworld.figures import Scene, Weighted, figures
+from fedagentgym.envs.alfworld.figures import Scene, WeightedChoice, load_statistics
 from fedagentgym.envs.alfworld.game import Receptacle
 
 SIZES = ("tiny", "small", "full")
@@ -97,7 +97,7 @@ class Layout:
     def name(self) -> str:
         return f"FloorPlan{self.key.scene}" + (f"-{self.key.owner}" if self.key.owner else "")
 
-    def numbers_of(self, kind: str) -> list[int]:
+    def find_receptacles(self, kind: str) -> list[int]:
         return self._numbers.get(kind, [])
 
     @cached_property
@@ -107,44 +107,44 @@ class Layout:
             found.setdefault(receptacle.kind, []).append(number)
         return found
 
-    def receptacle_kinds(self) -> frozenset[str]:
+    def get_receptacle_kinds(self) -> frozenset[str]:
         return frozenset(receptacle.kind for receptacle in self.receptacles)
 
 
-def room_of(scene: int) -> str:
+def get_room_kind(scene: int) -> str:
     """The kind of room by scene number: 1-30, 201-230, 301-330, 401-430."""
     return {0: "kitchen", 2: "living_room", 3: "bedroom", 4: "bathroom"}[scene // 100]
 
 
-def unseen_scenes(size: str) -> tuple[int, ...]:
+def list_unseen_scenes(size: str) -> tuple[int, ...]:
     """Scenes of the split `test`, never used elsewhere: ALFRED's four; twelve in the smaller sizes, whose rooms vary less."""
-    known = figures()
+    known = load_statistics()
     return known.unseen if size == "full" else tuple(sorted(known.unseen + known.spare))
 
 
-def seen_scenes(size: str) -> tuple[int, ...]:
+def list_seen_scenes(size: str) -> tuple[int, ...]:
     """Scenes of the other splits: the 108 that ALFRED's training tasks use."""
-    known = figures()
+    known = load_statistics()
     return tuple(number for number in known.scenes if number not in (*known.unseen, *known.spare))
 
 
 @lru_cache(maxsize=4096)
-def layout(key: LayoutKey) -> Layout:
+def generate_layout(key: LayoutKey) -> Layout:
     """The layout of a key."""
     draws = stream(key.seed, "alfworld", "layout", key.size, key.scene, key.owner)
-    room = room_of(key.scene)
-    scene = figures().scenes[key.scene]
-    drawn = _furnish(key, room, _receptacle_counts(scene, key, draws), draws)
-    if key.size != "full" and not key.owner and key.scene in unseen_scenes(key.size):
+    room = get_room_kind(key.scene)
+    scene = load_statistics().scenes[key.scene]
+    drawn = _furnish(key, room, _draw_receptacle_counts(scene, key, draws), draws)
+    if key.size != "full" and not key.owner and key.scene in list_unseen_scenes(key.size):
         tries = 1
-        while _appearance(drawn) in _seen_appearances(key):
-            counts = _receptacle_counts(scene, key, draws)
-            drawn = _furnish(key, room, _unusual(counts, tries // 30, draws), draws)
+        while _compute_appearance(drawn) in _collect_seen_appearances(key):
+            counts = _draw_receptacle_counts(scene, key, draws)
+            drawn = _furnish(key, room, _vary_counts(counts, tries // 30, draws), draws)
             tries += 1
     return drawn
 
 
-def _unusual(counts: dict[str, int], more: int, draws: Stream) -> dict[str, int]:
+def _vary_counts(counts: dict[str, int], more: int, draws: Stream) -> dict[str, int]:
     """The same with some doubles more or less: a scene of few kinds might else look like a seen one for ever."""
     for _ in range(more):
         kind = draws.pick(sorted(counts))
@@ -153,40 +153,40 @@ def _unusual(counts: dict[str, int], more: int, draws: Stream) -> dict[str, int]
 
 
 @lru_cache(maxsize=64)
-def _seen_appearances(key: LayoutKey) -> frozenset[tuple[tuple[str, bool], ...]]:
+def _collect_seen_appearances(key: LayoutKey) -> frozenset[tuple[tuple[str, bool], ...]]:
     return frozenset(
-        _appearance(layout(LayoutKey(key.seed, key.size, scene)))
-        for scene in seen_scenes(key.size)
-        if room_of(scene) == room_of(key.scene)
+        _compute_appearance(generate_layout(LayoutKey(key.seed, key.size, scene)))
+        for scene in list_seen_scenes(key.size)
+        if get_room_kind(scene) == get_room_kind(key.scene)
     )
 
 
-def _appearance(room: Layout) -> tuple[tuple[str, bool], ...]:
+def _compute_appearance(room: Layout) -> tuple[tuple[str, bool], ...]:
     """What a player can tell a room by: its receptacles and which of them open."""
     return tuple(sorted((receptacle.kind, receptacle.openable) for receptacle in room.receptacles))
 
 
-def _receptacle_counts(scene: Scene, key: LayoutKey, draws: Stream) -> dict[str, int]:
+def _draw_receptacle_counts(scene: Scene, key: LayoutKey, draws: Stream) -> dict[str, int]:
     counts = dict(scene.receptacles)
     if key.owner:
-        counts = {kind: _count_elsewhere(scene.room, kind, draws) for kind in counts}
+        counts = {kind: _draw_scene_count(scene.room, kind, draws) for kind in counts}
     if key.size == "small":
         return {kind: min(count, 1 + draws.integers(2)) for kind, count in counts.items()}
-    return _tiny_counts(scene.room, counts, draws) if key.size == "tiny" else counts
+    return _draw_tiny_counts(scene.room, counts, draws) if key.size == "tiny" else counts
 
 
 @lru_cache(maxsize=512)
-def _counts_elsewhere(room: str, kind: str) -> tuple[int, ...]:
-    rows = (scene.receptacles for scene in figures().scenes_of(room))
+def _list_scene_counts(room: str, kind: str) -> tuple[int, ...]:
+    rows = (scene.receptacles for scene in load_statistics().get_scenes(room))
     return tuple(kinds[kind] for kinds in rows if kind in kinds)
 
 
-def _count_elsewhere(room: str, kind: str, draws: Stream) -> int:
+def _draw_scene_count(room: str, kind: str, draws: Stream) -> int:
     """How many of a kind some room that has the kind holds."""
-    return draws.pick(_counts_elsewhere(room, kind))
+    return draws.pick(_list_scene_counts(room, kind))
 
 
-def _tiny_counts(room: str, counts: Mapping[str, int], draws: Stream) -> dict[str, int]:
+def _draw_tiny_counts(room: str, counts: Mapping[str, int], draws: Stream) -> dict[str, int]:
     kept = {kind: 1 for kind in APPLIANCES.get(room, ()) if kind in counts}
     others = [kind for kind in sorted(TINY_RECEPTACLES[room]) if kind in counts and kind not in kept]
     wanted = (5 if room == "kitchen" else 3) + draws.integers(2)
@@ -198,50 +198,50 @@ def _tiny_counts(room: str, counts: Mapping[str, int], draws: Stream) -> dict[st
 def _furnish(key: LayoutKey, room: str, counts: Mapping[str, int], draws: Stream) -> Layout:
     """Receptacles with ids, standing points and doors; a lamp or two; points on the floor and a start between them."""
     kinds = [kind for kind, count in sorted(counts.items()) for _ in range(count)]
-    spots = _standing_points(room, draws)
-    places = _share(room, kinds, [next(spots) for _ in kinds], draws)
-    opens = _openable(key.size, kinds, draws)
-    points = _points(room, kinds, draws)
+    spots = _draw_standing_points(room, draws)
+    places = _share_standing_points(room, kinds, [next(spots) for _ in kinds], draws)
+    opens = _draw_openable(key.size, kinds, draws)
+    points = _draw_points(room, kinds, draws)
     receptacles = tuple(
-        Receptacle(spell(kind, point, draws), kind, place, openable)
+        Receptacle(make_object_id(kind, point, draws), kind, place, openable)
         for kind, point, place, openable in zip(kinds, points, places, opens, strict=True)
     )
-    present = _kinds_about(key.seed, room, key.scene)
+    present = _list_object_kinds(key.seed, room, key.scene)
     return Layout(
         key=key,
         room=room,
         receptacles=receptacles,
         points=tuple(points),
-        lamps=_lamps(key, room, kinds, draws),
+        lamps=_place_lamps(key, room, kinds, draws),
         kinds=present & TINY_OBJECTS[room] if key.size == "tiny" else present,
         start=next(spots),
         floor=tuple(next(spots) for _ in range(4)),
     )
 
 
-def _standing_points(room: str, draws: Stream) -> Iterator[str]:
+def _draw_standing_points(room: str, draws: Stream) -> Iterator[str]:
     """Different standing points, spelled as game files do: `loc_bar_x_bar_z_bar_rotation_bar_horizon`."""
-    extent, used = figures().extent[room], set()
+    extent, used = load_statistics().extent[room], set()
     while True:
         x = extent.loc_x[0] + draws.integers(extent.loc_x[1] - extent.loc_x[0] + 1)
         z = extent.loc_z[0] + draws.integers(extent.loc_z[1] - extent.loc_z[0] + 1)
-        spot = (x, z, draws.integers(4), figures().horizons.draw(draws))
+        spot = (x, z, draws.integers(4), load_statistics().horizons.draw(draws))
         if spot not in used:
             used.add(spot)
             yield "loc_bar_" + "_bar_".join(f"_minus_{-part}" if part < 0 else str(part) for part in spot)
 
 
-def _share(room: str, kinds: list[str], places: list[str], draws: Stream) -> list[str]:
+def _share_standing_points(room: str, kinds: list[str], places: list[str], draws: Stream) -> list[str]:
     """Let some pairs share a standing point, in the share and among the kinds that the counts tell."""
     alone = list(range(len(kinds)))
-    wanted = figures().shared[room] * len(kinds)
+    wanted = load_statistics().shared[room] * len(kinds)
     pairs = wanted // 2000 + (draws.integers(2000) < wanted % 2000)
     for _ in range(pairs):
         options: dict[tuple[int, int], int] = {}
-        for (first, second), weight in figures().shared_pairs.items():
+        for (first, second), weight in load_statistics().shared_pairs.items():
             ones, others = ([n for n in alone if kinds[n] == kind] for kind in (first, second))
             options |= {(a, b): weight for a in ones for b in others if (a < b if first == second else a != b)}
-        choice = Weighted(options.items())
+        choice = WeightedChoice(options.items())
         if not choice:
             break
         one, other = choice.draw(draws)
@@ -250,11 +250,11 @@ def _share(room: str, kinds: list[str], places: list[str], draws: Stream) -> lis
     return places
 
 
-def _openable(size: str, kinds: list[str], draws: Stream) -> list[bool]:
+def _draw_openable(size: str, kinds: list[str], draws: Stream) -> list[bool]:
     """Which receptacles have a door; in tiny rooms at most two beside fridge and microwave."""
     opens, doors = [], 0
     for kind in kinds:
-        able, of = figures().openable.get(kind, (0, 1))
+        able, of = load_statistics().openable.get(kind, (0, 1))
         door = draws.integers(of) < able
         if size == "tiny" and kind not in ("Fridge", "Microwave"):
             door = door and doors < 2
@@ -263,12 +263,12 @@ def _openable(size: str, kinds: list[str], draws: Stream) -> list[bool]:
     return opens
 
 
-def _points(room: str, kinds: list[str], draws: Stream) -> list[Point]:
+def _draw_points(room: str, kinds: list[str], draws: Stream) -> list[Point]:
     """A place for each receptacle; two of one kind never stand at the same place."""
-    extent, used, points = figures().extent[room], set(), []
+    extent, used, points = load_statistics().extent[room], set(), []
     for kind in kinds:
         while True:
-            point = Point(between(extent.x, draws), _height(kind, draws), between(extent.z, draws))
+            point = Point(draw_between(extent.x, draws), _draw_height(kind, draws), draw_between(extent.z, draws))
             if (kind, point) not in used:
                 break
         used.add((kind, point))
@@ -276,32 +276,32 @@ def _points(room: str, kinds: list[str], draws: Stream) -> list[Point]:
     return points
 
 
-def between(ends: tuple[int, int], draws: Stream) -> int:
+def draw_between(ends: tuple[int, int], draws: Stream) -> int:
     return ends[0] + draws.integers(ends[1] - ends[0] + 1)
 
 
-def _height(kind: str, draws: Stream) -> int:
+def _draw_height(kind: str, draws: Stream) -> int:
     """A height below the median in half of the cases."""
-    low, middle, high = figures().heights.get(kind, (80, 90, 110))
-    return between((low, middle) if draws.integers(2) else (middle, high), draws)
+    low, middle, high = load_statistics().heights.get(kind, (80, 90, 110))
+    return draw_between((low, middle) if draws.integers(2) else (middle, high), draws)
 
 
-def spell(kind: str, point: Point, draws: Stream) -> str:
+def make_object_id(kind: str, point: Point, draws: Stream) -> str:
     """An id as game files spell it: metres with sign and two decimals; a zero sometimes without its sign."""
-    axes = "_bar_".join(_metres(axis, draws) for axis in point)
+    axes = "_bar_".join(_format_metres(axis, draws) for axis in point)
     return f"{BASINS[kind]}_bar_{axes}_bar_{kind}" if kind in BASINS else f"{kind}_bar_{axes}"
 
 
-def _metres(centimetres: int, draws: Stream) -> str:
+def _format_metres(centimetres: int, draws: Stream) -> str:
     digits = f"{abs(centimetres) // 100:02d}_dot_{abs(centimetres) % 100:02d}"
     if centimetres == 0:
         return digits if draws.integers(6) == 0 else f"_plus_{digits}"
     return f"{'_plus_' if centimetres > 0 else '_minus_'}{digits}"
 
 
-def _lamps(key: LayoutKey, room: str, kinds: list[str], draws: Stream) -> dict[str, int]:
+def _place_lamps(key: LayoutKey, room: str, kinds: list[str], draws: Stream) -> dict[str, int]:
     """The room's lamps, each on something that stands there; tiny rooms that could have a lamp have exactly one."""
-    scenes, found = figures().lamps, {}
+    scenes, found = load_statistics().lamps, {}
     for lamp in sorted(scenes):
         order = stream(key.seed, "alfworld", "lamps", room, lamp).permutation(30).tolist()
         hosts = [number for host in LAMP_HOSTS[lamp] for number, kind in enumerate(kinds) if kind == host]
@@ -314,10 +314,10 @@ def _lamps(key: LayoutKey, room: str, kinds: list[str], draws: Stream) -> dict[s
 
 
 @lru_cache(maxsize=512)
-def _kinds_about(seed: int, room: str, scene: int) -> frozenset[str]:
+def _list_object_kinds(seed: int, room: str, scene: int) -> frozenset[str]:
     """The kinds of objects a scene has: each kind is in exactly as many of the 30 scenes as it is in ALFRED's."""
     return frozenset(
         kind
-        for kind, facts in figures().objects[room].items()
+        for kind, facts in load_statistics().objects[room].items()
         if stream(seed, "alfworld", "kinds", room, kind).permutation(30).tolist().index(scene % 100 - 1) < facts.scenes
     )

@@ -27,17 +27,17 @@ class Form(NamedTuple):
 Item: TypeAlias = str | Form
 
 
-class Source:
+class ProblemText:
     """A text with a name, to say in an error where something stood."""
 
     def __init__(self, text: str, where: str) -> None:
         self.text = _COMMENT.sub(lambda comment: " " * len(comment.group()), text) if ";" in text else text
         self.where = where
 
-    def error(self, what: str, position: int) -> DataError:
-        return DataError(f"{self.where}, PDDL problem line {self.line(position)}: {what}")
+    def make_error(self, what: str, position: int) -> DataError:
+        return DataError(f"{self.where}, PDDL problem line {self.find_line(position)}: {what}")
 
-    def line(self, position: int) -> int:
+    def find_line(self, position: int) -> int:
         starts = [match.start() for match in _WORD.finditer(self.text)]
         offset = starts[position] if position < len(starts) else len(self.text.rstrip())
         ends = [index for index, sign in enumerate(self.text) if sign == "\n"]
@@ -49,28 +49,28 @@ class Source:
         if not words:
             raise DataError(f"{self.where}: the PDDL problem is empty")
         if words[0] != "(":
-            raise self.error(f"expected '(' and found {words[0][:60]!r}", 0)
+            raise self.make_error(f"expected '(' and found {words[0][:60]!r}", 0)
         stack: list[tuple[list[Item], int]] = []
         for position, word in enumerate(words):
             if word == "(":
                 if len(stack) == MAX_DEPTH:
-                    raise self.error(f"forms are nested more than {MAX_DEPTH} deep", position)
+                    raise self.make_error(f"forms are nested more than {MAX_DEPTH} deep", position)
                 stack.append(([], position))
             elif word == ")":
                 items, opened = stack.pop()
                 form = Form(tuple(items), opened)
                 if not stack:
                     if position + 1 != len(words):
-                        raise self.error(
+                        raise self.make_error(
                             f"text follows the end of the problem: {words[position + 1][:60]!r}", position + 1
                         )
                     return form
                 stack[-1][0].append(form)
             else:
                 stack[-1][0].append(word)
-        raise self.error("the text ends before every '(' is closed", len(words))
+        raise self.make_error("the text ends before every '(' is closed", len(words))
 
 
-def plain(form: Form) -> tuple[Any, ...]:
+def to_tuples(form: Form) -> tuple[Any, ...]:
     """A form as nested tuples of strings."""
-    return tuple(plain(item) if isinstance(item, Form) else item for item in form.items)
+    return tuple(to_tuples(item) if isinstance(item, Form) else item for item in form.items)

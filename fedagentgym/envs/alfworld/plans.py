@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from itertools import permutations
 from typing import NamedTuple
 
-from fedagentgym.envs.alfworld.game import TRAITS, Game, Goal, members
+from fedagentgym.envs.alfworld.game import TRAITS, Game, Goal, list_members
 from fedagentgym.envs.alfworld.goals import TREATMENTS
 from fedagentgym.envs.alfworld.tables import tables_of
-from fedagentgym.envs.alfworld.wording import put_command
+from fedagentgym.envs.alfworld.wording import format_put_command
 
 APPLIANCE = {"Clean": "SinkBasin", "Heat": "Microwave", "Cool": "Fridge"}
 _CONDITION = {"Clean": 0, "Heat": 1, "Cool": 2, "Look": 4}
@@ -35,7 +35,7 @@ class Target(NamedTuple):
     place: str
 
 
-class Move(NamedTuple):
+class PlanStep(NamedTuple):
     """One command of a plan, by the numbers of object and receptacle in the game."""
 
     verb: str
@@ -43,13 +43,13 @@ class Move(NamedTuple):
     thing: int = -1
 
 
-def target_of(game: Game) -> Target | None:
+def extract_target(game: Game) -> Target | None:
     """What a game's goal asks for, or None if it is not of the plain form of its task type."""
-    atoms = list(_atoms(game.goal))
+    atoms = list(_iter_atoms(game.goal))
     if {atom[0].lower() for atom in atoms} - _ATOMS[game.category]:
         return None
-    things = {atom[1]: _kind(atom[2]) for atom in atoms if atom[0].lower() == "objecttype"}
-    places = {_kind(atom[2]) for atom in atoms if atom[0].lower() == "receptacletype"}
+    things = {atom[1]: _strip_type_suffix(atom[2]) for atom in atoms if atom[0].lower() == "objecttype"}
+    places = {_strip_type_suffix(atom[2]) for atom in atoms if atom[0].lower() == "receptacletype"}
     if game.category == "Look":
         lamps = {atom[1] for atom in atoms if atom[0].lower() == "istoggled"}
         places = {kind for variable, kind in things.items() if variable in lamps}
@@ -59,84 +59,86 @@ def target_of(game: Game) -> Target | None:
     return Target(game.category, next(iter(things.values())), places.pop())
 
 
-def _kind(type_name: str) -> str:
+def _strip_type_suffix(type_name: str) -> str:
     return type_name[:-4] if type_name.endswith("Type") else type_name
 
 
-def _atoms(goal: Goal) -> Iterator[Goal]:
+def _iter_atoms(goal: Goal) -> Iterator[Goal]:
     """The facts a goal speaks of, without the logic around them; `or`, `forall` and the like count as facts."""
     head = goal[0].lower()
     if head == "and":
         for part in goal[1:]:
-            yield from _atoms(part)
+            yield from _iter_atoms(part)
     elif head == "exists":
-        yield from _atoms(goal[2])
+        yield from _iter_atoms(goal[2])
     elif head == "not" and goal[1][0] == "=":
         yield goal[1]
     else:
         yield tuple(part if isinstance(part, str) else "?" for part in goal)
 
 
-def shortest_plan(game: Game) -> list[Move] | None:
+def find_shortest_plan(game: Game) -> list[PlanStep] | None:
     """The moves of a shortest plan; empty if the goal already holds, None if there is no plan."""
-    target = target_of(game)
+    target = extract_target(game)
     if target is None:
         return None
-    plans = {"Look": _look_plans, "Pick2": _two_plans}.get(target.category, _bring_plans)(game, target)
+    plans = {"Look": _iter_look_plans, "Pick2": _iter_two_object_plans}.get(target.category, _iter_bring_plans)(
+        game, target
+    )
     return min(plans, key=len, default=None)
 
 
 def plan_commands(game: Game) -> tuple[str, ...] | None:
     """The shortest plan as commands in the game's own wording."""
-    plan = shortest_plan(game)
-    return None if plan is None else tuple(_command(game, move) for move in plan)
+    plan = find_shortest_plan(game)
+    return None if plan is None else tuple(_format_command(game, move) for move in plan)
 
 
-def _command(game: Game, move: Move) -> str:
+def _format_command(game: Game, move: PlanStep) -> str:
     receptacle = tables_of(game).receptacle_names[move.receptacle] if move.receptacle >= 0 else ""
     thing = tables_of(game).object_names[move.thing] if move.thing >= 0 else ""
     if move.verb == "put":
-        return put_command(game.wording, thing, receptacle)
+        return format_put_command(game.wording, thing, receptacle)
     forms = {"go": "go to {1}", "open": "open {1}", "take": "take {0} from {1}", "use": "use {0}"}
     return forms.get(move.verb, f"{move.verb} {{0}} with {{1}}").format(thing, receptacle)
 
 
-class _Walk:
+class _PlanBuilder:
     """A plan under construction: where the agent is, what it has opened, what it did."""
 
     def __init__(self, game: Game) -> None:
-        self.game, self.place, self.opened, self.moves = game, game.start, game.opened, list[Move]()
+        self.game, self.place, self.opened, self.moves = game, game.start, game.opened, list[PlanStep]()
 
-    def at(self, receptacle: int) -> _Walk:
+    def go_to(self, receptacle: int) -> _PlanBuilder:
         if self.game.receptacle_places[receptacle] != self.place:
             self.place = self.game.receptacle_places[receptacle]
-            self.moves.append(Move("go", receptacle))
+            self.moves.append(PlanStep("go", receptacle))
         return self
 
-    def inside(self, receptacle: int) -> _Walk:
-        self.at(receptacle)
+    def open_at(self, receptacle: int) -> _PlanBuilder:
+        self.go_to(receptacle)
         if self.game.openable & ~self.opened & 1 << receptacle:
             self.opened |= 1 << receptacle
-            self.moves.append(Move("open", receptacle))
+            self.moves.append(PlanStep("open", receptacle))
         return self
 
-    def do(self, verb: str, receptacle: int, thing: int = -1) -> _Walk:
-        self.moves.append(Move(verb, receptacle, thing))
+    def append_step(self, verb: str, receptacle: int, thing: int = -1) -> _PlanBuilder:
+        self.moves.append(PlanStep(verb, receptacle, thing))
         return self
 
-    def carry(self, thing: int, source: int, goal: int) -> _Walk:
-        self.inside(source).do("take", source, thing)
-        return self.inside(goal).do("put", goal, thing)
+    def carry(self, thing: int, source: int, goal: int) -> _PlanBuilder:
+        self.open_at(source).append_step("take", source, thing)
+        return self.open_at(goal).append_step("put", goal, thing)
 
 
-def _bring_plans(game: Game, target: Target) -> Iterator[list[Move]]:
+def _iter_bring_plans(game: Game, target: Target) -> Iterator[list[PlanStep]]:
     """Pick, Clean, Heat, Cool."""
     category = target.category
-    tools = _of_kind(game.receptacle_kinds, APPLIANCE[category]) if category in APPLIANCE else [-1]
-    goals = _destinations(game, target)
+    tools = _find_by_kind(game.receptacle_kinds, APPLIANCE[category]) if category in APPLIANCE else [-1]
+    goals = _list_destinations(game, target)
     treatable = game.traits[TRAITS.index(TREATMENTS[category][0])] if category in APPLIANCE else -1
     treated = game.conditions[_CONDITION[category]] if category in APPLIANCE else -1
-    for thing, source in _reachable(game, target.thing):
+    for thing, source in _iter_reachable(game, target.thing):
         if not treatable >> thing & 1:
             continue
         done = bool(treated >> thing & 1)
@@ -144,17 +146,17 @@ def _bring_plans(game: Game, target: Target) -> Iterator[list[Move]]:
             yield []
         for goal in goals:
             for tool in [-1] if done else tools:
-                walk = _Walk(game).inside(source).do("take", source, thing)
+                walk = _PlanBuilder(game).open_at(source).append_step("take", source, thing)
                 if tool >= 0:
-                    walk.at(tool).do(category.lower(), tool, thing)
-                yield walk.inside(goal).do("put", goal, thing).moves
+                    walk.go_to(tool).append_step(category.lower(), tool, thing)
+                yield walk.open_at(goal).append_step("put", goal, thing).moves
 
 
-def _two_plans(game: Game, target: Target) -> Iterator[list[Move]]:
-    found = list(_reachable(game, target.thing))
+def _iter_two_object_plans(game: Game, target: Target) -> Iterator[list[PlanStep]]:
+    found = list(_iter_reachable(game, target.thing))
     sources = {game.receptacle_places[source] for _, source in found}
     plain: set[bool] = set()
-    for goal in _destinations(game, target):
+    for goal in _list_destinations(game, target):
         door = bool(game.openable & ~game.opened & 1 << goal)
         already = [thing for thing, source in found if source == goal]
         if game.receptacle_places[goal] not in sources:
@@ -166,41 +168,43 @@ def _two_plans(game: Game, target: Target) -> Iterator[list[Move]]:
         missing = [pair for pair in found if pair[1] != goal]
         for chosen in permutations(missing, 2 - min(1, len(already))):
             if len({thing for thing, _ in chosen}) == len(chosen):
-                walk = _Walk(game)
+                walk = _PlanBuilder(game)
                 for thing, source in chosen:
                     walk.carry(thing, source, goal)
                 yield walk.moves
 
 
-def _look_plans(game: Game, target: Target) -> Iterator[list[Move]]:
+def _iter_look_plans(game: Game, target: Target) -> Iterator[list[PlanStep]]:
     lit = game.conditions[_CONDITION["Look"]]
     lamps = [
         (lamp, number)
         for number, held in enumerate(game.contents)
-        for lamp in members(held & game.traits[TRAITS.index("toggleable")])
+        for lamp in list_members(held & game.traits[TRAITS.index("toggleable")])
         if game.object_kinds[lamp].lower() == target.place.lower()
     ]
-    for thing, source in _reachable(game, target.thing):
+    for thing, source in _iter_reachable(game, target.thing):
         for lamp, stand in lamps:
-            walk = _Walk(game).inside(source).do("take", source, thing).at(stand)
-            yield walk.moves if lit >> lamp & 1 else walk.do("use", stand, lamp).moves
+            walk = _PlanBuilder(game).open_at(source).append_step("take", source, thing).go_to(stand)
+            yield walk.moves if lit >> lamp & 1 else walk.append_step("use", stand, lamp).moves
 
 
-def _destinations(game: Game, target: Target) -> list[int]:
+def _list_destinations(game: Game, target: Target) -> list[int]:
     if target.thing not in game.can_contain.get(target.place, ()):
         return []
-    return [number for number in _of_kind(game.receptacle_kinds, target.place) if game.receptacle_places[number] >= 0]
+    return [
+        number for number in _find_by_kind(game.receptacle_kinds, target.place) if game.receptacle_places[number] >= 0
+    ]
 
 
-def _of_kind(kinds: tuple[str, ...], wanted: str) -> list[int]:
+def _find_by_kind(kinds: tuple[str, ...], wanted: str) -> list[int]:
     return [number for number, kind in enumerate(kinds) if kind.lower() == wanted.lower()]
 
 
-def _reachable(game: Game, kind: str) -> Iterator[tuple[int, int]]:
+def _iter_reachable(game: Game, kind: str) -> Iterator[tuple[int, int]]:
     """Objects of a kind that can be picked up, each with the receptacle it is in."""
     pickupable = game.traits[TRAITS.index("pickupable")]
     for number, held in enumerate(game.contents):
         if game.receptacle_places[number] >= 0:
-            for thing in members(held & pickupable):
+            for thing in list_members(held & pickupable):
                 if game.object_kinds[thing].lower() == kind.lower():
                     yield thing, number

@@ -14,9 +14,9 @@ from fedagentgym.envs.alfworld.grounding import Fact, can_hold, ground
 from fedagentgym.envs.alfworld.tables import Tables, tables_of
 
 
-def within_reach(game: Game) -> bool:
+def is_reachable(game: Game) -> bool:
     """Whether every fact that the goal of a game needs holds at the start or can be brought about."""
-    return can_hold(ground(game, relaxed=True), _Reach(game, tables_of(game)).reachable)
+    return can_hold(ground(game, relaxed=True), _Reach(game, tables_of(game)).can_become_true)
 
 
 class _Reach:
@@ -33,8 +33,8 @@ class _Reach:
         for number in self.placed:
             self.usable |= self.holdable & tables.accepts[number]
 
-    def reachable(self, fact: Fact) -> bool:
-        return _BROUGHT_ABOUT[fact.kind](self, fact.where, 1 << fact.what if fact.what != NOWHERE else 0)
+    def can_become_true(self, fact: Fact) -> bool:
+        return _REACHABLE_TESTS[fact.kind](self, fact.where, 1 << fact.what if fact.what != NOWHERE else 0)
 
     def inside(self, where: int, bit: int) -> bool:
         game = self.game
@@ -62,18 +62,18 @@ class _Reach:
         openable = self.game.openable >> where & 1 and where in self.placed
         return bool(self.game.opened >> where & 1 or openable)
 
-    def treated(self, condition: int, trait: str, tools: int) -> Callable[[int], bool]:
+    def make_treatment_test(self, condition: int, trait: str, tools: int) -> Callable[[int], bool]:
         able = self.holdable & self.trait[trait] if any(tools >> number & 1 for number in self.placed) else 0
         return lambda bit: bool((self.game.conditions[condition] | able) & bit)
 
     def clean(self, where: int, bit: int) -> bool:
-        return self.treated(0, "cleanable", self.tables.basins)(bit)
+        return self.make_treatment_test(0, "cleanable", self.tables.basins)(bit)
 
     def hot(self, where: int, bit: int) -> bool:
-        return self.treated(1, "heatable", self.tables.microwaves)(bit)
+        return self.make_treatment_test(1, "heatable", self.tables.microwaves)(bit)
 
     def cool(self, where: int, bit: int) -> bool:
-        return self.treated(2, "coolable", self.tables.fridges)(bit)
+        return self.make_treatment_test(2, "coolable", self.tables.fridges)(bit)
 
     def sliced(self, where: int, bit: int) -> bool:
         near = any(self.laid(place, bit) for place in range(len(self.game.locations)) if self.place(place, 0))
@@ -84,7 +84,7 @@ class _Reach:
         return bool((self.game.conditions[4] | self.usable & self.trait["toggleable"]) & bit)
 
 
-_BROUGHT_ABOUT: Mapping[str, Callable[[_Reach, int, int], bool]] = {
+_REACHABLE_TESTS: Mapping[str, Callable[[_Reach, int, int], bool]] = {
     "in": _Reach.inside,
     "laid": _Reach.laid,
     "held": _Reach.held,

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.base.errors import DataError, nearest
-from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build
-from fedagentgym.envs.alfworld.goals import category_of
+from fedagentgym.base.errors import DataError, find_closest_name
+from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build_game
+from fedagentgym.envs.alfworld.goals import infer_category
 from fedagentgym.envs.alfworld.grammar import recognise
 from fedagentgym.envs.alfworld.grounding import CONDITION_PREDICATES, TRAIT_PREDICATES, TYPES
-from fedagentgym.envs.alfworld.pddl import Form, Source, plain
-from fedagentgym.envs.alfworld.reach import within_reach
+from fedagentgym.envs.alfworld.pddl import Form, ProblemText, to_tuples
+from fedagentgym.envs.alfworld.reach import is_reachable
 
 GAME_FILE = "game.tw-pddl"
 TRAJECTORY_FILE = "traj_data.json"
@@ -40,7 +40,7 @@ SIGNATURES: Mapping[str, tuple[str, ...]] = {
     "holds": ("agent", "object"),
     "holdsany": ("agent",),
 }
-NEVER_ASKED_FOR = frozenset(
+IGNORED_PREDICATES = frozenset(
     (
         "checked",
         "examined",
@@ -57,7 +57,7 @@ NEVER_ASKED_FOR = frozenset(
 def read_game(path: Path) -> Game:
     """The game in a ``game.tw-pddl`` file; its folder must hold a readable ``traj_data.json`` as well."""
     require_trajectory(path.parent)
-    return parse_game(read_json_object(path), str(path), scene=scene_of(path), origin=str(path))
+    return parse_game(read_json_object(path), str(path), scene=infer_scene(path), origin=str(path))
 
 
 def parse_game(data: Mapping[str, Any], where: str, *, scene: str = "", origin: str = "") -> Game:
@@ -77,9 +77,9 @@ def read_problem(
     text: str, *, task: str, wording: str = "move", where: str = "the game", scene: str = "", origin: str = ""
 ) -> Game:
     """The game in the text of a PDDL problem; its goal must be within reach."""
-    game = _Problem(Source(text, where)).game(task=task, wording=wording, scene=scene, origin=origin)
+    game = _Problem(ProblemText(text, where)).build_game(task=task, wording=wording, scene=scene, origin=origin)
     try:
-        reachable = within_reach(game)
+        reachable = is_reachable(game)
     except DataError as error:
         raise DataError(f"{where}: {error}") from None
     if not reachable:
@@ -115,10 +115,10 @@ def require_trajectory(folder: Path) -> None:
     _read_json(folder / TRAJECTORY_FILE)
 
 
-def scene_of(path: Path) -> str:
+def infer_scene(path: Path) -> str:
     """The floor plan that the name of a game's folder ends in.
 
-    >>> scene_of(Path("pick_heat_then_place_in_recep-Potato-None-SinkBasin-14/trial_T2019/game.tw-pddl"))
+    >>> infer_scene(Path("pick_heat_then_place_in_recep-Potato-None-SinkBasin-14/trial_T2019/game.tw-pddl"))
     'FloorPlan14'
     """
     for part in reversed(path.parts[:-1]):
@@ -130,7 +130,7 @@ def scene_of(path: Path) -> str:
 class _Problem:
     """Collects what a problem says, fact by fact."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ProblemText) -> None:
         self.source = source
         self.types: dict[str, str] = {}
         self.spelling: dict[str, str] = {}
@@ -144,61 +144,61 @@ class _Problem:
         self.held: list[str] = []
         self.hands_full = False
 
-    def game(self, **said: str) -> Game:
+    def build_game(self, **said: str) -> Game:
         """The whole problem as a game; `said` is what stands beside it in the file."""
-        sections = self.sections(self.source.read())
-        self.objects(sections["objects"])
+        sections = self.split_sections(self.source.read())
+        self.read_objects(sections["objects"])
         for fact in sections["init"].items[1:]:
-            self.fact(fact, sections["init"])
-        goal = self.goal(sections["goal"])
+            self.read_fact(fact, sections["init"])
+        goal = self.read_goal(sections["goal"])
         if self.agent_place is None:
-            raise self.source.error("no (atLocation ...) says where the agent starts", sections["init"].position)
+            raise self.source.make_error("no (atLocation ...) says where the agent starts", sections["init"].position)
         if bool(self.held) != self.hands_full or len(self.held) > 1:
-            raise self.source.error(
+            raise self.source.make_error(
                 "the agent holds one object, with holds and holdsAny, or none", sections["init"].position
             )
-        return build(
-            receptacles=[self.receptacle(name) for name in self.named("receptacle")],
-            things=[self.thing(name) for name in self.named("object")],
+        return build_game(
+            receptacles=[self.make_receptacle(name) for name in self.list_mentioned("receptacle")],
+            things=[self.make_thing(name) for name in self.list_mentioned("object")],
             start=self.spelling[self.agent_place],
             can_contain=self.can_contain,
             goal=goal,
-            category=category_of(goal),
+            category=infer_category(goal),
             holding=self.held[0] if self.held else None,
-            places=[self.spelling[name] for name in self.named("location")],
+            places=[self.spelling[name] for name in self.list_mentioned("location")],
             **said,
         )
 
-    def sections(self, problem: Form) -> dict[str, Form]:
+    def split_sections(self, problem: Form) -> dict[str, Form]:
         if not problem.items or str(problem.items[0]).lower() != "define":
-            raise self.source.error("a PDDL problem begins with (define ...)", problem.position)
+            raise self.source.make_error("a PDDL problem begins with (define ...)", problem.position)
         sections: dict[str, Form] = {}
         for part in problem.items[1:]:
             if not isinstance(part, Form) or not part.items or not isinstance(part.items[0], str):
-                raise self.source.error("expected a section such as (:init ...)", problem.position)
+                raise self.source.make_error("expected a section such as (:init ...)", problem.position)
             name = part.items[0].lower().removeprefix(":")
             if name in sections:
-                raise self.source.error(f"there are two sections ({part.items[0]} ...)", part.position)
+                raise self.source.make_error(f"there are two sections ({part.items[0]} ...)", part.position)
             sections[name] = part
         for name in ("objects", "init", "goal"):
             if name not in sections:
-                raise self.source.error(f"the section (:{name} ...) is missing", problem.position)
+                raise self.source.make_error(f"the section (:{name} ...) is missing", problem.position)
         return sections
 
-    def objects(self, section: Form) -> None:
+    def read_objects(self, section: Form) -> None:
         waiting: list[str] = []
         words = iter(section.items[1:])
         for word in words:
             if isinstance(word, Form):
-                raise self.source.error("a form stands among the names of (:objects ...)", word.position)
+                raise self.source.make_error("a form stands among the names of (:objects ...)", word.position)
             if word != "-":
                 waiting.append(word)
                 continue
             type_name = next(words, "")
             if not isinstance(type_name, str) or type_name.lower() not in TYPES:
-                raise self.source.error(
-                    f"unknown type {_show(type_name)} in (:objects ...); known: {', '.join(TYPES)}",
-                    self.place_of(section, type_name),
+                raise self.source.make_error(
+                    f"unknown type {_describe_item(type_name)} in (:objects ...); known: {', '.join(TYPES)}",
+                    self.find_word(section, type_name),
                 )
             self.declare(waiting, type_name.lower(), section)
             waiting = []
@@ -207,21 +207,21 @@ class _Problem:
     def declare(self, names: list[str], type_name: str, section: Form) -> None:
         for name in names:
             if name.lower() in self.types:
-                raise self.source.error(
-                    f"{name} is declared twice in (:objects ...)", self.place_of(section, name, last=True)
+                raise self.source.make_error(
+                    f"{name} is declared twice in (:objects ...)", self.find_word(section, name, last=True)
                 )
             self.types[name.lower()] = type_name
             self.spelling[name.lower()] = name
 
-    def place_of(self, section: Form, word: Any, last: bool = False) -> int:
+    def find_word(self, section: Form, word: Any, last: bool = False) -> int:
         """Where a word of a flat section stands."""
         positions = [section.position + 1 + number for number, item in enumerate(section.items) if item == word]
         return (positions[-1] if last else positions[0]) if positions else section.position
 
-    def fact(self, fact: Any, section: Form) -> None:
+    def read_fact(self, fact: Any, section: Form) -> None:
         if not isinstance(fact, Form) or not fact.items or not isinstance(fact.items[0], str):
-            raise self.source.error(
-                f"expected a fact and found {_show(fact)}",
+            raise self.source.make_error(
+                f"expected a fact and found {_describe_item(fact)}",
                 fact.position if isinstance(fact, Form) else section.position,
             )
         predicate = fact.items[0].lower()
@@ -229,11 +229,11 @@ class _Problem:
             return
         arguments = tuple(item.lower() if isinstance(item, str) else "" for item in fact.items[1:])
         signature = SIGNATURES.get(predicate)
-        if signature is None and predicate not in NEVER_ASKED_FOR:
-            raise self.unknown_predicate(fact)
+        if signature is None and predicate not in IGNORED_PREDICATES:
+            raise self.unknown_predicate_error(fact)
         for argument in arguments:
             if argument not in self.types:
-                raise self.source.error(
+                raise self.source.make_error(
                     f"({fact.items[0]} ...) names {argument or 'a form'}, which (:objects ...) does not declare",
                     fact.position,
                 )
@@ -242,7 +242,7 @@ class _Problem:
         if signature is None or (predicate == "isreceptacleobject" and "receptacle" in types):
             return
         if types != signature:
-            raise self.source.error(
+            raise self.source.make_error(
                 f"({fact.items[0]} ...) takes ({' '.join(signature)}), not ({' '.join(types)})",
                 fact.position,
             )
@@ -252,40 +252,40 @@ class _Problem:
         else:
             note(self, fact, *arguments)
 
-    def unknown_predicate(self, fact: Form) -> DataError:
-        guess = nearest(fact.items[0], SIGNATURES)
+    def unknown_predicate_error(self, fact: Form) -> DataError:
+        guess = find_closest_name(fact.items[0], SIGNATURES)
         hint = f"; did you mean {guess}?" if guess else ""
-        return self.source.error(f"unknown predicate {fact.items[0][:60]!r}{hint}", fact.position)
+        return self.source.make_error(f"unknown predicate {fact.items[0][:60]!r}{hint}", fact.position)
 
-    def once(self, column: dict[str, str], name: str, value: str, fact: Form) -> None:
+    def set_once(self, column: dict[str, str], name: str, value: str, fact: Form) -> None:
         if column.setdefault(name, value) != value:
-            raise self.source.error(
+            raise self.source.make_error(
                 f"({fact.items[0]} {self.spelling[name]} ...) says two different things", fact.position
             )
 
-    def goal(self, section: Form) -> tuple[Any, ...]:
+    def read_goal(self, section: Form) -> tuple[Any, ...]:
         if len(section.items) != 2 or not isinstance(section.items[1], Form):
-            raise self.source.error("(:goal ...) holds one formula", section.position)
-        return plain(section.items[1])
+            raise self.source.make_error("(:goal ...) holds one formula", section.position)
+        return to_tuples(section.items[1])
 
-    def named(self, type_name: str) -> list[str]:
+    def list_mentioned(self, type_name: str) -> list[str]:
         """What the facts speak of: a thing that is only declared is no part of the game."""
         return [name for name in self.marks if self.types[name] == type_name]
 
-    def kind(self, name: str) -> str:
+    def get_kind(self, name: str) -> str:
         kind = self.kinds.get(name)
         return "" if kind is None else self.spelling[kind][: -len("Type")]
 
-    def receptacle(self, name: str) -> Receptacle:
+    def make_receptacle(self, name: str) -> Receptacle:
         marks, place = self.marks[name], self.places.get(name)
         where = None if place is None else self.spelling[place]
-        return Receptacle(self.spelling[name], self.kind(name), where, "openable" in marks, "opened" in marks)
+        return Receptacle(self.spelling[name], self.get_kind(name), where, "openable" in marks, "opened" in marks)
 
-    def thing(self, name: str) -> Thing:
+    def make_thing(self, name: str) -> Thing:
         marks, place = self.marks[name], self.places.get(name)
         return Thing(
             id=self.spelling[name],
-            kind=self.kind(name),
+            kind=self.get_kind(name),
             inside=tuple(self.inside.get(name, ())),
             place=None if place is None else self.spelling[place],
             traits=frozenset(trait for predicate, trait in TRAIT_PREDICATES.items() if predicate in marks),
@@ -295,12 +295,12 @@ class _Problem:
 
 
 def _note_kind(problem: _Problem, fact: Form, name: str, kind: str) -> None:
-    _typed(problem, fact, kind)
-    problem.once(problem.kinds, name, kind, fact)
+    _check_type_name(problem, fact, kind)
+    problem.set_once(problem.kinds, name, kind, fact)
 
 
 def _note_place(problem: _Problem, fact: Form, name: str, place: str) -> None:
-    problem.once(problem.places, name, place, fact)
+    problem.set_once(problem.places, name, place, fact)
 
 
 def _note_inside(problem: _Problem, fact: Form, name: str, holder: str) -> None:
@@ -312,13 +312,13 @@ def _note_inner(problem: _Problem, fact: Form, name: str, holder: str) -> None:
 
 
 def _note_can_contain(problem: _Problem, fact: Form, holder: str, held: str) -> None:
-    kinds = [problem.spelling[_typed(problem, fact, kind)][: -len("Type")] for kind in (holder, held)]
+    kinds = [problem.spelling[_check_type_name(problem, fact, kind)][: -len("Type")] for kind in (holder, held)]
     problem.can_contain.setdefault(kinds[0], set()).add(kinds[1])
 
 
 def _note_agent(problem: _Problem, fact: Form, agent: str, place: str) -> None:
     if problem.agent_place not in (None, place):
-        raise problem.source.error("the agent starts at two locations", fact.position)
+        raise problem.source.make_error("the agent starts at two locations", fact.position)
     problem.agent_place = place
 
 
@@ -330,9 +330,9 @@ def _note_hands(problem: _Problem, fact: Form, agent: str) -> None:
     problem.hands_full = True
 
 
-def _typed(problem: _Problem, fact: Form, kind: str) -> str:
+def _check_type_name(problem: _Problem, fact: Form, kind: str) -> str:
     if not kind.endswith("type") or kind == "type":
-        raise problem.source.error(
+        raise problem.source.make_error(
             f"the type {problem.spelling[kind]} does not end in 'Type' as all of this domain do", fact.position
         )
     return kind
@@ -352,5 +352,5 @@ _NOTES: Mapping[str, Callable[..., None]] = {
 }
 
 
-def _show(item: Any) -> str:
+def _describe_item(item: Any) -> str:
     return "a form" if isinstance(item, Form) else repr(str(item)[:60])

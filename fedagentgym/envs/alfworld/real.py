@@ -48,9 +48,9 @@ class RealEngine:
         """What the engine says after these commands in a game, given as the content of its file."""
         request = {"key": digest(dict(content)), "commands": list(commands), "plan": plan}
         with self._lock:
-            answer = self._asked(request)
+            answer = self._ask(request)
             if "missing" in answer:
-                answer = self._asked({**request, "game": dict(content)})
+                answer = self._ask({**request, "game": dict(content)})
         if "error" in answer:
             raise DataError(f"the real engine cannot play this game ({answer['error']}); its goal may be out of reach")
         told = tuple(answer["plan"]) if plan else None
@@ -59,17 +59,17 @@ class RealEngine:
     def close(self) -> None:
         """End the engine's process; the next question starts another."""
         if self._process is not None:
-            _end(self._process)
+            _kill_process(self._process)
             self._process = None
 
-    def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             return self._exchange(request)
         except (OSError, ValueError):
             self.close()
-            return {"missing": True} if "game" not in request else self._asked_again(request)
+            return {"missing": True} if "game" not in request else self._ask_again(request)
 
-    def _asked_again(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _ask_again(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             return self._exchange(request)
         except (OSError, ValueError):
@@ -79,7 +79,7 @@ class RealEngine:
     def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._process is None or self._process.poll() is not None:
             self._process = _launch()
-            weakref.finalize(self, _end, self._process)
+            weakref.finalize(self, _kill_process, self._process)
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(json.dumps(request) + "\n")
@@ -115,7 +115,7 @@ def _launch() -> subprocess.Popen[str]:
     )
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _kill_process(process: subprocess.Popen[str]) -> None:
     process.kill()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:

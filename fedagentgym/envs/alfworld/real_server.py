@@ -14,10 +14,10 @@ import sys
 import time
 from typing import Any, TextIO
 
-GAMES_KEPT = 4
+MAX_LIVE_GAMES = 4
 
 
-class Slot:
+class LiveGame:
     """One live environment of the real engine, and what was played in it."""
 
     def __init__(self) -> None:
@@ -42,15 +42,15 @@ class Slot:
     def restart(self, began: float | None = None) -> None:
         began = time.perf_counter() if began is None else began
         self.commands = []
-        self.say(self.env.reset(), began)
+        self.record_answer(self.env.reset(), began)
 
     def play(self, command: str) -> None:
         began = time.perf_counter()
         state, _, _ = self.env.step(command)
         self.commands.append(command)
-        self.say(state, began)
+        self.record_answer(state, began)
 
-    def say(self, state: Any, began: float) -> None:
+    def record_answer(self, state: Any, began: float) -> None:
         """Keep what the engine said, and how long it took."""
         self.answer = {
             "feedback": state["feedback"],
@@ -63,30 +63,30 @@ class Slot:
         return list(self.core._pddl_state.replan(self.core._entity_infos))
 
 
-class Server:
+class GameServer:
     """The games under way."""
 
     def __init__(self) -> None:
-        self.slots: list[Slot] = []
+        self.slots: list[LiveGame] = []
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """What the engine says after these commands; `missing` asks for the content of a game it does not hold."""
         key, commands, game = request["key"], request["commands"], request.get("game")
         if game is None and all(slot.key != key for slot in self.slots):
             return {"missing": True}
-        slot = self.slot(key, commands, game)
+        slot = self.acquire_game(key, commands, game)
         for command in commands[len(slot.commands) :]:
             slot.play(command)
         return {**slot.answer, "plan": slot.plan()} if request.get("plan") else slot.answer
 
-    def slot(self, key: str, commands: list[str], game: dict[str, Any] | None) -> Slot:
+    def acquire_game(self, key: str, commands: list[str], game: dict[str, Any] | None) -> LiveGame:
         """A slot that has played a beginning of these commands; the one used last stands last."""
         same = [slot for slot in self.slots if slot.key == key]
         fitting = [slot for slot in same if slot.commands == commands[: len(slot.commands)]]
         if fitting:
             slot = max(fitting, key=lambda one: len(one.commands))
-        elif game is not None and len(self.slots) < GAMES_KEPT:
-            slot = Slot()
+        elif game is not None and len(self.slots) < MAX_LIVE_GAMES:
+            slot = LiveGame()
             self.slots.append(slot)
             slot.load(key, game)
         elif same:
@@ -102,7 +102,7 @@ class Server:
 
 def serve(requests: TextIO, answers: TextIO) -> None:
     """Answer until the requests end."""
-    server = Server()
+    server = GameServer()
     for line in requests:
         try:
             answer = server.answer(json.loads(line))

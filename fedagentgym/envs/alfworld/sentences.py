@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-WORDINGS_OF_TYPE: Mapping[str, tuple[str, ...]] = {
+SENTENCE_TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "Pick": ("put a {thing} in {place}", "put some {thing} on {place}", "find a {thing} and put it in {place}"),
     "Look": (
         "look at {thing} under the {place}",
@@ -38,11 +38,11 @@ WORDINGS_OF_TYPE: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def sentence(category: str, thing: str, place: str, number: int) -> str:
+def make_task_sentence(category: str, thing: str, place: str, number: int) -> str:
     """The task sentence for a kind of object and a kind of receptacle (or lamp), in the wording of this number.
 
-    >>> sentence("Heat", "Potato", "SinkBasin", 0)
+    >>> make_task_sentence("Heat", "Potato", "SinkBasin", 0)
     'put a hot potato in sinkbasin'
     """
-    wordings = WORDINGS_OF_TYPE[category]
+    wordings = SENTENCE_TEMPLATES[category]
     return wordings[number % len(wordings)].format(thing=thing.lower(), place=place.lower())

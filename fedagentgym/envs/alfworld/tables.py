@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedagentgym.envs.alfworld.game import NOWHERE, Game, members
-from fedagentgym.envs.alfworld.grounding import Node, ground, speaks_of
+from fedagentgym.envs.alfworld.game import NOWHERE, Game, list_members
+from fedagentgym.envs.alfworld.grounding import Node, collect_fact_kinds, ground
 
 
 class Tables(NamedTuple):
@@ -41,7 +41,7 @@ def tables_of(game: Game) -> Tables:
 
 
 def _derive(game: Game) -> Tables:
-    receptacle_names, object_names, location_names = shown_names(game)
+    receptacle_names, object_names, location_names = make_display_names(game)
     at = [0] * len(game.locations)
     for number, place in enumerate(game.receptacle_places):
         if place != NOWHERE:
@@ -55,30 +55,32 @@ def _derive(game: Game) -> Tables:
         receptacle_index={name: number for number, name in enumerate(receptacle_names)},
         object_index={name: number for number, name in enumerate(object_names)},
         at=tuple(at),
-        accepts=_accepts(game),
+        accepts=_compute_accepted(game),
         go_to=tuple(sorted(go_to)),
-        basins=_of_kind(game.receptacle_kinds, "sinkbasin"),
-        microwaves=_of_kind(game.receptacle_kinds, "microwave"),
-        fridges=_of_kind(game.receptacle_kinds, "fridge"),
-        knives=_of_kind(game.object_kinds, "knife", "butterknife"),
+        basins=_to_kind_bit_set(game.receptacle_kinds, "sinkbasin"),
+        microwaves=_to_kind_bit_set(game.receptacle_kinds, "microwave"),
+        fridges=_to_kind_bit_set(game.receptacle_kinds, "fridge"),
+        knives=_to_kind_bit_set(game.object_kinds, "knife", "butterknife"),
         goal=goal,
-        goal_facts=speaks_of(goal),
+        goal_facts=collect_fact_kinds(goal),
     )
 
 
-def shown_names(game: Game) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+def make_display_names(game: Game) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """The names the player reads, of receptacles, objects and locations.
 
     The real engine sorts the ids of everything and counts each type downwards: the last id of a type is its number 1.
     An id without coordinates is its own name, followed by a blank.
     """
-    types = {one.lower(): _type_name(one.lower()) for one in (*game.receptacles, *game.objects, *game.locations)}
+    types = {
+        one.lower(): _extract_type_name(one.lower()) for one in (*game.receptacles, *game.objects, *game.locations)
+    }
     left = Counter(types.values())
     names = {}
     for one in sorted(types):
         type_name = types[one]
         if type_name is None:
-            names[one] = f"{_readable(one)} "
+            names[one] = f"{_decode_identifier(one)} "
         else:
             names[one] = f"{type_name} {left[type_name]}"
             left[type_name] -= 1
@@ -87,21 +89,21 @@ def shown_names(game: Game) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str
     return receptacles, objects, locations
 
 
-def _type_name(identifier: str) -> str | None:
+def _extract_type_name(identifier: str) -> str | None:
     name, bar, _ = identifier.partition("_bar_")
     if not bar and "|" not in identifier:
         return None
-    name = _readable(name).partition("|")[0]
+    name = _decode_identifier(name).partition("|")[0]
     return f"{name}basin" if "basin" in identifier else name
 
 
-def _readable(identifier: str) -> str:
+def _decode_identifier(identifier: str) -> str:
     for coded, sign in (("_bar_", "|"), ("_minus_", "-"), ("_plus_", "+"), ("_dot_", "."), ("_comma_", ",")):
         identifier = identifier.replace(coded, sign)
     return identifier
 
 
-def _accepts(game: Game) -> tuple[int, ...]:
+def _compute_accepted(game: Game) -> tuple[int, ...]:
     of_kind: dict[str, int] = {}
     for number, kind in enumerate(game.object_kinds):
         of_kind[kind] = of_kind.get(kind, 0) | 1 << number
@@ -111,10 +113,10 @@ def _accepts(game: Game) -> tuple[int, ...]:
     return tuple(sets[kind] for kind in game.receptacle_kinds)
 
 
-def _of_kind(kinds: Sequence[str], *wanted: str) -> int:
+def _to_kind_bit_set(kinds: Sequence[str], *wanted: str) -> int:
     return sum(1 << number for number, kind in enumerate(kinds) if kind.lower() in wanted)
 
 
-def names_in(names: Sequence[str], bits: int) -> list[str]:
+def list_names(names: Sequence[str], bits: int) -> list[str]:
     """The names of a set's members, in order."""
-    return [names[number] for number in members(bits)]
+    return [names[number] for number in list_members(bits)]

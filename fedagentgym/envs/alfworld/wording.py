@@ -28,14 +28,14 @@ HELP = """Available commands:
 """
 
 
-def intro(room: str, task: str) -> str:
+def format_intro(room: str, task: str) -> str:
     return f"-= Welcome to TextWorld, ALFRED! =-\n\n{room}\n\nYour task is to: {task}."
 
 
-def listed(items: Sequence[str]) -> str:
+def join_items(items: Sequence[str]) -> str:
     """A list as the game writes it, a comma before the "and" even between two.
 
-    >>> listed(["a mug 1", "a pan 1"])
+    >>> join_items(["a mug 1", "a pan 1"])
     'a mug 1, and a pan 1'
     """
     if len(items) < 2:
@@ -43,41 +43,41 @@ def listed(items: Sequence[str]) -> str:
     return f"{', '.join(items[:-1])}, and {items[-1]}"
 
 
-def things(names: Sequence[str]) -> str:
+def join_with_articles(names: Sequence[str]) -> str:
     """A list of names, each with its article, which is always "a"."""
-    return listed([f"a {name}" for name in names])
+    return join_items([f"a {name}" for name in names])
 
 
-def middle_of_room(receptacles: Sequence[str]) -> str:
-    return f"You are in the middle of a room. Looking quickly around you, you see {things(receptacles)}."
+def describe_room(receptacles: Sequence[str]) -> str:
+    return f"You are in the middle of a room. Looking quickly around you, you see {join_with_articles(receptacles)}."
 
 
-def facing(receptacles: Sequence[str], beside: Sequence[str]) -> str:
-    return f"You are facing the {listed(receptacles)}. Next to it, you see {things(beside)}."
+def describe_surroundings(receptacles: Sequence[str], beside: Sequence[str]) -> str:
+    return f"You are facing the {join_items(receptacles)}. Next to it, you see {join_with_articles(beside)}."
 
 
-def inventory(held: str | None) -> str:
+def describe_inventory(held: str | None) -> str:
     return "You are not carrying anything." if held is None else f"You are carrying: a {held}."
 
 
-def receptacle(name: str, contents: Sequence[str], openable: bool, opened: bool) -> str:
+def describe_receptacle(name: str, contents: Sequence[str], openable: bool, opened: bool) -> str:
     if not openable:
-        return f"On the {name}, you see {things(contents)}."
+        return f"On the {name}, you see {join_with_articles(contents)}."
     if opened:
-        return f"The {name} is open. In it, you see {things(contents)}."
+        return f"The {name} is open. In it, you see {join_with_articles(contents)}."
     return f"The {name} is closed."
 
 
-def container(name: str, contents: Sequence[str]) -> str:
-    return f"This is a normal {name}. In it, you see {things(contents)}."
+def describe_container(name: str, contents: Sequence[str]) -> str:
+    return f"This is a normal {name}. In it, you see {join_with_articles(contents)}."
 
 
-def object_state(name: str, *, hot: bool, cool: bool, clean: bool, sliced: bool, sliceable: bool, lit: bool) -> str:
+def describe_object(name: str, *, hot: bool, cool: bool, clean: bool, sliced: bool, sliceable: bool, lit: bool) -> str:
     """An object in hand: temperature and cleanness first, then whether it is lit, then whether it is cut."""
     if sliced and (hot or cool or clean):
-        return f"This is a {_adjectives(hot, cool, clean)} sliced {name}."
+        return f"This is a {_join_adjectives(hot, cool, clean)} sliced {name}."
     if hot or clean:
-        return f"This is a {_adjectives(hot, cool, clean)} {name}."
+        return f"This is a {_join_adjectives(hot, cool, clean)} {name}."
     if cool:
         return f"This is a cold {name}."
     if lit:
@@ -87,30 +87,30 @@ def object_state(name: str, *, hot: bool, cool: bool, clean: bool, sliced: bool,
     return f"There's nothing special about {name}."
 
 
-def _adjectives(hot: bool, cool: bool, clean: bool) -> str:
+def _join_adjectives(hot: bool, cool: bool, clean: bool) -> str:
     temperature = "hot" if hot else "cool" if cool else ""
     return " and ".join(word for word in (temperature, "clean" if clean else "") if word)
 
 
-def put_command(wording: str, name: str, holder: str) -> str:
+def format_put_command(wording: str, name: str, holder: str) -> str:
     return f"{wording} {name}{PUT_PREPOSITION[wording]}{holder}"
 
 
-def put_feedback(wording: str, name: str, holder: str) -> str:
+def format_put_feedback(wording: str, name: str, holder: str) -> str:
     preposition = "to" if wording == "move" else "in/on"
     return f"You {wording} the {name} {preposition} the {holder}."
 
 
-def words_of(text: str) -> frozenset[str]:
+def extract_words(text: str) -> frozenset[str]:
     """The words and signs of a text.
 
-    >>> sorted(words_of("You see a mug 1."))
+    >>> sorted(extract_words("You see a mug 1."))
     ['.', '1', 'You', 'a', 'mug', 'see']
     """
     return frozenset(re.findall(r"[^\W\d_]+(?:'[a-z]+)?|\d+|[^\w\s]", text))
 
 
-def words_said() -> frozenset[str]:
+def list_game_words() -> frozenset[str]:
     """Every word of the game's own sentences and commands, in both wordings, and the numbers of things."""
     states: tuple[dict[str, bool], ...] = (
         {"hot": True, "clean": True, "sliced": True},
@@ -119,20 +119,23 @@ def words_said() -> frozenset[str]:
         {"lit": True},
         {},
     )
-    unmarked = dict.fromkeys(("hot", "cool", "clean", "sliced", "sliceable", "lit"), False)
+    unchanged = dict.fromkeys(("hot", "cool", "clean", "sliced", "sliceable", "lit"), False)
     said = [
-        intro(middle_of_room([]), ""),
-        facing([], []),
-        inventory(None),
-        inventory(""),
-        *(receptacle("", [], openable, opened) for openable, opened in ((False, False), (True, True), (True, False))),
-        container("", []),
-        *(object_state("", **{**unmarked, **state}) for state in states),
-        *(put_command(wording, "", "") + put_feedback(wording, "", "") for wording in PUT_PREPOSITION),
+        format_intro(describe_room([]), ""),
+        describe_surroundings([], []),
+        describe_inventory(None),
+        describe_inventory(""),
+        *(
+            describe_receptacle("", [], openable, opened)
+            for openable, opened in ((False, False), (True, True), (True, False))
+        ),
+        describe_container("", []),
+        *(describe_object("", **{**unchanged, **state}) for state in states),
+        *(format_put_command(wording, "", "") + format_put_feedback(wording, "", "") for wording in PUT_PREPOSITION),
         HELP,
-        listed(["", ""]),
+        join_items(["", ""]),
         "Nothing happens. You arrive at loc . You open the . You close the . You pick up the from the . You turn on the .",
         "You clean heat cool the using the . You sliced the with the .",
         *map(str, range(100)),
     ]
-    return frozenset().union(*map(words_of, said))
+    return frozenset().union(*map(extract_words, said))

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.envs.core import Episode, choose
+from fedagentgym.envs.core import Episode, check_choice
 from fedagentgym.envs.reasoning.generators.code_levels import CODE_WORDS, LEVEL_PROGRAMS
 from fedagentgym.envs.reasoning.generators.code_tiny import TINY_CODE_WORDS, TINY_PROGRAMS
 from fedagentgym.envs.reasoning.generators.program import Program
-from fedagentgym.envs.reasoning.generators.space import Deck, words
+from fedagentgym.envs.reasoning.generators.space import ProblemSequence, split_words
 from fedagentgym.envs.reasoning.pools import Cell
-from fedagentgym.envs.reasoning.replies import ReplyEnv, State, instructions, tag_words
+from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, make_action_help
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.code import (
     CODE_VERIFIER_VERSION,
@@ -26,7 +26,7 @@ from fedagentgym.envs.verifiers.formats import ToolCall, last_fenced_code
 from fedagentgym.envs.verifiers.sandbox.pool import Limits
 
 GENERATOR_VERSION = 1
-MOST_SHOWN = 1_000
+MAX_OUTPUT_SHOWN = 1_000
 TOOLS = {"run[print(2 + 3)]": "runs a program and shows what it prints"}
 
 
@@ -47,7 +47,7 @@ class CodeEnv(ReplyEnv):
 
     id = "fedagentgym/Code-v0"
     role = "You write programs in Python."
-    action_help = instructions("```python the program ```", TOOLS)
+    action_help = make_action_help("```python the program ```", TOOLS)
     accuracy = "code"
     code_replies = True
     reward_names = ("accuracy/code", "format", "code_format", "tags", "repetition")
@@ -64,36 +64,39 @@ class CodeEnv(ReplyEnv):
     )
 
     def __init__(self, *, score: str = "all", time_limit: float = 5.0, **options: Any) -> None:
-        self.scoring = choose("score", score, ("all", "share"))
+        self.scoring = check_choice("score", score, ("all", "share"))
         if not 0.05 <= time_limit <= 300:
             raise OptionError(f"time_limit is between 0.05 and 300 seconds, got {time_limit}")
         self.limits = Limits(seconds=float(time_limit))
         super().__init__(**options)
 
-    def cells(self) -> Sequence[Cell]:
+    def build_cells(self) -> Sequence[Cell]:
         if self.size == "tiny":
-            return [Cell(family, 1, Deck(forms, self.seed, "tiny", family)) for family, forms in TINY_PROGRAMS.items()]
+            return [
+                Cell(family, 1, ProblemSequence(forms, self.seed, "tiny", family))
+                for family, forms in TINY_PROGRAMS.items()
+            ]
         return [
-            Cell(family, level, Deck(levels[level - 1], self.seed, family, level))
+            Cell(family, level, ProblemSequence(levels[level - 1], self.seed, family, level))
             for level in range(1, 6)
             for family, levels in LEVEL_PROGRAMS.items()
         ]
 
-    def split_counts(self) -> dict[str, int]:
+    def get_split_counts(self) -> dict[str, int]:
         if self.size == "tiny":
             return {"train": 2_000, "val": 200, "test": 400, "warmup": 2_000}
         return {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000}
 
-    def generator_version(self) -> int:
+    def get_generator_version(self) -> int:
         return GENERATOR_VERSION
 
-    def verifier_version(self) -> str:
+    def get_verifier_version(self) -> str:
         return CODE_VERIFIER_VERSION
 
-    def record(self, payload: Any) -> Program:
-        return program_of(payload)
+    def parse_payload(self, payload: Any) -> Program:
+        return parse_program(payload)
 
-    def question(self, record: Program) -> str:
+    def format_question(self, record: Program) -> str:
         return record.statement
 
     def grade(self, record: Program, reply: str) -> tuple[Verdict, Mapping[str, float]]:
@@ -103,25 +106,25 @@ class CodeEnv(ReplyEnv):
         passed = float(verdict.correct)
         return (verdict._replace(score=passed) if self.scoring == "all" else verdict), {"accuracy/code": passed}
 
-    def use(self, state: State, call: ToolCall) -> str:
+    def run_tool(self, state: State, call: ToolCall) -> str:
         fenced = last_fenced_code(call.argument)
         ended = default_verifier().run(call.argument if fenced is None else fenced, "", self.limits)
         if ended.status != "ended":
             return f"It did not end well : {ended.status} ."
         last_line = ended.err.strip().rsplit("\n", 1)[-1]
         return (
-            ended.out.strip()[:MOST_SHOWN] + (f"\n{last_line[:200]}" if last_line else "")
+            ended.out.strip()[:MAX_OUTPUT_SHOWN] + (f"\n{last_line[:200]}" if last_line else "")
         ).strip() or "It printed nothing ."
 
     @staticmethod
     def strip(payload: Any) -> Program:
-        return program_of(payload)._replace(tests=Checks(), solution="", thought="")
+        return parse_program(payload)._replace(tests=Checks(), solution="", thought="")
 
     def vocabulary(self) -> Iterable[str]:
-        around = words(
+        around = split_words(
             " ".join(self.wordings).replace("{}", "") + " run print It did not end well printed nothing I do know"
         )
-        return [*tag_words(), *around, *TINY_CODE_WORDS, *(CODE_WORDS if self.size == "default" else ())]
+        return [*list_tag_words(), *around, *TINY_CODE_WORDS, *(CODE_WORDS if self.size == "default" else ())]
 
     def expert(self) -> CodeExpert:
         return CodeExpert()
@@ -131,7 +134,7 @@ class CodeExpert:
     """Gives the solution in the layout that is asked for."""
 
     def act(self, episode: Episode) -> str:
-        program = program_of(episode.task.payload)
+        program = parse_program(episode.task.payload)
         if not program.solution or not episode.task.graded:
             return "<think> I do not know . </think> <answer> ```python pass ``` </answer>"
         thought = program.thought or "I write it down ."
@@ -140,7 +143,7 @@ class CodeExpert:
         return f"<think> {thought} </think> <answer> ```python {program.solution} ``` </answer>"
 
 
-def program_of(payload: Any) -> Program:
+def parse_program(payload: Any) -> Program:
     """The record of a payload, also of a plain mapping: `statement` with `entry` and `calls`, `code` or `outputs`."""
     if isinstance(payload, Program):
         return payload
@@ -149,14 +152,14 @@ def program_of(payload: Any) -> Program:
         if isinstance(given, Checks):
             tests = given
         elif isinstance(given, Mapping):
-            tests = _tests_of(given)
+            tests = _parse_checks(given)
         else:
             raise DataError(f"'tests' of fedagentgym/Code-v0 is a mapping, got {type(given).__name__}")
         return Program(payload["statement"], tests, str(payload.get("solution", "")), str(payload.get("thought", "")))
     raise DataError(f"a payload of fedagentgym/Code-v0 has a text 'statement' and its tests, got {str(payload)[:80]!r}")
 
 
-def _tests_of(given: Mapping[str, Any]) -> Checks:
+def _parse_checks(given: Mapping[str, Any]) -> Checks:
     try:
         calls = tuple(Call(tuple(args), expected) for args, expected in given.get("calls", ()))
         outputs = tuple((str(shown), str(expected)) for shown, expected in given.get("outputs", ()))

@@ -10,10 +10,10 @@ from fedagentgym.envs.core import Episode
 from fedagentgym.envs.reasoning.generators.math_levels import LEVEL_FORMS, LEVEL_WORDS
 from fedagentgym.envs.reasoning.generators.math_tiny import TINY_FORMS, TINY_WORDS
 from fedagentgym.envs.reasoning.generators.problem import MathProblem
-from fedagentgym.envs.reasoning.generators.space import Deck
-from fedagentgym.envs.reasoning.generators.space import words as words_of
+from fedagentgym.envs.reasoning.generators.space import ProblemSequence
+from fedagentgym.envs.reasoning.generators.space import split_words as words_of
 from fedagentgym.envs.reasoning.pools import Cell
-from fedagentgym.envs.reasoning.replies import ReplyEnv, State, instructions, tag_words
+from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, make_action_help
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.arithmetic import calculate
 from fedagentgym.envs.verifiers.formats import ToolCall
@@ -38,7 +38,7 @@ class MathEnv(ReplyEnv):
 
     id = "fedagentgym/Math-v0"
     role = "You solve mathematical problems."
-    action_help = instructions("the result", TOOLS)
+    action_help = make_action_help("the result", TOOLS)
     accuracy = "math"
     reward_names = ("accuracy/math", "format", "tags", "repetition")
     tool_help = {"calc": "calc[expression]"}  # noqa: RUF012 - read only
@@ -53,41 +53,47 @@ class MathEnv(ReplyEnv):
         "{} Reply with the answer only at the end .",
     )
 
-    def cells(self) -> Sequence[Cell]:
-        return _cells(self.size, self.seed)
+    def build_cells(self) -> Sequence[Cell]:
+        return _build_cells(self.size, self.seed)
 
-    def split_counts(self) -> dict[str, int]:
+    def get_split_counts(self) -> dict[str, int]:
         if self.size == "tiny":
             return {"train": 3_000, "val": 200, "test": 400, "warmup": 4_000}
         return {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000}
 
-    def generator_version(self) -> int:
+    def get_generator_version(self) -> int:
         return GENERATOR_VERSIONS[self.size]
 
-    def verifier_version(self) -> str:
+    def get_verifier_version(self) -> str:
         return math_verifier_version()
 
-    def record(self, payload: Any) -> MathProblem:
-        return math_problem(payload)
+    def parse_payload(self, payload: Any) -> MathProblem:
+        return parse_math_problem(payload)
 
-    def question(self, record: MathProblem) -> str:
+    def format_question(self, record: MathProblem) -> str:
         return record.problem
 
     def grade(self, record: MathProblem, reply: str) -> tuple[Verdict, Mapping[str, float]]:
-        verdict = grade_math(reply, record.answers) if record.answers else _unknown(reply)
+        verdict = grade_math(reply, record.answers) if record.answers else _make_no_gold_verdict(reply)
         return verdict, {"accuracy/math": verdict.score}
 
-    def use(self, state: State, call: ToolCall) -> str:
+    def run_tool(self, state: State, call: ToolCall) -> str:
         return calculate(call.argument)
 
     @staticmethod
     def strip(payload: Any) -> MathProblem:
-        return math_problem(payload)._replace(answers=(), solution="", formal="")
+        return parse_math_problem(payload)._replace(answers=(), solution="", formal="")
 
     def vocabulary(self) -> Iterable[str]:
         words = words_of(" ".join(self.wordings).replace("{}", ""))
         numbers = words_of("0 1 2 3 4 5 6 7 8 9 + - * / = ( ) . , : ? I do not know calc")
-        return [*tag_words(), *words, *numbers, *TINY_WORDS, *(LEVEL_WORDS if self.size == "default" else ())]
+        return [
+            *list_tag_words(),
+            *words,
+            *numbers,
+            *TINY_WORDS,
+            *(LEVEL_WORDS if self.size == "default" else ()),
+        ]
 
     def expert(self) -> MathExpert:
         return MathExpert()
@@ -97,14 +103,14 @@ class MathExpert:
     """Thinks the steps of the worked solution and gives its answer, in the layout that is asked for."""
 
     def act(self, episode: Episode) -> str:
-        problem = math_problem(episode.task.payload)
+        problem = parse_math_problem(episode.task.payload)
         if not problem.answers:
             return "<think> I do not know . </think> <answer> 0 </answer>"
         answer = problem.answers[0].replace("/", " / ") if "\\" not in problem.answers[0] else problem.answers[0]
         return f"<think> {problem.solution or answer} . </think> <answer> {answer} </answer>"
 
 
-def math_problem(payload: Any) -> MathProblem:
+def parse_math_problem(payload: Any) -> MathProblem:
     """The record of a payload, also of a plain mapping with `problem` and `answers` (or one `answer`)."""
     if isinstance(payload, MathProblem):
         return payload
@@ -118,17 +124,19 @@ def math_problem(payload: Any) -> MathProblem:
     )
 
 
-def _cells(size: str, seed: int) -> list[Cell]:
+def _build_cells(size: str, seed: int) -> list[Cell]:
     if size == "tiny":
-        return [Cell(subject, 1, Deck(forms, seed, "tiny", subject)) for subject, forms in TINY_FORMS.items()]
+        return [
+            Cell(subject, 1, ProblemSequence(forms, seed, "tiny", subject)) for subject, forms in TINY_FORMS.items()
+        ]
     return [
-        Cell(subject, level, Deck(forms, seed, subject, level))
+        Cell(subject, level, ProblemSequence(forms, seed, subject, level))
         for level in range(1, 6)
         for subject, forms in ((subject, by_level[level - 1]) for subject, by_level in LEVEL_FORMS.items())
     ]
 
 
-def _unknown(reply: str) -> Verdict:
+def _make_no_gold_verdict(reply: str) -> Verdict:
     from fedagentgym.envs.verifiers.math_text import extract_answer
 
     answer = extract_answer(reply)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedagentgym.base.errors import OptionError, listed, unknown
+from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.registry import resolve
 from fedagentgym.envs.core import Episode, Expert, TextEnv
 from fedagentgym.envs.pool import TaskPool
@@ -50,18 +50,18 @@ class MixtureEnv(TextEnv):
         self, *, kinds: Sequence[str] = ("math", "code"), size: str = "default", seed: int = 0, **options: Any
     ):
         if isinstance(kinds, str) or not kinds or len(set(kinds)) != len(kinds):
-            raise OptionError(f"kinds is a list of different names among {listed(MEMBERS)}, got {kinds!r}")
+            raise OptionError(f"kinds is a list of different names among {join_names(MEMBERS)}, got {kinds!r}")
         for kind in kinds:
             if kind not in MEMBERS:
-                raise unknown("kind", kind, MEMBERS)
+                raise unknown_name_error("kind", kind, MEMBERS)
         split = options.get("split", "train")
         self.kinds, self.size, self.seed = tuple(kinds), size, seed
         made = {"size": size, "seed": seed, "split": "train" if split == "all" else split}
         self._members: dict[str, TextEnv] = {kind: resolve(MEMBERS[kind])(**made) for kind in self.kinds}
         super().__init__(**options)
-        self.reward_names = self._reward_names()  # type: ignore[misc]
+        self.reward_names = self._collect_reward_names()  # type: ignore[misc]
 
-    def _reward_names(self) -> tuple[str, ...]:
+    def _collect_reward_names(self) -> tuple[str, ...]:
         """The components of the kinds that this pool holds: a client of one kind knows only its own accuracy."""
         held = [kind for kind in self.kinds if kind in self.pool.categories]
         names = [name for kind in held for name in self._members[kind].reward_names]
@@ -73,7 +73,7 @@ class MixtureEnv(TextEnv):
         ends = np.cumsum(sizes)
         members = list(pools.values())
 
-        def payload(index: int) -> tuple[str, Any]:
+        def load_payload(index: int) -> tuple[str, Any]:
             which = int(np.searchsorted(ends, index, side="right"))
             start = int(ends[which - 1]) if which else 0
             return self.kinds[which], members[which][index - start].payload
@@ -83,7 +83,7 @@ class MixtureEnv(TextEnv):
             split=split,
             ids=[f"mixture/{identifier}" for pool in members for identifier in pool.ids],
             categories=(self.kinds, np.repeat(np.arange(len(self.kinds), dtype=np.int32), sizes)),
-            payload=payload,
+            payload=load_payload,
             source={"mixture": {kind: pool.source for kind, pool in pools.items()}},
             strip=self._strip,
         )
@@ -95,7 +95,7 @@ class MixtureEnv(TextEnv):
 
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
         kind = task.payload[0]
-        inner, view = self._members[kind].begin(self._own(task), seed)
+        inner, view = self._members[kind].begin(self._unwrap_task(task), seed)
         return State(kind, inner), view
 
     def advance(self, state: State, action: str) -> tuple[State, View]:
@@ -109,7 +109,7 @@ class MixtureEnv(TextEnv):
         return MixtureExpert(self._members)
 
     @staticmethod
-    def _own(task: Task) -> Task:
+    def _unwrap_task(task: Task) -> Task:
         """The task as its own world knows it."""
         return Task(task.id, task.env, task.split, task.category, task.payload[1], task.hardness, task.graded)
 
@@ -125,5 +125,5 @@ class MixtureExpert:
         kind = episode.task.payload[0]
         if self._inner is None:
             self._inner = self._members[kind].expert()
-        own = episode._replace(task=MixtureEnv._own(episode.task), state=episode.state.inner)
+        own = episode._replace(task=MixtureEnv._unwrap_task(episode.task), state=episode.state.inner)
         return self._inner.act(own)

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.pool import TaskIds, TaskPool
-from fedagentgym.envs.reasoning.generators.space import Deck
+from fedagentgym.envs.reasoning.generators.space import ProblemSequence
 
 ORDER = ("val", "test", "warmup", "train")
 Strip = Callable[[Any], Any]
@@ -24,10 +24,10 @@ class Cell(NamedTuple):
 
     category: str
     level: int
-    deck: Deck[Any]
+    deck: ProblemSequence[Any]
 
 
-class Generated:
+class PoolGenerator:
     """A generator with its split sizes: makes the pool of any split."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Generated:
                 f"train_tasks: this generator has {room} different training tasks, {sizes['train']} were asked for"
             )
 
-    def pool(self, split: str) -> TaskPool:
+    def make_pool(self, split: str) -> TaskPool:
         """The tasks of a split; `all` is every split in the order of their numbers."""
         names = sorted({cell.category for cell in self._cells})
         codes = np.array([names.index(cell.category) for cell in self._cells], dtype=np.int32)
@@ -60,18 +60,18 @@ class Generated:
             split=split,
             ids=ids,
             categories=(names, codes[np.arange(first, first + count) % len(self._cells)]),
-            payload=lambda index: self._problem(first + index),
+            payload=lambda index: self._make_problem(first + index),
             source={**self._source, "sizes": self._sizes},
             hardness=lambda index: self._cells[(first + index) % len(self._cells)].level / levels,
             strip=self._strip,
         )
 
-    def _problem(self, number: int) -> Any:
+    def _make_problem(self, number: int) -> Any:
         cell = self._cells[number % len(self._cells)]
         return cell.deck[number // len(self._cells)]
 
 
-class Loaded(NamedTuple):
+class LoadedTask(NamedTuple):
     """One task read from a file."""
 
     split: str
@@ -80,7 +80,9 @@ class Loaded(NamedTuple):
     hardness: float | None = None
 
 
-def loaded_pool(env: str, tasks: Sequence[Loaded], split: str, source: Mapping[str, Any], strip: Strip) -> TaskPool:
+def make_loaded_pool(
+    env: str, tasks: Sequence[LoadedTask], split: str, source: Mapping[str, Any], strip: Strip
+) -> TaskPool:
     """The tasks of a split of loaded data, in the order of the files."""
     order = ("train", "val", "test", "warmup")
     numbered, counts = [], dict.fromkeys(order, 0)

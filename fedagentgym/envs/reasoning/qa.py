@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.envs.core import Episode, choose
+from fedagentgym.envs.core import Episode, check_choice
 from fedagentgym.envs.reasoning.generators.knowledge import KNOWLEDGE_WORDS
-from fedagentgym.envs.reasoning.generators.qa_levels import QUESTION_WORDS, question_forms
+from fedagentgym.envs.reasoning.generators.qa_levels import QUESTION_WORDS, make_question_templates
 from fedagentgym.envs.reasoning.generators.qa_tiny import TINY_QA_WORDS, TINY_QUESTIONS
 from fedagentgym.envs.reasoning.generators.question import Fact, Question
-from fedagentgym.envs.reasoning.generators.space import Deck, words
+from fedagentgym.envs.reasoning.generators.space import ProblemSequence, split_words
 from fedagentgym.envs.reasoning.pools import Cell
-from fedagentgym.envs.reasoning.replies import ReplyEnv, State, instructions, tag_words
+from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, make_action_help
 from fedagentgym.envs.verifiers import Verdict
 from fedagentgym.envs.verifiers.formats import ToolCall
 from fedagentgym.envs.verifiers.qa import QA_VERIFIER_VERSION, grade_choice, grade_qa, normalise
 
 GENERATOR_VERSION = 1
-MOST_FOUND = 3
+MAX_RESULTS = 3
 TOOLS = {"search[name]": "shows what is known about a name"}
 
 
@@ -40,7 +40,7 @@ class QAEnv(ReplyEnv):
 
     id = "fedagentgym/QA-v0"
     role = "You answer questions."
-    action_help = instructions("the answer, as short as possible", TOOLS)
+    action_help = make_action_help("the answer, as short as possible", TOOLS)
     accuracy = "qa"
     reward_names = ("accuracy/qa", "f1", "format", "tags", "repetition")
     tool_help: ClassVar[Mapping[str, str]] = {"search": "search[name]"}
@@ -56,34 +56,36 @@ class QAEnv(ReplyEnv):
     )
 
     def __init__(self, *, score: str = "exact", **options: Any) -> None:
-        self.scoring = choose("score", score, ("exact", "f1"))
+        self.scoring = check_choice("score", score, ("exact", "f1"))
         super().__init__(**options)
 
-    def cells(self) -> Sequence[Cell]:
+    def build_cells(self) -> Sequence[Cell]:
         if self.size == "tiny":
-            return [Cell(kind, 1, Deck(forms, self.seed, "tiny", kind)) for kind, forms in TINY_QUESTIONS.items()]
-        by_kind = question_forms(self.seed)
+            return [
+                Cell(kind, 1, ProblemSequence(forms, self.seed, "tiny", kind)) for kind, forms in TINY_QUESTIONS.items()
+            ]
+        by_kind = make_question_templates(self.seed)
         return [
-            Cell(kind, level, Deck(levels[level - 1], self.seed, kind, level))
+            Cell(kind, level, ProblemSequence(levels[level - 1], self.seed, kind, level))
             for level in range(1, 6)
             for kind, levels in by_kind.items()
         ]
 
-    def split_counts(self) -> dict[str, int]:
+    def get_split_counts(self) -> dict[str, int]:
         if self.size == "tiny":
             return {"train": 3_000, "val": 200, "test": 400, "warmup": 2_000}
         return {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000}
 
-    def generator_version(self) -> int:
+    def get_generator_version(self) -> int:
         return GENERATOR_VERSION
 
-    def verifier_version(self) -> str:
+    def get_verifier_version(self) -> str:
         return QA_VERIFIER_VERSION
 
-    def record(self, payload: Any) -> Question:
-        return question_of(payload)
+    def parse_payload(self, payload: Any) -> Question:
+        return parse_question(payload)
 
-    def question(self, record: Question) -> str:
+    def format_question(self, record: Question) -> str:
         asked = record.question
         if record.options:
             asked += "\n" + "\n".join(f"{letter}. {option}" for letter, option in record.options)
@@ -101,19 +103,21 @@ class QAEnv(ReplyEnv):
         earned = {"accuracy/qa": exact, "f1": verdict.score}
         return (verdict._replace(score=exact) if self.scoring == "exact" else verdict), earned
 
-    def use(self, state: State, call: ToolCall) -> str:
+    def run_tool(self, state: State, call: ToolCall) -> str:
         return search(state.record.facts, call.argument)
 
     @staticmethod
     def strip(payload: Any) -> Question:
-        return question_of(payload)._replace(answers=(), path=(), solution="")
+        return parse_question(payload)._replace(answers=(), path=(), solution="")
 
     def vocabulary(self) -> Iterable[str]:
-        around = words(" ".join(self.wordings).replace("{}", "") + " search Nothing found I look up do not know")
+        around = split_words(" ".join(self.wordings).replace("{}", "") + " search Nothing found I look up do not know")
         said = (
-            TINY_QA_WORDS if self.size == "tiny" else (*KNOWLEDGE_WORDS, *QUESTION_WORDS, *words("0 1 2 3 4 5 6 7 8 9"))
+            TINY_QA_WORDS
+            if self.size == "tiny"
+            else (*KNOWLEDGE_WORDS, *QUESTION_WORDS, *split_words("0 1 2 3 4 5 6 7 8 9"))
         )
-        return [*tag_words(), *around, *said]
+        return [*list_tag_words(), *around, *said]
 
     def expert(self) -> QAExpert:
         return QAExpert("search" in self.tools)
@@ -126,7 +130,7 @@ class QAExpert:
         self._searching = searching
 
     def act(self, episode: Episode) -> str:
-        question = question_of(episode.task.payload)
+        question = parse_question(episode.task.payload)
         if not question.answers or not episode.task.graded:
             return "<think> I do not know . </think> <answer> no </answer>"
         if self._searching:
@@ -146,17 +150,17 @@ def search(facts: Sequence[Fact], query: str) -> str:
     if not about and wanted:
         asked = set(wanted.split())
         overlap = [(len(asked & set(normalise(fact.title).split())), -number) for number, fact in enumerate(facts)]
-        best = sorted((pair for pair in overlap if pair[0]), reverse=True)[:MOST_FOUND]
+        best = sorted((pair for pair in overlap if pair[0]), reverse=True)[:MAX_RESULTS]
         about = [facts[-number].text for _, number in best]
     return " ".join(about) if about else "Nothing found ."
 
 
-def _fact(fact: Any) -> Fact:
+def _parse_fact(fact: Any) -> Fact:
     title, text = (fact["title"], fact["text"]) if isinstance(fact, Mapping) else fact
     return Fact(str(title), str(text))
 
 
-def question_of(payload: Any) -> Question:
+def parse_question(payload: Any) -> Question:
     """The record of a payload, also of a plain mapping with `question` and `answers` (or one `answer`)."""
     if isinstance(payload, Question):
         return payload
@@ -167,7 +171,7 @@ def question_of(payload: Any) -> Question:
         if isinstance(golds, Sequence) and all(isinstance(gold, str) and gold.strip() for gold in golds):
             pairs = options.items() if isinstance(options, Mapping) else options
             try:
-                told = tuple(_fact(fact) for fact in facts)
+                told = tuple(_parse_fact(fact) for fact in facts)
                 letters = tuple((str(letter), str(option)) for letter, option in pairs)
             except (KeyError, TypeError, ValueError):
                 raise DataError(

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from fedagentgym.base.errors import OptionError, unknown
-from fedagentgym.envs.core import TextEnv, choose
+from fedagentgym.base.errors import OptionError, unknown_name_error
+from fedagentgym.envs.core import TextEnv, check_choice
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.reasoning.pools import Cell, Generated, loaded_pool
+from fedagentgym.envs.reasoning.pools import Cell, PoolGenerator, make_loaded_pool
 from fedagentgym.envs.reasoning.variants import Phrasing, Wording
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.verifiers import Verdict
@@ -63,13 +63,13 @@ class ReplyEnv(TextEnv):
         attempts: int = 1,
         **options: Any,
     ) -> None:
-        self.size = choose("size", size, SIZES)
+        self.size = check_choice("size", size, SIZES)
         self.seed, self.data, self.source = seed, data, source
         self.holdout, self.train_tasks, self.attempts = holdout, train_tasks, attempts
         if isinstance(tools, str):
             raise OptionError(f"tools is a list of names, for example [{tools!r}]")
         self.tools = tuple(tools)
-        self._check()
+        self._check_options()
         turns = attempts + (TURNS_WITH_TOOLS if self.tools else 0)
         if options.get("max_turns") is None:
             options["max_turns"] = turns
@@ -78,10 +78,10 @@ class ReplyEnv(TextEnv):
         if self.wording >= len(self.wordings):
             raise OptionError(f"{self.id} has the phrasings 0 to {len(self.wordings) - 1}, got {self.wording}")
 
-    def _check(self) -> None:
+    def _check_options(self) -> None:
         for tool in self.tools:
             if tool not in self.tool_help:
-                raise unknown(f"tool of {self.id}", tool, self.tool_help)
+                raise unknown_name_error(f"tool of {self.id}", tool, self.tool_help)
         if self.attempts < 1:
             raise OptionError(f"attempts is at least 1, got {self.attempts}")
         if self.train_tasks is not None and (self.train_tasks < 1 or self.source is not None):
@@ -94,27 +94,27 @@ class ReplyEnv(TextEnv):
     # ---- what a world writes ------------------------------------------------------------------------------------
 
     @abstractmethod
-    def cells(self) -> Sequence[Cell]:
+    def build_cells(self) -> Sequence[Cell]:
         """The generator's cells at this size."""
 
     @abstractmethod
-    def split_counts(self) -> dict[str, int]:
+    def get_split_counts(self) -> dict[str, int]:
         """How many generated tasks each split has."""
 
     @abstractmethod
-    def generator_version(self) -> int:
+    def get_generator_version(self) -> int:
         """Version of what the generator makes."""
 
     @abstractmethod
-    def verifier_version(self) -> str:
+    def get_verifier_version(self) -> str:
         """Version of the rules by which answers are judged, for results."""
 
     @abstractmethod
-    def record(self, payload: Any) -> Any:
+    def parse_payload(self, payload: Any) -> Any:
         """The record of a payload: as generated or loaded, or rebuilt from a plain mapping."""
 
     @abstractmethod
-    def question(self, record: Any) -> str:
+    def format_question(self, record: Any) -> str:
         """What the task asks, before the wording is put around it."""
 
     @abstractmethod
@@ -122,7 +122,7 @@ class ReplyEnv(TextEnv):
         """The verdict on an answer, with the accuracy components that it earns."""
 
     @abstractmethod
-    def use(self, state: State, call: ToolCall) -> str:
+    def run_tool(self, state: State, call: ToolCall) -> str:
         """What a tool answers."""
 
     @staticmethod
@@ -134,23 +134,28 @@ class ReplyEnv(TextEnv):
 
     def load_pool(self, split: str) -> TaskPool:
         if self.source is None:
-            return self._generated().pool(split)
+            return self._make_generator().make_pool(split)
         from fedagentgym.envs.reasoning.sources import load
 
         tasks, source = load(self.accuracy, self.source, self.data, self.holdout, self.seed)
-        return loaded_pool(self.id, tasks, split, source, self.strip)
+        return make_loaded_pool(self.id, tasks, split, source, self.strip)
 
-    def _generated(self) -> Generated:
-        sizes = self.split_counts()
+    def _make_generator(self) -> PoolGenerator:
+        sizes = self.get_split_counts()
         if self.train_tasks is not None:
             sizes["train"] = self.train_tasks
-        source = {"generator": self.accuracy, "version": self.generator_version(), "size": self.size, "seed": self.seed}
-        return Generated(self.id, self.cells(), sizes, source, self.strip)
+        source = {
+            "generator": self.accuracy,
+            "version": self.get_generator_version(),
+            "size": self.size,
+            "seed": self.seed,
+        }
+        return PoolGenerator(self.id, self.build_cells(), sizes, source, self.strip)
 
     def with_belief(self, task: Task, reply: str) -> Task | None:
         """The task as it is for somebody who takes this reply's answer for the right one; None if it gives no answer,
         or if an answer of this world (a program) is not something that others could be compared with."""
-        record = self.record(task.payload)
+        record = self.parse_payload(task.payload)
         answer = self.grade(record, reply)[0].parsed
         if answer is None or not hasattr(record, "answers"):
             return None
@@ -159,8 +164,8 @@ class ReplyEnv(TextEnv):
     # ---- the course of an episode -------------------------------------------------------------------------------
 
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
-        record = self.record(task.payload if task.graded else self.strip(task.payload))
-        asked = self.wordings[self.wording].format(self.question(record))
+        record = self.parse_payload(task.payload if task.graded else self.strip(task.payload))
+        asked = self.wordings[self.wording].format(self.format_question(record))
         return State(record, self.attempts), View(asked, extra=NO_VERDICT)
 
     def advance(self, state: State, action: str) -> tuple[State, View]:
@@ -170,19 +175,19 @@ class ReplyEnv(TextEnv):
         rewards = format_rewards(action, self.code_replies)
         call = tool_call(action)
         if call is not None and self.tools:
-            return self._call(state, call, rewards)
-        return self._answer(state, action, rewards)
+            return self._handle_tool_call(state, call, rewards)
+        return self._handle_answer(state, action, rewards)
 
-    def _call(self, state: State, call: ToolCall, rewards: dict[str, float]) -> tuple[State, View]:
+    def _handle_tool_call(self, state: State, call: ToolCall, rewards: dict[str, float]) -> tuple[State, View]:
         if call.name not in self.tools:
             known = ", ".join(self.tools)
             return state, View(
                 f"There is no tool {call.name}. Tools: {known}.", valid=False, rewards=rewards, extra=NO_VERDICT
             )
-        shown = self.use(state, call)
+        shown = self.run_tool(state, call)
         return state._replace(seen=(*state.seen, shown)), View(shown, rewards=rewards, extra=NO_VERDICT)
 
-    def _answer(self, state: State, action: str, rewards: dict[str, float]) -> tuple[State, View]:
+    def _handle_answer(self, state: State, action: str, rewards: dict[str, float]) -> tuple[State, View]:
         verdict, earned = self.grade(state.record, action)
         valid = verdict.parsed is not None
         left = state.attempts - 1
@@ -202,13 +207,13 @@ class ReplyEnv(TextEnv):
         return state._replace(attempts=left, score=verdict.score, over=True), view
 
 
-def instructions(what: str, tools: Mapping[str, str]) -> str:
+def make_action_help(what: str, tools: Mapping[str, str]) -> str:
     """The help text of a reply world."""
     listed = " ".join(f"<tool> {call} </tool> {meaning}." for call, meaning in tools.items())
     return f"Reply with <think> your reasoning </think> <answer> {what} </answer>. If tools are offered: {listed}"
 
 
-def tag_words() -> Iterable[str]:
+def list_tag_words() -> Iterable[str]:
     """Words and tags that every reply world can say or accept."""
     said = f"{OVER} Right . That is not right Try again There is no answer in your reply There is no tool Tools : ,"
     tags = "<think> </think> <answer> </answer> <tool> </tool> [ ]"

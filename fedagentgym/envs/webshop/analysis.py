@@ -14,11 +14,11 @@ import unicodedata
 from collections.abc import Iterator
 from itertools import chain
 
-from fedagentgym.envs.webshop.lists import listed
+from fedagentgym.envs.webshop.lists import split_list
 from fedagentgym.envs.webshop.porter import stem
 
 STOP_WORDS = frozenset(
-    listed(
+    split_list(
         "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to "
         "was will with"
     )
@@ -43,7 +43,7 @@ _PICTOGRAPH = (
 )
 
 
-def _classes(*groups: tuple[str, ...]) -> list[str]:
+def _build_character_classes(*groups: tuple[str, ...]) -> list[str]:
     """The characters of some groups of Unicode categories, each as ranges for use inside a character class."""
     found: list[list[int]] = [[] for _ in groups]
     number = {category: place for place, group in enumerate(groups) for category in group}
@@ -52,10 +52,10 @@ def _classes(*groups: tuple[str, ...]) -> list[str]:
         place = number.get(unicodedata.category(chr(code)))
         if place is not None:
             found[place].append(code)
-    return ["".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in _runs(codes)) for codes in found]
+    return ["".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in _iter_runs(codes)) for codes in found]
 
 
-def _runs(codes: list[int]) -> Iterator[tuple[int, int]]:
+def _iter_runs(codes: list[int]) -> Iterator[tuple[int, int]]:
     """First and last number of every run of neighbours."""
     starts = [place for place, code in enumerate(codes) if place == 0 or code != codes[place - 1] + 1]
     for start, following in zip(starts, [*starts[1:], len(codes)], strict=True):
@@ -65,11 +65,11 @@ def _runs(codes: list[int]) -> Iterator[tuple[int, int]]:
 _unicode_word: re.Pattern[str] | None = None
 
 
-def _word_pattern() -> re.Pattern[str]:
+def _get_word_pattern() -> re.Pattern[str]:
     """Compiled when the first text that is not ASCII comes: reading the tables of Unicode takes a while."""
     global _unicode_word
     if _unicode_word is None:
-        numbers, marks = _classes(("No",), ("Mn", "Mc", "Me", "Cf"))
+        numbers, marks = _build_character_classes(("No",), ("Mn", "Mc", "Me", "Cf"))
         extend = f"[{marks}{_SOUND_MARKS}]*"
         letter = f"(?![{numbers}{_IDEOGRAPH}{_SOUND_MARKS}])[^\\W\\d_]"
         lone = f"[{_IDEOGRAPH}]{extend}"
@@ -82,22 +82,22 @@ def _word_pattern() -> re.Pattern[str]:
     return _unicode_word
 
 
-def words(text: str) -> list[str]:
+def tokenize(text: str) -> list[str]:
     """The words of a lower-case text.
 
-    >>> words("men's t-shirt 3.5oz, u.s.a. (1,000 pcs)")
+    >>> tokenize("men's t-shirt 3.5oz, u.s.a. (1,000 pcs)")
     ["men's", 't', 'shirt', '3.5oz', 'u.s.a', '1,000', 'pcs']
     """
-    found = (_ASCII_WORD if text.isascii() else _word_pattern()).findall(text)
+    found = (_ASCII_WORD if text.isascii() else _get_word_pattern()).findall(text)
     if found and max(map(len, found)) > MAX_TOKEN:
         found = [word[start : start + MAX_TOKEN] for word in found for start in range(0, len(word), MAX_TOKEN)]
     return found
 
 
-def term(word: str) -> str | None:
+def analyze_token(word: str) -> str | None:
     """The index term of a word; None if it is a stop word or holds neither letter nor digit.
 
-    >>> term("women's"), term("the"), term("running")
+    >>> analyze_token("women's"), analyze_token("the"), analyze_token("running")
     ('women', None, 'run')
     """
     if word.endswith(_POSSESSIVES):
@@ -107,6 +107,6 @@ def term(word: str) -> str | None:
     return stem(word)
 
 
-def terms(text: str) -> list[str]:
+def analyze_text(text: str) -> list[str]:
     """The index terms of a text, in order, with repetitions."""
-    return [found for word in words(text.lower()) if (found := term(word)) is not None]
+    return [found for word in tokenize(text.lower()) if (found := analyze_token(word)) is not None]

@@ -28,7 +28,7 @@ class Bundle(NamedTuple):
     arrays: Mapping[str, Array]
     header: Mapping[str, Any]
 
-    def texts(self, name: str) -> Texts:
+    def get_texts(self, name: str) -> Texts:
         return Texts(self.arrays[f"{name}.bytes"], self.arrays[f"{name}.ends"])
 
 
@@ -125,7 +125,7 @@ def _map(folder: Path, name: str, dtype: str, length: int) -> Array:
     return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=(length,)))
 
 
-def in_memory(arrays: Mapping[str, Array | int], header: Mapping[str, Any]) -> Bundle:
+def make_memory_bundle(arrays: Mapping[str, Array | int], header: Mapping[str, Any]) -> Bundle:
     """A bundle that was never written."""
     return Bundle({name: array for name, array in arrays.items() if not isinstance(array, int)}, dict(header))
 
@@ -133,6 +133,6 @@ def in_memory(arrays: Mapping[str, Array | int], header: Mapping[str, Any]) -> B
 def store(folder: Path | None, arrays: Mapping[str, Array | int], header: Mapping[str, Any]) -> Bundle:
     """Keep a bundle in memory, or write it and map what was written."""
     if folder is None:
-        return in_memory(arrays, header)
+        return make_memory_bundle(arrays, header)
     save(folder, arrays, header)
     return open_folder(folder)

@@ -67,10 +67,10 @@ class Catalogue:
         self.query_codes: NDArray[np.int32] = bundle.arrays["query"]
         self.low: NDArray[np.float64] = bundle.arrays["low"]
         self.high: NDArray[np.float64] = bundle.arrays["high"]
-        self._heads, self._bodies = bundle.texts("head"), bundle.texts("body")
-        self._instructions = bundle.texts("instruction")
-        self.head = lru_cache(maxsize=CACHED_PRODUCTS)(self._head)
-        self.product = lru_cache(maxsize=CACHED_PRODUCTS)(self.read)
+        self._heads, self._bodies = bundle.get_texts("head"), bundle.get_texts("body")
+        self._instructions = bundle.get_texts("instruction")
+        self.head = lru_cache(maxsize=CACHED_PRODUCTS)(self._read_head)
+        self.product = lru_cache(maxsize=CACHED_PRODUCTS)(self.read_product)
 
     def __len__(self) -> int:
         return self.size
@@ -78,10 +78,10 @@ class Catalogue:
     def __reduce__(self) -> tuple[Any, ...]:
         return Catalogue, (self.bundle,)
 
-    def _head(self, row: int) -> Head:
+    def _read_head(self, row: int) -> Head:
         return Head(*json.loads(self._heads[row]))
 
-    def read(self, row: int) -> Product:
+    def read_product(self, row: int) -> Product:
         """The product of a row, decoded anew (`product` remembers the last thousand)."""
         asin, title, price_tag = json.loads(self._heads[row])
         description, bullets, options, attributes, product_category, image = json.loads(self._bodies[row])
@@ -97,32 +97,32 @@ class Catalogue:
             self.category_names[self.category_codes[row]],
             product_category,
             image,
-            self._prices(row),
+            self._read_prices(row),
         )
 
-    def _prices(self, row: int) -> tuple[float, ...]:
+    def _read_prices(self, row: int) -> tuple[float, ...]:
         low, high = float(self.low[row]), float(self.high[row])
         return (low,) if isnan(high) else (low, high)
 
-    def instructions(self, row: int) -> Instructions:
+    def read_instructions(self, row: int) -> Instructions:
         raw = self._instructions[row]
         if not raw:
             return Instructions(None, (), ())
         text, attributes, human = json.loads(raw)
         return Instructions(text, tuple(attributes), tuple(human))
 
-    def asins(self) -> list[str]:
+    def list_asins(self) -> list[str]:
         """All product numbers by row; for building an index, not for playing."""
         return [json.loads(self._heads[row])[0] for row in range(self.size)]
 
-    def rows_of_category(self, name: str) -> NDArray[np.int64]:
-        return _rows_where(self.category_codes, self.category_names, name)
+    def find_category_rows(self, name: str) -> NDArray[np.int64]:
+        return _find_rows(self.category_codes, self.category_names, name)
 
-    def rows_of_query(self, text: str) -> NDArray[np.int64]:
-        return _rows_where(self.query_codes, self.query_names, text)
+    def find_query_rows(self, text: str) -> NDArray[np.int64]:
+        return _find_rows(self.query_codes, self.query_names, text)
 
 
-def _rows_where(codes: NDArray[np.int32], names: tuple[str, ...], wanted: str) -> NDArray[np.int64]:
+def _find_rows(codes: NDArray[np.int32], names: tuple[str, ...], wanted: str) -> NDArray[np.int64]:
     if wanted not in names:
         return np.empty(0, dtype=np.int64)
     return np.flatnonzero(codes == names.index(wanted))
@@ -139,9 +139,9 @@ def write_catalogue(
     query_codes: list[int] = []
     prices: list[tuple[float, ...]] = []
     for product, instruction in entries:
-        heads.add(_packed([product.asin, product.title, product.price_tag]))
-        bodies.add(_packed(_body(product)))
-        instructions.add(_packed(instruction) if instruction.text is not None or instruction.human else b"")
+        heads.add(_encode_json([product.asin, product.title, product.price_tag]))
+        bodies.add(_encode_json(_make_body(product)))
+        instructions.add(_encode_json(instruction) if instruction.text is not None or instruction.human else b"")
         category_codes.append(categories.setdefault(product.category, len(categories)))
         query_codes.append(queries.setdefault(product.query, len(queries)))
         prices.append(product.prices)
@@ -158,10 +158,10 @@ def write_catalogue(
     return Catalogue(arrays.store(folder, table, described))
 
 
-def _body(product: Product) -> list[Any]:
+def _make_body(product: Product) -> list[Any]:
     options = [[name, values] for name, values in product.options.items()]
     return [product.description, product.bullets, options, product.attributes, product.product_category, product.image]
 
 
-def _packed(value: Any) -> bytes:
+def _encode_json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")

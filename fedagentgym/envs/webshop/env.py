@@ -7,21 +7,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedagentgym.base.errors import DataError, OptionError, listed
+from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.envs.core import Expert, TextEnv
 from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.pool import TaskIds, TaskPool
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.view import View
 from fedagentgym.envs.webshop import pages
-from fedagentgym.envs.webshop.expert import TURNS, Shopper
+from fedagentgym.envs.webshop.expert import TURNS, WebShopExpert
 from fedagentgym.envs.webshop.goals import Goal
-from fedagentgym.envs.webshop.nouns import NounFunction, noun_function
+from fedagentgym.envs.webshop.nouns import NounFunction, get_noun_function
 from fedagentgym.envs.webshop.pages import Piece
-from fedagentgym.envs.webshop.site import Move, Site, State
-from fedagentgym.envs.webshop.stock import Choice, open_stock
+from fedagentgym.envs.webshop.site import Site, State, Transition
+from fedagentgym.envs.webshop.stock import ShopOptions, open_shop_data
 from fedagentgym.envs.webshop.variants import WEBSHOP_VARIANTS, build_shop
-from fedagentgym.envs.webshop.vocabulary import vocabulary_of
+from fedagentgym.envs.webshop.vocabulary import iter_vocabulary
 
 ACCURACY = "accuracy/webshop"
 
@@ -82,13 +82,13 @@ class WebShopEnv(TextEnv):
         num_prev_actions: int = 0,
     ) -> None:
         if observation not in pages.MODES:
-            raise OptionError(f"observation is one of {listed(pages.MODES)}, got {observation!r}")
+            raise OptionError(f"observation is one of {join_names(pages.MODES)}, got {observation!r}")
         for name, number in (("num_prev_obs", num_prev_obs), ("num_prev_actions", num_prev_actions)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 0:
                 raise OptionError(f"{name} is a whole number from 0, got {number!r}")
-        tagger = noun_function(nouns)
+        tagger = get_noun_function(nouns)
         place = None if data is None else str(data)
-        self.stock = open_stock(Choice(place, size, products, goals, goal_order, seed))
+        self.stock = open_shop_data(ShopOptions(place, size, products, goals, goal_order, seed))
         self.observation_mode = observation
         self._history = (num_prev_obs, num_prev_actions)
         super().__init__(
@@ -100,7 +100,7 @@ class WebShopEnv(TextEnv):
             reward=reward,
             render_mode=render_mode,
         )
-        self.site = Site(build_shop(self.stock, self.variant, map(self._goal, self.pool), tagger), tagger)
+        self.site = Site(build_shop(self.stock, self.variant, map(self._get_goal, self.pool), tagger), tagger)
 
     def load_pool(self, split: str) -> TaskPool:
         goals, splits = self.stock.goals, self.stock.splits
@@ -123,9 +123,9 @@ class WebShopEnv(TextEnv):
         )
 
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
-        return self._show(Move(State(self._goal(task), seed), acted=True), None)
+        return self._make_view(Transition(State(self._get_goal(task), seed), acted=True), None)
 
-    def _goal(self, task: Task) -> Goal:
+    def _get_goal(self, task: Task) -> Goal:
         """The goal of a task, which may come from a pool that was made for another shop."""
         goal, catalogue = task.payload, self.stock.catalogue
         if not isinstance(goal, Goal):
@@ -135,24 +135,24 @@ class WebShopEnv(TextEnv):
         return goal
 
     def advance(self, state: State, action: str) -> tuple[State, View]:
-        return self._show(self.site.play(state, action), action)
+        return self._make_view(self.site.play(state, action), action)
 
     def vocabulary(self) -> Iterable[str]:
-        return vocabulary_of(self.stock)
+        return iter_vocabulary(self.stock)
 
     def goal(self, task: Task) -> str:
-        return self._goal(task).instruction
+        return self._get_goal(task).instruction
 
     def expert(self) -> Expert:
-        return Shopper(self.site, min(self.max_turns, TURNS))
+        return WebShopExpert(self.site, min(self.max_turns, TURNS))
 
-    def _show(self, move: Move, action: str | None) -> tuple[State, View]:
+    def _make_view(self, move: Transition, action: str | None) -> tuple[State, View]:
         state = move.state
-        pieces = self.site.pieces(state)
-        shown = self._rendered(state, pieces)
+        pieces = self.site.build_page(state)
+        shown = self._render_page(state, pieces)
         if any(self._history):
-            state, shown = self._remember(state, shown, action)
-        offer = self.site.offer(state)
+            state, shown = self._add_history(state, shown, action)
+        offer = self.site.get_page_actions(state)
         extra: dict[str, Any] = {
             "instruction": state.goal.instruction,
             "has_search_bar": not state.kind,
@@ -162,21 +162,21 @@ class WebShopEnv(TextEnv):
         score = 0.0
         if move.done:
             score = float(state.reward)
-            if move.worth is not None:
-                extra["details"] = move.worth.details()
+            if move.purchase is not None:
+                extra["details"] = move.purchase.details()
         rewards = {ACCURACY: score}
         view = View(shown, offer.actions, score, score, score == 1.0, move.done, move.acted, rewards, extra)
         return state, view
 
-    def _rendered(self, state: State, pieces: list[Piece]) -> str:
+    def _render_page(self, state: State, pieces: list[Piece]) -> str:
         if self.observation_mode == "text":
-            return pages.as_text(pieces)
+            return pages.render_text(pieces)
         if self.observation_mode == "html":
-            return pages.as_html(pieces, dict(state.options))
-        url = self.site.url(state)
-        return url if self.observation_mode == "url" else pages.as_rich_text(pieces, url, state.visited)
+            return pages.render_html(pieces, dict(state.options))
+        url = self.site.make_url(state)
+        return url if self.observation_mode == "url" else pages.render_rich_text(pieces, url, state.visited)
 
-    def _remember(self, state: State, shown: str, action: str | None) -> tuple[State, str]:
+    def _add_history(self, state: State, shown: str, action: str | None) -> tuple[State, str]:
         """The observation with what came before it, oldest first, as the original joins them."""
         many_seen, many_done = self._history
         seen, done = state.past
@@ -211,10 +211,10 @@ class AllIds(TaskIds):
     def __iter__(self) -> Any:
         return (identifier for part in self._parts for identifier in part)
 
-    def position(self, identifier: str) -> int | None:
+    def find_position(self, identifier: str) -> int | None:
         start = 0
         for part in self._parts:
-            found = part.position(identifier)
+            found = part.find_position(identifier)
             if found is not None:
                 return start + found
             start += len(part)

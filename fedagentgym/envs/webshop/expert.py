@@ -13,27 +13,27 @@ from typing import NamedTuple
 from fedagentgym.envs.core import Episode
 from fedagentgym.envs.slots import slot_words
 from fedagentgym.envs.webshop import pages
-from fedagentgym.envs.webshop.analysis import terms
+from fedagentgym.envs.webshop.analysis import analyze_text
 from fedagentgym.envs.webshop.fuzzy import token_set_ratio
 from fedagentgym.envs.webshop.pages import Piece
-from fedagentgym.envs.webshop.reward import ALIKE, normalize_color
-from fedagentgym.envs.webshop.site import Site, State, utterable
+from fedagentgym.envs.webshop.reward import MATCH_THRESHOLD, normalize_color
+from fedagentgym.envs.webshop.site import Site, State, is_expressible
 
 TURNS = 15
-UNNAMED = 2
-STEP_DOWN = 0.1
-LOOKS = 6
-ENOUGH = 0.75
-NEARLY = 0.6
+ASSUMED_OPTIONS = 2
+RANK_PENALTY = 0.1
+MAX_PRODUCTS_VIEWED = 6
+GOOD_SCORE = 0.75
+NEAR_MATCH_SCORE = 0.6
 _CAP = re.compile(r",? and price lower than (\d+(?:\.\d+)?) dollars")
 _NAMED = r"((?:(?! with |, and )[^:,])+): "
 _FIRST_OPTION = re.compile(f" with {_NAMED}")
 _OPTION = re.compile(f"(?: with |, and ){_NAMED}(.+?)(?=, and {_NAMED}|$)")
 _PRICE = re.compile(r"\d+(?:\.\d+)?")
-_SMALL_TALK = frozenset(terms("find me i am looking for show want to buy need would like some please get my"))
+_STOP_TERMS = frozenset(analyze_text("find me i am looking for show want to buy need would like some please get my"))
 
 
-class Wish(NamedTuple):
+class ParsedInstruction(NamedTuple):
     """An instruction taken apart: price cap, options asked for by name, and the words of the rest."""
 
     cap: float
@@ -42,7 +42,7 @@ class Wish(NamedTuple):
     words: frozenset[str]
 
 
-class Look(NamedTuple):
+class ProductAssessment(NamedTuple):
     """What is known of a product that was looked at."""
 
     merit: float
@@ -51,7 +51,7 @@ class Look(NamedTuple):
     query: str
 
 
-def read_instruction(instruction: str) -> Wish:
+def read_instruction(instruction: str) -> ParsedInstruction:
     """Take an instruction apart.
 
     >>> wish = read_instruction("Find me soft towels with color: red, and size: big, and price lower than 20.00 dollars")
@@ -63,17 +63,17 @@ def read_instruction(instruction: str) -> Wish:
     begin = _FIRST_OPTION.search(rest)
     text, named = (rest[: begin.start()], rest[begin.start() :]) if begin else (rest, "")
     options = tuple((found[1], found[2]) for found in _OPTION.finditer(named))
-    words = frozenset(terms(text)) - _SMALL_TALK
-    return Wish(float(cap[1]) if cap else float("inf"), options, text, words)
+    words = frozenset(analyze_text(text)) - _STOP_TERMS
+    return ParsedInstruction(float(cap[1]) if cap else float("inf"), options, text, words)
 
 
-class Shopper:
+class WebShopExpert:
     """The expert of one episode."""
 
     def __init__(self, site: Site, turns: int = TURNS) -> None:
         self._site, self._turns = site, turns
-        self._wish: Wish | None = None
-        self._seen: dict[str, Look] = {}
+        self._wish: ParsedInstruction | None = None
+        self._seen: dict[str, ProductAssessment] = {}
         self._searches = 0
         self._spelt: dict[str, str] = {}
         self._decided = ""
@@ -81,17 +81,17 @@ class Shopper:
     def act(self, episode: Episode) -> str:
         state: State = episode.state
         wish = self._wish = self._wish or read_instruction(state.goal.instruction)
-        page = self._site.pieces(state)
+        page = self._site.build_page(state)
         if state.kind == "search_results":
-            return self._from_results(state, page, wish, episode.turn)
+            return self._act_on_results(state, page, wish, episode.turn)
         if state.kind == "item_page":
-            return self._from_item(state, page, wish, episode.turn)
+            return self._act_on_item(state, page, wish, episode.turn)
         if state.kind == "item_sub_page":
-            self._note(state, page, wish)
+            self._assess_product(state, page, wish)
             return f"click[{pages.PREVIOUS.lower()}]"
         return self._search(wish)
 
-    def _search(self, wish: Wish) -> str:
+    def _search(self, wish: ParsedInstruction) -> str:
         """First everything that was asked for, then the kind of product and its properties alone."""
         wanted = " ".join(value for _, value in wish.options) if self._searches % 2 == 0 else ""
         self._searches += 1
@@ -99,15 +99,17 @@ class Shopper:
         self._spelt[query.lower()] = query
         return f"search[{query}]"
 
-    def _from_results(self, state: State, page: list[Piece], wish: Wish, turn: int) -> str:
+    def _act_on_results(self, state: State, page: list[Piece], wish: ParsedInstruction, turn: int) -> str:
         shown = [
             (piece.text, page[at + 1].text, page[at + 2].text) for at, piece in enumerate(page) if piece.kind == "link"
         ]
-        fresh = [entry for entry in shown if entry[0] not in self._seen and _price(entry[2]) <= wish.cap]
+        fresh = [entry for entry in shown if entry[0] not in self._seen and _parse_price(entry[2]) <= wish.cap]
         best = max(self._seen, key=lambda asin: self._seen[asin].merit, default="")
-        if fresh and not self._late(wish, turn) and len(self._seen) < LOOKS:
+        if fresh and not self._is_late(wish, turn) and len(self._seen) < MAX_PRODUCTS_VIEWED:
             order = {entry[0]: place for place, entry in enumerate(shown)}
-            return f"click[{max(fresh, key=lambda e: _title_merit(e[1], wish) - STEP_DOWN * order[e[0]])[0].lower()}]"
+            return (
+                f"click[{max(fresh, key=lambda e: _score_title(e[1], wish) - RANK_PENALTY * order[e[0]])[0].lower()}]"
+            )
         if best:
             self._decided = best
             if any(asin == best for asin, _, _ in shown):
@@ -120,13 +122,13 @@ class Shopper:
             return self._search(wish)
         return f"click[{shown[0][0].lower()}]" if shown else "search[gift]"
 
-    def _from_item(self, state: State, page: list[Piece], wish: Wish, turn: int) -> str:
-        asin = self._site.shop.head(state.row).asin
-        look = self._note(state, page, wish)
-        wanted = _choices(page, wish, state.goal.instruction)
+    def _act_on_item(self, state: State, page: list[Piece], wish: ParsedInstruction, turn: int) -> str:
+        asin = self._site.shop.get_head(state.row).asin
+        look = self._assess_product(state, page, wish)
+        wanted = _choose_options(page, wish, state.goal.instruction)
         others = [seen.merit for other, seen in self._seen.items() if other != asin]
-        good = look.merit >= ENOUGH or (bool(wish.options) and look.offered == 1.0)
-        best = self._late(wish, turn) and look.merit >= max(others, default=0.0)
+        good = look.merit >= GOOD_SCORE or (bool(wish.options) and look.offered == 1.0)
+        best = self._is_late(wish, turn) and look.merit >= max(others, default=0.0)
         best = best or turn + len(wanted) + 3 > self._turns
         if asin != self._decided and not good and not best:
             return f"click[{pages.PREVIOUS.lower()}]"
@@ -136,63 +138,65 @@ class Shopper:
                 return f"click[{value}]"
         return f"click[{pages.BUY.lower()}]"
 
-    def _late(self, wish: Wish, turn: int) -> bool:
+    def _is_late(self, wish: ParsedInstruction, turn: int) -> bool:
         """Whether there is no time left to look at one more product and still buy with all options chosen."""
-        return turn + 4 + (len(wish.options) or UNNAMED) > self._turns
+        return turn + 4 + (len(wish.options) or ASSUMED_OPTIONS) > self._turns
 
-    def _note(self, state: State, page: list[Piece], wish: Wish) -> Look:
+    def _assess_product(self, state: State, page: list[Piece], wish: ParsedInstruction) -> ProductAssessment:
         """Remember the words on a product's pages and judge it by all of them so far."""
-        asin = self._site.shop.head(state.row).asin
+        asin = self._site.shop.get_head(state.row).asin
         before = self._seen[asin].words if asin in self._seen else frozenset()
         visible = " ".join(piece.text for piece in page[2:] if piece.kind == "text")
-        words = before | frozenset(terms(visible))
+        words = before | frozenset(analyze_text(visible))
         offered = self._seen[asin].offered if asin in self._seen else 0.0
         if state.kind == "item_page":
-            found = _choices(page, wish, state.goal.instruction)
+            found = _choose_options(page, wish, state.goal.instruction)
             exact = sum(value == found.get(name) for name, value in wish.options)
             nearly = min(len(found), len(wish.options)) - exact
-            offered = (exact + NEARLY * nearly) / len(wish.options) if wish.options else 0.8 + 0.2 * len(found)
+            offered = (
+                (exact + NEAR_MATCH_SCORE * nearly) / len(wish.options) if wish.options else 0.8 + 0.2 * len(found)
+            )
         covered = len(wish.words & words) / len(wish.words) if wish.words else 1.0
         merit = covered * (0.3 + 0.7 * offered)
-        self._seen[asin] = Look(merit, offered, words, state.query)
+        self._seen[asin] = ProductAssessment(merit, offered, words, state.query)
         return self._seen[asin]
 
 
-def _price(tag: str) -> float:
+def _parse_price(tag: str) -> float:
     """The lower end of a price tag."""
     found = _PRICE.search(tag)
     return float(found[0]) if found else 0.0
 
 
-def _title_merit(title: str, wish: Wish) -> float:
-    return len(wish.words & frozenset(terms(title))) / len(wish.words) if wish.words else 0.0
+def _score_title(title: str, wish: ParsedInstruction) -> float:
+    return len(wish.words & frozenset(analyze_text(title))) / len(wish.words) if wish.words else 0.0
 
 
-def _choices(page: list[Piece], wish: Wish, instruction: str) -> dict[str, str]:
+def _choose_options(page: list[Piece], wish: ParsedInstruction, instruction: str) -> dict[str, str]:
     """The value to choose for each option that the page offers and the instruction asks for."""
     offered: dict[str, list[str]] = {}
     for piece in page:
-        if piece.kind == "option" and utterable(piece.text):
+        if piece.kind == "option" and is_expressible(piece.text):
             offered.setdefault(piece.name, []).append(piece.text)
     if not wish.options:
-        return _mentioned(offered, instruction)
+        return _find_mentioned_options(offered, instruction)
     chosen: dict[str, str] = {}
     for name, value in wish.options:
         for group in [name] if name in offered else [group for group in offered if group not in chosen]:
             best = max(offered[group], key=lambda text: (text == value, token_set_ratio(text, value)))
-            if best == value or token_set_ratio(normalize_color(best), normalize_color(value)) > ALIKE:
+            if best == value or token_set_ratio(normalize_color(best), normalize_color(value)) > MATCH_THRESHOLD:
                 chosen[group] = best
                 break
     return chosen
 
 
-def _mentioned(offered: dict[str, list[str]], instruction: str) -> dict[str, str]:
+def _find_mentioned_options(offered: dict[str, list[str]], instruction: str) -> dict[str, str]:
     """Without named options, the longest value of each group whose words all stand in the instruction; for want of one, a
     value that is of a colour which stands there."""
-    said = frozenset(terms(instruction))
+    said = frozenset(analyze_text(instruction))
     chosen: dict[str, str] = {}
     for name, values in offered.items():
-        fitting = [value for value in values if (words := frozenset(terms(value))) and words <= said]
+        fitting = [value for value in values if (words := frozenset(analyze_text(value))) and words <= said]
         tinted = [value for value in values if (color := normalize_color(value)) != value and color in said]
         if fitting or tinted:
             chosen[name] = max(fitting, key=len) if fitting else tinted[0]

@@ -21,9 +21,9 @@ def token_set_ratio(first: str, second: str) -> int:
     >>> token_set_ratio("navy blue", "blue"), token_set_ratio("small", "medium")
     (100, 18)
     """
-    if not _plain(first) or not _plain(second):
+    if not _normalize(first) or not _normalize(second):
         return 0
-    mine, theirs = set(_plain(first).split()), set(_plain(second).split())
+    mine, theirs = set(_normalize(first).split()), set(_normalize(second).split())
     common = " ".join(sorted(mine & theirs))
     with_mine = f"{common} {' '.join(sorted(mine - theirs))}".strip()
     with_theirs = f"{common} {' '.join(sorted(theirs - mine))}".strip()
@@ -37,7 +37,7 @@ def exceeds(first: str, second: str, threshold: int) -> bool:
     >>> exceeds("navy blue", "blue", 85), exceeds("small", "x-large", 85)
     (True, False)
     """
-    mine, theirs = set(_plain(first).split()), set(_plain(second).split())
+    mine, theirs = set(_normalize(first).split()), set(_normalize(second).split())
     if not mine or not theirs:
         return False
     if (mine <= theirs or theirs <= mine) and threshold < 100:
@@ -46,10 +46,10 @@ def exceeds(first: str, second: str, threshold: int) -> bool:
     with_mine = f"{common} {' '.join(sorted(mine - theirs))}".strip()
     with_theirs = f"{common} {' '.join(sorted(theirs - mine))}".strip()
     pairs = ((common, with_mine), (common, with_theirs), (with_mine, with_theirs))
-    return any(_highest_possible(a, b) > threshold and _ratio(a, b) > threshold for a, b in pairs)
+    return any(_bound_ratio(a, b) > threshold and _ratio(a, b) > threshold for a, b in pairs)
 
 
-def _highest_possible(first: str, second: str) -> int:
+def _bound_ratio(first: str, second: str) -> int:
     """A bound of the ratio: all letters that both hold could match, in whatever order."""
     if not first or not second:
         return 0
@@ -58,7 +58,7 @@ def _highest_possible(first: str, second: str) -> int:
 
 
 @lru_cache(maxsize=1 << 14)
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     ascii_only = text.encode("ascii", "ignore").decode("ascii")
     return _NOT_WORD.sub(" ", ascii_only).lower().strip()
 

@@ -25,92 +25,94 @@ from fedagentgym.envs.webshop.lexicon import (
     TITLE_OPENERS,
     VALUES,
     Department,
-    Kind,
+    ProductKind,
 )
 from fedagentgym.envs.webshop.loading import clean
 
 VERSION = 1
-FAMILY = 4
+FAMILY_SIZE = 4
 WORDS_PER_PRODUCT = 160
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 ASINS = len(ALPHABET) ** 8
-SPREAD = 1_532_495_540_865
+ASIN_STEP = 1_532_495_540_865
 
 T = TypeVar("T")
 
 
-class Layout(NamedTuple):
+class ShopLayout(NamedTuple):
     """What a shop's size preset sets: how many products carry an instruction, and how wide option grids are."""
 
     all_instructed: bool = False
     wide: bool = False
 
 
-PLAIN = Layout()
+DEFAULT_LAYOUT = ShopLayout()
 
 
-class Draw:
+class WordStream:
     """A run of random words, taken one after the other."""
 
     def __init__(self, words: Sequence[int]) -> None:
         self._words, self._next = words, 0
 
-    def below(self, n: int) -> int:
+    def draw_below(self, n: int) -> int:
         word = self._words[self._next % len(self._words)]
         self._next += 1
         return (word >> 16) % n
 
-    def chance(self, p: float) -> bool:
-        return self.below(1 << 20) < p * (1 << 20)
+    def draw_bool(self, p: float) -> bool:
+        return self.draw_below(1 << 20) < p * (1 << 20)
 
     def pick(self, items: Sequence[T]) -> T:
-        return items[self.below(len(items))]
+        return items[self.draw_below(len(items))]
 
-    def several(self, items: Sequence[T], count: int) -> list[T]:
+    def sample(self, items: Sequence[T], count: int) -> list[T]:
         """Distinct items in random order."""
         left = list(items)
-        return [left.pop(self.below(len(left))) for _ in range(min(count, len(left)))]
+        return [left.pop(self.draw_below(len(left))) for _ in range(min(count, len(left)))]
 
-    def run(self, items: Sequence[T], count: int) -> list[T]:
+    def pick_neighbours(self, items: Sequence[T], count: int) -> list[T]:
         """Neighbouring items, as sizes are offered."""
         count = min(count, len(items))
-        start = self.below(len(items) - count + 1)
+        start = self.draw_below(len(items) - count + 1)
         return list(items[start : start + count])
 
 
 class _Family(NamedTuple):
     department: Department
-    kind: Kind
+    kind: ProductKind
     noun: str
     attributes: list[str]
     spare: list[str]
     price: float
 
 
-def generate(products: int, seed: int, layout: Layout = PLAIN) -> Iterator[tuple[Product, Instructions]]:
+def generate(products: int, seed: int, layout: ShopLayout = DEFAULT_LAYOUT) -> Iterator[tuple[Product, Instructions]]:
     """Products with what their goals are made from, cleaned by the same rules as loaded ones."""
-    for position, (record, notes) in enumerate(raw_records(products, seed, layout)):
+    for position, (record, notes) in enumerate(generate_records(products, seed, layout)):
         instruction = notes.get("instruction")
         attributes = tuple(notes.get("instruction_attributes", ()))
         yield clean(record, notes, f"generated product {position}"), Instructions(instruction, attributes, ())
 
 
-def raw_records(products: int, seed: int, layout: Layout = PLAIN) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def generate_records(
+    products: int, seed: int, layout: ShopLayout = DEFAULT_LAYOUT
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Raw records, each with its entry in the file of attributes."""
     shift = stream(seed, "webshop", "asins").integers(ASINS)
-    for family_number in range(-(-products // FAMILY)):
+    for family_number in range(-(-products // FAMILY_SIZE)):
         source = stream(seed, "webshop", "family", family_number)
-        words: list[int] = source.raw(WORDS_PER_PRODUCT * (FAMILY + 1)).tolist()
-        family = _family(Draw(words[:WORDS_PER_PRODUCT]), family_number)
-        for member in range(min(FAMILY, products - FAMILY * family_number)):
-            draw = Draw(words[WORDS_PER_PRODUCT * (member + 1) : WORDS_PER_PRODUCT * (member + 2)])
-            number = FAMILY * family_number + member
-            yield _member(draw, family, member, _asin(number, shift), layout)
+        words: list[int] = source.raw(WORDS_PER_PRODUCT * (FAMILY_SIZE + 1)).tolist()
+        family = _make_family(WordStream(words[:WORDS_PER_PRODUCT]), family_number)
+        for member in range(min(FAMILY_SIZE, products - FAMILY_SIZE * family_number)):
+            draw = WordStream(words[WORDS_PER_PRODUCT * (member + 1) : WORDS_PER_PRODUCT * (member + 2)])
+            number = FAMILY_SIZE * family_number + member
+            yield _make_member(draw, family, member, _make_asin(number, shift), layout)
 
 
-def _asin(number: int, shift: int) -> str:
+def _make_asin(number: int, shift: int) -> str:
     """A product number that no other product of the shop has."""
-    value = (number * SPREAD + shift) % ASINS
+    value = (number * ASIN_STEP + shift) % ASINS
     letters = []
     for _ in range(8):
         value, digit = divmod(value, len(ALPHABET))
@@ -118,15 +120,15 @@ def _asin(number: int, shift: int) -> str:
     return "B0" + "".join(letters)
 
 
-def _family(draw: Draw, number: int) -> _Family:
-    department = _department((number * 0.6180339887498949) % 1.0)
+def _make_family(draw: WordStream, number: int) -> _Family:
+    department = _choose_department((number * 0.6180339887498949) % 1.0)
     kind = draw.pick(department.kinds)
-    chosen = draw.several(department.attributes, 8)
-    price = kind.low * (kind.high / kind.low) ** (draw.below(1000) / 1000)
+    chosen = draw.sample(department.attributes, 8)
+    price = kind.low * (kind.high / kind.low) ** (draw.draw_below(1000) / 1000)
     return _Family(department, kind, draw.pick(kind.nouns), chosen[:4], chosen[4:], price)
 
 
-def _department(position: float) -> Department:
+def _choose_department(position: float) -> Department:
     """Shares are kept closely at every size, by a sequence that covers the unit interval evenly."""
     for department in DEPARTMENTS:
         position -= department.share
@@ -135,20 +137,20 @@ def _department(position: float) -> Department:
     return DEPARTMENTS[-1]
 
 
-def _member(
-    draw: Draw, family: _Family, member: int, asin: str, layout: Layout
+def _make_member(
+    draw: WordStream, family: _Family, member: int, asin: str, layout: ShopLayout
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     attributes = list(family.attributes)
     if member:
         attributes[(member - 1) % len(attributes)] = family.spare[member % len(family.spare)]
-    options = _options(draw, family, layout)
+    options = _draw_options(draw, family, layout)
     brand = (draw.pick(SYLLABLES) + draw.pick(SYLLABLES) + draw.pick(SYLLABLES) + draw.pick(BRAND_ENDINGS)).capitalize()
     record = {
         "asin": asin,
-        "name": _title(draw, family, attributes, brand),
-        "full_description": _description(draw, family, attributes, brand) if draw.chance(0.7) else "",
-        "small_description": _bullets(draw, family, attributes),
-        "pricing": _pricing(draw, family.price),
+        "name": _write_title(draw, family, attributes, brand),
+        "full_description": _write_description(draw, family, attributes, brand) if draw.draw_bool(0.7) else "",
+        "small_description": _write_bullets(draw, family, attributes),
+        "pricing": _draw_price(draw, family.price),
         "images": [f"https://images.example/{asin}.jpg"],
         "product_category": family.kind.path,
         "category": family.department.name,
@@ -156,69 +158,69 @@ def _member(
         "customization_options": {name: [{"value": value} for value in values] for name, values in options.items()},
     }
     notes: dict[str, Any] = {"attributes": attributes}
-    if layout.all_instructed or draw.chance(family.department.instructed):
-        notes |= _instruction(draw, family.kind, attributes)
+    if layout.all_instructed or draw.draw_bool(family.department.instructed):
+        notes |= _write_instruction(draw, family.kind, attributes)
     return record, notes
 
 
-def _options(draw: Draw, family: _Family, layout: Layout) -> Mapping[str, Sequence[str]]:
+def _draw_options(draw: WordStream, family: _Family, layout: ShopLayout) -> Mapping[str, Sequence[str]]:
     """Fashion sells in grids of colours and sizes; elsewhere one short list is usual and many products have none."""
     if family.department.name == "fashion":
         return {
-            "Color": draw.several(VALUES["color"], 4 + draw.below(6)),
-            "Size": draw.run(SIZES[family.kind.sizes], 4 + draw.below(5)),
+            "Color": draw.sample(VALUES["color"], 4 + draw.draw_below(6)),
+            "Size": draw.pick_neighbours(SIZES[family.kind.sizes], 4 + draw.draw_below(5)),
         }
     wide = layout.wide or family.department.name == "garden"
-    if not wide and draw.chance(0.5):
+    if not wide and draw.draw_bool(0.5):
         return {}
-    names = draw.several(family.department.choices, 2 if wide and draw.chance(0.7) else 1)
+    names = draw.sample(family.department.choices, 2 if wide and draw.draw_bool(0.7) else 1)
     chosen: dict[str, Sequence[str]] = {}
     for name in names:
-        count = 2 + draw.below(5 if wide else 3)
+        count = 2 + draw.draw_below(5 if wide else 3)
         if name == "size":
-            chosen["Size"] = draw.run(SIZES[family.kind.sizes], count)
+            chosen["Size"] = draw.pick_neighbours(SIZES[family.kind.sizes], count)
         else:
-            chosen[name.title()] = draw.several(VALUES[name], count)
+            chosen[name.title()] = draw.sample(VALUES[name], count)
     return chosen
 
 
-def _title(draw: Draw, family: _Family, attributes: Sequence[str], brand: str) -> str:
+def _write_title(draw: WordStream, family: _Family, attributes: Sequence[str], brand: str) -> str:
     department = family.department
     parts = [brand]
-    if draw.chance(0.4):
+    if draw.draw_bool(0.4):
         parts.append(draw.pick(TITLE_OPENERS))
-    parts += draw.several(department.looks, 1 + draw.below(2))
-    parts += [attribute for attribute in attributes if draw.chance(0.45)]
-    if draw.chance(0.5):
+    parts += draw.sample(department.looks, 1 + draw.draw_below(2))
+    parts += [attribute for attribute in attributes if draw.draw_bool(0.45)]
+    if draw.draw_bool(0.5):
         parts.append(draw.pick(department.materials))
     who = next((word for word in ("women's", "men's") if family.kind.query.startswith(word)), "")
     parts += [who, family.noun] if who else [family.noun]
     title = " ".join(parts)
     title = " ".join(word if word.startswith(brand) else word.capitalize() for word in title.split())
-    if draw.chance(0.6):
+    if draw.draw_bool(0.6):
         title += f" for {draw.pick(department.uses).title()}"
-    if draw.chance(0.35):
+    if draw.draw_bool(0.35):
         title += f", {draw.pick(department.looks).title()} {draw.pick(family.kind.nouns).title()}"
-    if draw.chance(0.3):
-        title += f" - {draw.pick('ABCDEFGHKLMNPRSTVWXYZ')}{draw.below(9000) + 1000}"
+    if draw.draw_bool(0.3):
+        title += f" - {draw.pick('ABCDEFGHKLMNPRSTVWXYZ')}{draw.draw_below(9000) + 1000}"
     return title
 
 
-def _bullets(draw: Draw, family: _Family, attributes: Sequence[str]) -> list[str]:
+def _write_bullets(draw: WordStream, family: _Family, attributes: Sequence[str]) -> list[str]:
     department, noun = family.department, family.noun
     bullets = [
         f"{draw.pick(department.materials).capitalize()} and {draw.pick(department.materials)}, {draw.pick(CLAIMS)} ",
         f"{draw.pick(department.looks).capitalize()} {noun} with {draw.pick(department.parts)} you will notice ",
         f"Great for {draw.pick(department.uses)} and {draw.pick(department.uses)} ",
     ]
-    bullets += [f"{attribute.capitalize()}: {draw.pick(CLAIMS)} " for attribute in attributes if draw.chance(0.5)]
-    if draw.chance(0.6):
+    bullets += [f"{attribute.capitalize()}: {draw.pick(CLAIMS)} " for attribute in attributes if draw.draw_bool(0.5)]
+    if draw.draw_bool(0.6):
         bullets.append(f"Note: {draw.pick(CAUTIONS)}. ")
-    order = draw.several(range(len(bullets)), len(bullets))
+    order = draw.sample(range(len(bullets)), len(bullets))
     return [bullets[place] for place in order]
 
 
-def _description(draw: Draw, family: _Family, attributes: Sequence[str], brand: str) -> str:
+def _write_description(draw: WordStream, family: _Family, attributes: Sequence[str], brand: str) -> str:
     department, noun = family.department, family.noun
     sentences = [
         f"Meet the {draw.pick(department.looks)} {noun} by {brand}, {draw.pick(CLAIMS)}.",
@@ -228,23 +230,23 @@ def _description(draw: Draw, family: _Family, attributes: Sequence[str], brand: 
         f"Another {draw.pick(family.kind.nouns)} from our range: {draw.pick(department.looks)}, {draw.pick(CLAIMS)}.",
         f"Please note: {draw.pick(CAUTIONS)}.",
     ]
-    sentences += [f"It is known for {attribute}." for attribute in attributes if draw.chance(0.35)]
-    return " ".join(draw.several(sentences, 3 + draw.below(len(sentences) - 2)))
+    sentences += [f"It is known for {attribute}." for attribute in attributes if draw.draw_bool(0.35)]
+    return " ".join(draw.sample(sentences, 3 + draw.draw_below(len(sentences) - 2)))
 
 
-def _pricing(draw: Draw, around: float) -> str:
+def _draw_price(draw: WordStream, around: float) -> str:
     """Mostly one price, sometimes a range, sometimes none, as in the real shop."""
-    if draw.chance(0.09):
+    if draw.draw_bool(0.09):
         return ""
-    price = around * (0.85 + draw.below(300) / 1000)
+    price = around * (0.85 + draw.draw_below(300) / 1000)
     low = f"${int(price)}.{draw.pick(('99', '95', '49', '00', '89'))}"
-    return f"{low}${int(price * 1.35) + 2}.99" if draw.chance(0.1) else low
+    return f"{low}${int(price * 1.35) + 2}.99" if draw.draw_bool(0.1) else low
 
 
-def _instruction(draw: Draw, kind: Kind, attributes: Sequence[str]) -> dict[str, Any]:
+def _write_instruction(draw: WordStream, kind: ProductKind, attributes: Sequence[str]) -> dict[str, Any]:
     """What a shopper asks for: the kind of product and some of its attributes, before or after its name."""
-    wanted = draw.several(attributes, 2 + draw.below(len(attributes) - 1))
-    before = 1 + draw.below(len(wanted) - 1)
+    wanted = draw.sample(attributes, 2 + draw.draw_below(len(attributes) - 1))
+    before = 1 + draw.draw_below(len(wanted) - 1)
     opening = draw.pick(("Find me", "I am looking for", "Show me", "I want to buy"))
     text = f"{opening} {', '.join(wanted[:before])} {kind.query} with {', '.join(wanted[before:])}"
     return {"instruction": text, "instruction_attributes": wanted}

@@ -84,7 +84,7 @@ class Goals(Sequence[Goal]):
         self.prices: NDArray[np.float64] = bundle.arrays["price"]
         self._human = bundle.header["kind"] == "human"
         if self._human:
-            self._written = bundle.texts("written")
+            self._written = bundle.get_texts("written")
         else:
             self._weights: NDArray[np.float64] = bundle.arrays["weight"]
 
@@ -104,24 +104,24 @@ class Goals(Sequence[Goal]):
         if self._human:
             text, attributes, options = json.loads(self._written[native])
             cap = float(self._caps[native])
-            return Goal(*known, text + cap_text(cap), tuple(attributes), cap, tuple(options), 1.0)
-        instructions, cap = self._catalogue.instructions(row), float(self._caps[row])
-        chosen = _combination(product.options, native - int(self._starts[row]))
+            return Goal(*known, text + format_cap(cap), tuple(attributes), cap, tuple(options), 1.0)
+        instructions, cap = self._catalogue.read_instructions(row), float(self._caps[row])
+        chosen = _decode_combination(product.options, native - int(self._starts[row]))
         wanted = " with " + ", and ".join(f"{name}: {value}" for name, value in chosen.items()) if chosen else ""
-        text = f"{instructions.text}{wanted}{cap_text(cap)}"
+        text = f"{instructions.text}{wanted}{format_cap(cap)}"
         return Goal(*known, text, instructions.attributes, cap, chosen, float(self._weights[row]))
 
-    def row_of(self, index: int) -> int:
+    def get_row(self, index: int) -> int:
         """The target's row of a goal, without making the goal."""
         return int(np.searchsorted(self._starts, int(self._order[index]), side="right")) - 1
 
 
-def cap_text(cap: float) -> str:
+def format_cap(cap: float) -> str:
     """How an instruction names its price cap."""
     return "" if cap == NO_CAP else f", and price lower than {cap:.2f} dollars"
 
 
-def _combination(options: Mapping[str, tuple[str, ...]], number: int) -> dict[str, str]:
+def _decode_combination(options: Mapping[str, tuple[str, ...]], number: int) -> dict[str, str]:
     """The number-th way to choose one value per option, option names in alphabetical order, the last one fastest."""
     chosen: dict[str, str] = {}
     for name in sorted(options, reverse=True):
@@ -138,11 +138,11 @@ def make_goals(catalogue: Catalogue, kind: str, order: str, seed: int, folder: P
         source.randint(0, 999_999)
     prices = _draw_prices(catalogue, source)
     if kind == "human":
-        table, targets = _human(catalogue, prices, source)
+        table, targets = _make_human_table(catalogue, prices, source)
     else:
         if order == "fedagent":
             source = random.Random(seed)
-        table, targets = _synthetic(catalogue, prices, source)
+        table, targets = _make_synthetic_table(catalogue, prices, source)
     permutation = list(range(len(targets)))
     (random.Random(WEBSHOP_SHUFFLE) if order == "webshop" else source).shuffle(permutation)
     places = np.array(permutation, dtype=np.int32)
@@ -164,37 +164,37 @@ def _draw_cap(price: float, source: random.Random) -> float:
     return max(source.sample(above, 2)) if len(above) >= 2 else NO_CAP
 
 
-def _synthetic(
+def _make_synthetic_table(
     catalogue: Catalogue, prices: NDArray[np.float64], source: random.Random
 ) -> tuple[dict[str, Array | int], NDArray[np.int64]]:
     counts, caps = np.zeros(len(catalogue), dtype=np.int64), np.full(len(catalogue), NO_CAP)
     carried: dict[str, int] = {}
     for row in range(len(catalogue)):
-        instructions = catalogue.instructions(row)
+        instructions = catalogue.read_instructions(row)
         if instructions.text is None:
             continue
         caps[row] = _draw_cap(float(prices[row]), source)
-        ways = prod(len(values) for values in catalogue.read(row).options.values())
+        ways = prod(len(values) for values in catalogue.read_product(row).options.values())
         counts[row] = ways
         for attribute in instructions.attributes:
             carried[attribute] = carried.get(attribute, 0) + ways
     weights = np.zeros(len(catalogue))
     for row in np.flatnonzero(counts).tolist():
-        wanted = catalogue.instructions(row).attributes
+        wanted = catalogue.read_instructions(row).attributes
         weights[row] = sum(1.0 / carried[attribute] for attribute in wanted) / len(wanted)
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64) if len(counts) else counts
     table: dict[str, Array | int] = {"starts": starts, "cap": caps, "weight": weights}
     return table, np.repeat(np.arange(len(catalogue)), counts)
 
 
-def _human(
+def _make_human_table(
     catalogue: Catalogue, prices: NDArray[np.float64], source: random.Random
 ) -> tuple[dict[str, Array | int], NDArray[np.int64]]:
     counts = np.zeros(len(catalogue), dtype=np.int64)
     caps: list[float] = []
     written = TextsWriter("written", None)
     for row in range(len(catalogue)):
-        for entry in catalogue.instructions(row).human:
+        for entry in catalogue.read_instructions(row).human:
             if not entry["attributes"]:
                 continue
             caps.append(_draw_cap(float(prices[row]), source))
@@ -210,7 +210,7 @@ def _human(
     return table, np.repeat(np.arange(len(catalogue)), counts)
 
 
-def weighted_index(weights: Sequence[float], position: float) -> int:
+def find_weighted_index(weights: Sequence[float], position: float) -> int:
     """The goal that the original draws at a position between 0 and the sum of weights. Its bookkeeping is shifted by one:
     goal 0 is never drawn, every other has its predecessor's weight, and the last one has two."""
     return min(bisect([0.0, *accumulate(weights)], position), len(weights) - 1)

@@ -13,31 +13,31 @@ from pathlib import Path
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import atomic_folder, data_folder
-from fedagentgym.base.logs import logger
-from fedagentgym.base.progress import progress
+from fedagentgym.base.logs import get_logger
+from fedagentgym.base.progress import show_progress
 from fedagentgym.envs.webshop.catalogue import Instructions, Product, write_catalogue
 from fedagentgym.envs.webshop.goals import make_goals
 from fedagentgym.envs.webshop.index import ORIGINAL_FIELDS, build_index
 from fedagentgym.envs.webshop.loading import Files, find_files, read_entries
-from fedagentgym.envs.webshop.stock import IMPORTED, Choice, goals_folder, index_folder
+from fedagentgym.envs.webshop.stock import IMPORTED, ShopOptions, goals_folder, index_folder
 
 COUNT_EVERY = 1000
 
 
-def add(folder: Path) -> Path:
+def import_data(folder: Path) -> Path:
     """Import the files of a folder; every record is validated, and nothing is left behind if one is malformed."""
     target = data_folder("webshop")
     if target.exists():
         raise DataError(f"WebShop's data is there already, in {target}; remove that folder to import it anew")
     files = find_files(Path(folder))
-    digests = {path.name: file_digest(path) for path in files.present()}
+    digests = {path.name: file_digest(path) for path in files.list_present()}
     with atomic_folder(target) as fresh:
         (fresh / "catalogue").mkdir()
-        catalogue = write_catalogue(_counted(files), {"files": digests}, fresh / "catalogue")
+        catalogue = write_catalogue(_iter_with_progress(files), {"files": digests}, fresh / "catalogue")
         if not len(catalogue):
             raise DataError(f"{files.products} holds no product")
         for kind in ("synthetic", *(["human"] if files.human else [])):
-            choice = Choice(goals=kind)
+            choice = ShopOptions(goals=kind)
             place = goals_folder(fresh, choice)
             place.mkdir()
             make_goals(catalogue, kind, choice.goal_order, choice.seed, place)
@@ -45,12 +45,12 @@ def add(folder: Path) -> Path:
         place.mkdir()
         build_index(catalogue, ORIGINAL_FIELDS, place)
         (fresh / IMPORTED).write_text(json.dumps({"files": digests, "products": len(catalogue)}), encoding="utf-8")
-    logger(__name__).info("%d WebShop products imported", len(catalogue))
+    get_logger(__name__).info("%d WebShop products imported", len(catalogue))
     return target
 
 
-def _counted(files: Files) -> Iterator[tuple[Product, Instructions]]:
-    with progress("importing WebShop products", None) as bar:
+def _iter_with_progress(files: Files) -> Iterator[tuple[Product, Instructions]]:
+    with show_progress("importing WebShop products", None) as bar:
         for number, entry in enumerate(read_entries(files)):
             if number % COUNT_EVERY == 0:
                 bar.advance(COUNT_EVERY)

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.errors import DataError, OptionError, listed
+from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.envs.webshop import arrays
-from fedagentgym.envs.webshop.analysis import term, words
+from fedagentgym.envs.webshop.analysis import analyze_token, tokenize
 from fedagentgym.envs.webshop.arrays import Array, Bundle
 from fedagentgym.envs.webshop.catalogue import Catalogue, Product
 
@@ -26,10 +26,10 @@ FIELDS = ("name", "description", "bullets", "features")
 ORIGINAL_FIELDS = ("name", "description", "first_bullet", "features")
 CHUNK_TOKENS = 1 << 21
 EXACT_LENGTHS = 24
-SCRATCH = ".part"
+SCRATCH_SUFFIX = ".part"
 
 
-def document(product: Product, fields: Sequence[str] = ORIGINAL_FIELDS) -> str:
+def make_document(product: Product, fields: Sequence[str] = ORIGINAL_FIELDS) -> str:
     """The text of a product that is searched. The original's takes only the first bullet point; `features` is the grid of
     options, which is where colours and sizes stand."""
     return " ".join(_FIELD_TEXT[field](product) for field in fields).lower()
@@ -48,7 +48,7 @@ def check_fields(fields: Iterable[str]) -> tuple[str, ...]:
     """Field names in canonical order."""
     wanted = list(fields)
     if not wanted or any(field not in _FIELD_TEXT for field in wanted):
-        raise OptionError(f"index fields are some of {listed(FIELDS)}, got {wanted!r}")
+        raise OptionError(f"index fields are some of {join_names(FIELDS)}, got {wanted!r}")
     return tuple(field for field in _FIELD_TEXT if field in wanted)
 
 
@@ -68,7 +68,7 @@ class Index(NamedTuple):
     def size(self) -> int:
         return len(self.rows)
 
-    def span(self, hashed: int) -> tuple[int, int]:
+    def find_span(self, hashed: int) -> tuple[int, int]:
         """Where the postings of a term begin and end; an empty range if no document holds it."""
         place = int(np.searchsorted(self.hashes, np.uint64(hashed)))
         if place == len(self.hashes) or int(self.hashes[place]) != hashed:
@@ -89,13 +89,15 @@ def hash_term(text: str) -> int:
 
 def build_index(catalogue: Catalogue, fields: Sequence[str] = ORIGINAL_FIELDS, folder: Path | None = None) -> Index:
     """Index a catalogue; into a folder if one is given, else in memory."""
-    asins = catalogue.asins()
+    asins = catalogue.list_asins()
     order = np.array(sorted(range(len(asins)), key=asins.__getitem__), dtype=np.int32)
     del asins
-    return build_index_of((document(catalogue.read(row), fields) for row in order.tolist()), order, folder)
+    return build_text_index(
+        (make_document(catalogue.read_product(row), fields) for row in order.tolist()), order, folder
+    )
 
 
-def build_index_of(texts: Iterable[str], rows: NDArray[np.int32], folder: Path | None = None) -> Index:
+def build_text_index(texts: Iterable[str], rows: NDArray[np.int32], folder: Path | None = None) -> Index:
     """Index texts that come in the order of their product numbers; `rows` says which product each one is."""
     lexicon = _Lexicon()
     chunks: list[_Chunk] = []
@@ -103,7 +105,7 @@ def build_index_of(texts: Iterable[str], rows: NDArray[np.int32], folder: Path |
     tokens: list[int] = []
     ends: list[int] = []
     for text in texts:
-        found = [number for number in map(lexicon.__getitem__, words(text)) if number >= 0]
+        found = [number for number in map(lexicon.__getitem__, tokenize(text)) if number >= 0]
         tokens += found
         lengths.append(len(found))
         ends.append(len(tokens))
@@ -116,7 +118,7 @@ def build_index_of(texts: Iterable[str], rows: NDArray[np.int32], folder: Path |
     bundle = arrays.store(folder, table, {"total_terms": sum(lengths)})
     for name in ("documents", "codes"):
         if folder is not None:
-            (folder / f"{name}{SCRATCH}").unlink(missing_ok=True)
+            (folder / f"{name}{SCRATCH_SUFFIX}").unlink(missing_ok=True)
     return open_index(bundle)
 
 
@@ -127,7 +129,7 @@ class _Lexicon(dict[str, int]):
         self.terms: dict[str, int] = {}
 
     def __missing__(self, word: str) -> int:
-        found = term(word)
+        found = analyze_token(word)
         number = -1 if found is None else self.terms.setdefault(found, len(self.terms))
         self[word] = number
         return number
@@ -171,7 +173,10 @@ def _merge(
         frequencies[place[chunk.terms]] += chunk.counts
     starts = np.concatenate([[0], np.cumsum(frequencies)]).astype(np.int64)
     total, free = int(starts[-1]), starts[:-1].copy()
-    documents, codes = _scratch("documents", "<i4", total, folder), _scratch("codes", "<u2", total, folder)
+    documents, codes = (
+        _allocate_postings("documents", "<i4", total, folder),
+        _allocate_postings("codes", "<u2", total, folder),
+    )
     beyond: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = []
     while chunks:
         chunk = chunks.pop(0)
@@ -196,11 +201,11 @@ def _merge(
     }
 
 
-def _scratch(name: str, dtype: str, length: int, folder: Path | None) -> Array:
+def _allocate_postings(name: str, dtype: str, length: int, folder: Path | None) -> Array:
     """Where postings are laid out: in memory, or straight in a file, so that building needs no second copy."""
     if folder is None or not length:
         return np.empty(length, dtype=dtype)
-    return np.memmap(folder / f"{name}{SCRATCH}", dtype=dtype, mode="w+", shape=(length,))
+    return np.memmap(folder / f"{name}{SCRATCH_SUFFIX}", dtype=dtype, mode="w+", shape=(length,))
 
 
 def quantise(lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -212,7 +217,7 @@ def quantise(lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
     return np.where(lengths < EXACT_LENGTHS, lengths, EXACT_LENGTHS + packed).astype(np.uint8)
 
 
-def quantised_lengths() -> NDArray[np.float32]:
+def decode_lengths() -> NDArray[np.float32]:
     """The length that each of the 256 bytes stands for."""
     packed = np.maximum(np.arange(256, dtype=np.int64) - EXACT_LENGTHS, 0)
     mantissa, shift = packed & 7, (packed >> 3) - 1

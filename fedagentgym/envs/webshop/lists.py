@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 
-def listed(text: str) -> tuple[str, ...]:
+def split_list(text: str) -> tuple[str, ...]:
     """The entries of a list: separated by blanks, or by commas where an entry has blanks in it.
 
-    >>> listed("red blue"), listed("navy blue, red")
+    >>> split_list("red blue"), split_list("navy blue, red")
     (('red', 'blue'), ('navy blue', 'red'))
     """
     parts = text.split(",") if "," in text else text.split()

@@ -31,7 +31,7 @@ class Files(NamedTuple):
     instructions: Path
     human: Path | None
 
-    def present(self) -> list[Path]:
+    def list_present(self) -> list[Path]:
         return [self.products, self.instructions, *([self.human] if self.human else [])]
 
 
@@ -62,15 +62,15 @@ def read_entries(files: Files, limit: int | None = None) -> Iterator[tuple[Produ
             return
         where = f"{files.products.name}, record {position}"
         if not isinstance(record, dict):
-            raise DataError(f"{where}: a product is an object, found {_shown(record)}")
-        asin = _string(record, "asin", where)
+            raise DataError(f"{where}: a product is an object, found {_shorten_repr(record)}")
+        asin = _get_string(record, "asin", where)
         if asin == "nan" or len(asin) > MAX_ASIN or asin in seen:
             continue
         seen.add(asin)
         notes = json.loads(machine[asin]) if asin in machine else {}
         written = json.loads(human[asin]) if asin in human else []
         try:
-            yield clean(record, notes, where), _instructions(notes, written, asin)
+            yield clean(record, notes, where), _parse_instructions(notes, written, asin)
         except (TypeError, AttributeError, KeyError, ValueError) as error:
             raise DataError(f"{where} (asin {asin}): cannot be read as a product: {error!r}") from None
 
@@ -81,26 +81,26 @@ def clean(record: Mapping[str, Any], notes: Mapping[str, Any], where: str) -> Pr
     listed = bullets if isinstance(bullets, list) else [bullets or ""]
     if not all(isinstance(bullet, str) for bullet in listed):
         raise DataError(f"{where}: the field 'small_description' holds something that is not text")
-    prices, tag = _prices(record.get("pricing"), where)
+    prices, tag = _parse_prices(record.get("pricing"), where)
     images = record.get("images") or [""]
     attributes = notes.get("attributes", NO_ATTRIBUTES)
     return Product(
-        asin=_string(record, "asin", where),
-        title=_string(record, "name", where),
+        asin=_get_string(record, "asin", where),
+        title=_get_string(record, "name", where),
         price_tag=tag,
-        description=_string(record, "full_description", where, empty=True),
+        description=_get_string(record, "full_description", where, empty=True),
         bullets=tuple(listed),
-        options=_options(record.get("customization_options"), where),
+        options=_parse_options(record.get("customization_options"), where),
         attributes=tuple(attributes),
-        query=_string(record, "query", where).lower().strip(),
-        category=_string(record, "category", where),
-        product_category=_string(record, "product_category", where, empty=True),
+        query=_get_string(record, "query", where).lower().strip(),
+        category=_get_string(record, "category", where),
+        product_category=_get_string(record, "product_category", where, empty=True),
         image=str(images[0]),
         prices=prices,
     )
 
 
-def _instructions(notes: Mapping[str, Any], written: list[Mapping[str, Any]], asin: str) -> Instructions:
+def _parse_instructions(notes: Mapping[str, Any], written: list[Mapping[str, Any]], asin: str) -> Instructions:
     text = notes.get("instruction")
     attributes = tuple(notes.get("instruction_attributes") or ())
     if text is not None and not attributes:
@@ -116,7 +116,7 @@ def _instructions(notes: Mapping[str, Any], written: list[Mapping[str, Any]], as
     return Instructions(text, attributes, tuple(human))
 
 
-def _prices(pricing: Any, where: str) -> tuple[tuple[float, ...], str]:
+def _parse_prices(pricing: Any, where: str) -> tuple[tuple[float, ...], str]:
     if not pricing:
         return (NO_PRICE,), f"${NO_PRICE}"
     try:
@@ -124,18 +124,18 @@ def _prices(pricing: Any, where: str) -> tuple[tuple[float, ...], str]:
         first = values[0]
     except (AttributeError, ValueError, IndexError):
         raise DataError(
-            f"{where}: the field 'pricing' is {_shown(pricing)}, expected like '$9.99' or '$5.00$7.50'"
+            f"{where}: the field 'pricing' is {_shorten_repr(pricing)}, expected like '$9.99' or '$5.00$7.50'"
         ) from None
     if len(values) == 1:
         return (first,), f"${first}"
     return (first, values[1]), f"${first} to ${values[1]}"
 
 
-def _options(raw: Any, where: str) -> dict[str, tuple[str, ...]]:
+def _parse_options(raw: Any, where: str) -> dict[str, tuple[str, ...]]:
     if not raw:
         return {}
     if not isinstance(raw, dict):
-        raise DataError(f"{where}: the field 'customization_options' is {_shown(raw)}, expected an object")
+        raise DataError(f"{where}: the field 'customization_options' is {_shorten_repr(raw)}, expected an object")
     options: dict[str, tuple[str, ...]] = {}
     for name, contents in raw.items():
         if contents is None:
@@ -150,18 +150,18 @@ def _options(raw: Any, where: str) -> dict[str, tuple[str, ...]]:
     return options
 
 
-def _string(record: Mapping[str, Any], field: str, where: str, empty: bool = False) -> str:
+def _get_string(record: Mapping[str, Any], field: str, where: str, empty: bool = False) -> str:
     if field not in record:
         raise DataError(f"{where}: the field {field!r} is missing")
     value = record[field]
     if value is None and empty:
         return ""
     if not isinstance(value, str):
-        raise DataError(f"{where}: the field {field!r} is {_shown(value)}, expected text")
+        raise DataError(f"{where}: the field {field!r} is {_shorten_repr(value)}, expected text")
     return value
 
 
-def _shown(value: Any) -> str:
+def _shorten_repr(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -184,9 +184,9 @@ def stream_json(path: Path, opening: str) -> Iterator[tuple[str, Any]]:
             while True:
                 key = ""
                 if opening == "{":
-                    key = window.value(decoder)
+                    key = window.read_value(decoder)
                     window.expect(":")
-                yield key, window.value(decoder)
+                yield key, window.read_value(decoder)
                 if window.peek() == closing:
                     return
                 window.expect(",")
@@ -203,7 +203,7 @@ class _Window:
         self._file, self._path = file, path
         self._text, self._at, self._before = "", 0, 0
 
-    def _more(self) -> bool:
+    def _read_more(self) -> bool:
         block = self._file.read(max(WINDOW, len(self._text) - self._at))
         self._before += self._at
         self._text, self._at = self._text[self._at :] + block, 0
@@ -215,7 +215,7 @@ class _Window:
             self._at = found.end() if found else self._at
             if self._at < len(self._text):
                 return self._text[self._at]
-            if not self._more():
+            if not self._read_more():
                 raise DataError(
                     f"{self._path} ends too early (after {self._before + self._at} characters): is it whole?"
                 )
@@ -228,16 +228,16 @@ class _Window:
             )
         self._at += 1
 
-    def value(self, decoder: json.JSONDecoder) -> Any:
+    def read_value(self, decoder: json.JSONDecoder) -> Any:
         self.peek()
         while True:
             try:
                 value, end = decoder.raw_decode(self._text, self._at)
-                if end < len(self._text) or not self._more():
+                if end < len(self._text) or not self._read_more():
                     self._at = end
                     return value
             except json.JSONDecodeError as error:
-                if not self._more():
+                if not self._read_more():
                     place = self._before + error.pos
                     raise DataError(f"{self._path}: not valid JSON at character {place}: {error.msg}") from None
             except RecursionError:

@@ -16,14 +16,16 @@ from fedagentgym.envs.webshop.catalogue import Product
 from fedagentgym.envs.webshop.goals import NO_CAP, Goal
 from fedagentgym.envs.webshop.lexicon import COLORS, SIZES
 from fedagentgym.envs.webshop.nouns import NounFunction
-from fedagentgym.envs.webshop.reward import matched_options, worth
-from fedagentgym.envs.webshop.stock import Stock
+from fedagentgym.envs.webshop.reward import compute_purchase_reward, count_matched_options
+from fedagentgym.envs.webshop.stock import ShopData
 
 PREFIX = "LK"
-DEARER = 1.25
+PRICE_FACTOR = 1.25
 
 
-def make_lookalikes(stock: Stock, goals: Sequence[Goal], attack: str, seed: int, nouns: NounFunction) -> list[Product]:
+def make_lookalikes(
+    stock: ShopData, goals: Sequence[Goal], attack: str, seed: int, nouns: NounFunction
+) -> list[Product]:
     """One copy for each target of the goals that can be attacked, in the order of first appearance."""
     by_target: dict[int, list[Goal]] = {}
     for goal in goals:
@@ -44,14 +46,16 @@ def _copy(
 ) -> Product | None:
     copy = original._replace(asin=PREFIX + original.asin, prices=(price,), price_tag=f"${round(price, 2)}")
     for attack in attacks:
-        attacked = _dearer(copy, goals) if attack == "price" else _without(copy, goals, attack, source)
+        attacked = (
+            _raise_price(copy, goals) if attack == "price" else _replace_option_values(copy, goals, attack, source)
+        )
         if attacked is None:
             return None
         copy = attacked
-    return copy._replace(title=f"{copy.title}, {_bait(goals)}")
+    return copy._replace(title=f"{copy.title}, {_join_goal_words(goals)}")
 
 
-def _bait(goals: Sequence[Goal]) -> str:
+def _join_goal_words(goals: Sequence[Goal]) -> str:
     """The goals' own words, for the title: search reads them there, and they earn nothing."""
     values = [
         value
@@ -62,36 +66,38 @@ def _bait(goals: Sequence[Goal]) -> str:
     return ", ".join(dict.fromkeys(wish.title() for wish in wishes))
 
 
-def _dearer(copy: Product, goals: Sequence[Goal]) -> Product | None:
+def _raise_price(copy: Product, goals: Sequence[Goal]) -> Product | None:
     """A price above every cap. Goals without a cap cannot be failed on price."""
     highest = max(goal.price_upper for goal in goals)
     if highest >= NO_CAP:
         return None
-    price = round(max(highest * DEARER, copy.prices[0]), 2)
+    price = round(max(highest * PRICE_FACTOR, copy.prices[0]), 2)
     return copy._replace(prices=(price,), price_tag=f"${price}")
 
 
-def _without(copy: Product, goals: Sequence[Goal], name: str, source: Stream) -> Product | None:
+def _replace_option_values(copy: Product, goals: Sequence[Goal], name: str, source: Stream) -> Product | None:
     """Other values for an option that every goal asks for by this name; the wanted ones move into the title."""
     options = dict(copy.options)
-    wanted = [value for goal in goals if (value := _wanted(goal, name)) is not None]
+    wanted = [value for goal in goals if (value := _get_wanted_value(goal, name)) is not None]
     if name not in options or len(wanted) < len(goals):
         return None
     pool = list(COLORS) if name == "color" else sorted({size for scale in SIZES.values() for size in scale})
     count = max(len(set(options[name])), 2)
-    fresh = [value for value in source.shuffled(pool) if not _meets_any(value, goals, name)][:count]
+    fresh = [value for value in source.shuffled(pool) if not _matches_any_goal(value, goals, name)][:count]
     if not fresh:
         return None
     return copy._replace(options={**options, name: tuple(fresh)})
 
 
-def _wanted(goal: Goal, name: str) -> str | None:
+def _get_wanted_value(goal: Goal, name: str) -> str | None:
     return goal.options.get(name) if isinstance(goal.options, Mapping) else None
 
 
-def _meets_any(value: str, goals: Iterable[Goal], name: str) -> bool:
+def _matches_any_goal(value: str, goals: Iterable[Goal], name: str) -> bool:
     return any(
-        matched_options([value], {name: wanted}) for goal in goals if (wanted := _wanted(goal, name)) is not None
+        count_matched_options([value], {name: wanted})
+        for goal in goals
+        if (wanted := _get_wanted_value(goal, name)) is not None
     )
 
 
@@ -99,9 +105,9 @@ def fails_exactly(copy: Product, goal: Goal, attacks: Sequence[str], nouns: Noun
     """Whether the best way of buying the copy meets everything the goal wants except what is attacked, and that never."""
     lost = [attack for attack in attacks if attack != "price"]
     values = [value for offered in copy.options.values() for value in offered]
-    if any(_meets_any(value, [goal], name) for name in lost for value in values):
+    if any(_matches_any_goal(value, [goal], name) for name in lost for value in values):
         return False
-    bought = worth(copy, copy.prices[0], best_choice(copy, goal), goal, nouns)
+    bought = compute_purchase_reward(copy, copy.prices[0], choose_best_options(copy, goal), goal, nouns)
     return (
         bought.kind.r_type == 1.0
         and bought.attributes == len(goal.attributes)
@@ -110,16 +116,16 @@ def fails_exactly(copy: Product, goal: Goal, attacks: Sequence[str], nouns: Noun
     )
 
 
-def best_choice(product: Product, goal: Goal) -> dict[str, str]:
+def choose_best_options(product: Product, goal: Goal) -> dict[str, str]:
     """For each option the value that meets most of the goal's wishes. Wishes are met by values one by one, so choosing the
     best value of each option is the best choice."""
     chosen: dict[str, str] = {}
     for name, values in product.options.items():
         if values:
-            chosen[name] = max(values, key=lambda value: _gain(value, name, chosen, goal))
+            chosen[name] = max(values, key=lambda value: _score_choice(value, name, chosen, goal))
     return chosen
 
 
-def _gain(value: str, name: str, chosen: Mapping[str, str], goal: Goal) -> tuple[int, bool]:
+def _score_choice(value: str, name: str, chosen: Mapping[str, str], goal: Goal) -> tuple[int, bool]:
     exact = isinstance(goal.options, Mapping) and goal.options.get(name) == value
-    return matched_options([*chosen.values(), value], goal.options), exact
+    return count_matched_options([*chosen.values(), value], goal.options), exact

@@ -18,28 +18,28 @@ SEPARATOR = " [SEP] "
 MODES = ("text", "text_rich", "html", "url")
 _SPACE = " \n\t\f\r"
 
-Kind = Literal["text", "button", "link", "option"]
+PieceKind = Literal["text", "button", "link", "option"]
 
 
 class Piece(NamedTuple):
     """Something visible. Options carry the name they belong to."""
 
-    kind: Kind
+    kind: PieceKind
     text: str
     name: str = ""
 
 
-def start_page(instruction: str) -> list[Piece]:
+def build_start_page(instruction: str) -> list[Piece]:
     texts = (Piece("text", "WebShop"), Piece("text", "Instruction: "), Piece("text", instruction))
     return [*texts, Piece("button", "Search")]
 
 
-def _frame(instruction: str) -> list[Piece]:
+def _build_header(instruction: str) -> list[Piece]:
     return [Piece("text", "Instruction:"), Piece("text", instruction), Piece("button", BACK)]
 
 
-def results_page(instruction: str, heads: Sequence[Head], number: int, total: int) -> list[Piece]:
-    pieces = _frame(instruction)
+def build_results_page(instruction: str, heads: Sequence[Head], number: int, total: int) -> list[Piece]:
+    pieces = _build_header(instruction)
     pieces.append(Piece("text", f"Page {number} (Total results: {total})"))
     if number > 1:
         pieces.append(Piece("button", PREVIOUS))
@@ -49,8 +49,8 @@ def results_page(instruction: str, heads: Sequence[Head], number: int, total: in
     return pieces
 
 
-def item_page(instruction: str, product: Product) -> list[Piece]:
-    pieces = _frame(instruction)
+def build_item_page(instruction: str, product: Product) -> list[Piece]:
+    pieces = _build_header(instruction)
     pieces.append(Piece("button", PREVIOUS))
     for name, values in product.options.items():
         pieces.append(Piece("text", name))
@@ -64,8 +64,8 @@ def item_page(instruction: str, product: Product) -> list[Piece]:
     return pieces
 
 
-def sub_page(instruction: str, product: Product, label: str) -> list[Piece]:
-    pieces = _frame(instruction)
+def build_sub_page(instruction: str, product: Product, label: str) -> list[Piece]:
+    pieces = _build_header(instruction)
     pieces.append(Piece("button", PREVIOUS))
     if label == "Description":
         pieces.append(Piece("text", product.description))
@@ -74,7 +74,7 @@ def sub_page(instruction: str, product: Product, label: str) -> list[Piece]:
     return pieces
 
 
-def done_page(asin: str, options: Mapping[str, str], reward: float) -> list[Piece]:
+def build_done_page(asin: str, options: Mapping[str, str], reward: float) -> list[Piece]:
     bought = json.dumps(options, sort_keys=True)
     for sign in "<>&'":
         bought = bought.replace(sign, f"\\u{ord(sign):04x}")
@@ -92,7 +92,7 @@ def done_page(asin: str, options: Mapping[str, str], reward: float) -> list[Piec
     return [Piece("text", text) for text in texts]
 
 
-def clickables(pieces: Iterable[Piece]) -> tuple[str, ...]:
+def list_clickables(pieces: Iterable[Piece]) -> tuple[str, ...]:
     """What can be clicked, in the original's order: buttons, product links, option values; each once."""
     kinds: dict[str, list[str]] = {"button": [], "link": [], "option": []}
     for kind, text, _ in pieces:
@@ -103,17 +103,17 @@ def clickables(pieces: Iterable[Piece]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*kinds["button"], *kinds["link"], *kinds["option"]]))
 
 
-def as_text(pieces: Iterable[Piece]) -> str:
+def render_text(pieces: Iterable[Piece]) -> str:
     """Visible text, one segment per piece."""
-    return SEPARATOR.join([shown.strip() for _, text, _ in pieces if (shown := _visible(text)) is not None])
+    return SEPARATOR.join([shown.strip() for _, text, _ in pieces if (shown := _normalize_text(text)) is not None])
 
 
-def as_rich_text(pieces: Iterable[Piece], url: str, visited: frozenset[str]) -> str:
+def render_rich_text(pieces: Iterable[Piece], url: str, visited: frozenset[str]) -> str:
     """One line per piece, with marks around what can be clicked and what was."""
     lines: list[str] = []
     clicked: list[str] = []
     for kind, raw, _ in pieces:
-        text = _visible(raw)
+        text = _normalize_text(raw)
         if text is None:
             continue
         if kind == "text":
@@ -130,20 +130,20 @@ def as_rich_text(pieces: Iterable[Piece], url: str, visited: frozenset[str]) -> 
     return "".join(f"{line}\n" for line in [*clicked, *lines])
 
 
-def _visible(text: str) -> str | None:
+def _normalize_text(text: str) -> str | None:
     """A text node as a browser's parser keeps it: none if empty, blank ones shortened and dropped if they break a line."""
     if text.strip(_SPACE):
         return text
     return None if not text or "\n" in text else " "
 
 
-def as_html(pieces: Iterable[Piece], chosen: Mapping[str, str]) -> str:
+def render_html(pieces: Iterable[Piece], chosen: Mapping[str, str]) -> str:
     """A plain page with the same elements and texts as the original's: `btn`, `product-link` and radio inputs."""
-    rows = [_element(piece, chosen) for piece in pieces]
+    rows = [_render_element(piece, chosen) for piece in pieces]
     return "<!DOCTYPE html>\n<html>\n<head>\n</head>\n<body>\n" + "\n".join(rows) + "\n</body>\n</html>"
 
 
-def _element(piece: Piece, chosen: Mapping[str, str]) -> str:
+def _render_element(piece: Piece, chosen: Mapping[str, str]) -> str:
     kind, raw, name = piece
     text = escape(raw)
     if kind == "button":

@@ -54,8 +54,8 @@ def stem(word: str) -> str:
     """
     if len(word) <= 2:
         return word
-    word = _plurals_and_participles(word)
-    if word[-1] == "y" and "v" in _kinds(word[:-1]):
+    word = _strip_plural_and_participle(word)
+    if word[-1] == "y" and "v" in _classify_letters(word[:-1]):
         word = word[:-1] + "i"
     word = _replace(word, _STEP_3.get(word[-2:-1], ()))
     word = _replace(word, _STEP_4.get(word[-1], ()))
@@ -63,7 +63,7 @@ def stem(word: str) -> str:
     return _tidy(word)
 
 
-def _kinds(word: str) -> str:
+def _classify_letters(word: str) -> str:
     """One letter per letter: v for a vowel, c for a consonant; y is a vowel after a consonant."""
     if word.isascii() and word.isalpha() and "y" not in word:
         return word.translate(_ASCII_KINDS)
@@ -78,18 +78,18 @@ _ASCII_KINDS = {code: ("v" if chr(code) in "aeiou" else "c") for code in range(1
 
 
 def _measure(word: str) -> int:
-    return len(_RUNS.findall(_kinds(word)))
+    return len(_RUNS.findall(_classify_letters(word)))
 
 
 def _ends_double(word: str) -> bool:
-    return len(word) > 1 and word[-1] == word[-2] and _kinds(word)[-1] == "c"
+    return len(word) > 1 and word[-1] == word[-2] and _classify_letters(word)[-1] == "c"
 
 
 def _ends_cvc(word: str) -> bool:
-    return len(word) > 2 and _kinds(word)[-3:] == "cvc" and word[-1] not in "wxy"
+    return len(word) > 2 and _classify_letters(word)[-3:] == "cvc" and word[-1] not in "wxy"
 
 
-def _plurals_and_participles(word: str) -> str:
+def _strip_plural_and_participle(word: str) -> str:
     if word[-1] == "s":
         if word.endswith(("sses", "ies")):
             word = word[:-2]
@@ -100,7 +100,7 @@ def _plurals_and_participles(word: str) -> str:
     for suffix in ("ed", "ing"):
         if word.endswith(suffix):
             base = word[: -len(suffix)]
-            return _restore_e(base) if "v" in _kinds(base) else word
+            return _restore_e(base) if "v" in _classify_letters(base) else word
     return word
 
 

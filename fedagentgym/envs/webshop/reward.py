@@ -16,11 +16,11 @@ from typing import NamedTuple
 from fedagentgym.envs.webshop.catalogue import Product
 from fedagentgym.envs.webshop.fuzzy import exceeds
 from fedagentgym.envs.webshop.goals import Goal
-from fedagentgym.envs.webshop.lists import listed
+from fedagentgym.envs.webshop.lists import split_list
 from fedagentgym.envs.webshop.nouns import NounFunction
 
-ALIKE = 85
-COLORS = listed(
+MATCH_THRESHOLD = 85
+COLORS = split_list(
     "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo "
     "caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal "
     "dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green grey heather indigo ivory "
@@ -31,7 +31,7 @@ COLORS = listed(
 )
 
 
-class Kind(NamedTuple):
+class KindMatch(NamedTuple):
     """Whether two products are of one kind: same search category, two common shop categories, similar titles."""
 
     r_type: float
@@ -40,11 +40,11 @@ class Kind(NamedTuple):
     title_score: float
 
 
-class Worth(NamedTuple):
+class PurchaseReward(NamedTuple):
     """A purchase's reward and what it is made of."""
 
     total: float
-    kind: Kind
+    kind: KindMatch
     attributes: int
     options: int
     price: bool
@@ -67,19 +67,24 @@ class Worth(NamedTuple):
         return record | {"r_price": self.price, "w_price": 1 / count}
 
 
-def worth(product: Product, price: float, chosen: Mapping[str, str], goal: Goal, nouns: NounFunction) -> Worth:
+def compute_purchase_reward(
+    product: Product, price: float, chosen: Mapping[str, str], goal: Goal, nouns: NounFunction
+) -> PurchaseReward:
     """The reward of buying `product` with the options `chosen` when asked for `goal`."""
-    kind = kind_match(product, goal, nouns)
-    attributes, options = matched_attributes(product, goal.attributes), matched_options(chosen.values(), goal.options)
+    kind = match_kind(product, goal, nouns)
+    attributes, options = (
+        count_matched_attributes(product, goal.attributes),
+        count_matched_options(chosen.values(), goal.options),
+    )
     cheap = price <= goal.price_upper
     total = (attributes + options + cheap) / (len(goal.attributes) + len(goal.options) + 1) * kind.r_type
-    return Worth(total, kind, attributes, options, cheap, len(goal.attributes), len(goal.options))
+    return PurchaseReward(total, kind, attributes, options, cheap, len(goal.attributes), len(goal.options))
 
 
-def kind_match(product: Product, goal: Goal, nouns: NounFunction) -> Kind:
+def match_kind(product: Product, goal: Goal, nouns: NounFunction) -> KindMatch:
     """A title without any common noun makes the purchase worthless, even of the right category."""
     query_match = product.query == goal.query
-    shared = _path(product.product_category) & _path(goal.product_category)
+    shared = _split_path(product.product_category) & _split_path(goal.product_category)
     category_match = len(shared) >= 2
     wanted = nouns(goal.name)
     title_score = len(set(nouns(product.title)) & set(wanted)) / len(wanted) if wanted else 0.2
@@ -88,19 +93,19 @@ def kind_match(product: Product, goal: Goal, nouns: NounFunction) -> Kind:
         r_type = 0.1
     if title_score == 0.0:
         r_type = 0.0
-    return Kind(r_type, query_match, category_match, title_score)
+    return KindMatch(r_type, query_match, category_match, title_score)
 
 
-def _path(product_category: str) -> set[str]:
+def _split_path(product_category: str) -> set[str]:
     return {part.strip() for part in product_category.split("›")}
 
 
-def matched_attributes(product: Product, wanted: Iterable[str]) -> int:
+def count_matched_attributes(product: Product, wanted: Iterable[str]) -> int:
     """How many wanted attributes the product lists, or has literally in its title, bullet points or description."""
     texts: tuple[str, ...] | None = None
     count = 0
     for attribute in wanted:
-        if any(exceeds(listed, attribute, ALIKE) for listed in product.attributes):
+        if any(exceeds(listed, attribute, MATCH_THRESHOLD) for listed in product.attributes):
             count += 1
             continue
         if texts is None:
@@ -109,15 +114,15 @@ def matched_attributes(product: Product, wanted: Iterable[str]) -> int:
     return count
 
 
-def matched_options(chosen: Iterable[str], wanted: Mapping[str, str] | Iterable[str]) -> int:
+def count_matched_options(chosen: Iterable[str], wanted: Mapping[str, str] | Iterable[str]) -> int:
     """How many wanted options some chosen value meets."""
     values = [normalize_color(value) for value in chosen]
     goals = (
-        [_reduced_pair(*pair) for pair in wanted.items()]
+        [_reduce_pair(*pair) for pair in wanted.items()]
         if isinstance(wanted, Mapping)
         else map(normalize_color, wanted)
     )
-    return sum(any(exceeds(value, goal, ALIKE) for value in values) for goal in goals)
+    return sum(any(exceeds(value, goal, MATCH_THRESHOLD) for value in values) for goal in goals)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -130,6 +135,6 @@ def normalize_color(text: str) -> str:
     return next((color for color in COLORS if color in text), text)
 
 
-def _reduced_pair(name: str, value: str) -> str:
+def _reduce_pair(name: str, value: str) -> str:
     """A named option as the original compares it: a colour only if name or value is exactly one, else the printed pair."""
     return next((color for color in COLORS if color in (name, value)), str((name, value)))

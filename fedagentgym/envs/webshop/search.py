@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.envs.webshop.analysis import terms
-from fedagentgym.envs.webshop.index import Index, hash_term, quantised_lengths
+from fedagentgym.envs.webshop.analysis import analyze_text
+from fedagentgym.envs.webshop.index import Index, decode_lengths, hash_term
 
 K1, B = 0.9, 0.4
 READ_ALL_BELOW = 1 << 16
@@ -63,14 +63,14 @@ class Searcher:
         self._asin = asin
         self._documents = sum(segment.postings.size for segment in segments)
         total = sum(segment.postings.total_terms for segment in segments)
-        self._denominators = _denominators(k1, b, np.float32(total / max(self._documents, 1)))
+        self._denominators = _compute_denominators(k1, b, np.float32(total / max(self._documents, 1)))
         self._inverse = self._denominators[256:512] - np.float32(1)
         self._bounds: dict[tuple[int, int], float] = {}
-        self._place = lru_cache(maxsize=REMEMBERED_TERMS)(self._find_place)
+        self._place = lru_cache(maxsize=REMEMBERED_TERMS)(self._find_spans)
 
     def search(self, query: str, k: int) -> list[int]:
         """Rows of the k best products, best first. A product that shares no term with the query is not found."""
-        counts = Counter(terms(query))
+        counts = Counter(analyze_text(query))
         found: list[tuple[float, str, int]] = []
         places = {text: self._place(text) for text in counts}
         for number, segment in enumerate(self.segments):
@@ -80,8 +80,8 @@ class Searcher:
                 start, stop = spans[number]
                 if start < stop:
                     weight = np.float32(count) * idf
-                    chosen.append(_Term(weight, self._bound(segment, weight, start, stop), start, stop))
-            scores, documents = self._best(segment, chosen, k)
+                    chosen.append(_Term(weight, self._bound_gain(segment, weight, start, stop), start, stop))
+            scores, documents = self._rank_segment(segment, chosen, k)
             rows = segment.postings.rows[documents].tolist()
             if len(self.segments) == 1:
                 return [row + segment.offset for row in rows]
@@ -90,13 +90,13 @@ class Searcher:
             found += [(-score, asin(place), place) for score, place in zip(scores.tolist(), shifted, strict=True)]
         return [place for _, _, place in sorted(found)[:k]]
 
-    def _find_place(self, text: str) -> tuple[np.float32, list[tuple[int, int]]]:
+    def _find_spans(self, text: str) -> tuple[np.float32, list[tuple[int, int]]]:
         """How much a term is worth, and where its postings are in each segment."""
-        spans = [segment.postings.span(hash_term(text)) for segment in self.segments]
+        spans = [segment.postings.find_span(hash_term(text)) for segment in self.segments]
         frequency = sum(stop - start for start, stop in spans)
         return np.float32(log(1 + (self._documents - frequency + 0.5) / (frequency + 0.5))), spans
 
-    def _bound(self, segment: Segment, weight: np.float32, start: int, stop: int) -> float:
+    def _bound_gain(self, segment: Segment, weight: np.float32, start: int, stop: int) -> float:
         """The most that a term adds to any document. Read through once per term, since queries share their frequent ones."""
         if segment.postings.size < READ_ALL_BELOW:
             return 0.0
@@ -110,7 +110,7 @@ class Searcher:
             factor = self._bounds[key] = 1.0 if unbounded else float(1 - 1 / highest)
         return float(weight) * factor * (1 + 1e-6)
 
-    def _gain(
+    def _compute_gain(
         self, index: Index, weight: np.float32, codes: NDArray[np.uint16], places: slice | NDArray[np.int64]
     ) -> Floats:
         gain: Floats = self._denominators.take(codes)
@@ -132,22 +132,22 @@ class Searcher:
         often = index.over[at[hit]].astype(np.float32)
         gain[hit] = np.float32(1) + often * self._inverse[codes[hit] & 255]
 
-    def _best(self, segment: Segment, chosen: list[_Term], k: int) -> tuple[Floats, NDArray[np.int64]]:
+    def _rank_segment(self, segment: Segment, chosen: list[_Term], k: int) -> tuple[Floats, NDArray[np.int64]]:
         if not chosen:
             return np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
         sums = np.zeros(segment.postings.size)
         if segment.postings.size < READ_ALL_BELOW:
             for part in chosen:
                 self._add(segment.postings, part, sums)
-            return _top(_allowed(segment, sums).astype(np.float32), None, k)
+            return _select_top(_mask_disallowed(segment, sums).astype(np.float32), None, k)
         chosen.sort(key=lambda part: -part.bound)
-        return self._pruned(segment, chosen, sums, k)
+        return self._rank_with_pruning(segment, chosen, sums, k)
 
     def _add(self, index: Index, part: _Term, sums: NDArray[np.float64]) -> None:
         places = slice(part.start, part.stop)
-        sums[index.documents[places]] += self._gain(index, part.weight, index.codes[places], places)
+        sums[index.documents[places]] += self._compute_gain(index, part.weight, index.codes[places], places)
 
-    def _pruned(
+    def _rank_with_pruning(
         self, segment: Segment, chosen: list[_Term], sums: NDArray[np.float64], k: int
     ) -> tuple[Floats, NDArray[np.int64]]:
         """Read terms from the greatest bound down until the rest cannot bring in a document that was not met yet."""
@@ -160,38 +160,38 @@ class Searcher:
             unread -= chosen[done].stop - chosen[done].start
             done += 1
             if unread > index.size // 4:
-                floor = _kth_at_least(_allowed(segment, sums), k)
-        sums = _allowed(segment, sums)
-        floor = max(floor, _kth_at_least(sums, k))
+                floor = _bound_kth_score(_mask_disallowed(segment, sums), k)
+        sums = _mask_disallowed(segment, sums)
+        floor = max(floor, _bound_kth_score(sums, k))
         documents = np.flatnonzero(sums > max(floor - max(rest, 0.0) - SLACK, 0.0))
         scores = sums[documents]
         for part in chosen[done:]:
-            documents, scores = _within_reach(documents, scores, rest, k)
+            documents, scores = _keep_within_reach(documents, scores, rest, k)
             self._look_up(index, part, documents, scores)
             rest -= part.bound
-        return _top(scores.astype(np.float32), documents, k)
+        return _select_top(scores.astype(np.float32), documents, k)
 
     def _look_up(self, index: Index, part: _Term, documents: NDArray[np.int64], scores: NDArray[np.float64]) -> None:
         held = index.documents[part.start : part.stop]
         at = np.searchsorted(held, documents.astype(np.int32))
         hit = np.flatnonzero(held[np.minimum(at, len(held) - 1)] == documents)
         places = at[hit] + part.start
-        scores[hit] += self._gain(index, part.weight, index.codes[places], places)
+        scores[hit] += self._compute_gain(index, part.weight, index.codes[places], places)
 
 
-def _allowed(segment: Segment, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+def _mask_disallowed(segment: Segment, sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Scores with those of documents that may not be found set to zero."""
     return sums if segment.allowed is None else sums * segment.allowed
 
 
-def _denominators(k1: float, b: float, average: np.float32) -> Floats:
+def _compute_denominators(k1: float, b: float, average: np.float32) -> Floats:
     """1 + occurrences / (k1 * ((1 - b) + b * length / average)) for every code, in the order of operations of Lucene."""
     one, sharpness, slope = np.float32(1), np.float32(k1), np.float32(b)
-    inverse = one / (sharpness * ((one - slope) + slope * quantised_lengths() / average))
+    inverse = one / (sharpness * ((one - slope) + slope * decode_lengths() / average))
     return (one + np.arange(256, dtype=np.float32)[:, None] * inverse[None, :]).ravel()
 
 
-def _within_reach(
+def _keep_within_reach(
     documents: NDArray[np.int64], scores: NDArray[np.float64], rest: float, k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The documents that can still be among the best k when no more than `rest` can be added to any."""
@@ -202,7 +202,7 @@ def _within_reach(
     return documents[kept], scores[kept]
 
 
-def _kth_at_least(sums: NDArray[np.float64], k: int) -> float:
+def _bound_kth_score(sums: NDArray[np.float64], k: int) -> float:
     """A number that at least k entries reach: the k-th best of the best of each block."""
     blocks = len(sums) // BLOCK
     if blocks < k:
@@ -211,7 +211,7 @@ def _kth_at_least(sums: NDArray[np.float64], k: int) -> float:
     return float(np.partition(best, blocks - k)[blocks - k])
 
 
-def _top(scores: Floats, documents: NDArray[np.int64] | None, k: int) -> tuple[Floats, NDArray[np.int64]]:
+def _select_top(scores: Floats, documents: NDArray[np.int64] | None, k: int) -> tuple[Floats, NDArray[np.int64]]:
     """The k highest scores above zero with their documents; equal scores by document."""
     if len(scores) > k:
         edge = np.partition(scores, len(scores) - k)[len(scores) - k]

@@ -46,16 +46,16 @@ class Shop:
     def __len__(self) -> int:
         return len(self.catalogue) + len(self.extra)
 
-    def head(self, row: int) -> Head:
+    def get_head(self, row: int) -> Head:
         if row < len(self.catalogue):
             return self.catalogue.head(row)
         product = self.extra[row - len(self.catalogue)]
         return Head(product.asin, product.title, product.price_tag)
 
-    def product(self, row: int) -> Product:
+    def get_product(self, row: int) -> Product:
         return self.catalogue.product(row) if row < len(self.catalogue) else self.extra[row - len(self.catalogue)]
 
-    def price(self, row: int) -> float:
+    def get_price(self, row: int) -> float:
         """The price that the reward compares with the goal's cap."""
         return (
             float(self._prices[row]) if row < len(self.catalogue) else self.extra[row - len(self.catalogue)].prices[0]
@@ -67,13 +67,15 @@ class Shop:
         original fails: for `<a>`, and for `<c>` without a category."""
         mode, _, rest = query.partition(" ")
         if mode == "<r>":
-            return self._random(query, seed)
+            return self._draw_random_rows(query, seed)
         if mode == "<a>" or (mode == "<c>" and not rest):
             return None
         if mode == "<c>":
-            return self._kept(self.catalogue.rows_of_category(rest.partition(" ")[0].strip()), "category", rest)
+            return self._filter_allowed(
+                self.catalogue.find_category_rows(rest.partition(" ")[0].strip()), "category", rest
+            )
         if mode == "<q>":
-            return self._kept(self.catalogue.rows_of_query(rest.strip()), "query", rest.strip())
+            return self._filter_allowed(self.catalogue.find_query_rows(rest.strip()), "query", rest.strip())
         found = self._found.get(query)
         if found is None:
             ranked = self.searcher.search(query, RESULTS)
@@ -83,12 +85,12 @@ class Shop:
                 self._found.popitem(last=False)
         return found
 
-    def _random(self, query: str, seed: int) -> list[int]:
+    def _draw_random_rows(self, query: str, seed: int) -> list[int]:
         rows = np.arange(len(self)) if self.allowed is None else np.flatnonzero(self.allowed)
         chosen = stream(seed, "webshop", "random products", hash_term(query)).choice(len(rows), min(RESULTS, len(rows)))
         return [int(row) for row in rows[chosen]]
 
-    def _kept(self, rows: NDArray[np.int64], field: str, wanted: str) -> list[int]:
+    def _filter_allowed(self, rows: NDArray[np.int64], field: str, wanted: str) -> list[int]:
         kept = rows if self.allowed is None else rows[self.allowed[rows]]
         first = len(self.catalogue)
         added = [first + place for place, product in enumerate(self.extra) if getattr(product, field) == wanted]

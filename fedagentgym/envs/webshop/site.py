@@ -17,7 +17,7 @@ from fedagentgym.envs.webshop.catalogue import CACHED_PRODUCTS
 from fedagentgym.envs.webshop.goals import Goal
 from fedagentgym.envs.webshop.nouns import NounFunction
 from fedagentgym.envs.webshop.pages import Piece
-from fedagentgym.envs.webshop.reward import Worth, worth
+from fedagentgym.envs.webshop.reward import PurchaseReward, compute_purchase_reward
 from fedagentgym.envs.webshop.shop import RESULTS, Shop
 
 BASE_URL = "http://127.0.0.1:3000"
@@ -44,20 +44,20 @@ class State(NamedTuple):
     past: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 
-class Move(NamedTuple):
-    """What an action led to. `acted` is False where the site ignored it; `worth` belongs to a purchase."""
+class Transition(NamedTuple):
+    """What an action led to. `acted` is False where the site ignored it; `purchase` says how a purchase was rewarded."""
 
     state: State
     acted: bool
     done: bool = False
-    worth: Worth | None = None
+    purchase: PurchaseReward | None = None
 
 
-def parse(action: str) -> tuple[str, str | None]:
+def parse_action(action: str) -> tuple[str, str | None]:
     """The name of an action and its argument in lower case: what the pattern `(.+)\\[(.+)\\]` finds at the start of the
     action, found without its quadratic time on hostile text.
 
-    >>> parse("search[Red Shoes] and more"), parse("click")
+    >>> parse_action("search[Red Shoes] and more"), parse_action("click")
     (('search', 'red shoes'), ('click', None))
     """
     line = action.partition("\n")[0]
@@ -66,12 +66,12 @@ def parse(action: str) -> tuple[str, str | None]:
     return (line[:start], line[start + 1 : close].lower()) if start > 0 else (action, None)
 
 
-def utterable(value: str) -> bool:
+def is_expressible(value: str) -> bool:
     """Whether an action can name this clickable at all: the grammar of actions has no way to quote brackets."""
-    return parse(f"click[{value}]") == ("click", value)
+    return parse_action(f"click[{value}]") == ("click", value)
 
 
-class Offer(NamedTuple):
+class PageActions(NamedTuple):
     """What a page lets one do: things to click in the original's order, actions that can be uttered, options by value."""
 
     clickables: tuple[str, ...]
@@ -79,14 +79,14 @@ class Offer(NamedTuple):
     option_names: Mapping[str, str]
 
 
-def _offer(pieces: list[Piece]) -> Offer:
-    values = pages.clickables(pieces)
+def _make_page_actions(pieces: list[Piece]) -> PageActions:
+    values = pages.list_clickables(pieces)
     names = {piece.text: piece.name for piece in pieces if piece.kind == "option"}
-    return Offer(values, tuple(f"click[{value}]" for value in values if utterable(value)), names)
+    return PageActions(values, tuple(f"click[{value}]" for value in values if is_expressible(value)), names)
 
 
-START_OFFER = _offer(pages.start_page(""))._replace(actions=("search[<query>]",))
-DONE_OFFER = Offer((), (), {})
+START_ACTIONS = _make_page_actions(pages.build_start_page(""))._replace(actions=("search[<query>]",))
+DONE_ACTIONS = PageActions((), (), {})
 
 
 class Site:
@@ -95,38 +95,40 @@ class Site:
     def __init__(self, shop: Shop, nouns: NounFunction) -> None:
         self.shop, self._nouns = shop, nouns
         self._item_offer = lru_cache(maxsize=CACHED_PRODUCTS)(
-            lambda row: _offer(pages.item_page("", shop.product(row)))
+            lambda row: _make_page_actions(pages.build_item_page("", shop.get_product(row)))
         )
 
-    def pieces(self, state: State) -> list[Piece]:
+    def build_page(self, state: State) -> list[Piece]:
         """The page that a state shows."""
         instruction = state.goal.instruction
         if not state.kind:
-            return pages.start_page(instruction)
+            return pages.build_start_page(instruction)
         if state.kind == "search_results":
-            total, shown = self._shown(state)
-            return pages.results_page(instruction, [self.shop.head(row) for row in shown], state.number, total)
+            total, shown = self._get_page_rows(state)
+            return pages.build_results_page(
+                instruction, [self.shop.get_head(row) for row in shown], state.number, total
+            )
         if state.kind == "done":
-            return pages.done_page(self.shop.head(state.row).asin, dict(state.options), state.reward)
-        product = self.shop.product(state.row)
+            return pages.build_done_page(self.shop.get_head(state.row).asin, dict(state.options), state.reward)
+        product = self.shop.get_product(state.row)
         if state.kind == "item_page":
-            return pages.item_page(instruction, product)
-        return pages.sub_page(instruction, product, state.label)
+            return pages.build_item_page(instruction, product)
+        return pages.build_sub_page(instruction, product, state.label)
 
-    def _shown(self, state: State) -> tuple[int, Sequence[int]]:
+    def _get_page_rows(self, state: State) -> tuple[int, Sequence[int]]:
         """How many products the last search found, and the rows on this page of them."""
         found = state.found if state.found is not None else self.shop.find(state.query, state.seed) or ()
         return len(found), found[(state.number - 1) * PAGE_SIZE : state.number * PAGE_SIZE]
 
-    def offer(self, state: State) -> Offer:
+    def get_page_actions(self, state: State) -> PageActions:
         """What the page of a state lets one do."""
         if not state.kind:
-            return START_OFFER
+            return START_ACTIONS
         if state.kind == "item_page":
             return self._item_offer(state.row)
-        return DONE_OFFER if state.kind == "done" else _offer(self.pieces(state))
+        return DONE_ACTIONS if state.kind == "done" else _make_page_actions(self.build_page(state))
 
-    def url(self, state: State) -> str:
+    def make_url(self, state: State) -> str:
         """The address of a state's page; some rules and marks look into it."""
         session = state.goal.number
         if not state.kind:
@@ -135,76 +137,76 @@ class Site:
         if state.kind == "search_results":
             return f"{BASE_URL}/search_results/{session}/{keywords}/{state.number}"
         options = dict(state.options)
-        asin = self.shop.head(state.row).asin
+        asin = self.shop.get_head(state.row).asin
         if state.kind == "done":
             return f"{BASE_URL}/done/{session}/{asin}/{options}"
         place = f"{BASE_URL}/{state.kind}/{session}/{asin}/{keywords}/{state.number}"
         return f"{place}/{json.dumps(options)}" if state.kind == "item_page" else f"{place}/{state.label}/{options}"
 
-    def play(self, state: State, action: str) -> Move:
+    def play(self, state: State, action: str) -> Transition:
         """The move that an action makes; an action that names nothing on the page changes nothing."""
-        name, argument = parse(action)
+        name, argument = parse_action(action)
         if name == "search" and argument is not None:
             return self._search(state, argument, 1)
         if name == "click" and argument is not None and argument != "search":
-            offer = self.offer(state)
+            offer = self.get_page_actions(state)
             if argument in offer.clickables:
                 return self._click(state, argument, offer)
-        return Move(state, acted=False)
+        return Transition(state, acted=False)
 
-    def _search(self, state: State, query: str, number: int) -> Move:
+    def _search(self, state: State, query: str, number: int) -> Transition:
         """The results of a query; those of the query at hand are kept, so that turning a page does not search again."""
         if state.kind and query == state.query and state.found:
             rows: Sequence[int] | None = state.found
         else:
             rows = self.shop.find(query, state.seed)
         if rows is None:
-            return Move(state, acted=False)
+            return Transition(state, acted=False)
         kept = tuple(rows) if len(rows) <= RESULTS else None
         there = state._replace(
             kind="search_results", query=query, found=kept, number=number, row=-1, label="", options=()
         )
-        return Move(there, acted=True)
+        return Transition(there, acted=True)
 
-    def _click(self, state: State, value: str, offer: Offer) -> Move:
+    def _click(self, state: State, value: str, offer: PageActions) -> Transition:
         if value == pages.BUY.lower():
             return self._buy(state)
         if value == pages.BACK.lower():
-            return Move(State(state.goal, state.seed, past=state.past), acted=True)
+            return Transition(State(state.goal, state.seed, past=state.past), acted=True)
         if value == pages.NEXT.lower() and state.kind == "search_results":
             return self._search(state, state.query, state.number + 1)
         if value == pages.PREVIOUS.lower():
-            return self._previous(state)
+            return self._go_back(state)
         if value in _SUB_PAGES and state.kind == "item_page":
-            return Move(state._replace(kind="item_sub_page", label=_SUB_PAGES[value]), acted=True)
+            return Transition(state._replace(kind="item_sub_page", label=_SUB_PAGES[value]), acted=True)
         name = offer.option_names.get(value)
         if name is not None:
-            return Move(state._replace(options=_with(state.options, name, value)), acted=True)
+            return Transition(state._replace(options=_set_option(state.options, name, value)), acted=True)
         return self._open(state, value)
 
-    def _previous(self, state: State) -> Move:
-        address = self.url(state)
+    def _go_back(self, state: State) -> Transition:
+        address = self.make_url(state)
         spelled = next((kind for kind in PAGE_KINDS if kind in address), "")
         if spelled == "search_results":
             return self._search(state, state.query, state.number - 1)
         if spelled == "item_page":
             return self._search(state, state.query, state.number)
-        return Move(state._replace(kind="item_page", label=""), acted=True)
+        return Transition(state._replace(kind="item_page", label=""), acted=True)
 
-    def _open(self, state: State, value: str) -> Move:
-        row = next(row for row in self._shown(state)[1] if self.shop.head(row).asin.lower() == value)
-        visited = state.visited | {self.shop.head(row).asin}
-        return Move(state._replace(kind="item_page", row=row, visited=visited), acted=True)
+    def _open(self, state: State, value: str) -> Transition:
+        row = next(row for row in self._get_page_rows(state)[1] if self.shop.get_head(row).asin.lower() == value)
+        visited = state.visited | {self.shop.get_head(row).asin}
+        return Transition(state._replace(kind="item_page", row=row, visited=visited), acted=True)
 
-    def _buy(self, state: State) -> Move:
-        bought: Worth | None = None
+    def _buy(self, state: State) -> Transition:
+        bought: PurchaseReward | None = None
         if state.goal.known:
-            product, price = self.shop.product(state.row), self.shop.price(state.row)
-            bought = worth(product, price, dict(state.options), state.goal, self._nouns)
+            product, price = self.shop.get_product(state.row), self.shop.get_price(state.row)
+            bought = compute_purchase_reward(product, price, dict(state.options), state.goal, self._nouns)
         reward = bought.total if bought else 0.0
-        return Move(state._replace(kind="done", label="", reward=reward), acted=True, done=True, worth=bought)
+        return Transition(state._replace(kind="done", label="", reward=reward), acted=True, done=True, purchase=bought)
 
 
-def _with(options: tuple[tuple[str, str], ...], name: str, value: str) -> tuple[tuple[str, str], ...]:
+def _set_option(options: tuple[tuple[str, str], ...], name: str, value: str) -> tuple[tuple[str, str], ...]:
     chosen: Mapping[str, str] = {**dict(options), name: value}
     return tuple(chosen.items())

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import digest, file_digest
-from fedagentgym.base.errors import DataError, OptionError, listed
+from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.files import atomic_folder, cache_folder, data_folder, read_json
-from fedagentgym.base.logs import logger
+from fedagentgym.base.logs import get_logger
 from fedagentgym.envs.webshop import generate
 from fedagentgym.envs.webshop.arrays import open_folder
 from fedagentgym.envs.webshop.catalogue import Catalogue, Instructions, Product, write_catalogue
@@ -36,19 +36,19 @@ class Preset(NamedTuple):
     """A size of generated shop: how many products, how they are laid out, and how many goals each split holds."""
 
     products: int
-    layout: generate.Layout
+    layout: generate.ShopLayout
     test: int
     val: int
     warmup: int
 
 
 PRESETS = {
-    "default": Preset(1000, generate.Layout(), test=500, val=1000, warmup=500),
-    "tiny": Preset(60, generate.Layout(all_instructed=True, wide=True), test=100, val=200, warmup=200),
+    "default": Preset(1000, generate.ShopLayout(), test=500, val=1000, warmup=500),
+    "tiny": Preset(60, generate.ShopLayout(all_instructed=True, wide=True), test=100, val=200, warmup=200),
 }
 
 
-class Choice(NamedTuple):
+class ShopOptions(NamedTuple):
     """The options that decide what is in the shop and in which order it is asked for."""
 
     data: str | None = None
@@ -59,7 +59,7 @@ class Choice(NamedTuple):
     seed: int = 42
 
 
-class Stock(NamedTuple):
+class ShopData(NamedTuple):
     """An opened shop: products, goals, which goals belong to which split, and what it was made from."""
 
     catalogue: Catalogue
@@ -69,7 +69,7 @@ class Stock(NamedTuple):
     folder: Path | None
 
 
-def check(choice: Choice) -> Choice:
+def check_shop_options(choice: ShopOptions) -> ShopOptions:
     """The options with every value checked."""
     for name, value, allowed in (
         ("size", choice.size, tuple(PRESETS)),
@@ -77,7 +77,7 @@ def check(choice: Choice) -> Choice:
         ("goal_order", choice.goal_order, ORDERS),
     ):
         if value not in allowed:
-            raise OptionError(f"{name} is one of {listed(allowed)}, got {value!r}")
+            raise OptionError(f"{name} is one of {join_names(allowed)}, got {value!r}")
     for name, number in (("products", choice.products), ("seed", choice.seed)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
             raise OptionError(f"{name} is an integer, got {number!r}")
@@ -94,28 +94,30 @@ def check(choice: Choice) -> Choice:
     return choice
 
 
-def open_stock(choice: Choice) -> Stock:
+def open_shop_data(choice: ShopOptions) -> ShopData:
     """Open a shop; the same options in the same process give the same object."""
-    check(choice)
+    check_shop_options(choice)
     if choice.data is None:
-        return _generated(choice)
+        return _generate_shop_data(choice)
     folder = data_folder("webshop") if choice.data == INSTALLED else Path(choice.data).expanduser().resolve()
     if choice.data == INSTALLED and not folder.is_dir():
         raise DataError(
             f"no WebShop data is imported ({folder}): run `fedagentgym data add webshop --from FOLDER` first"
         )
-    return _loaded(choice._replace(data=str(folder)), _state_of(folder))
+    return _load_shop_data(choice._replace(data=str(folder)), _stat_files(folder))
 
 
-def _state_of(folder: Path) -> tuple[tuple[str, int, int], ...]:
+def _stat_files(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Names, sizes and times of the data files: when they change, what is remembered no longer applies."""
     if (folder / IMPORTED).is_file():
         return ((IMPORTED, 0, (folder / IMPORTED).stat().st_mtime_ns),)
-    return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in find_files(folder).present())
+    return tuple(
+        (path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in find_files(folder).list_present()
+    )
 
 
 @lru_cache(maxsize=8)
-def _generated(choice: Choice) -> Stock:
+def _generate_shop_data(choice: ShopOptions) -> ShopData:
     preset = PRESETS[choice.size]
     products = choice.products or preset.products
     generator = f"webshop-{generate.VERSION}"
@@ -124,29 +126,29 @@ def _generated(choice: Choice) -> Stock:
     large = products > IN_MEMORY_PRODUCTS
     entries: Entries = lambda: generate.generate(products, choice.seed, preset.layout)  # noqa: E731
     folder = cache_folder("webshop", digest([made_of, LAYOUT_VERSION])[7:23]) if large else None
-    catalogue = _catalogue(entries, made_of, folder)
-    goals = _goals(catalogue, choice, folder)
-    splits = split_ranges(len(goals), choice.goal_order, (preset.test, preset.val, preset.warmup))
-    return Stock(catalogue, goals, splits, source, folder)
+    catalogue = _open_or_build_catalogue(entries, made_of, folder)
+    goals = _open_or_build_goals(catalogue, choice, folder)
+    splits = compute_split_ranges(len(goals), choice.goal_order, (preset.test, preset.val, preset.warmup))
+    return ShopData(catalogue, goals, splits, source, folder)
 
 
 @lru_cache(maxsize=8)
-def _loaded(choice: Choice, state: tuple[tuple[str, int, int], ...]) -> Stock:
+def _load_shop_data(choice: ShopOptions, state: tuple[tuple[str, int, int], ...]) -> ShopData:
     original = Path(str(choice.data))
     if (original / IMPORTED).is_file():
-        files, home = _imported(original)
+        files, home = _read_import_record(original)
         catalogue = Catalogue(open_folder(home / "catalogue"))
         if choice.products not in (None, len(catalogue)):
             raise OptionError(f"products={choice.products}: imported data is used whole ({len(catalogue)} products)")
         folder: Path | None = home
     else:
         found = find_files(original)
-        digests = _remembered_digests(original, state)
-        files = {path.name: digests[path.name] for path in found.present()}
+        digests = _digest_files(original, state)
+        files = {path.name: digests[path.name] for path in found.list_present()}
         large = found.products.stat().st_size > IN_MEMORY_BYTES
         folder = cache_folder("webshop", digest([files, choice.products, LAYOUT_VERSION])[7:23]) if large else None
-        catalogue = _catalogue(lambda: read_entries(found, choice.products), {"files": files}, folder)
-    goals = _goals(catalogue, choice, folder)
+        catalogue = _open_or_build_catalogue(lambda: read_entries(found, choice.products), {"files": files}, folder)
+    goals = _open_or_build_goals(catalogue, choice, folder)
     source = {
         "files": files,
         "products": len(catalogue),
@@ -154,22 +156,24 @@ def _loaded(choice: Choice, state: tuple[tuple[str, int, int], ...]) -> Stock:
         "goal_order": choice.goal_order,
         "seed": choice.seed,
     }
-    return Stock(catalogue, goals, split_ranges(len(goals), choice.goal_order, (500, 1000, 0)), source, folder)
+    return ShopData(
+        catalogue, goals, compute_split_ranges(len(goals), choice.goal_order, (500, 1000, 0)), source, folder
+    )
 
 
 @lru_cache(maxsize=8)
-def _remembered_digests(folder: Path, state: tuple[tuple[str, int, int], ...]) -> dict[str, str]:
+def _digest_files(folder: Path, state: tuple[tuple[str, int, int], ...]) -> dict[str, str]:
     return {name: file_digest(folder / name) for name, _, _ in state}
 
 
-def _imported(folder: Path) -> tuple[dict[str, str], Path]:
+def _read_import_record(folder: Path) -> tuple[dict[str, str], Path]:
     record = read_json(folder / IMPORTED)
     if not isinstance(record, dict) or not isinstance(record.get("files"), dict):
         raise DataError(f"{folder / IMPORTED} is not a record of imported data: import the data again")
     return record["files"], folder
 
 
-def _catalogue(entries: Entries, header: Mapping[str, Any], folder: Path | None) -> Catalogue:
+def _open_or_build_catalogue(entries: Entries, header: Mapping[str, Any], folder: Path | None) -> Catalogue:
     if folder is None:
         return write_catalogue(entries(), header)
     place = folder / "catalogue"
@@ -178,7 +182,7 @@ def _catalogue(entries: Entries, header: Mapping[str, Any], folder: Path | None)
     return Catalogue(open_folder(place))
 
 
-def _goals(catalogue: Catalogue, choice: Choice, folder: Path | None) -> Goals:
+def _open_or_build_goals(catalogue: Catalogue, choice: ShopOptions, folder: Path | None) -> Goals:
     if folder is None:
         return make_goals(catalogue, choice.goals, choice.goal_order, choice.seed)
     place = goals_folder(folder, choice)
@@ -189,7 +193,7 @@ def _goals(catalogue: Catalogue, choice: Choice, folder: Path | None) -> Goals:
     return Goals(catalogue, open_folder(place))
 
 
-def goals_folder(folder: Path, choice: Choice) -> Path:
+def goals_folder(folder: Path, choice: ShopOptions) -> Path:
     return folder / f"goals-{choice.goals}-{choice.goal_order}-{choice.seed}"
 
 
@@ -199,7 +203,7 @@ def index_folder(folder: Path, fields: tuple[str, ...]) -> Path:
 
 def _build(place: Path, fill: Callable[[Path], object]) -> None:
     """Fill a folder and put it in place; where another process was faster, its folder is the one that stays."""
-    logger(__name__).info("building %s (once)", place)
+    get_logger(__name__).info("building %s (once)", place)
     try:
         with atomic_folder(place) as target:
             fill(target)
@@ -208,13 +212,13 @@ def _build(place: Path, fill: Callable[[Path], object]) -> None:
             raise
 
 
-def index_of(stock: Stock, fields: tuple[str, ...] = ORIGINAL_FIELDS) -> Index:
+def get_index(stock: ShopData, fields: tuple[str, ...] = ORIGINAL_FIELDS) -> Index:
     """The search index of a stock over some fields; built when first asked for."""
-    return _index(stock.catalogue, fields, stock.folder)
+    return _open_or_build_index(stock.catalogue, fields, stock.folder)
 
 
 @lru_cache(maxsize=16)
-def _index(catalogue: Catalogue, fields: tuple[str, ...], folder: Path | None) -> Index:
+def _open_or_build_index(catalogue: Catalogue, fields: tuple[str, ...], folder: Path | None) -> Index:
     if folder is None:
         return build_index(catalogue, fields)
     place = index_folder(folder, fields)
@@ -225,7 +229,7 @@ def _index(catalogue: Catalogue, fields: tuple[str, ...], folder: Path | None) -
     return open_index(open_folder(place))
 
 
-def split_ranges(goals: int, order: str, sizes: tuple[int, int, int]) -> dict[str, range]:
+def compute_split_ranges(goals: int, order: str, sizes: tuple[int, int, int]) -> dict[str, range]:
     """Which goals each split holds. `webshop`: test, val, train; `fedagent`: val (as many as test has there), train;
     warmup goals come last in both. Small shops that cannot fill the sizes of their preset take those of `tiny`."""
     test, val, warmup = sizes

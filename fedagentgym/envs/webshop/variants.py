@@ -23,16 +23,16 @@ from fedagentgym.envs.webshop.index import (
     FIELDS,
     ORIGINAL_FIELDS,
     Index,
-    build_index_of,
+    build_text_index,
     check_fields,
-    document,
     hash_term,
+    make_document,
 )
 from fedagentgym.envs.webshop.lookalikes import make_lookalikes
 from fedagentgym.envs.webshop.nouns import NounFunction
 from fedagentgym.envs.webshop.search import Searcher, Segment
 from fedagentgym.envs.webshop.shop import Rerank, Shop
-from fedagentgym.envs.webshop.stock import Stock, index_of
+from fedagentgym.envs.webshop.stock import ShopData, get_index
 
 ALL_FIELDS_K1, ALL_FIELDS_B = 1.2, 0.75
 
@@ -41,11 +41,11 @@ class ShopVariant(ClientVariant):
     """A client's variant that is a shop of its own."""
 
     @abstractmethod
-    def build_shop(self, stock: Stock, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
+    def build_shop(self, stock: ShopData, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
         """The shop over this stock; `goals` are the client's own, for variants that depend on them."""
 
 
-def build_shop(stock: Stock, variant: ClientVariant | None, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
+def build_shop(stock: ShopData, variant: ClientVariant | None, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
     """The shop of a client: the unchanged one, unless its variant makes another."""
     if isinstance(variant, ShopVariant):
         return variant.build_shop(stock, goals, nouns)
@@ -63,9 +63,9 @@ class OwnCatalogue(ShopVariant):
     seed: int = Field(ge=0)
     client: int = Field(ge=0)
 
-    def build_shop(self, stock: Stock, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
+    def build_shop(self, stock: ShopData, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
         allowed = keep_products(len(stock.catalogue), {goal.row for goal in goals if goal.known}, self)
-        index = index_of(stock)
+        index = get_index(stock)
         searcher = Searcher([Segment(index, allowed=allowed[index.rows])])
         return Shop(stock.catalogue, stock.goals.prices, searcher, allowed=allowed)
 
@@ -110,8 +110,8 @@ class SearchedFields(ShopVariant):
     k1: float = Field(default=ALL_FIELDS_K1, gt=0)
     b: float = Field(default=ALL_FIELDS_B, ge=0, le=1)
 
-    def build_shop(self, stock: Stock, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
-        return _make_shop(stock, Searcher([Segment(index_of(stock, check_fields(self.fields)))], self.k1, self.b))
+    def build_shop(self, stock: ShopData, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
+        return _make_shop(stock, Searcher([Segment(get_index(stock, check_fields(self.fields)))], self.k1, self.b))
 
 
 class IndexFields(ChosenVariant):
@@ -137,8 +137,8 @@ class SearchWeights(ShopVariant):
     k1: float = Field(gt=0)
     b: float = Field(ge=0, le=1)
 
-    def build_shop(self, stock: Stock, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
-        return _make_shop(stock, Searcher([Segment(index_of(stock, FIELDS))], self.k1, self.b))
+    def build_shop(self, stock: ShopData, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
+        return _make_shop(stock, Searcher([Segment(get_index(stock, FIELDS))], self.k1, self.b))
 
 
 class Bm25Weights(ChosenVariant):
@@ -167,10 +167,10 @@ class AddedLookalikes(ShopVariant):
     attack: Literal["price", "color", "size", "price+color"]
     seed: int = Field(default=0, ge=0)
 
-    def build_shop(self, stock: Stock, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
+    def build_shop(self, stock: ShopData, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
         extra = make_lookalikes(stock, list(goals), self.attack, self.seed, nouns)
         first = len(stock.catalogue)
-        segments: list[Segment] = [Segment(index_of(stock))]
+        segments: list[Segment] = [Segment(get_index(stock))]
         if extra:
             segments.append(Segment(_index_extra(extra), first))
         heads = stock.catalogue.head
@@ -199,7 +199,7 @@ class Lookalikes(ChosenVariant):
 
 def _index_extra(extra: list[Any]) -> Index:
     order = sorted(range(len(extra)), key=lambda place: extra[place].asin)
-    return build_index_of((document(extra[place]) for place in order), np.array(order, dtype=np.int32))
+    return build_text_index((make_document(extra[place]) for place in order), np.array(order, dtype=np.int32))
 
 
 # ---- rendering --------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class ResultOrder(ShopVariant):
     seed: int = Field(default=0, ge=0)
     client: int = Field(default=0, ge=0)
 
-    def build_shop(self, stock: Stock, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
+    def build_shop(self, stock: ShopData, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
         return Shop(stock.catalogue, stock.goals.prices, _search_as_original(stock), rerank=choose_order(self))
 
 
@@ -252,11 +252,11 @@ def choose_order(variant: ResultOrder) -> Rerank | None:
 # ---- shops ------------------------------------------------------------------------------------------------------
 
 
-def _search_as_original(stock: Stock) -> Searcher:
-    return Searcher([Segment(index_of(stock, ORIGINAL_FIELDS))])
+def _search_as_original(stock: ShopData) -> Searcher:
+    return Searcher([Segment(get_index(stock, ORIGINAL_FIELDS))])
 
 
-def _make_shop(stock: Stock, searcher: Searcher) -> Shop:
+def _make_shop(stock: ShopData, searcher: Searcher) -> Shop:
     return Shop(stock.catalogue, stock.goals.prices, searcher)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedagentgym.envs.webshop import lexicon, pages
-from fedagentgym.envs.webshop.stock import Stock
+from fedagentgym.envs.webshop.stock import ShopData
 
 READ_PRODUCTS = 2000
 _PAGE_WORDS = (
@@ -15,7 +15,7 @@ _PAGE_WORDS = (
 )
 
 
-def vocabulary_of(stock: Stock) -> Iterator[str]:
+def iter_vocabulary(stock: ShopData) -> Iterator[str]:
     """Page labels, and what is said of products: of all in a small shop, of the first two thousand in a large one, where
     product numbers are left to be spelt."""
     yield _PAGE_WORDS
@@ -24,7 +24,7 @@ def vocabulary_of(stock: Stock) -> Iterator[str]:
         yield label.lower()
     catalogue = stock.catalogue
     for row in range(min(len(catalogue), READ_PRODUCTS)):
-        product = catalogue.read(row)
+        product = catalogue.read_product(row)
         if len(catalogue) <= READ_PRODUCTS:
             yield product.asin
             yield product.asin.lower()
@@ -34,7 +34,7 @@ def vocabulary_of(stock: Stock) -> Iterator[str]:
         for name, values in product.options.items():
             yield name
             yield from values
-        instructions = catalogue.instructions(row)
+        instructions = catalogue.read_instructions(row)
         yield instructions.text or ""
         yield from (entry["instruction"] for entry in instructions.human)
     if len(catalogue) > READ_PRODUCTS and stock.folder is not None and "generator" in stock.source:

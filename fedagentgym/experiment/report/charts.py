@@ -36,26 +36,26 @@ class Chart:
     limits: tuple[float, float] | None = None
     plane: bool = False
 
-    def svg(self) -> str:
+    def to_svg(self) -> str:
         """The chart; a note in its place when there is nothing to show."""
         shown = [one for one in self.series if one.points]
         if not shown:
             return f'<p class="empty">{escape(self.title)}: nothing to show.</p>'
-        scale = self._scale(shown)
-        parts = [scale.axes(self.x, self.y), *(_draw(one, scale) for one in shown), _legend(shown)]
+        scale = self._make_scale(shown)
+        parts = [scale.draw_axes(self.x, self.y), *(_draw(one, scale) for one in shown), _draw_legend(shown)]
         label = escape(self.title, quote=True)
         body = "".join(parts)
         return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}"><title>{label}</title>{body}</svg>'
 
-    def _scale(self, shown: Sequence[Series]) -> _Scale:
+    def _make_scale(self, shown: Sequence[Series]) -> _Scale:
         xs = [x for one in shown for x, _ in one.points]
         ys = [y for one in shown for _, y in one.points] + [y for one in shown for pair in one.band for y in pair]
         if self.plane:
-            return _Scale(*_padded(min(xs), max(xs)), *_padded(min(ys), max(ys)), whole=False)
+            return _Scale(*_pad_range(min(xs), max(xs)), *_pad_range(min(ys), max(ys)), whole=False)
         low, high = self.limits or (min(0.0, *ys), max(ys))
         high = high if high > low else low + 1
         if self.limits is None:
-            marks = ticks(low, high)
+            marks = compute_ticks(low, high)
             high = max(high, 2 * marks[-1] - marks[-2]) if high > marks[-1] else high
         return _Scale(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, low, high)
 
@@ -68,21 +68,21 @@ class _Scale:
     high: float
     whole: bool = True
 
-    def at(self, x: float, y: float) -> tuple[float, float]:
+    def to_pixels(self, x: float, y: float) -> tuple[float, float]:
         across = (x - self.left) / (self.right - self.left)
         up = (min(max(y, self.low), self.high) - self.low) / (self.high - self.low)
         return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
 
-    def axes(self, x_name: str, y_name: str) -> str:
+    def draw_axes(self, x_name: str, y_name: str) -> str:
         parts = []
-        for value in ticks(self.low, self.high):
-            _, y = self.at(self.left, value)
+        for value in compute_ticks(self.low, self.high):
+            _, y = self.to_pixels(self.left, value)
             parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(short(value))}</text>')
-        for value in ticks(self.left, self.right, whole=self.whole):
-            x, _ = self.at(value, self.low)
+            parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(format_tick(value))}</text>')
+        for value in compute_ticks(self.left, self.right, whole=self.whole):
+            x, _ = self.to_pixels(value, self.low)
             parts.append(
-                f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{escape(short(value))}</text>'
+                f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{escape(format_tick(value))}</text>'
             )
         middle = (LEFT + WIDTH - RIGHT) / 2
         parts.append(f'<text class="name" x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">{escape(x_name)}</text>')
@@ -94,10 +94,10 @@ class _Scale:
 
 
 def _draw(series: Series, scale: _Scale) -> str:
-    places = [scale.at(x, y) for x, y in series.points]
+    places = [scale.to_pixels(x, y) for x, y in series.points]
     names = [*series.labels, *[""] * (len(places) - len(series.labels))]
     if series.kind == "path":
-        return _way(places, names, series.colour)
+        return _draw_path(places, names, series.colour)
     if series.kind == "dots":
         return "".join(
             f'<circle class="c{series.colour} dot" cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{escape(name)}</title></circle>'
@@ -106,19 +106,19 @@ def _draw(series: Series, scale: _Scale) -> str:
     parts = []
     if series.band:
         xs = [x for x, _ in series.points]
-        upper = [scale.at(x, high) for x, (_, high) in zip(xs, series.band, strict=True)]
-        lower = [scale.at(x, low) for x, (low, _) in zip(xs, series.band, strict=True)]
-        parts.append(f'<polygon class="c{series.colour} band" points="{_path([*upper, *reversed(lower)])}"/>')
+        upper = [scale.to_pixels(x, high) for x, (_, high) in zip(xs, series.band, strict=True)]
+        lower = [scale.to_pixels(x, low) for x, (low, _) in zip(xs, series.band, strict=True)]
+        parts.append(f'<polygon class="c{series.colour} band" points="{_format_points([*upper, *reversed(lower)])}"/>')
     dash = " dashed" if series.dashed else ""
-    parts.append(f'<polyline class="c{series.colour} line{dash}" points="{_path(places)}"/>')
+    parts.append(f'<polyline class="c{series.colour} line{dash}" points="{_format_points(places)}"/>')
     if not series.dashed:
         parts += [f'<circle class="c{series.colour} mark" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in places]
     return "".join(parts)
 
 
-def _way(places: Sequence[tuple[float, float]], names: Sequence[str], colour: int) -> str:
+def _draw_path(places: Sequence[tuple[float, float]], names: Sequence[str], colour: int) -> str:
     (x0, y0), (x, y) = places[0], places[-1]
-    parts = [f'<polyline class="c{colour} line" points="{_path(places)}"/>']
+    parts = [f'<polyline class="c{colour} line" points="{_format_points(places)}"/>']
     parts += [
         f'<circle class="c{colour} mark" cx="{px:.1f}" cy="{py:.1f}" r="2.6"><title>{escape(name)}</title></circle>'
         for (px, py), name in zip(places, names, strict=True)
@@ -135,7 +135,7 @@ def _way(places: Sequence[tuple[float, float]], names: Sequence[str], colour: in
     return "".join(parts)
 
 
-def _legend(shown: Sequence[Series]) -> str:
+def _draw_legend(shown: Sequence[Series]) -> str:
     parts, x = [], LEFT + 6.0
     for one in (one for one in shown if one.name):
         parts.append(f'<rect class="c{one.colour} key" x="{x:.0f}" y="{TOP - 25}" width="10" height="10" rx="2"/>')
@@ -144,20 +144,20 @@ def _legend(shown: Sequence[Series]) -> str:
     return "".join(parts)
 
 
-def _padded(low: float, high: float) -> tuple[float, float]:
+def _pad_range(low: float, high: float) -> tuple[float, float]:
     """A little room on both sides, and some where all values are the same."""
     room = 0.06 * (high - low) or 0.06 * abs(high) or 0.06
     return low - room, high + room
 
 
-def _path(places: Sequence[tuple[float, float]]) -> str:
+def _format_points(places: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
-def ticks(low: float, high: float, about: int = 5, *, whole: bool = False) -> list[float]:
+def compute_ticks(low: float, high: float, about: int = 5, *, whole: bool = False) -> list[float]:
     """Round numbers between two limits, integers only if `whole`.
 
-    >>> ticks(0, 20)
+    >>> compute_ticks(0, 20)
     [0.0, 5.0, 10.0, 15.0, 20.0]
     """
     raw = max((high - low) / about, 1.0 if whole else 0.0)
@@ -167,7 +167,7 @@ def ticks(low: float, high: float, about: int = 5, *, whole: bool = False) -> li
     return [round(step * k, 10) for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def short(value: float) -> str:
+def format_tick(value: float) -> str:
     """A tick's label."""
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:g}"

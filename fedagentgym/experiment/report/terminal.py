@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.base.progress import console
+from fedagentgym.base.progress import get_console
 
 
-class Table:
+class RoundTable:
     """One line per round, under a heading: what happened, how well it goes, what it costs, how long it will take."""
 
     COLUMNS = ("round", "clients", "failed", "success", "reward", "kl", "held-out", "MB", "seconds", "to go")
@@ -29,9 +29,9 @@ class Table:
             self._begun = True
             self._first = record["round"]
             self._line(self.COLUMNS)
-        self._line(self._row(record))
+        self._line(self._format_row(record))
 
-    def _row(self, record: Mapping[str, Any]) -> tuple[str, ...]:
+    def _format_row(self, record: Mapping[str, Any]) -> tuple[str, ...]:
         from fedagentgym.federation.meter import headline_bytes
 
         metrics = record["metrics"]
@@ -46,10 +46,10 @@ class Table:
             _held_out(record.get("evaluation")),
             f"{headline_bytes(record['bytes_total']) / 1e6:.2f}",
             f"{record['seconds'] + record.get('evaluation', {}).get('seconds', 0.0):.1f}",
-            self._to_go(record["round"]),
+            self._estimate_remaining(record["round"]),
         )
 
-    def _to_go(self, number: int) -> str:
+    def _estimate_remaining(self, number: int) -> str:
         done = number - self._first
         if done < 1 or not self._rounds:
             return ""
@@ -58,7 +58,7 @@ class Table:
 
     def _line(self, cells: tuple[str, ...]) -> None:
         text = "  ".join(cell.rjust(width) for cell, width in zip(cells, self.WIDTHS, strict=True))
-        console().print(text, highlight=False, markup=False)
+        get_console().print(text, highlight=False, markup=False)
 
 
 def _number(value: float | None, form: str) -> str:
@@ -72,9 +72,9 @@ def _held_out(evaluation: Mapping[str, Any] | None) -> str:
     return f"{mean:.3f} [{low:.2f},{high:.2f}]"
 
 
-def summary(folder: Path, record: Mapping[str, Any]) -> None:
+def print_summary(folder: Path, record: Mapping[str, Any]) -> None:
     """What is said at the end of a run."""
-    out = console()
+    out = get_console()
     first, best, final = record["first"], record["best"], record["final"]
     out.print()
     if first is not None:

@@ -12,34 +12,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.base.errors import FedAgentGymError, OptionError, listed
+from fedagentgym.base.errors import FedAgentGymError, OptionError, join_names
 from fedagentgym.base.extras import require
 from fedagentgym.federation.backends.flower_wire import (
     QUERY,
-    exchange,
+    decode_request,
+    encode_reply,
+    encode_request,
+    make_record,
     read_record,
-    read_request,
-    record,
-    reply_record,
-    request_record,
+    send_and_receive,
 )
-from fedagentgym.federation.backends.resident import Workplace, ask
+from fedagentgym.federation.backends.resident import NodeConfig, forward_request
 from fedagentgym.federation.clients import Backend
-from fedagentgym.federation.exchange import Reply, Request, StateName, late
+from fedagentgym.federation.exchange import Reply, Request, StateName, apply_deadline
 from fedagentgym.federation.operation import Application, ApplicationSpec
 
 WAIT_SECONDS = 300.0
-_lent: list[Any] = []
+_active_grids: list[Any] = []
 
 
 @contextlib.contextmanager
-def lend(grid: Any) -> Iterator[None]:
+def use_grid(grid: Any) -> Iterator[None]:
     """Make a ServerApp's grid the one that `open_backend` uses."""
-    _lent.append(grid)
+    _active_grids.append(grid)
     try:
         yield
     finally:
-        _lent.pop()
+        _active_grids.pop()
 
 
 def open_backend(
@@ -52,13 +52,13 @@ def open_backend(
     wait: float = WAIT_SECONDS,
 ) -> Backend:
     """The backend of a ServerApp. `wait` is how long it waits for all clients to be there."""
-    if not _lent:
+    if not _active_grids:
         raise OptionError(
             "backend 'flower' works inside a Flower ServerApp: write the app with `fedagentgym flower init` and start it with"
             " `flwr run`"
         )
     clients = list(getattr(application, "client_ids", lambda: range(1))())
-    return FlowerDeployment(recipe, _lent[-1], clients, wait)
+    return FlowerDeployment(recipe, _active_grids[-1], clients, wait)
 
 
 class FlowerDeployment:
@@ -66,23 +66,23 @@ class FlowerDeployment:
 
     def __init__(self, recipe: ApplicationSpec, grid: Any, clients: Sequence[int], wait: float) -> None:
         self._recipe, self._grid = recipe.plain(), grid
-        self._nodes = self._find(clients, wait)
+        self._nodes = self._find_nodes(clients, wait)
 
     def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
-        contents = [request_record(request, self._recipe, None) for request in requests]
+        contents = [encode_request(request, self._recipe, None) for request in requests]
         sent = [(self._nodes[request.client], request) for request in requests]
-        return [late(reply, deadline) for reply in exchange(self._grid, sent, contents, deadline)]
+        return [apply_deadline(reply, deadline) for reply in send_and_receive(self._grid, sent, contents, deadline)]
 
     def commit(self, heads: Mapping[int, StateName]) -> None:
         """States are durable on the clients' machines before their answers are sent."""
 
-    def forget(self, heads: Mapping[int, StateName]) -> None:
+    def prune(self, heads: Mapping[int, StateName]) -> None:
         """A client's machine forgets by itself what a later request no longer starts from."""
 
     def close(self) -> None:
         """The grid belongs to the ServerApp."""
 
-    def _find(self, clients: Sequence[int], wait: float) -> dict[int, int]:
+    def _find_nodes(self, clients: Sequence[int], wait: float) -> dict[int, int]:
         """Ask every node which clients it stands for, until all are found."""
         deadline = time.monotonic() + wait
         found: dict[int, int] = {}
@@ -91,7 +91,7 @@ class FlowerDeployment:
         while missing := sorted(set(clients) - set(found)):
             fresh = [node for node in self._grid.get_node_ids() if node not in asked]
             asked.update(fresh)
-            names = self._grid.push_messages([self._question(node) for node in fresh]) if fresh else []
+            names = self._grid.push_messages([self._make_query(node) for node in fresh]) if fresh else []
             pending.update(zip(names, fresh, strict=True))
             for answer in self._grid.pull_messages(list(pending)) if pending else []:
                 node = pending.pop(answer.metadata.reply_to_message_id)
@@ -102,15 +102,15 @@ class FlowerDeployment:
                 found.update({int(client): node for client in stands_for})
             if time.monotonic() > deadline:
                 raise FedAgentGymError(
-                    f"no SuperNode stands for the clients {listed(map(str, missing))} after {wait:g} s: start one for each"
+                    f"no SuperNode stands for the clients {join_names(map(str, missing))} after {wait:g} s: start one for each"
                     ' (--node-config \'clients="0,1" workplace="/a/folder"\')'
                 )
             time.sleep(0.2)
         return found
 
-    def _question(self, node: int) -> Any:
+    def _make_query(self, node: int) -> Any:
         flower = require("flwr.app", "flower")
-        return flower.Message(content=record({"clients": b"?"}), dst_node_id=node, message_type=QUERY)
+        return flower.Message(content=make_record({"clients": b"?"}), dst_node_id=node, message_type=QUERY)
 
 
 def client_app() -> Any:
@@ -119,14 +119,14 @@ def client_app() -> Any:
     app = require("flwr.clientapp", "flower").ClientApp()
 
     @app.query()  # type: ignore[untyped-decorator]
-    def stands_for(message: Any, context: Any) -> Any:
-        clients = Workplace.load(context.node_config).clients
-        return flower.Message(content=record({"clients": ",".join(map(str, clients)).encode()}), reply_to=message)
+    def list_clients(message: Any, context: Any) -> Any:
+        clients = NodeConfig.from_node_config(context.node_config).clients
+        return flower.Message(content=make_record({"clients": ",".join(map(str, clients)).encode()}), reply_to=message)
 
     @app.train()  # type: ignore[untyped-decorator]
     def train(message: Any, context: Any) -> Any:
-        request, recipe, _ = read_request(message.content)
-        reply = ask(Workplace.load(context.node_config), request, recipe)
-        return flower.Message(content=reply_record(reply), reply_to=message)
+        request, recipe, _ = decode_request(message.content)
+        reply = forward_request(NodeConfig.from_node_config(context.node_config), request, recipe)
+        return flower.Message(content=encode_reply(reply), reply_to=message)
 
     return app

@@ -17,13 +17,13 @@ from typing import Any
 
 from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.base.extras import require
-from fedagentgym.federation.backends.flower_wire import exchange, read_request, reply_record, request_record
+from fedagentgym.federation.backends.flower_wire import decode_request, encode_reply, encode_request, send_and_receive
 from fedagentgym.federation.clients import Backend
-from fedagentgym.federation.exchange import Reply, Request, late, perform
+from fedagentgym.federation.exchange import Reply, Request, apply_deadline, perform
 from fedagentgym.federation.operation import Application, ApplicationSpec
-from fedagentgym.federation.states import StateKeeper, StateStore
+from fedagentgym.federation.states import StateStore, StateStoreMixin
 
-QUIET = {
+FLOWER_VARIABLES = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -31,7 +31,7 @@ QUIET = {
 }
 """Nobody is told that a run takes place."""
 _START_SECONDS = 120.0
-_built: dict[str, Application[Any]] = {}
+_applications: dict[str, Application[Any]] = {}
 
 
 def open_backend(
@@ -52,7 +52,7 @@ def open_backend(
     return FlowerSimulation(recipe, StateStore(folder), clients, max(1, workers), options)
 
 
-class FlowerSimulation(StateKeeper):
+class FlowerSimulation(StateStoreMixin):
     """Flower's engine in a thread beside ours; its ServerApp does nothing but lend us its grid."""
 
     def __init__(
@@ -63,7 +63,7 @@ class FlowerSimulation(StateKeeper):
         workers: int,
         resources: Mapping[str, Any],
     ) -> None:
-        for name, value in QUIET.items():
+        for name, value in FLOWER_VARIABLES.items():
             os.environ.setdefault(name, value)
         require("ray", "flower")
         logging.getLogger("flwr").setLevel(logging.ERROR)
@@ -73,10 +73,10 @@ class FlowerSimulation(StateKeeper):
         self._lent: queue.Queue[Any] = queue.Queue()
         self._thread = threading.Thread(target=self._simulate, args=(len(clients), workers, resources), daemon=True)
         self._thread.start()
-        self._grid = self._take()
-        self._nodes = dict(zip(sorted(clients), self._all_nodes(len(clients)), strict=True))
+        self._grid = self._wait_for_grid()
+        self._nodes = dict(zip(sorted(clients), self._wait_for_nodes(len(clients)), strict=True))
 
-    def _all_nodes(self, count: int) -> list[int]:
+    def _wait_for_nodes(self, count: int) -> list[int]:
         """The nodes' numbers; Flower registers them while it lends its grid already."""
         deadline = time.monotonic() + _START_SECONDS
         while len(nodes := list(self._grid.get_node_ids())) < count:
@@ -88,11 +88,11 @@ class FlowerSimulation(StateKeeper):
     def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
         if not self._thread.is_alive():
             raise FedAgentGymError("Flower's simulation engine has stopped: see its messages above")
-        contents = [request_record(r, self._recipe, self._state_for(r)) for r in requests]
+        contents = [encode_request(r, self._recipe, self._get_state(r)) for r in requests]
         sent = [(self._nodes[request.client], request) for request in requests]
-        replies = [late(reply, deadline) for reply in exchange(self._grid, sent, contents, deadline)]
+        replies = [apply_deadline(reply, deadline) for reply in send_and_receive(self._grid, sent, contents, deadline)]
         for request, reply in zip(requests, replies, strict=True):
-            self._keep(request, reply)
+            self._store_state(request, reply)
         return replies
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class FlowerSimulation(StateKeeper):
         except BaseException as error:
             self._lent.put(error)
 
-    def _take(self) -> Any:
+    def _wait_for_grid(self) -> Any:
         try:
             lent = self._lent.get(timeout=_START_SECONDS)
         except queue.Empty:
@@ -133,19 +133,19 @@ def client_app() -> Any:
 
     @app.train()  # type: ignore[untyped-decorator]
     def train(message: Any, context: Any) -> Any:
-        return require("flwr.app", "flower").Message(content=_serve(message.content), reply_to=message)
+        return require("flwr.app", "flower").Message(content=_handle_message(message.content), reply_to=message)
 
     return app
 
 
-def _serve(content: Any) -> Any:
+def _handle_message(content: Any) -> Any:
     from fedagentgym.base.encoding import digest
-    from fedagentgym.federation.backends.process import ONE_THREAD
+    from fedagentgym.federation.backends.process import ONE_THREAD_VARIABLES
 
-    os.environ.update(ONE_THREAD)
-    request, recipe, state = read_request(content)
+    os.environ.update(ONE_THREAD_VARIABLES)
+    request, recipe, state = decode_request(content)
     name = digest(recipe)
-    if name not in _built:
-        _built.clear()
-        _built[name] = ApplicationSpec.load(recipe).build()
-    return reply_record(perform(_built[name], request, state))
+    if name not in _applications:
+        _applications.clear()
+        _applications[name] = ApplicationSpec.load(recipe).build()
+    return encode_reply(perform(_applications[name], request, state))

@@ -22,27 +22,27 @@ _REPLY_FRAMING = 1 << 16
 _TTL_SECONDS = 86_400.0
 
 
-def request_record(request: Request, recipe: Mapping[str, Any], state: bytes | None) -> Any:
+def encode_request(request: Request, recipe: Mapping[str, Any], state: bytes | None) -> Any:
     """The record of a request: its header, the recipe that it belongs to, the message, and the state if it travels."""
-    parts = {"header": encode({**request.header(), "recipe": dict(recipe)}), "message": request.body}
-    return record(parts if state is None else {**parts, "state": state})
+    parts = {"header": encode({**request.to_header(), "recipe": dict(recipe)}), "message": request.body}
+    return make_record(parts if state is None else {**parts, "state": state})
 
 
-def read_request(content: Any) -> tuple[Request, dict[str, Any], bytes | None]:
+def decode_request(content: Any) -> tuple[Request, dict[str, Any], bytes | None]:
     """Request, recipe and state of a record."""
     parts = read_record(content)
     header = decode(parts["header"])
-    return Request.load(header, parts["message"]), header["recipe"], parts.get("state")
+    return Request.from_header(header, parts["message"]), header["recipe"], parts.get("state")
 
 
-def reply_record(reply: Reply) -> Any:
+def encode_reply(reply: Reply) -> Any:
     """The record of a reply. A state that stays on its machine is an empty one that says so."""
     told = {"status": reply.status, "error": reply.error, "detail": reply.detail, "seconds": reply.seconds}
     parts = {"header": encode(told), "message": reply.body}
-    return record(parts if reply.state is None else {**parts, "state": reply.state})
+    return make_record(parts if reply.state is None else {**parts, "state": reply.state})
 
 
-def read_reply(content: Any, request: Request) -> Reply:
+def decode_reply(content: Any, request: Request) -> Reply:
     """The reply to a request; longer parts than it admits are refused."""
     parts = read_record(content)
     header = decode(parts["header"], limit=_REPLY_FRAMING)
@@ -53,7 +53,7 @@ def read_reply(content: Any, request: Request) -> Reply:
     return Reply(request.client, header["status"], parts["message"], state, **told)
 
 
-def record(parts: Mapping[str, bytes]) -> Any:
+def make_record(parts: Mapping[str, bytes]) -> Any:
     flower = require("flwr.app", "flower")
     return flower.RecordDict({RECORD: flower.ConfigRecord(dict(parts))})
 
@@ -64,7 +64,7 @@ def read_record(content: Any) -> dict[str, bytes]:
     return dict(content[RECORD])
 
 
-def exchange(
+def send_and_receive(
     grid: Any, requests: Sequence[tuple[int, Request]], contents: Sequence[Any], deadline: float | None
 ) -> list[Reply]:
     """Send each request to its node and wait for all answers, each no longer than the deadline."""
@@ -79,7 +79,7 @@ def exchange(
     while places:
         for answer in grid.pull_messages(list(places)):
             place = places.pop(answer.metadata.reply_to_message_id)
-            replies[place] = _reply(answer, requests[place][1], time.monotonic() - started)
+            replies[place] = _parse_answer(answer, requests[place][1], time.monotonic() - started)
         if deadline is not None and time.monotonic() - started > deadline:
             break
         time.sleep(_POLL_SECONDS)
@@ -90,7 +90,7 @@ def exchange(
     return [reply for reply in replies if reply is not None]
 
 
-def _reply(answer: Any, request: Request, seconds: float) -> Reply:
+def _parse_answer(answer: Any, request: Request, seconds: float) -> Reply:
     """What came back, or why nothing useful did: a node that vanished or an app that crashed is an error of Flower's."""
     if answer.has_error():
         reason = str(answer.error.reason or f"code {answer.error.code}").strip().splitlines()
@@ -101,6 +101,6 @@ def _reply(answer: Any, request: Request, seconds: float) -> Reply:
             seconds=seconds,
         )
     try:
-        return read_reply(answer.content, request)
+        return decode_reply(answer.content, request)
     except (FedAgentGymError, KeyError, TypeError) as error:
         return Reply(request.client, "refused", error=f"malformed answer: {error}"[:500], seconds=seconds)

@@ -14,15 +14,15 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.base.logs import logger
+from fedagentgym.base.logs import get_logger
 from fedagentgym.federation.backends.process import WorkerDied, WorkerProcess
 from fedagentgym.federation.clients import Backend
-from fedagentgym.federation.exchange import Reply, Request, late, perform
+from fedagentgym.federation.exchange import Reply, Request, apply_deadline, perform
 from fedagentgym.federation.operation import Application, ApplicationSpec
-from fedagentgym.federation.states import StateKeeper, StateStore
+from fedagentgym.federation.states import StateStore, StateStoreMixin
 
-log = logger(__name__)
-TRIES = 2
+log = get_logger(__name__)
+MAX_TRIES = 2
 _AHEAD = 8
 """Requests per worker that may be sent before the reply to an earlier one is there: a bound on the replies that wait."""
 
@@ -38,11 +38,11 @@ def open_backend(
     """`workers` 0 runs the clients in this process; `application` may then be one that is built already."""
     store = StateStore(folder)
     if workers <= 0:
-        return Sequential(application if application is not None else recipe.build(), store)
-    return Pool(recipe, store, workers, device_per_worker)
+        return SequentialBackend(application if application is not None else recipe.build(), store)
+    return WorkerPoolBackend(recipe, store, workers, device_per_worker)
 
 
-class Sequential(StateKeeper):
+class SequentialBackend(StateStoreMixin):
     """One client after the other, here. A call cannot be interrupted: a late answer is thrown away when it comes."""
 
     def __init__(self, application: Application[Any], store: StateStore) -> None:
@@ -53,8 +53,8 @@ class Sequential(StateKeeper):
         return (self._run(request, deadline) for request in requests)
 
     def _run(self, request: Request, deadline: float | None) -> Reply:
-        reply = late(perform(self._application, request, self._state_for(request)), deadline)
-        self._keep(request, reply)
+        reply = apply_deadline(perform(self._application, request, self._get_state(request)), deadline)
+        self._store_state(request, reply)
         return reply
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Sequential(StateKeeper):
 
 
 @dataclass
-class _Flight:
+class _InFlight:
     """A request that a worker is busy with."""
 
     index: int
@@ -77,7 +77,7 @@ class _Batch:
 
     waiting: list[tuple[int, Request, int]]
     replies: dict[int, Reply] = field(default_factory=dict)
-    flights: dict[int, _Flight] = field(default_factory=dict)
+    flights: dict[int, _InFlight] = field(default_factory=dict)
     handed_out: int = 0
 
     def ready(self) -> Iterator[Reply]:
@@ -87,7 +87,7 @@ class _Batch:
             yield self.replies.pop(self.handed_out - 1)
 
 
-class Pool(StateKeeper):
+class WorkerPoolBackend(StateStoreMixin):
     """Worker processes that keep the application (tasks, models) warm and may be lost at any time."""
 
     def __init__(self, recipe: ApplicationSpec, store: StateStore, workers: int, devices: Sequence[str] = ()) -> None:
@@ -101,7 +101,7 @@ class Pool(StateKeeper):
         batch = _Batch([(i, request, 1) for i, request in enumerate(requests)])
         try:
             for slot in range(min(len(self._workers), len(requests))):
-                self._start(slot)
+                self._get_worker(slot)
             while batch.waiting or batch.flights:
                 self._send(batch)
                 self._receive(batch, deadline)
@@ -119,15 +119,15 @@ class Pool(StateKeeper):
                 continue
             mine = next((k for k in near if self._last_worker.get(batch.waiting[k][1].client) == slot), near[0])
             index, request, tries = batch.waiting.pop(mine)
-            batch.flights[slot] = _Flight(index, request, tries, time.monotonic())
+            batch.flights[slot] = _InFlight(index, request, tries, time.monotonic())
             try:
-                worker = self._start(slot)
+                worker = self._get_worker(slot)
                 worker.wait_until_ready()
                 batch.flights[slot].started = time.monotonic()
-                worker.send(request, self._state_for(request))
+                worker.send(request, self._get_state(request))
                 self._last_worker[request.client] = slot
             except WorkerDied as death:
-                self._died(batch, slot, str(death))
+                self._handle_death(batch, slot, str(death))
 
     def _receive(self, batch: _Batch, deadline: float | None) -> None:
         """Take what has come; stop workers whose client is late."""
@@ -143,12 +143,12 @@ class Pool(StateKeeper):
             try:
                 reply = worker.receive(batch.flights[slot].request) if worker is not None else None
             except WorkerDied as death:
-                self._died(batch, slot, str(death))
+                self._handle_death(batch, slot, str(death))
                 continue
             if reply is not None:
                 if reply.status == "refused":
                     self._discard(slot)
-                self._finish(batch, slot, late(reply, deadline))
+                self._finish(batch, slot, apply_deadline(reply, deadline))
         if deadline is not None:
             self._stop_late(batch, deadline)
 
@@ -160,10 +160,10 @@ class Pool(StateKeeper):
                 error = f"no answer within {deadline:g} s: its worker was stopped"
                 self._finish(batch, slot, Reply(flight.request.client, "timeout", error=error, seconds=seconds))
 
-    def _died(self, batch: _Batch, slot: int, how: str) -> None:
+    def _handle_death(self, batch: _Batch, slot: int, how: str) -> None:
         self._discard(slot)
         flight = batch.flights.pop(slot)
-        if flight.tries < TRIES:
+        if flight.tries < MAX_TRIES:
             log.warning("a worker died (%s) while it served client %d: trying once more", how, flight.request.client)
             batch.waiting.insert(0, (flight.index, flight.request, flight.tries + 1))
             return
@@ -173,10 +173,10 @@ class Pool(StateKeeper):
 
     def _finish(self, batch: _Batch, slot: int, reply: Reply) -> None:
         flight = batch.flights.pop(slot)
-        self._keep(flight.request, reply)
+        self._store_state(flight.request, reply)
         batch.replies[flight.index] = reply
 
-    def _start(self, slot: int) -> WorkerProcess:
+    def _get_worker(self, slot: int) -> WorkerProcess:
         """The worker of this slot; a new one needs seconds until it is ready, and several get ready at the same time."""
         worker = self._workers[slot]
         if worker is None:

@@ -22,7 +22,9 @@ from fedagentgym.federation.operation import ApplicationSpec
 
 Pipe = Connection
 HEADER_LIMIT = 1 << 20
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
+ONE_THREAD_VARIABLES = dict.fromkeys(
+    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
+)
 
 
 class WorkerDied(Exception):
@@ -47,7 +49,10 @@ class WorkerProcess:
                 str(os.getpid()),
             ]
             self._process = subprocess.Popen(
-                command, pass_fds=(theirs.fileno(),), env={**os.environ, **ONE_THREAD}, stdin=subprocess.DEVNULL
+                command,
+                pass_fds=(theirs.fileno(),),
+                env={**os.environ, **ONE_THREAD_VARIABLES},
+                stdin=subprocess.DEVNULL,
             )
         self.connection: Pipe = Connection(ours.detach())
         self._ready = False
@@ -67,7 +72,7 @@ class WorkerProcess:
         self._ready = True
 
     def send(self, request: Request, state: bytes | None) -> None:
-        self._put(encode({**request.header(), "has_state": state is not None}))
+        self._put(encode({**request.to_header(), "has_state": state is not None}))
         if state is not None:
             self._put(state)
         self._put(request.body)
@@ -97,15 +102,15 @@ class WorkerProcess:
         try:
             self.connection.send_bytes(data)
         except OSError as error:
-            raise WorkerDied(self._how(error)) from None
+            raise WorkerDied(self._describe_exit(error)) from None
 
     def _get(self, limit: int) -> bytes:
         try:
             return self.connection.recv_bytes(limit)
         except (EOFError, OSError) as error:
-            raise WorkerDied(self._how(error)) from None
+            raise WorkerDied(self._describe_exit(error)) from None
 
-    def _how(self, error: BaseException) -> str:
+    def _describe_exit(self, error: BaseException) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(timeout=1.0)
             return f"killed by signal {-code}" if code < 0 else f"exit status {code}"

@@ -26,21 +26,21 @@ from typing import Any
 
 from fedagentgym.base.encoding import bytes_digest, decode, digest, encode
 from fedagentgym.base.errors import DataError, FedAgentGymError
-from fedagentgym.base.logs import log_to_stderr, logger
+from fedagentgym.base.logs import get_logger, log_to_stderr
 from fedagentgym.base.plugins import load_plugins
-from fedagentgym.federation.backends.process import ONE_THREAD
+from fedagentgym.federation.backends.process import ONE_THREAD_VARIABLES
 from fedagentgym.federation.exchange import Reply, Request, perform
 from fedagentgym.federation.operation import Application, ApplicationSpec
 from fedagentgym.federation.states import StateStore
 
-log = logger(__name__)
-OWN = "fedagentgym."
+log = get_logger(__name__)
+OWN_PACKAGE = "fedagentgym."
 IDLE_SECONDS = 3600.0
 START_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Workplace:
+class NodeConfig:
     """What the owner of a client's machine decides: whom it stands for, where it keeps its states, whose code it runs.
 
     The server names the application to build; it is built only if it is one of this package's own, or in `trust`. Plugins are
@@ -54,7 +54,7 @@ class Workplace:
     idle: float = IDLE_SECONDS
 
     @classmethod
-    def load(cls, node: Mapping[str, Any]) -> Workplace:
+    def from_node_config(cls, node: Mapping[str, Any]) -> NodeConfig:
         """From a SuperNode's `--node-config`: clients="3,4" workplace="/var/lib/fedagentgym"."""
         for key in ("clients", "workplace"):
             if not node.get(key):
@@ -91,7 +91,7 @@ class Workplace:
                 file.write(secrets.token_hex(32))
         return path.read_bytes()
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         plain = {"workplace": str(self.folder), "clients": ",".join(map(str, self.clients)), "idle": self.idle}
         return {**plain, "trust": ",".join(self.trust), "plugins": ",".join(self.plugins)}
 
@@ -99,26 +99,26 @@ class Workplace:
 # ---- the proxy's side ---------------------------------------------------------------------------------------------
 
 
-def ask(place: Workplace, request: Request, recipe: Mapping[str, Any]) -> Reply:
+def forward_request(place: NodeConfig, request: Request, recipe: Mapping[str, Any]) -> Reply:
     """Hand a request to the resident worker, starting it if it is not there."""
     connection = _connect(place)
     with connection:
-        connection.send_bytes(encode({**request.header(), "recipe": dict(recipe)}))
+        connection.send_bytes(encode({**request.to_header(), "recipe": dict(recipe)}))
         connection.send_bytes(request.body)
         try:
             header = decode(connection.recv_bytes())
             message = connection.recv_bytes()
         except (EOFError, OSError):
             return Reply(request.client, "dead", error="its resident worker ended while it served the request")
-    return _reply(request.client, header, message)
+    return _make_reply(request.client, header, message)
 
 
-def _reply(client: int, header: Mapping[str, Any], message: bytes) -> Reply:
+def _make_reply(client: int, header: Mapping[str, Any], message: bytes) -> Reply:
     told = {name: header[name] for name in ("error", "detail", "seconds")}
     return Reply(client, header["status"], message, b"" if header["changed"] else None, **told)
 
 
-def _connect(place: Workplace) -> Any:
+def _connect(place: NodeConfig) -> Any:
     deadline = time.monotonic() + START_SECONDS
     started = False
     while True:
@@ -126,43 +126,43 @@ def _connect(place: Workplace) -> Any:
             return Client(place.address, "AF_UNIX", authkey=place.key)
         except (FileNotFoundError, ConnectionRefusedError):
             if not started:
-                _start(place)
+                _start_worker(place)
                 started = True
             if time.monotonic() > deadline:
                 raise DataError(f"the resident worker in {place.folder} did not start: see worker.log there") from None
             time.sleep(0.1)
 
 
-def _start(place: Workplace) -> None:
+def _start_worker(place: NodeConfig) -> None:
     """A process of its own, which outlives this one."""
     with (place.folder / "worker.log").open("ab") as out:
         subprocess.Popen(
-            [sys.executable, "-m", "fedagentgym.federation.backends.resident", encode(place.plain()).hex()],
+            [sys.executable, "-m", "fedagentgym.federation.backends.resident", encode(place.to_plain()).hex()],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
             start_new_session=True,
             cwd=place.folder,
-            env={**os.environ, **ONE_THREAD},
+            env={**os.environ, **ONE_THREAD_VARIABLES},
         )
 
 
 # ---- the worker's side --------------------------------------------------------------------------------------------
 
 
-class Resident:
+class ResidentWorker:
     """Serves requests one after the other."""
 
-    def __init__(self, place: Workplace) -> None:
+    def __init__(self, place: NodeConfig) -> None:
         self.place = place
         self._store = StateStore(place.folder / "states", write_through=True)
         self._built: tuple[str, Application[Any]] | None = None
         load_plugins(place.plugins)
 
-    def answer(self, request: Request, recipe: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
+    def handle_request(self, request: Request, recipe: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
         """The stored answer to this very request, or a new one, stored before it is given."""
-        asked = bytes_digest(encode({**request.header(), "recipe": dict(recipe)}) + request.body)
-        stored = self._store.answer(request.client, request.name, asked)
+        asked = bytes_digest(encode({**request.to_header(), "recipe": dict(recipe)}) + request.body)
+        stored = self._store.get_answer(request.client, request.name, asked)
         if stored is not None:
             header, message = decode(stored)
             return header, message
@@ -172,7 +172,7 @@ class Resident:
         told = {"status": reply.status, "error": reply.error, "detail": reply.detail, "seconds": reply.seconds}
         header = {**told, "changed": reply.state is not None}
         if reply.status == "ok":
-            self._store.forget_before(request.client, request.base)
+            self._store.prune_before(request.client, request.base)
             self._store.put_answer(request.client, request.name, asked, encode([header, reply.body]))
         return header, reply.body
 
@@ -180,16 +180,16 @@ class Resident:
         try:
             if request.client not in self.place.clients:
                 raise DataError(f"client {request.client} is not on this machine: it has {list(self.place.clients)}")
-            application = self._application(recipe)
+            application = self._get_application(recipe)
             return perform(application, request, self._store.get(request.client, request.base))
         except FedAgentGymError as error:
             return Reply(request.client, "error", error=str(error)[:500])
 
-    def _application(self, recipe: Mapping[str, Any]) -> Application[Any]:
+    def _get_application(self, recipe: Mapping[str, Any]) -> Application[Any]:
         name = digest(recipe)
         if self._built is None or self._built[0] != name:
             target = str(recipe["target"])
-            if not target.startswith(OWN) and target not in self.place.trust:
+            if not target.startswith(OWN_PACKAGE) and target not in self.place.trust:
                 raise DataError(f"this machine does not run {target!r}: name it in --node-config trust if it should")
             if foreign := sorted(set(recipe["plugins"]) - set(self.place.plugins)):
                 raise DataError(
@@ -200,7 +200,7 @@ class Resident:
 
 
 def main(arguments: Sequence[str]) -> None:
-    place = Workplace.load(decode(bytes.fromhex(arguments[0])))
+    place = NodeConfig.from_node_config(decode(bytes.fromhex(arguments[0])))
     log_to_stderr()
     with (place.folder / "worker.lock").open("w") as lock:
         try:
@@ -208,12 +208,12 @@ def main(arguments: Sequence[str]) -> None:
         except OSError:
             return
         Path(place.address).unlink(missing_ok=True)
-        resident = Resident(place)
+        resident = ResidentWorker(place)
         with Listener(place.address, "AF_UNIX", authkey=place.key) as listener:
             _serve(listener, resident)
 
 
-def _serve(listener: Listener, resident: Resident) -> None:
+def _serve(listener: Listener, resident: ResidentWorker) -> None:
     listener._listener._socket.settimeout(resident.place.idle)  # type: ignore[attr-defined]
     while True:
         try:
@@ -225,8 +225,8 @@ def _serve(listener: Listener, resident: Resident) -> None:
             continue
         with connection, contextlib.suppress(EOFError, OSError):
             header = decode(connection.recv_bytes())
-            request = Request.load(header, connection.recv_bytes())
-            told, message = resident.answer(request, header["recipe"])
+            request = Request.from_header(header, connection.recv_bytes())
+            told, message = resident.handle_request(request, header["recipe"])
             connection.send_bytes(encode(told))
             connection.send_bytes(message)
 

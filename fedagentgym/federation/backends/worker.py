@@ -19,25 +19,25 @@ from fedagentgym.federation.operation import Application, ApplicationSpec
 
 def main(descriptor: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     log_to_stderr()
     pipe: Pipe = Connection(descriptor)
     try:
-        application = _build(pipe)
+        application = _build_application(pipe)
         if application is not None:
             _serve(pipe, application)
     except (EOFError, OSError):
         return
 
 
-def _leave_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     """A worker whose parent was killed ends, also in the middle of a computation."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(0)
 
 
-def _build(pipe: Pipe) -> Application[Any] | None:
+def _build_application(pipe: Pipe) -> Application[Any] | None:
     plain = decode(pipe.recv_bytes())
     sys.path[:] = plain["path"]
     try:
@@ -53,7 +53,7 @@ def _serve(pipe: Pipe, application: Application[Any]) -> None:
     while True:
         header = decode(pipe.recv_bytes(HEADER_LIMIT))
         data = pipe.recv_bytes() if header["has_state"] else None
-        request = Request.load(header, pipe.recv_bytes())
+        request = Request.from_header(header, pipe.recv_bytes())
         _send(pipe, perform(application, request, data))
 
 

@@ -24,57 +24,61 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-INK, QUIET, GRID, ACCENT = "#1b2733", "#5b6875", "#dfe4e8", "#c2410c"
-DARK, MIDDLE, LIGHT = "#1f4e79", "#7fa8c9", "#dbe7f0"
-_SEAM = {"edgecolor": "white", "linewidth": 0.35}
-MOST_BARS = 100
-MOST_CATEGORIES = 8
-_STOPS = ("#16324f", "#1f5f7a", "#2f8a86", "#74b06f", "#cfcf5a", "#fbe7a1")
+TEXT_COLOR, MUTED_COLOR, GRID_COLOR, ACCENT_COLOR = "#1b2733", "#5b6875", "#dfe4e8", "#c2410c"
+DARK_COLOR, MEDIUM_COLOR, LIGHT_COLOR = "#1f4e79", "#7fa8c9", "#dbe7f0"
+_BAR_EDGE = {"edgecolor": "white", "linewidth": 0.35}
+MAX_BARS = 100
+MAX_CATEGORIES = 8
+_PALETTE_COLORS = ("#16324f", "#1f5f7a", "#2f8a86", "#74b06f", "#cfcf5a", "#fbe7a1")
 _STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
-    "axes.edgecolor": QUIET,
-    "axes.labelcolor": QUIET,
-    "axes.titlecolor": INK,
-    "xtick.color": QUIET,
-    "ytick.color": QUIET,
+    "axes.edgecolor": MUTED_COLOR,
+    "axes.labelcolor": MUTED_COLOR,
+    "axes.titlecolor": TEXT_COLOR,
+    "xtick.color": MUTED_COLOR,
+    "ytick.color": MUTED_COLOR,
     "svg.hashsalt": "fedagentgym",
     "svg.fonttype": "path",
 }
 
 
-def draw(record: SplitRecord, statistics: Statistics, path: str | Path | None = None) -> Any:
+def plot_client_split(record: SplitRecord, statistics: Statistics, path: str | Path | None = None) -> Any:
     """The figure that fits the sampler of a client split; an array of axes."""
     matplotlib = require("matplotlib", "plots")
     with matplotlib.rc_context(_STYLE):
-        figure, axes = _panels(record.sampler, statistics)
-        figure.suptitle(title(record), x=0.012, y=0.985, ha="left", va="top", fontsize=12.5, color=INK, weight="bold")
-        figure.text(0.012, 0.915, subtitle(record, statistics), ha="left", va="top", fontsize=9, color=QUIET)
+        figure, axes = _plot_panels(record.sampler, statistics)
+        figure.suptitle(
+            format_title(record), x=0.012, y=0.985, ha="left", va="top", fontsize=12.5, color=TEXT_COLOR, weight="bold"
+        )
+        figure.text(
+            0.012, 0.915, format_subtitle(record, statistics), ha="left", va="top", fontsize=9, color=MUTED_COLOR
+        )
         if path is not None:
-            save(figure, path)
+            save_figure(figure, path)
     return axes
 
 
-def _panels(sampler: str, statistics: Statistics) -> tuple[Any, Any]:
+def _plot_panels(sampler: str, statistics: Statistics) -> tuple[Any, Any]:
     if sampler == "hardness" and statistics.solved is not None:
-        figure, axes = _figure([3, 1])
-        solved_bars(statistics, axes[0])
-        solved_histogram(statistics, axes[1])
+        figure, axes = _make_figure([3, 1])
+        plot_solved_bars(statistics, axes[0])
+        plot_solved_histogram(statistics, axes[1])
     elif sampler == "coverage":
-        figure, axes = _figure([2, 1])
-        size_bars(statistics, axes[0])
-        copies_histogram(statistics, axes[1])
+        figure, axes = _make_figure([2, 1])
+        plot_size_bars(statistics, axes[0])
+        plot_copies_histogram(statistics, axes[1])
     elif np.ptp(statistics.sizes) > 1:
-        figure, axes = _figure([2, 1])
-        mixture_bars(statistics, axes[0])
-        size_bars(statistics, axes[1])
+        figure, axes = _make_figure([2, 1])
+        plot_mixture_bars(statistics, axes[0])
+        plot_size_bars(statistics, axes[1])
     else:
-        figure, axes = _figure([1])
-        mixture_bars(statistics, axes[0])
+        figure, axes = _make_figure([1])
+        plot_mixture_bars(statistics, axes[0])
     return figure, axes
 
 
-def _figure(widths: list[int]) -> tuple[Any, Any]:
+def _make_figure(widths: list[int]) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.1), dpi=160, facecolor="white")
@@ -83,15 +87,15 @@ def _figure(widths: list[int]) -> tuple[Any, Any]:
     return figure, axes
 
 
-def save(figure: Any, path: str | Path) -> None:
+def save_figure(figure: Any, path: str | Path) -> None:
     """PNG or SVG, by the name; the same figure gives the same bytes."""
-    path = checked_path(path)
+    path = validate_figure_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"Date": None, "Creator": "fedagentgym"} if path.suffix == ".svg" else {"Software": "fedagentgym"}
     figure.savefig(path, metadata=metadata)
 
 
-def checked_path(path: str | Path) -> Path:
+def validate_figure_path(path: str | Path) -> Path:
     """Refuse other formats before anything is computed."""
     path = Path(path)
     if path.suffix not in (".png", ".svg"):
@@ -99,7 +103,7 @@ def checked_path(path: str | Path) -> Path:
     return path
 
 
-def title(record: SplitRecord) -> str:
+def format_title(record: SplitRecord) -> str:
     parameters = record.parameters
     name = record.sampler.replace("_", " ").capitalize()
     symbols = [
@@ -111,7 +115,7 @@ def title(record: SplitRecord) -> str:
     return "  \u00b7  ".join([plain_name(record.env_id), f"{name} {shown}".strip()])
 
 
-def subtitle(record: SplitRecord, statistics: Statistics) -> str:
+def format_subtitle(record: SplitRecord, statistics: Statistics) -> str:
     sizes, (measure, value) = statistics.sizes, statistics.dispersion()
     each = f"{sizes.min():,} to {sizes.max():,} tasks, mean {sizes.mean():.0f}"
     if not np.ptp(sizes):
@@ -120,34 +124,34 @@ def subtitle(record: SplitRecord, statistics: Statistics) -> str:
     return f"{len(sizes):,} clients, {each}, {pool}; {measure} {value:.3f}; seed {record.seed}"
 
 
-def palette(count: int) -> list[Any]:
+def make_palette(count: int) -> list[Any]:
     """Colours from dark to light, equally spaced."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    ramp = LinearSegmentedColormap.from_list("fedagentgym", _STOPS)
+    ramp = LinearSegmentedColormap.from_list("fedagentgym", _PALETTE_COLORS)
     return [ramp(position) for position in np.linspace(0, 1, max(count, 2))][:count]
 
 
-def mixture_bars(statistics: Statistics, axes: Any = None) -> Any:
+def plot_mixture_bars(statistics: Statistics, axes: Any = None) -> Any:
     """Category shares of every client as stacked bars, most common category at the bottom; the pool stands at the right."""
-    axes = axes if axes is not None else _figure([1])[1][0]
-    names, shares, pool = _main_categories(statistics)
-    order = _shown(np.lexsort(shares.T[::-1])[::-1])
+    axes = axes if axes is not None else _make_figure([1])[1][0]
+    names, shares, pool = _select_main_categories(statistics)
+    order = _subsample_clients(np.lexsort(shares.T[::-1])[::-1])
     gap = max(1.0, len(order) * 0.015)
     positions = np.append(np.arange(len(order)), len(order) - 0.5 + gap + 0.02 * len(order))
     widths = np.append(np.ones(len(order)), max(1.0, 0.04 * len(order)))
     stacked = np.vstack([shares[order], pool])
     base = np.zeros(len(stacked))
-    for column, colour in enumerate(palette(len(names))):
-        axes.bar(positions, stacked[:, column], widths, bottom=base, color=colour, label=names[column], **_SEAM)
+    for column, colour in enumerate(make_palette(len(names))):
+        axes.bar(positions, stacked[:, column], widths, bottom=base, color=colour, label=names[column], **_BAR_EDGE)
         base += stacked[:, column]
     axes.set_xlim(-0.8, positions[-1] + widths[-1] / 2 + 0.3)
     axes.set_ylim(0, 1)
-    _percent(axes.yaxis)
+    _format_as_percent(axes.yaxis)
     axes.set_ylabel("share of the client's tasks")
-    axes.set_xticks([(len(order) - 1) / 2, positions[-1]], [_clients_label(statistics), "pool"])
+    axes.set_xticks([(len(order) - 1) / 2, positions[-1]], [_format_clients_label(statistics), "pool"])
     axes.tick_params(axis="x", length=0)
-    _clean(axes, grid=False)
+    _style_axes(axes, grid=False)
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(-0.005, 1.0),
@@ -157,33 +161,33 @@ def mixture_bars(statistics: Statistics, axes: Any = None) -> Any:
         handleheight=1.0,
         columnspacing=1.3,
         handletextpad=0.5,
-        labelcolor=QUIET,
+        labelcolor=MUTED_COLOR,
         borderaxespad=0.2,
     )
     return axes
 
 
-def size_bars(statistics: Statistics, axes: Any = None) -> Any:
+def plot_size_bars(statistics: Statistics, axes: Any = None) -> Any:
     """Client sizes in ascending order, with their mean."""
-    axes = axes if axes is not None else _figure([1])[1][0]
+    axes = axes if axes is not None else _make_figure([1])[1][0]
     sizes = np.sort(statistics.sizes)
-    shown = sizes[np.sort(_shown(np.arange(len(sizes))))]
-    axes.bar(np.arange(len(shown)), shown, 1.0, color=DARK, **_SEAM)
-    _mean_line(axes, float(sizes.mean()), f"mean {sizes.mean():.0f}")
+    shown = sizes[np.sort(_subsample_clients(np.arange(len(sizes))))]
+    axes.bar(np.arange(len(shown)), shown, 1.0, color=DARK_COLOR, **_BAR_EDGE)
+    _add_mean_line(axes, float(sizes.mean()), f"mean {sizes.mean():.0f}")
     axes.set_xlim(-0.8, len(shown) - 0.2)
-    axes.set_xticks([(len(shown) - 1) / 2], [_clients_label(statistics)])
+    axes.set_xticks([(len(shown) - 1) / 2], [_format_clients_label(statistics)])
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("tasks of the client")
     axes.set_ylim(0, max(float(sizes.max()), 1.0) * 1.08)
-    _clean(axes)
+    _style_axes(axes)
     return axes
 
 
-def copies_histogram(statistics: Statistics, axes: Any = None) -> Any:
+def plot_copies_histogram(statistics: Statistics, axes: Any = None) -> Any:
     """How many clients share a task."""
-    axes = axes if axes is not None else _figure([1])[1][0]
+    axes = axes if axes is not None else _make_figure([1])[1][0]
     values, counts = np.unique(statistics.copies, return_counts=True)
-    axes.bar(values, counts / counts.sum(), 0.62, color=MIDDLE, linewidth=0)
+    axes.bar(values, counts / counts.sum(), 0.62, color=MEDIUM_COLOR, linewidth=0)
     for value, count in zip(values, counts, strict=True):
         if len(values) <= 6:
             axes.annotate(
@@ -192,35 +196,35 @@ def copies_histogram(statistics: Statistics, axes: Any = None) -> Any:
                 xytext=(0, 3),
                 textcoords="offset points",
                 ha="center",
-                color=QUIET,
+                color=MUTED_COLOR,
             )
     axes.set_xlim(values.min() - 1.2, values.max() + 1.2)
     if len(values) <= 12:
         axes.set_xticks(values)
     axes.set_ylim(0, float((counts / counts.sum()).max()) * 1.15)
-    _percent(axes.yaxis)
+    _format_as_percent(axes.yaxis)
     axes.set_xlabel("clients that hold a task")
     axes.set_ylabel("share of tasks")
-    _clean(axes)
+    _style_axes(axes)
     return axes
 
 
-def solved_bars(statistics: Statistics, axes: Any = None) -> Any:
+def plot_solved_bars(statistics: Statistics, axes: Any = None) -> Any:
     """Solved and unsolved share of every client, ascending."""
-    axes = axes if axes is not None else _figure([1])[1][0]
-    shares = _solved(statistics)
-    shown = np.sort(shares)[np.sort(_shown(np.arange(len(shares))))]
+    axes = axes if axes is not None else _make_figure([1])[1][0]
+    shares = _get_solved_shares(statistics)
+    shown = np.sort(shares)[np.sort(_subsample_clients(np.arange(len(shares))))]
     places = np.arange(len(shown))
-    axes.bar(places, shown, 1.0, color=DARK, **_SEAM, label="solved by the reference policy")
-    axes.bar(places, 1 - shown, 1.0, bottom=shown, color=LIGHT, **_SEAM, label="not solved")
-    _mean_line(axes, float(shares.mean()), f"mean {shares.mean():.0%}")
+    axes.bar(places, shown, 1.0, color=DARK_COLOR, **_BAR_EDGE, label="solved by the reference policy")
+    axes.bar(places, 1 - shown, 1.0, bottom=shown, color=LIGHT_COLOR, **_BAR_EDGE, label="not solved")
+    _add_mean_line(axes, float(shares.mean()), f"mean {shares.mean():.0%}")
     axes.set_xlim(-0.8, len(shown) - 0.2)
     axes.set_ylim(0, 1)
-    _percent(axes.yaxis)
-    axes.set_xticks([(len(shown) - 1) / 2], [_clients_label(statistics)])
+    _format_as_percent(axes.yaxis)
+    axes.set_xticks([(len(shown) - 1) / 2], [_format_clients_label(statistics)])
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("share of the client's tasks")
-    _clean(axes, grid=False)
+    _style_axes(axes, grid=False)
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(-0.005, 1.0),
@@ -228,39 +232,39 @@ def solved_bars(statistics: Statistics, axes: Any = None) -> Any:
         frameon=False,
         handlelength=1.0,
         handleheight=1.0,
-        labelcolor=QUIET,
+        labelcolor=MUTED_COLOR,
         borderaxespad=0.2,
     )
     return axes
 
 
-def solved_histogram(statistics: Statistics, axes: Any = None) -> Any:
+def plot_solved_histogram(statistics: Statistics, axes: Any = None) -> Any:
     """How many clients have which solved share."""
-    axes = axes if axes is not None else _figure([1])[1][0]
-    shares = _solved(statistics)
+    axes = axes if axes is not None else _make_figure([1])[1][0]
+    shares = _get_solved_shares(statistics)
     edges = np.linspace(0, 1, 21)
     counts, _ = np.histogram(shares, edges)
-    axes.bar(edges[:-1] + 0.025, counts, 0.044, color=MIDDLE, linewidth=0)
+    axes.bar(edges[:-1] + 0.025, counts, 0.044, color=MEDIUM_COLOR, linewidth=0)
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(0, max(int(counts.max()), 1) * 1.1)
-    _percent(axes.xaxis)
+    _format_as_percent(axes.xaxis)
     axes.set_xlabel("solved share")
     axes.set_ylabel("clients")
-    _clean(axes)
+    _style_axes(axes)
     return axes
 
 
 # ---- shared strokes ---------------------------------------------------------------------------------------------
 
 
-def _main_categories(statistics: Statistics) -> tuple[list[str], Floats, Floats]:
+def _select_main_categories(statistics: Statistics) -> tuple[list[str], Floats, Floats]:
     """Categories from the most common on; beyond the eighth they are summed up as `other`."""
     order = np.argsort(-statistics.pool_shares, kind="stable")
     names = [statistics.categories[code] for code in order.tolist()]
     shares, pool = statistics.shares[:, order], statistics.pool_shares[order]
-    if len(names) <= MOST_CATEGORIES:
+    if len(names) <= MAX_CATEGORIES:
         return names, shares, pool
-    head = MOST_CATEGORIES - 1
+    head = MAX_CATEGORIES - 1
     rest = shares[:, head:].sum(axis=1, keepdims=True)
     return (
         [*names[:head], f"{len(names) - head} others"],
@@ -269,51 +273,51 @@ def _main_categories(statistics: Statistics) -> tuple[list[str], Floats, Floats]
     )
 
 
-def _solved(statistics: Statistics) -> Floats:
+def _get_solved_shares(statistics: Statistics) -> Floats:
     shares = statistics.solved_shares
     if shares is None:
         raise OptionError("the split has no labels, so there is no solved share to draw")
     return shares
 
 
-def _shown(order: Ints) -> Ints:
+def _subsample_clients(order: Ints) -> Ints:
     """All clients, or a hundred of them at equal distances in the order."""
-    if len(order) <= MOST_BARS:
+    if len(order) <= MAX_BARS:
         return order
-    return order[np.linspace(0, len(order) - 1, MOST_BARS).round().astype(np.int64)]
+    return order[np.linspace(0, len(order) - 1, MAX_BARS).round().astype(np.int64)]
 
 
-def _clients_label(statistics: Statistics) -> str:
+def _format_clients_label(statistics: Statistics) -> str:
     count = len(statistics.sizes)
-    return f"{count:,} clients, sorted" if count <= MOST_BARS else f"{MOST_BARS} of {count:,} clients, sorted"
+    return f"{count:,} clients, sorted" if count <= MAX_BARS else f"{MAX_BARS} of {count:,} clients, sorted"
 
 
-def _mean_line(axes: Any, value: float, text: str) -> None:
+def _add_mean_line(axes: Any, value: float, text: str) -> None:
     from matplotlib.patheffects import withStroke
 
-    axes.axhline(value, color=ACCENT, linewidth=1.2, linestyle=(0, (4, 2)))
+    axes.axhline(value, color=ACCENT_COLOR, linewidth=1.2, linestyle=(0, (4, 2)))
     axes.annotate(
         text,
         (0.008, value),
         xycoords=("axes fraction", "data"),
         xytext=(0, 4),
         textcoords="offset points",
-        color=ACCENT,
+        color=ACCENT_COLOR,
         path_effects=[withStroke(linewidth=2.5, foreground="white")],
     )
 
 
-def _percent(axis: Any) -> None:
+def _format_as_percent(axis: Any) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     axis.set_major_locator(MaxNLocator(5))
     axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
-def _clean(axes: Any, *, grid: bool = True) -> None:
+def _style_axes(axes: Any, *, grid: bool = True) -> None:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.set_axisbelow(True)
     if grid:
-        axes.grid(axis="y", color=GRID, linewidth=0.8)
+        axes.grid(axis="y", color=GRID_COLOR, linewidth=0.8)
     axes.tick_params(axis="y", length=0)

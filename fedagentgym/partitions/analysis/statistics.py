@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 _JACCARD_CLIENTS = 500
 
 
-class Chance(NamedTuple):
+class ChanceComparison(NamedTuple):
     """How far counts lie from what drawing without replacement gives: `ratio` is 1 by chance, `z` in standard errors."""
 
     ratio: float
@@ -68,7 +68,7 @@ class Statistics:
         return None if shares is None else float(shares.std())
 
     @property
-    def worst(self) -> int:
+    def worst_client(self) -> int:
         """The client whose mixture is farthest from the pool's."""
         return int(self.distances.argmax())
 
@@ -80,7 +80,7 @@ class Statistics:
             return "standard deviation of solved share", self.hardness_dispersion
         return "total variance of mixtures", self.mixture_dispersion
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain numbers for scripts."""
         name, value = self.dispersion()
         result: dict[str, Any] = {
@@ -98,7 +98,7 @@ class Statistics:
                 "clients": dict(zip(self.categories, self.shares.mean(axis=0).tolist(), strict=True)),
                 "mean_distance": float(self.distances.mean()),
                 "max_distance": float(self.distances.max()),
-                "worst_client": self.worst,
+                "worst_client": self.worst_client,
             },
             "overlap": {
                 "min_copies": int(self.copies.min()),
@@ -121,13 +121,13 @@ class Statistics:
         return result
 
 
-def describe(assignment: Assignment, table: TaskTable, sampler: str) -> Statistics:
+def compute_statistics(assignment: Assignment, table: TaskTable, sampler: str) -> Statistics:
     """Measure an assignment over its table."""
-    counts = label_counts(assignment, table.codes, len(table.names))
+    counts = count_labels(assignment, table.codes, len(table.names))
     sizes = assignment.sizes
     pool_shares = table.counts / max(len(table), 1)
     distances = np.abs(counts / np.maximum(sizes, 1)[:, None] - pool_shares).sum(axis=1) / 2
-    solved = None if table.solved is None else label_counts(assignment, table.solved.astype(np.int64), 2)[:, 1]
+    solved = None if table.solved is None else count_labels(assignment, table.solved.astype(np.int64), 2)[:, 1]
     mean, most = jaccard(assignment, len(table))
     return Statistics(
         sampler=sampler,
@@ -137,7 +137,7 @@ def describe(assignment: Assignment, table: TaskTable, sampler: str) -> Statisti
         counts=counts,
         pool_shares=np.asarray(pool_shares, dtype=np.float64),
         distances=np.asarray(distances, dtype=np.float64),
-        copies=assignment.copies(len(table)),
+        copies=assignment.count_copies(len(table)),
         jaccard_mean=mean,
         jaccard_max=most,
         solved=solved,
@@ -145,7 +145,7 @@ def describe(assignment: Assignment, table: TaskTable, sampler: str) -> Statisti
     )
 
 
-def label_counts(assignment: Assignment, labels: Ints, count: int) -> Ints:
+def count_labels(assignment: Assignment, labels: Ints, count: int) -> Ints:
     """How many items of each label every client holds."""
     cells = assignment.owners * count + labels[assignment.items]
     return np.bincount(cells, minlength=len(assignment) * count).reshape(len(assignment), count)
@@ -170,13 +170,13 @@ def jaccard(assignment: Assignment, items: int) -> tuple[float, float]:
     return float(values.mean()), float(values.max())
 
 
-def excess(assignment: Assignment, labels: Ints, strata: Ints) -> Chance:
+def compare_with_chance(assignment: Assignment, labels: Ints, strata: Ints) -> ChanceComparison:
     """Are the clients' labels more mixed up than chance would have it, given how many tasks of each stratum they hold?
 
     Pearson's sum over clients, strata and labels, with its mean and variance under drawing without replacement.
     """
     label_total, stratum_total = int(labels.max(initial=0)) + 1, int(strata.max(initial=0)) + 1
-    observed = label_counts(assignment, strata * label_total + labels, stratum_total * label_total)
+    observed = count_labels(assignment, strata * label_total + labels, stratum_total * label_total)
     observed = observed.reshape(len(assignment), stratum_total, label_total)
     pool = np.bincount(strata * label_total + labels, minlength=stratum_total * label_total)
     pool = pool.reshape(stratum_total, label_total)
@@ -197,5 +197,5 @@ def excess(assignment: Assignment, labels: Ints, strata: Ints) -> Chance:
         expected += n.size * free
         variance += float((2 * free + np.maximum((1 / share).sum() - present.size**2 - 2 * free, 0) / n).sum())
     if not expected:
-        return Chance(1.0, 0.0)
-    return Chance(statistic / expected, (statistic - expected) / math.sqrt(variance))
+        return ChanceComparison(1.0, 0.0)
+    return ChanceComparison(statistic / expected, (statistic - expected) / math.sqrt(variance))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import canonical_json, digest
-from fedagentgym.base.errors import DataError, OptionError, listed
+from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.files import read_jsonl
 from fedagentgym.envs.pool import TaskPool
 
@@ -30,7 +30,7 @@ class Labels:
     solved: Flags
     source: Mapping[str, Any]
 
-    def as_record(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """Plain form for a split file: one bit per task."""
         packed = base64.b64encode(np.packbits(self.solved).tobytes()).decode("ascii")
         return {"source": dict(self.source), "tasks": int(self.solved.size), "solved": packed}
@@ -58,7 +58,7 @@ class LabelFile:
     threshold: int
     successes: Mapping[str, int]
 
-    def header(self) -> dict[str, Any]:
+    def to_header(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
             "env": {"id": self.env, "split": self.split, "options": dict(self.options)},
@@ -69,12 +69,12 @@ class LabelFile:
             "threshold": self.threshold,
         }
 
-    def labels(self, pool: TaskPool, ids: Sequence[str]) -> Labels:
+    def resolve_labels(self, pool: TaskPool, ids: Sequence[str]) -> Labels:
         """Solved or not for the sorted ids of a pool; every task must be labelled, for this very pool."""
         if self.pool_digest != pool.digest:
             raise DataError(
-                f"the labels were made for another pool ({self.env}, {self.split}, {short(self.pool_digest)}; "
-                f"this one is {short(pool.digest)}): label this pool with `fedagentgym label {pool.env}`"
+                f"the labels were made for another pool ({self.env}, {self.split}, {shorten_digest(self.pool_digest)}; "
+                f"this one is {shorten_digest(pool.digest)}): label this pool with `fedagentgym label {pool.env}`"
             )
         missing = [name for name in ids if name not in self.successes]
         if missing:
@@ -113,25 +113,27 @@ def read_labels(path: str | Path) -> LabelFile:
     return LabelFile(*known, *numbers, successes)
 
 
-def task_line(task: str, successes: int, attempts: int) -> str:
+def format_task_line(task: str, successes: int, attempts: int) -> str:
     return json.dumps({"task": task, "successes": successes, "attempts": attempts}) + "\n"
 
 
 # ---- labels that come with the package --------------------------------------------------------------------------
 
 
-def pack(labels: LabelFile, ids: Sequence[str]) -> str:
+def pack_labels(labels: LabelFile, ids: Sequence[str]) -> str:
     """The compact form for package data: successes as one digit per task, in the order of the pool."""
     if labels.attempts > 9:
         raise OptionError(f"packed labels hold up to 9 attempts, got {labels.attempts}")
-    return canonical_json({**labels.header(), "successes": "".join(str(labels.successes[name]) for name in ids)}) + "\n"
+    return (
+        canonical_json({**labels.to_header(), "successes": "".join(str(labels.successes[name]) for name in ids)}) + "\n"
+    )
 
 
 def find_shipped(pool: TaskPool) -> LabelFile | None:
     """The labels that come with the package for this very pool, if there are any."""
     for record in read_shipped().values():
         if record["env"]["id"] == pool.env and record["pool_digest"] == pool.digest:
-            return _unpacked(record, pool.ids)
+            return _unpack_labels(record, pool.ids)
     return None
 
 
@@ -142,7 +144,7 @@ def read_shipped() -> dict[str, dict[str, Any]]:
     return {name: json.loads(files[name].read_text("ascii")) for name in sorted(files)}
 
 
-def _unpacked(record: Mapping[str, Any], ids: Sequence[str]) -> LabelFile:
+def _unpack_labels(record: Mapping[str, Any], ids: Sequence[str]) -> LabelFile:
     env = record["env"]
     successes = {name: int(digit) for name, digit in zip(ids, record["successes"], strict=True)}
     header = (env["id"], env["split"], env["options"], record["pool_digest"], record["policy"])
@@ -153,7 +155,7 @@ def from_mapping(solved: Mapping[str, Any], ids: Sequence[str]) -> Labels:
     """Labels given in Python: task id -> solved or not (or a success share, of which one half is enough)."""
     missing = [name for name in ids if name not in solved]
     if missing:
-        raise DataError(f"the labels miss {len(missing):,} of {len(ids):,} tasks: {listed(missing, 3)}")
+        raise DataError(f"the labels miss {len(missing):,} of {len(ids):,} tasks: {join_names(missing, 3)}")
     for name in ids:
         if not isinstance(solved[name], bool | int | float | np.bool_ | np.number):
             raise DataError(f"the label of {name} is a success share or true or false, got {solved[name]!r}")
@@ -177,5 +179,5 @@ def from_pool(pool: TaskPool, ids: Sequence[str]) -> Labels:
     )
 
 
-def short(text: str) -> str:
+def shorten_digest(text: str) -> str:
     return text[:19] + "..." if len(text) > 22 else text

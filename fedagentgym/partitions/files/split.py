@@ -67,19 +67,19 @@ class SplitRecord:
     def __len__(self) -> int:
         return len(self.clients)
 
-    def tasks(self, client: int) -> tuple[str, ...]:
+    def get_tasks(self, client: int) -> tuple[str, ...]:
         """The task ids of a client; those of a stored split are checked against the client's digest."""
-        client = self.checked_number(client)
-        ids = self._names(client)
+        client = self.validate_client(client)
+        ids = self._lookup_ids(client)
         if self.stored_digests is not None:
             expected = self.stored_digests[32 * client : 32 * client + 32]
-            if client_digest(ids, self.variants[client]) != expected:
+            if compute_client_digest(ids, self.variants[client]) != expected:
                 raise DataError(
                     f"client {client} of the split does not match its digest: the file was changed, or the pool is another one"
                 )
         return ids
 
-    def checked_number(self, client: int) -> int:
+    def validate_client(self, client: int) -> int:
         """The number of a client as a plain integer, or one sentence that says which numbers there are."""
         if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < len(self):
             raise OptionError(
@@ -87,15 +87,15 @@ class SplitRecord:
             )
         return int(client)
 
-    def held(self) -> Iterator[tuple[str, ...]]:
+    def iter_tasks(self) -> Iterator[tuple[str, ...]]:
         """The task ids of every client, in order."""
-        return (self._names(client) for client in range(len(self)))
+        return (self._lookup_ids(client) for client in range(len(self)))
 
     def with_ids(self, ids: Sequence[str]) -> SplitRecord:
         """This record with the sorted ids of its pool, which a stored folder leaves out."""
         return self if self.ids is not None else replace(self, ids=ids)
 
-    def header(self) -> dict[str, Any]:
+    def to_header(self) -> dict[str, Any]:
         """Everything under the digest except who holds what."""
         return {
             "schema": SCHEMA,
@@ -106,7 +106,7 @@ class SplitRecord:
             "variant": None if self.variant is None else dict(self.variant),
             "server_overlap": self.server_overlap,
             "evaluation": list(self.evaluation),
-            "labels": None if self.labels is None else self.labels.as_record(),
+            "labels": None if self.labels is None else self.labels.to_record(),
             "roles": {name: list(ids) for name, ids in self.roles.items()},
         }
 
@@ -115,13 +115,15 @@ class SplitRecord:
         """32 bytes per client."""
         if self.stored_digests is not None:
             return self.stored_digests
-        return b"".join(client_digest(ids, variant) for ids, variant in zip(self.held(), self.variants, strict=True))
+        return b"".join(
+            compute_client_digest(ids, variant) for ids, variant in zip(self.iter_tasks(), self.variants, strict=True)
+        )
 
     @cached_property
     def digest(self) -> str:
-        return record_digest(self.header(), self.client_digests)
+        return record_digest(self.to_header(), self.client_digests)
 
-    def _names(self, client: int) -> tuple[str, ...]:
+    def _lookup_ids(self, client: int) -> tuple[str, ...]:
         if self.ids is None:
             raise DataError("this split holds numbers only: open it together with its pool (load_client_split)")
         numbers = self.clients[client].tolist()
@@ -132,7 +134,7 @@ class SplitRecord:
         return tuple(map(self.ids.__getitem__, numbers))
 
 
-def client_digest(ids: Sequence[str], variant: Plain | None) -> bytes:
+def compute_client_digest(ids: Sequence[str], variant: Plain | None) -> bytes:
     text = "\n".join([*ids, "null" if variant is None else canonical_json(dict(variant))])
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 

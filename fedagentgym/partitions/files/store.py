@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, read_json, write_atomic
-from fedagentgym.partitions.assignment import Assignment, offsets_of
+from fedagentgym.partitions.assignment import Assignment, compute_offsets
 from fedagentgym.partitions.files.labels import Labels
 from fedagentgym.partitions.files.split import SCHEMA, NoVariants, SplitRecord, record_digest
 
-MOST_IN_JSON = 1_000_000
+MAX_JSON_ASSIGNMENTS = 1_000_000
 _ARRAYS = {
     "offsets.bin": "<i8",
     "items.bin": "<i4",
@@ -44,7 +44,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "labels": (dict, type(None)),
     "roles": (dict,),
 }
-_INNER: tuple[tuple[str, str, type], ...] = (
+_NESTED_FIELDS: tuple[tuple[str, str, type], ...] = (
     ("env", "id", str),
     ("env", "split", str),
     ("env", "options", dict),
@@ -57,12 +57,12 @@ def save(record: SplitRecord, path: str | Path, pool_ids: Sequence[str]) -> Path
     """Write the split: `.json` is one file, `.zip` a zip, anything else a folder. `pool_ids` are the pool's sorted ids."""
     path = Path(path)
     if path.suffix == ".json":
-        if record.clients.items.size > MOST_IN_JSON:
+        if record.clients.items.size > MAX_JSON_ASSIGNMENTS:
             raise OptionError(
-                f"{record.clients.items.size:,} assignments are too many for one JSON file (at most {MOST_IN_JSON:,}): "
+                f"{record.clients.items.size:,} assignments are too many for one JSON file (at most {MAX_JSON_ASSIGNMENTS:,}): "
                 f"write a folder ({path.with_suffix('')}) or a zip ({path.with_suffix('.zip')})"
             )
-        write_atomic(path, as_json(record))
+        write_atomic(path, to_json(record))
     elif path.suffix == ".zip":
         _write_zip(record, path, pool_ids)
     else:
@@ -83,10 +83,10 @@ def load(path: str | Path) -> SplitRecord:
     return from_json(read_json(path), str(path))
 
 
-def as_json(record: SplitRecord) -> str:
+def to_json(record: SplitRecord) -> str:
     """One line per entry and per client, so that two splits can be compared line by line."""
-    header = record.header()
-    rows = [json.dumps(list(ids)) for ids in record.held()]
+    header = record.to_header()
+    rows = [json.dumps(list(ids)) for ids in record.iter_tasks()]
     variants = (
         None if isinstance(record.variants, NoVariants) else [canonical_json(variant) for variant in record.variants]
     )
@@ -99,7 +99,7 @@ def as_json(record: SplitRecord) -> str:
 
 
 def from_json(data: Any, where: str) -> SplitRecord:
-    header, extra = _checked_header(data, where)
+    header, extra = _validate_header(data, where)
     clients = data.get("clients")
     if not isinstance(clients, list) or not clients or not all(_is_id_list(row) for row in clients):
         raise DataError(f'{where}: "clients" must be a list with one list of task ids per client')
@@ -113,7 +113,7 @@ def from_json(data: Any, where: str) -> SplitRecord:
         header, extra, assignment, ids, NoVariants(len(clients)) if variants is None else variants, None
     )
     if record.digest != data.get("digest"):
-        raise _changed(where)
+        raise _make_changed_error(where)
     return record
 
 
@@ -126,11 +126,11 @@ def _are_variants(variants: Any, clients: int) -> bool:
     return known and all(variant is None or isinstance(variant, dict) for variant in variants)
 
 
-def _changed(where: str) -> DataError:
+def _make_changed_error(where: str) -> DataError:
     return DataError(f"{where} does not match its own digest: its content was changed after it was made")
 
 
-def _checked_header(data: Any, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _validate_header(data: Any, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else None
         raise DataError(f"{where} is not a split file of schema {SCHEMA!r} (found {str(found)[:40]!r})")
@@ -139,7 +139,7 @@ def _checked_header(data: Any, where: str) -> tuple[dict[str, Any], dict[str, An
             raise DataError(f"{where}: the field {key!r} is missing")
         if not isinstance(data[key], kind):
             raise DataError(f"{where}: the field {key!r} has the wrong type ({type(data[key]).__name__})")
-    for place, key, wanted in _INNER:
+    for place, key, wanted in _NESTED_FIELDS:
         if not isinstance(data[place].get(key), wanted):
             raise DataError(f"{where}: the field '{place}.{key}' is missing or has the wrong type")
     if not all(_is_id_list(ids) for ids in data["roles"].values()):
@@ -204,13 +204,13 @@ class StoredVariants(Sequence[Any]):
 def _write_arrays(record: SplitRecord, folder: Path, pool_ids: Sequence[str]) -> None:
     arrays: dict[str, NDArray[Any]] = {
         "offsets.bin": record.clients.offsets,
-        "items.bin": _pool_numbers(record, pool_ids),
+        "items.bin": _to_pool_numbers(record, pool_ids),
         "digests.bin": np.frombuffer(record.client_digests, dtype=np.uint8),
     }
     if not isinstance(record.variants, NoVariants):
         texts = [canonical_json(variant).encode("ascii") for variant in record.variants]
         arrays["variants.bin"] = np.frombuffer(b"".join(texts), dtype=np.uint8)
-        arrays["variant_offsets.bin"] = offsets_of(np.array([len(text) for text in texts], dtype=np.int64))
+        arrays["variant_offsets.bin"] = compute_offsets(np.array([len(text) for text in texts], dtype=np.int64))
     for name, array in arrays.items():
         array.astype(_ARRAYS[name]).tofile(folder / name)
     sizes = {
@@ -218,11 +218,11 @@ def _write_arrays(record: SplitRecord, folder: Path, pool_ids: Sequence[str]) ->
         "assignments": int(record.clients.items.size),
         "variants": "variants.bin" in arrays,
     }
-    header = {**record.header(), **sizes, "digest": record.digest, "provenance": dict(record.provenance)}
+    header = {**record.to_header(), **sizes, "digest": record.digest, "provenance": dict(record.provenance)}
     (folder / "header.json").write_text(json.dumps(header, sort_keys=True, indent=1) + "\n", encoding="ascii")
 
 
-def _pool_numbers(record: SplitRecord, pool_ids: Sequence[str]) -> NDArray[np.int64]:
+def _to_pool_numbers(record: SplitRecord, pool_ids: Sequence[str]) -> NDArray[np.int64]:
     """The items as numbers among all sorted ids of the pool, whatever they were numbered by."""
     if record.ids is None or record.ids is pool_ids:
         return np.asarray(record.clients.items)
@@ -245,7 +245,11 @@ def _write_zip(record: SplitRecord, path: Path, pool_ids: Sequence[str]) -> None
 
 def _load_arrays(path: Path) -> SplitRecord:
     where = str(path)
-    files = _zipped(path) if path.is_file() else {file.name: (file, 0, file.stat().st_size) for file in path.iterdir()}
+    files = (
+        _locate_members(path)
+        if path.is_file()
+        else {file.name: (file, 0, file.stat().st_size) for file in path.iterdir()}
+    )
     if "header.json" not in files:
         raise DataError(f"{where} is not a split: it holds no header.json")
     file, start, size = files["header.json"]
@@ -256,25 +260,25 @@ def _load_arrays(path: Path) -> SplitRecord:
         data = json.loads(raw)
     except ValueError as error:
         raise DataError(f"{where}: header.json is not valid JSON ({error})") from None
-    header, extra = _checked_header(data, where)
+    header, extra = _validate_header(data, where)
     clients, assignments = data.get("clients"), data.get("assignments")
     if not isinstance(clients, int) or not isinstance(assignments, int) or clients < 1 or assignments < 0:
         raise DataError(f"{where}: header.json does not say how many clients and assignments there are")
-    offsets = _array(files, "offsets.bin", clients + 1, where)
-    items = _array(files, "items.bin", assignments, where)
-    digests = _array(files, "digests.bin", 32 * clients, where).tobytes()
+    offsets = _open_array(files, "offsets.bin", clients + 1, where)
+    items = _open_array(files, "items.bin", assignments, where)
+    digests = _open_array(files, "digests.bin", 32 * clients, where).tobytes()
     if offsets[0] != 0 or offsets[-1] != assignments or np.any(np.diff(offsets) < 0):
         raise DataError(f"{where}: offsets.bin is damaged: it does not divide {assignments:,} assignments")
     variants: Sequence[Any] = NoVariants(clients)
     if data.get("variants"):
-        variant_offsets = _array(files, "variant_offsets.bin", clients + 1, where)
-        variants = StoredVariants(variant_offsets, _array(files, "variants.bin", int(variant_offsets[-1]), where))
+        variant_offsets = _open_array(files, "variant_offsets.bin", clients + 1, where)
+        variants = StoredVariants(variant_offsets, _open_array(files, "variants.bin", int(variant_offsets[-1]), where))
     if record_digest(header, digests) != extra["digest"]:
-        raise _changed(where)
+        raise _make_changed_error(where)
     return _make_record(header, extra, Assignment(offsets, items), None, variants, digests)
 
 
-def _array(files: Mapping[str, tuple[Path, int, int]], name: str, count: int, where: str) -> NDArray[Any]:
+def _open_array(files: Mapping[str, tuple[Path, int, int]], name: str, count: int, where: str) -> NDArray[Any]:
     dtype = np.dtype(_ARRAYS[name])
     if name not in files:
         raise DataError(f"{where} is not whole: {name} is missing")
@@ -286,7 +290,7 @@ def _array(files: Mapping[str, tuple[Path, int, int]], name: str, count: int, wh
     return np.memmap(file, dtype=dtype, mode="r", offset=start, shape=(count,))
 
 
-def _zipped(path: Path) -> dict[str, tuple[Path, int, int]]:
+def _locate_members(path: Path) -> dict[str, tuple[Path, int, int]]:
     """Where each stored member of the zip begins; members are not compressed, so they can be mapped in place."""
     found: dict[str, tuple[Path, int, int]] = {}
     with zipfile.ZipFile(path) as archive, path.open("rb") as file:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from fedagentgym.base.errors import OptionError, listed, unknown
+from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.streams import stream
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.samplers.sampler import Axis, Sampler
@@ -32,7 +32,7 @@ class BySource(Sampler):
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         lists: list[list[int]] = []
-        for name, sharers in sorted(self.shares(table, clients).items()):
+        for name, sharers in sorted(self.allocate_clients(table, clients).items()):
             members = np.flatnonzero(table.codes == table.names.index(name))
             tasks = self.tasks_per_client or members.size // sharers
             if not 0 < tasks * sharers <= members.size:
@@ -44,19 +44,19 @@ class BySource(Sampler):
             lists.extend(order[: tasks * sharers].reshape(sharers, tasks).tolist())
         return Assignment.from_lists(lists)
 
-    def shares(self, table: TaskTable, clients: int) -> dict[str, int]:
+    def allocate_clients(self, table: TaskTable, clients: int) -> dict[str, int]:
         """How many clients each category gets."""
         if self.sources is None:
             each, rest = divmod(clients, len(table.names))
             if rest or not each:
                 raise OptionError(
                     f"{clients:,} clients cannot be divided equally among {len(table.names)} categories "
-                    f"({listed(table.names)}): say how many each gets with sources="
+                    f"({join_names(table.names)}): say how many each gets with sources="
                 )
             return dict.fromkeys(table.names, each)
         for name, count in self.sources.items():
             if name not in table.names:
-                raise unknown("category", name, table.names)
+                raise unknown_name_error("category", name, table.names)
             if count < 1:
                 raise OptionError(f"sources gives {count} clients to {name!r}: at least 1 is needed, or leave it out")
         if sum(self.sources.values()) != clients:

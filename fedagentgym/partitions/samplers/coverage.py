@@ -8,12 +8,12 @@ import numpy as np
 from pydantic import Field
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.logs import logger
+from fedagentgym.base.logs import get_logger
 from fedagentgym.base.streams import stream
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.samplers.dealing import deal
+from fedagentgym.partitions.samplers.dealing import assign_balanced
 from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler
-from fedagentgym.partitions.samplers.sizing import beta_sizes, check_total, total_places
+from fedagentgym.partitions.samplers.sizing import check_total, compute_total, sample_beta_sizes
 from fedagentgym.partitions.table import TaskTable
 
 
@@ -46,29 +46,29 @@ class Coverage(Sampler):
     compat: Compat | None = Field(default=None, description="'fedagent': the authors' published sampling, seed and all")
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
-        bounds = self.bounds(len(table), clients)
+        bounds = self.compute_bounds(len(table), clients)
         if self.compat == "fedagent":
-            from fedagentgym.partitions.compat import coverage
+            from fedagentgym.partitions.compat import assign_by_coverage
 
-            return coverage(len(table), clients, bounds.low, round(bounds.mean), bounds.high, self.xi)
-        return covered(len(table), clients, bounds, self.xi, seed, "coverage")
+            return assign_by_coverage(len(table), clients, bounds.low, round(bounds.mean), bounds.high, self.xi)
+        return sample_coverage(len(table), clients, bounds, self.xi, seed, "coverage")
 
-    def bounds(self, items: int, clients: int) -> Bounds:
+    def compute_bounds(self, items: int, clients: int) -> Bounds:
         if self.mean_tasks is None and self.overlap is None:
             raise OptionError("coverage needs mean_tasks (or tasks_per_client), or overlap, or both")
         mean = self.mean_tasks if self.mean_tasks is not None else float(self.overlap or 0.0) * items / clients
         low = self.min_tasks if self.min_tasks is not None else int(mean // 5)
         high = self.max_tasks if self.max_tasks is not None else min(int(np.ceil(3 * mean)), items)
-        total = total_places(clients, mean, self.overlap, items)
-        if self.mean_tasks is not None and total != total_places(clients, mean, None, items):
+        total = compute_total(clients, mean, self.overlap, items)
+        if self.mean_tasks is not None and total != compute_total(clients, mean, None, items):
             text = (
                 "coverage: overlap %g over %s tasks gives clients a mean of %.6g tasks, not the mean_tasks %g asked for"
             )
-            logger(__name__).warning(text, self.overlap, f"{items:,}", total / clients, mean)
-        return checked(Bounds(total, low, mean, high), items, clients, "tasks")
+            get_logger(__name__).warning(text, self.overlap, f"{items:,}", total / clients, mean)
+        return validate_bounds(Bounds(total, low, mean, high), items, clients, "tasks")
 
 
-def checked(bounds: Bounds, items: int, clients: int, what: str) -> Bounds:
+def validate_bounds(bounds: Bounds, items: int, clients: int, what: str) -> Bounds:
     """Line 2 and what it takes for granted."""
     total, low, mean, high = bounds
     if not low <= mean <= high:
@@ -79,7 +79,7 @@ def checked(bounds: Bounds, items: int, clients: int, what: str) -> Bounds:
     return bounds
 
 
-def covered(items: int, clients: int, bounds: Bounds, dispersion: float, seed: int, purpose: str) -> Assignment:
+def sample_coverage(items: int, clients: int, bounds: Bounds, dispersion: float, seed: int, purpose: str) -> Assignment:
     """Lines 3-14."""
-    sizes = beta_sizes(seed, purpose, clients, *bounds, dispersion)
-    return deal(sizes, items, stream(seed, purpose, "deal"))
+    sizes = sample_beta_sizes(seed, purpose, clients, *bounds, dispersion)
+    return assign_balanced(sizes, items, stream(seed, purpose, "deal"))

@@ -12,79 +12,81 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.streams import Stream
-from fedagentgym.partitions.assignment import Assignment, offsets_of
+from fedagentgym.partitions.assignment import Assignment, compute_offsets
 
 Ints = NDArray[np.int64]
 
-_PATIENCE = 60
-_PROPOSALS = 1 << 18
+_MAX_EXCHANGE_PASSES = 60
+_PROPOSALS_PER_PASS = 1 << 18
 
 
-def deal(sizes: Ints, items: int, stream: Stream) -> Assignment:
+def assign_balanced(sizes: Ints, items: int, stream: Stream) -> Assignment:
     """Every client k gets `sizes[k]` different items; every item goes to floor or ceil of sum(sizes) / items clients.
 
     Needs 0 <= sizes[k] <= items. Possible always: dealing in turn, client after client, is one solution.
     """
     clients, total = len(sizes), int(sizes.sum())
     if not total:
-        return Assignment(offsets_of(sizes), np.zeros(0, dtype=np.int64))
+        return Assignment(compute_offsets(sizes), np.zeros(0, dtype=np.int64))
     if total * 2 > clients * items:
-        return _left_out(deal(items - sizes, items, stream), items)
+        return _complement(assign_balanced(items - sizes, items, stream), items)
     copies = np.full(items, total // items, dtype=np.int64)
     copies[stream.choice(items, total - int(copies.sum()))] += 1
     deck = np.repeat(np.arange(clients), sizes)[stream.permutation(total)]
     keys = np.sort(np.repeat(np.arange(items), copies) * clients + deck)
-    keys = _without_repeats(keys, offsets_of(copies), clients, stream)
+    keys = _remove_repeats(keys, compute_offsets(copies), clients, stream)
     return Assignment.from_pairs(keys % clients, keys // clients, clients)
 
 
-def _left_out(assignment: Assignment, items: int) -> Assignment:
+def _complement(assignment: Assignment, items: int) -> Assignment:
     """For every client the items that it does not hold."""
     held = np.zeros((len(assignment), items), dtype=bool)
     held[assignment.owners, assignment.items] = True
     clients, left = np.nonzero(~held)
-    return Assignment(offsets_of(np.bincount(clients, minlength=len(assignment))), left.astype(np.int64))
+    return Assignment(compute_offsets(np.bincount(clients, minlength=len(assignment))), left.astype(np.int64))
 
 
-def _without_repeats(keys: Ints, starts: Ints, clients: int, stream: Stream) -> Ints:
+def _remove_repeats(keys: Ints, starts: Ints, clients: int, stream: Stream) -> Ints:
     """`keys` are sorted item * clients + client: all repeats look for an exchange at once, until hardly any is left."""
-    for _ in range(_PATIENCE):
-        repeats = _repeats(keys)
+    for _ in range(_MAX_EXCHANGE_PASSES):
+        repeats = _find_repeats(keys)
         if not repeats.size:
             return keys
-        first, second = _partners(keys, clients, repeats, stream)
-        keys = np.sort(_exchanged(keys, clients, first, second))
-    return _one_by_one(keys, starts, clients, stream)
+        first, second = _find_partners(keys, clients, repeats, stream)
+        keys = np.sort(_apply_exchanges(keys, clients, first, second))
+    return _repair_one_by_one(keys, starts, clients, stream)
 
 
-def _repeats(keys: Ints) -> Ints:
+def _find_repeats(keys: Ints) -> Ints:
     """Positions that hold the same (item, client) as the position before."""
     return np.flatnonzero(keys[1:] == keys[:-1]) + 1
 
 
-def _partners(keys: Ints, clients: int, repeats: Ints, stream: Stream) -> tuple[Ints, Ints]:
+def _find_partners(keys: Ints, clients: int, repeats: Ints, stream: Stream) -> tuple[Ints, Ints]:
     """For every repeat the first of many random positions with which it could exchange clients; those without are left out."""
-    tries = min(max(_PROPOSALS // repeats.size, 4), 2048)
+    tries = min(max(_PROPOSALS_PER_PASS // repeats.size, 4), 2048)
     second = stream.integers(keys.size, size=repeats.size * tries)
     first = np.repeat(repeats, tries)
-    new, other_new = _after(keys, clients, first, second)
-    fits = (~_holds(keys, new) & ~_holds(keys, other_new) & ~_holds(repeats, second)).reshape(repeats.size, tries)
+    new, other_new = _preview_exchange(keys, clients, first, second)
+    fits = (~_contains(keys, new) & ~_contains(keys, other_new) & ~_contains(repeats, second)).reshape(
+        repeats.size, tries
+    )
     lucky = fits.any(axis=1)
     return repeats[lucky], second.reshape(fits.shape)[lucky, fits.argmax(axis=1)[lucky]]
 
 
-def _after(keys: Ints, clients: int, first: Ints, second: Ints) -> tuple[Ints, Ints]:
+def _preview_exchange(keys: Ints, clients: int, first: Ints, second: Ints) -> tuple[Ints, Ints]:
     """What the positions would hold after the exchange of their clients."""
     client, other_client = keys[first] % clients, keys[second] % clients
     return keys[first] - client + other_client, keys[second] - other_client + client
 
 
-def _exchanged(keys: Ints, clients: int, first: Ints, second: Ints) -> Ints:
+def _apply_exchanges(keys: Ints, clients: int, first: Ints, second: Ints) -> Ints:
     """Exchange the clients of all pairs of positions that do not get into each other's way."""
-    new, other_new = _after(keys, clients, first, second)
-    free = _first_of(second)
-    free &= _first_of(np.where(free, new, -1 - np.arange(new.size)))
-    free &= _first_of(np.where(free, other_new, -1 - np.arange(new.size)))
+    new, other_new = _preview_exchange(keys, clients, first, second)
+    free = _mark_first_occurrences(second)
+    free &= _mark_first_occurrences(np.where(free, new, -1 - np.arange(new.size)))
+    free &= _mark_first_occurrences(np.where(free, other_new, -1 - np.arange(new.size)))
     free &= ~np.isin(other_new, new[free])
     result = keys.copy()
     result[first[free]] = new[free]
@@ -92,27 +94,27 @@ def _exchanged(keys: Ints, clients: int, first: Ints, second: Ints) -> Ints:
     return result
 
 
-def _holds(keys: Ints, wanted: Ints) -> NDArray[np.bool_]:
+def _contains(keys: Ints, wanted: Ints) -> NDArray[np.bool_]:
     """Which of the wanted keys stand among the sorted keys."""
     at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
     return np.asarray(keys[at] == wanted)
 
 
-def _first_of(values: Ints) -> NDArray[np.bool_]:
+def _mark_first_occurrences(values: Ints) -> NDArray[np.bool_]:
     """Marks the first occurrence of every value."""
     first = np.zeros(values.size, dtype=bool)
     first[np.unique(values, return_index=True)[1]] = True
     return first
 
 
-def _one_by_one(keys: Ints, starts: Ints, clients: int, stream: Stream) -> Ints:
+def _repair_one_by_one(keys: Ints, starts: Ints, clients: int, stream: Stream) -> Ints:
     """The last repeats, in corners where random partners hardly ever fit.
 
     Take the repeat whose item has the fewest different clients. Every item that lacks its client then holds some client
     that this item lacks: otherwise it would hold fewer different clients than this one while having at most one place
     less, so it would have a repeat and fewer clients itself. So an exchange exists, and each one removes a repeat.
     """
-    while (repeats := _repeats(keys)).size:
+    while (repeats := _find_repeats(keys)).size:
         repeated_in = np.bincount(keys[repeats] // clients, minlength=starts.size - 1)
         different = np.diff(starts) - repeated_in
         position = repeats[np.argmin(different[keys[repeats] // clients])]

@@ -13,7 +13,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.philox import StreamBatch
 from fedagentgym.base.streams import Stream, log_gamma_quantile, on_grid, stream
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.samplers.draws import category_counts, softmax
+from fedagentgym.partitions.samplers.draws import sample_category_counts, softmax
 from fedagentgym.partitions.samplers.sampler import Axis, Sampler, check_disjoint
 from fedagentgym.partitions.table import TaskTable
 
@@ -37,15 +37,15 @@ class Dirichlet(Sampler):
     label: Literal["category", "hardness"] = Field(default="category", description="what is skewed")
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
-        labels, names = self._labels(table)
+        labels, names = self._get_labels(table)
         totals = np.bincount(labels, minlength=len(names)).astype(np.int64)
         if self.equal_size:
-            counts = self._equal(table, clients, totals, seed)
+            counts = self._sample_equal_counts(table, clients, totals, seed)
         else:
-            counts = self._cut(table, clients, names, totals, seed)
-        return _dealt_by_label(labels, names, counts, seed)
+            counts = self._sample_counts(table, clients, names, totals, seed)
+        return _assign_by_label(labels, names, counts, seed)
 
-    def _labels(self, table: TaskTable) -> tuple[Ints, tuple[str, ...]]:
+    def _get_labels(self, table: TaskTable) -> tuple[Ints, tuple[str, ...]]:
         if self.label == "category":
             return table.codes, table.names
         if table.solved is None:
@@ -54,7 +54,7 @@ class Dirichlet(Sampler):
             )
         return table.solved.astype(np.int64), ("unsolved", "solved")
 
-    def _cut(self, table: TaskTable, clients: int, names: tuple[str, ...], totals: Ints, seed: int) -> Ints:
+    def _sample_counts(self, table: TaskTable, clients: int, names: tuple[str, ...], totals: Ints, seed: int) -> Ints:
         if self.tasks_per_client is not None:
             raise OptionError(
                 "dirichlet takes tasks_per_client only with equal_size=True: without it the whole pool is dealt"
@@ -66,9 +66,9 @@ class Dirichlet(Sampler):
             weights = np.exp(logs - logs.max())
             ends = np.cumsum(on_grid(weights / weights.sum()))
             counts[:, number] = np.diff(np.floor(ends / ends[-1] * totals[number]).astype(np.int64), prepend=0)
-        return _with_minimum(counts, self.min_tasks)
+        return _enforce_minimum(counts, self.min_tasks)
 
-    def _equal(self, table: TaskTable, clients: int, totals: Ints, seed: int) -> Ints:
+    def _sample_equal_counts(self, table: TaskTable, clients: int, totals: Ints, seed: int) -> Ints:
         tasks = self.tasks_per_client or len(table) // clients
         check_disjoint(clients, max(tasks, 1), table)
         streams = StreamBatch(seed, "dirichlet", "equal", count=clients)
@@ -81,12 +81,12 @@ class Dirichlet(Sampler):
         while int(left.sum()):
             weights = np.where(room > 0, prior, 0)
             weights = np.where(weights.sum(axis=1, keepdims=True) > 0, weights, room)
-            won = _winners(category_counts(streams, left, weights), room, source)
+            won = _choose_winners(sample_category_counts(streams, left, weights), room, source)
             counts, room, left = counts + won, room - won.sum(axis=0), left - won.sum(axis=1)
         return counts
 
 
-def _winners(wanted: Ints, room: Ints, source: Stream) -> Ints:
+def _choose_winners(wanted: Ints, room: Ints, source: Stream) -> Ints:
     """Of those who want a task of one label, as many as there are tasks, chosen at random."""
     won = wanted.copy()
     for label in np.flatnonzero(wanted.sum(axis=0) > room):
@@ -96,23 +96,23 @@ def _winners(wanted: Ints, room: Ints, source: Stream) -> Ints:
     return won
 
 
-def _with_minimum(counts: Ints, least: int) -> Ints:
+def _enforce_minimum(counts: Ints, minimum: int) -> Ints:
     """Clients with too few tasks take them, one by one, from the most frequent label of the client that has most."""
     sizes = counts.sum(axis=1)
-    rich = [(-int(size), client) for client, size in enumerate(sizes.tolist()) if size > least]
+    rich = [(-int(size), client) for client, size in enumerate(sizes.tolist()) if size > minimum]
     heapq.heapify(rich)
-    for client in np.flatnonzero(sizes < least).tolist():
-        for _ in range(least - int(sizes[client])):
+    for client in np.flatnonzero(sizes < minimum).tolist():
+        for _ in range(minimum - int(sizes[client])):
             size, donor = heapq.heappop(rich)
             label = int(counts[donor].argmax())
             counts[donor, label] -= 1
             counts[client, label] += 1
-            if -size - 1 > least:
+            if -size - 1 > minimum:
                 heapq.heappush(rich, (size + 1, donor))
     return counts
 
 
-def _dealt_by_label(labels: Ints, names: tuple[str, ...], counts: Ints, seed: int) -> Assignment:
+def _assign_by_label(labels: Ints, names: tuple[str, ...], counts: Ints, seed: int) -> Assignment:
     """Which tasks: every label's tasks in random order, handed out by the counts."""
     clients, items = [], []
     for number, name in enumerate(names):

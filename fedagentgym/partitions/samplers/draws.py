@@ -7,22 +7,22 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.philox import StreamBatch, below
+from fedagentgym.base.philox import StreamBatch, reduce_below
 from fedagentgym.base.streams import GRID
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_ENTRIES_AT_ONCE = 1 << 19
+_MAX_BATCH_ENTRIES = 1 << 19
 
 
-def batches(clients: int, entries_each: int) -> Iterator[range]:
+def iter_batches(clients: int, entries_each: int) -> Iterator[range]:
     """Ranges of clients small enough that a batch of them stays in the processor's cache. The result does not depend on it."""
-    step = max(1, _ENTRIES_AT_ONCE // max(1, entries_each))
+    step = max(1, _MAX_BATCH_ENTRIES // max(1, entries_each))
     return (range(start, min(start + step, clients)) for start in range(0, clients, step))
 
 
-def distinct(streams: StreamBatch, owner: Ints, size: Ints, want: Ints) -> tuple[Ints, Ints]:
+def sample_distinct(streams: StreamBatch, owner: Ints, size: Ints, want: Ints) -> tuple[Ints, Ints]:
     """For every group g, `want[g]` distinct numbers below `size[g]`, from the stream of client `owner[g]`.
 
     Groups stand in the order of their owners. Numbers are drawn until enough different ones are there, which gives every
@@ -36,21 +36,21 @@ def distinct(streams: StreamBatch, owner: Ints, size: Ints, want: Ints) -> tuple
     missing = draw
     while int(missing.sum()):
         group = np.repeat(np.arange(len(size)), missing)
-        words = streams.raw(np.bincount(owner[group], minlength=len(streams)))
-        numbers, fair = below(words, size[group])
-        keys = _united(keys, (group * span + numbers)[fair])
+        words = streams.random_raw(np.bincount(owner[group], minlength=len(streams)))
+        numbers, fair = reduce_below(words, size[group])
+        keys = _merge_keys(keys, (group * span + numbers)[fair])
         missing = draw - np.bincount(keys // span, minlength=len(size))
     if flipped.any():
-        keys = _complemented(keys, flipped, size, span)
+        keys = _complement_groups(keys, flipped, size, span)
     return keys // span, keys % span
 
 
-def _united(old: Ints, new: Ints) -> Ints:
+def _merge_keys(old: Ints, new: Ints) -> Ints:
     keys = np.sort(np.concatenate([old, new]))
     return keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if keys.size else keys
 
 
-def _complemented(keys: Ints, flipped: NDArray[np.bool_], size: Ints, span: int) -> Ints:
+def _complement_groups(keys: Ints, flipped: NDArray[np.bool_], size: Ints, span: int) -> Ints:
     """The keys, with the groups that are flipped replaced by what they left out."""
     groups = np.flatnonzero(flipped)
     owner = np.repeat(groups, size[groups])
@@ -69,7 +69,7 @@ def softmax(logits: Floats) -> Ints:
     return np.rint(shares * GRID).astype(np.int64)
 
 
-def category_counts(streams: StreamBatch, total: Ints, weights: Ints) -> Ints:
+def sample_category_counts(streams: StreamBatch, total: Ints, weights: Ints) -> Ints:
     """For every client, how `total[k]` draws fall into the categories with the integer weights `weights[k]`."""
     clients, categories = weights.shape
     ends = np.cumsum(weights, axis=1)
@@ -79,14 +79,14 @@ def category_counts(streams: StreamBatch, total: Ints, weights: Ints) -> Ints:
     counts = np.zeros((clients, categories), dtype=np.int64)
     while int(needed.sum()):
         client = np.repeat(np.arange(clients), needed)
-        numbers, fair = below(streams.raw(needed), ends[client, -1])
+        numbers, fair = reduce_below(streams.random_raw(needed), ends[client, -1])
         cell = np.searchsorted(flat_ends, (numbers + client * shift)[fair], side="right")
         counts += np.bincount(cell, minlength=counts.size).reshape(counts.shape)
         needed = needed - np.bincount(client[fair], minlength=clients)
     return counts
 
 
-def within_capacity(streams: StreamBatch, counts: Ints, weights: Ints, capacity: Ints) -> Ints:
+def redistribute_overflow(streams: StreamBatch, counts: Ints, weights: Ints, capacity: Ints) -> Ints:
     """Cut counts to the capacity of their category and draw what is left over again among categories with room.
 
     Every pass either places all that was left over or fills one more category, so it ends after at most as many passes as
@@ -97,7 +97,7 @@ def within_capacity(streams: StreamBatch, counts: Ints, weights: Ints, capacity:
         room = capacity - held
         weight = np.where(room > 0, weights, 0)
         weight = np.where(weight.sum(axis=1, keepdims=True) > 0, weight, room)
-        held = held + category_counts(streams, left, weight)
+        held = held + sample_category_counts(streams, left, weight)
         left = np.maximum(held - capacity, 0).sum(axis=1)
         held = np.minimum(held, capacity)
     return held

@@ -10,11 +10,11 @@ from pydantic import Field
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.philox import StreamBatch
-from fedagentgym.partitions.assignment import Assignment, offsets_of
-from fedagentgym.partitions.samplers.coverage import Bounds, checked, covered
-from fedagentgym.partitions.samplers.draws import batches, distinct
-from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_fits
-from fedagentgym.partitions.samplers.sizing import total_places
+from fedagentgym.partitions.assignment import Assignment, compute_offsets
+from fedagentgym.partitions.samplers.coverage import Bounds, sample_coverage, validate_bounds
+from fedagentgym.partitions.samplers.draws import iter_batches, sample_distinct
+from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_pool_size
+from fedagentgym.partitions.samplers.sizing import compute_total
 from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]
@@ -48,17 +48,17 @@ class Hardness(Sampler):
             raise DataError(
                 "hardness needs labels of which tasks are solved: make them with `fedagentgym label`, pass labels="
             )
-        check_fits(clients, self.tasks_per_client, table)
+        check_pool_size(clients, self.tasks_per_client, table)
         solved, unsolved = np.flatnonzero(table.solved), np.flatnonzero(~table.solved)
         if self.compat == "fedagent":
-            from fedagentgym.partitions.compat import hardness
+            from fedagentgym.partitions.compat import assign_by_hardness
 
-            return hardness(solved, unsolved, clients, self.tasks_per_client, self.xi)
-        bounds = self.bounds(len(solved), clients)
-        placed = covered(len(solved), clients, bounds, self.xi, seed, "hardness").renamed(solved)  # line 1
-        return _filled(placed, unsolved, self.tasks_per_client, seed)
+            return assign_by_hardness(solved, unsolved, clients, self.tasks_per_client, self.xi)
+        bounds = self.compute_bounds(len(solved), clients)
+        placed = sample_coverage(len(solved), clients, bounds, self.xi, seed, "hardness").renumber(solved)  # line 1
+        return _fill_with_unsolved(placed, unsolved, self.tasks_per_client, seed)
 
-    def bounds(self, solved: int, clients: int) -> Bounds:
+    def compute_bounds(self, solved: int, clients: int) -> Bounds:
         tasks = self.tasks_per_client
         mean = self.mean_solved if self.mean_solved is not None else tasks / 2
         high = self.max_solved if self.max_solved is not None else tasks
@@ -69,11 +69,11 @@ class Hardness(Sampler):
                 f"a client may hold up to {high:,} solved tasks, but the labels count {solved:,} as solved: "
                 f"set max_solved to at most {solved:,} or take labels of a stronger policy"
             )
-        total = total_places(clients, mean, self.overlap, solved)
-        return checked(Bounds(total, self.min_solved, mean, high), solved, clients, "solved tasks")
+        total = compute_total(clients, mean, self.overlap, solved)
+        return validate_bounds(Bounds(total, self.min_solved, mean, high), solved, clients, "solved tasks")
 
 
-def _filled(placed: Assignment, unsolved: Ints, tasks: int, seed: int) -> Assignment:
+def _fill_with_unsolved(placed: Assignment, unsolved: Ints, tasks: int, seed: int) -> Assignment:
     """Lines 2-5: every client is filled to `tasks` with unsolved tasks, each from its own stream."""
     missing = tasks - placed.sizes
     if int(missing.max(initial=0)) > len(unsolved):
@@ -83,12 +83,12 @@ def _filled(placed: Assignment, unsolved: Ints, tasks: int, seed: int) -> Assign
             f"{len(unsolved):,} are unsolved: lower tasks_per_client or raise min_solved to {tasks - len(unsolved):,}"
         )
     parts = []
-    for part in batches(len(placed), tasks):
+    for part in iter_batches(len(placed), tasks):
         streams = StreamBatch(seed, "hardness", "fill", first=part.start, count=len(part))
         every, wanted = np.arange(len(part)), missing[part.start : part.stop]
-        owner, number = distinct(streams, every, np.full(len(part), len(unsolved)), wanted)
+        owner, number = sample_distinct(streams, every, np.full(len(part), len(unsolved)), wanted)
         begin, end = placed.offsets[part.start], placed.offsets[part.stop]
         owners = np.concatenate([np.repeat(every, placed.sizes[part.start : part.stop]), owner])
         items = np.concatenate([placed.items[begin:end], unsolved[number]])
         parts.append(Assignment.from_pairs(owners, items, len(part)))
-    return Assignment(offsets_of(np.full(len(placed), tasks)), Assignment.joined(parts).items)
+    return Assignment(compute_offsets(np.full(len(placed), tasks)), Assignment.concatenate(parts).items)

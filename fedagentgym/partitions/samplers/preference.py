@@ -10,9 +10,15 @@ from pydantic import Field
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.philox import StreamBatch
-from fedagentgym.partitions.assignment import Assignment, offsets_of
-from fedagentgym.partitions.samplers.draws import batches, category_counts, distinct, softmax, within_capacity
-from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_fits
+from fedagentgym.partitions.assignment import Assignment, compute_offsets
+from fedagentgym.partitions.samplers.draws import (
+    iter_batches,
+    redistribute_overflow,
+    sample_category_counts,
+    sample_distinct,
+    softmax,
+)
+from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_pool_size
 from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]
@@ -38,20 +44,20 @@ class Preference(Sampler):
     )
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
-        check_fits(clients, self.tasks_per_client, table)
+        check_pool_size(clients, self.tasks_per_client, table)
         if self.compat == "fedagent":
-            from fedagentgym.partitions.compat import preference
+            from fedagentgym.partitions.compat import assign_by_preference
 
-            return preference(table, clients, self.tasks_per_client, self.omega)
-        anchors = self.anchors(table.counts)  # line 1
+            return assign_by_preference(table, clients, self.tasks_per_client, self.omega)
+        anchors = self.compute_anchors(table.counts)  # line 1
         parts = []
-        for part in batches(clients, self.tasks_per_client + len(anchors)):  # line 2
+        for part in iter_batches(clients, self.tasks_per_client + len(anchors)):  # line 2
             streams = StreamBatch(seed, "preference", first=part.start, count=len(part))
             weights = softmax(anchors + self.omega * streams.normal(len(anchors)))  # line 3
-            parts.append(drawn_by_category(table, streams, weights, np.full(len(part), self.tasks_per_client)))
-        return Assignment.joined(parts)
+            parts.append(sample_by_category(table, streams, weights, np.full(len(part), self.tasks_per_client)))
+        return Assignment.concatenate(parts)
 
-    def anchors(self, counts: Ints) -> Floats:
+    def compute_anchors(self, counts: Ints) -> Floats:
         """l_c of every category."""
         share = counts / counts.sum()
         if self.anchor == "log":
@@ -61,15 +67,15 @@ class Preference(Sampler):
         return np.asarray(np.log(share / (1.0 - share)), dtype=np.float64)
 
 
-def drawn_by_category(table: TaskTable, streams: StreamBatch, weights: Ints, tasks: Ints) -> Assignment:
+def sample_by_category(table: TaskTable, streams: StreamBatch, weights: Ints, tasks: Ints) -> Assignment:
     """Lines 4-6: category counts, cut to what each category has, then distinct tasks inside each category."""
-    counts = category_counts(streams, tasks, weights)
-    counts = within_capacity(streams, counts, weights, table.counts)
+    counts = sample_category_counts(streams, tasks, weights)
+    counts = redistribute_overflow(streams, counts, weights, table.counts)
     clients, categories = counts.shape
     owner = np.repeat(np.arange(clients), categories)
-    group, number = distinct(streams, owner, np.tile(table.counts, clients), counts.reshape(-1))
+    group, number = sample_distinct(streams, owner, np.tile(table.counts, clients), counts.reshape(-1))
     order, starts = table.by_category
     items = order[starts[group % categories] + number]
     if categories == 1:
-        return Assignment(offsets_of(tasks), items)
+        return Assignment(compute_offsets(tasks), items)
     return Assignment.from_pairs(owner[group], items, clients)

@@ -9,10 +9,10 @@ from pydantic import Field
 from fedagentgym.base.philox import StreamBatch
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.samplers.coverage import Coverage
-from fedagentgym.partitions.samplers.draws import batches, softmax
-from fedagentgym.partitions.samplers.preference import Preference, drawn_by_category
+from fedagentgym.partitions.samplers.draws import iter_batches, softmax
+from fedagentgym.partitions.samplers.preference import Preference, sample_by_category
 from fedagentgym.partitions.samplers.sampler import Axis, Sampler
-from fedagentgym.partitions.samplers.sizing import beta_sizes
+from fedagentgym.partitions.samplers.sizing import sample_beta_sizes
 from fedagentgym.partitions.table import TaskTable
 
 
@@ -35,13 +35,13 @@ class PreferenceCoverage(Sampler):
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         sizing = Coverage(xi=self.xi, mean_tasks=self.mean_tasks, min_tasks=self.min_tasks, max_tasks=self.max_tasks)
-        bounds = sizing.bounds(len(table), clients)
-        sizes = beta_sizes(seed, "preference_coverage", clients, *bounds, self.xi)
+        bounds = sizing.compute_bounds(len(table), clients)
+        sizes = sample_beta_sizes(seed, "preference_coverage", clients, *bounds, self.xi)
         mixing = Preference(omega=self.omega, anchor=self.anchor, tasks_per_client=1)
-        anchors = mixing.anchors(table.counts)
+        anchors = mixing.compute_anchors(table.counts)
         parts = []
-        for part in batches(clients, int(bounds.mean) + 1 + len(anchors)):
+        for part in iter_batches(clients, int(bounds.mean) + 1 + len(anchors)):
             streams = StreamBatch(seed, "preference_coverage", first=part.start, count=len(part))
             weights = softmax(anchors + self.omega * streams.normal(len(anchors)))
-            parts.append(drawn_by_category(table, streams, weights, sizes[part.start : part.stop]))
-        return Assignment.joined(parts)
+            parts.append(sample_by_category(table, streams, weights, sizes[part.start : part.stop]))
+        return Assignment.concatenate(parts)

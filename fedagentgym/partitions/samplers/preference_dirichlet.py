@@ -10,9 +10,9 @@ from pydantic import Field
 from fedagentgym.base.philox import StreamBatch
 from fedagentgym.base.streams import log_gamma_quantile
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.samplers.draws import batches, softmax
-from fedagentgym.partitions.samplers.preference import drawn_by_category
-from fedagentgym.partitions.samplers.sampler import Axis, Sampler, check_fits
+from fedagentgym.partitions.samplers.draws import iter_batches, softmax
+from fedagentgym.partitions.samplers.preference import sample_by_category
+from fedagentgym.partitions.samplers.sampler import Axis, Sampler, check_pool_size
 from fedagentgym.partitions.table import TaskTable
 
 
@@ -28,14 +28,14 @@ class PreferenceDirichlet(Sampler):
     tasks_per_client: int = Field(ge=1, description="tasks of every client")
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
-        check_fits(clients, self.tasks_per_client, table)
+        check_pool_size(clients, self.tasks_per_client, table)
         share = table.counts / table.counts.sum()
         alpha = share * (1.0 - self.omega) / self.omega
         parts = []
-        for part in batches(clients, self.tasks_per_client + 2 * len(alpha)):
+        for part in iter_batches(clients, self.tasks_per_client + 2 * len(alpha)):
             streams = StreamBatch(seed, "preference_dirichlet", first=part.start, count=len(part))
             uniform = streams.uniform(2 * len(alpha))
             shapes = np.broadcast_to(alpha, (len(part), len(alpha)))
             weights = softmax(log_gamma_quantile(shapes, uniform[:, : len(alpha)], uniform[:, len(alpha) :]))
-            parts.append(drawn_by_category(table, streams, weights, np.full(len(part), self.tasks_per_client)))
-        return Assignment.joined(parts)
+            parts.append(sample_by_category(table, streams, weights, np.full(len(part), self.tasks_per_client)))
+        return Assignment.concatenate(parts)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fedagentgym.base.errors import DataError, OptionError, listed, nearest
+from fedagentgym.base.errors import DataError, OptionError, find_closest_name, join_names
 from fedagentgym.base.settings import Settings
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.samplers import SAMPLERS
@@ -48,7 +48,7 @@ class FunctionSampler:
         result = self._function(table, clients, seed, **self._parameters)
         if isinstance(result, Assignment):
             return result
-        return Assignment.from_lists(table.numbers(ids, f"client {number}") for number, ids in enumerate(result))
+        return Assignment.from_lists(table.find_numbers(ids, f"client {number}") for number, ids in enumerate(result))
 
 
 def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | FunctionSampler:
@@ -70,8 +70,8 @@ def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | Function
         takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(target).parameters.values())
         for key in given:
             if key not in accepted and not takes_any:
-                guess = nearest(key, accepted)
-                hint = f"did you mean {guess!r}?" if guess else f"it takes {listed(accepted)}"
+                guess = find_closest_name(key, accepted)
+                hint = f"did you mean {guess!r}?" if guess else f"it takes {join_names(accepted)}"
                 raise OptionError(f"the sampler {name!r} has no parameter {key!r}: {hint}")
         return FunctionSampler(target, given)
     raise OptionError(f"the sampler {name!r} is neither a Sampler class nor a function (table, clients, seed, ...)")
@@ -106,7 +106,7 @@ def sample_clients(sampler: Sampler | FunctionSampler, table: TaskTable, clients
 # ---- sizes that fit ---------------------------------------------------------------------------------------------
 
 
-def check_fits(clients: int, tasks: int, table: TaskTable) -> None:
+def check_pool_size(clients: int, tasks: int, table: TaskTable) -> None:
     """Every client gets `tasks` different items: more than the pool has is impossible."""
     if tasks > len(table):
         raise OptionError(

@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-def total_places(clients: int, mean: float, overlap: float | None, items: int) -> int:
+def compute_total(clients: int, mean: float, overlap: float | None, items: int) -> int:
     """T: floor(overlap * items) if an overlap is asked for, else clients * mean, both without rounding on the way."""
     if overlap is not None:
         return math.floor(Fraction(repr(float(overlap))) * items)
@@ -32,7 +32,7 @@ def check_total(total: int, clients: int, low: int, high: int, what: str) -> Non
         )
 
 
-def beta_sizes(
+def sample_beta_sizes(
     seed: int, purpose: str, clients: int, total: int, low: int, mean: float, high: int, dispersion: float
 ) -> Ints:
     """Sizes between low and high that sum to `total`; the larger the dispersion parameter, the closer to each other."""
@@ -45,10 +45,10 @@ def beta_sizes(
     else:
         drawn = np.full(clients, share)
     shape = np.rint(drawn * GRID) / GRID
-    return rounded_to_sum(water_filled(low + shape * (high - low), total, low, high), total, low, high)
+    return round_to_sum(scale_to_sum(low + shape * (high - low), total, low, high), total, low, high)
 
 
-def water_filled(sizes: Floats, total: int, low: int, high: int) -> Floats:
+def scale_to_sum(sizes: Floats, total: int, low: int, high: int) -> Floats:
     """Scale sizes by one factor so that they sum to `total`; whoever would leave the bounds stays at the bound.
 
     Scaling first and clipping after would lose what was cut. Here those who violate a bound on the side that outweighs
@@ -73,7 +73,7 @@ def water_filled(sizes: Floats, total: int, low: int, high: int) -> Floats:
     return result
 
 
-def rounded_to_sum(sizes: Floats, total: int, low: int, high: int) -> Ints:
+def round_to_sum(sizes: Floats, total: int, low: int, high: int) -> Ints:
     """Largest remainder: round down, then give one more to those that lost most; the sum is exactly `total`."""
     exact = np.rint(sizes * (1 << 20)).astype(np.int64)
     whole, remainder = exact >> 20, exact & ((1 << 20) - 1)

@@ -10,10 +10,10 @@ from pydantic import Field
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.philox import StreamBatch
 from fedagentgym.base.streams import stream
-from fedagentgym.partitions.assignment import Assignment, offsets_of
-from fedagentgym.partitions.samplers.dealing import deal
-from fedagentgym.partitions.samplers.draws import batches, distinct
-from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_fits, check_overlap
+from fedagentgym.partitions.assignment import Assignment, compute_offsets
+from fedagentgym.partitions.samplers.dealing import assign_balanced
+from fedagentgym.partitions.samplers.draws import iter_batches, sample_distinct
+from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_overlap, check_pool_size
 from fedagentgym.partitions.table import TaskTable
 
 
@@ -38,16 +38,18 @@ class Uniform(Sampler):
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         if self.compat == "fedagent":
-            from fedagentgym.partitions.compat import windows
+            from fedagentgym.partitions.compat import assign_windows
 
-            return windows(len(table), clients, self._tasks(table, clients))
-        tasks = self._tasks(table, clients)
+            return assign_windows(len(table), clients, self._compute_tasks_per_client(table, clients))
+        tasks = self._compute_tasks_per_client(table, clients)
         if self.disjoint or self.overlap is not None:
-            return self._dealt(table, clients, tasks, seed)
-        check_fits(clients, tasks, table)
-        return Assignment.joined(_drawn(len(table), part, tasks, seed) for part in batches(clients, tasks))
+            return self._sample_balanced(table, clients, tasks, seed)
+        check_pool_size(clients, tasks, table)
+        return Assignment.concatenate(
+            _sample_batch(len(table), part, tasks, seed) for part in iter_batches(clients, tasks)
+        )
 
-    def _tasks(self, table: TaskTable, clients: int) -> int:
+    def _compute_tasks_per_client(self, table: TaskTable, clients: int) -> int:
         if self.tasks_per_client is not None:
             return self.tasks_per_client
         if not self.disjoint:
@@ -58,7 +60,7 @@ class Uniform(Sampler):
             )
         return len(table) // clients
 
-    def _dealt(self, table: TaskTable, clients: int, tasks: int, seed: int) -> Assignment:
+    def _sample_balanced(self, table: TaskTable, clients: int, tasks: int, seed: int) -> Assignment:
         overlap = 1.0 if self.disjoint else float(self.overlap or 1.0)
         if self.disjoint and self.overlap not in (None, 1.0):
             raise OptionError(
@@ -68,11 +70,11 @@ class Uniform(Sampler):
         check_overlap(clients, tasks, overlap, used, table)
         source = stream(seed, "uniform", "deal")
         items = np.sort(source.choice(len(table), used))
-        return deal(np.full(clients, tasks, dtype=np.int64), used, source).renamed(items)
+        return assign_balanced(np.full(clients, tasks, dtype=np.int64), used, source).renumber(items)
 
 
-def _drawn(items: int, part: range, tasks: int, seed: int) -> Assignment:
+def _sample_batch(items: int, part: range, tasks: int, seed: int) -> Assignment:
     streams = StreamBatch(seed, "uniform", first=part.start, count=len(part))
     every = np.arange(len(part))
-    _, drawn = distinct(streams, every, np.full(len(part), items), np.full(len(part), tasks))
-    return Assignment(offsets_of(np.full(len(part), tasks)), drawn)
+    _, drawn = sample_distinct(streams, every, np.full(len(part), items), np.full(len(part), tasks))
+    return Assignment(compute_offsets(np.full(len(part), tasks)), drawn)

@@ -13,13 +13,13 @@ from fedagentgym.base.streams import Stream
 from fedagentgym.envs.reasoning.generators.program import (
     Program,
     draw_calls,
-    first_sentence,
-    naturals,
-    number_lists,
-    numbers,
-    texts,
+    draw_natural,
+    draw_number,
+    draw_number_list,
+    draw_text,
+    format_numbered_steps,
 )
-from fedagentgym.envs.reasoning.generators.space import Form, words
+from fedagentgym.envs.reasoning.generators.space import Form, split_words
 from fedagentgym.envs.verifiers.code import Checks
 
 
@@ -31,15 +31,15 @@ class Step(NamedTuple):
     does: Callable[[Any], Any]
 
 
-def _bound(does: Callable[..., Any], *values: Any) -> Callable[[Any], Any]:
+def _bind_values(does: Callable[..., Any], *values: Any) -> Callable[[Any], Any]:
     return lambda given: does(given, *values)
 
 
-def _each(said: str, line: str, does: Callable[[Any, int], Any], values: Sequence[int]) -> list[Step]:
-    return [Step(said.format(k=value), line.format(k=value), _bound(does, value)) for value in values]
+def _make_steps(said: str, line: str, does: Callable[[Any, int], Any], values: Sequence[int]) -> list[Step]:
+    return [Step(said.format(k=value), line.format(k=value), _bind_values(does, value)) for value in values]
 
 
-def _insertion(values: list[int]) -> list[int]:
+def _insertion_sort(values: list[int]) -> list[int]:
     done: list[int] = []
     for value in values:
         place = sum(other <= value for other in done)
@@ -47,7 +47,7 @@ def _insertion(values: list[int]) -> list[int]:
     return done
 
 
-def _distinct(values: list[Any]) -> list[Any]:
+def _drop_duplicates(values: list[Any]) -> list[Any]:
     kept: list[Any] = []
     for value in values:
         if value not in kept:
@@ -55,7 +55,7 @@ def _distinct(values: list[Any]) -> list[Any]:
     return kept
 
 
-def _running(values: list[int]) -> list[int]:
+def _cumulative_sums(values: list[int]) -> list[int]:
     total, totals = 0, []
     for value in values:
         total += value
@@ -63,7 +63,7 @@ def _running(values: list[int]) -> list[int]:
     return totals
 
 
-def _rotated(text: str, k: int) -> str:
+def _rotate(text: str, k: int) -> str:
     characters = list(text)
     for _ in range(min(k, len(characters))):
         characters.append(characters.pop(0))
@@ -73,16 +73,16 @@ def _rotated(text: str, k: int) -> str:
 # ---- steps ----------------------------------------------------------------------------------------------------------
 
 NUMBER_STEPS: list[Step] = [
-    *_each("add {k}", "n = n + {k}", lambda n, k: n + k, range(1, 26)),
-    *_each("subtract {k}", "n = n - {k}", lambda n, k: n - k, range(1, 26)),
-    *_each("multiply by {k}", "n = n * {k}", lambda n, k: n * k, range(2, 10)),
-    *_each("take the remainder by {k}", "n = n % {k}", lambda n, k: n - k * (n // k), range(7, 30)),
-    *_each(
+    *_make_steps("add {k}", "n = n + {k}", lambda n, k: n + k, range(1, 26)),
+    *_make_steps("subtract {k}", "n = n - {k}", lambda n, k: n - k, range(1, 26)),
+    *_make_steps("multiply by {k}", "n = n * {k}", lambda n, k: n * k, range(2, 10)),
+    *_make_steps("take the remainder by {k}", "n = n % {k}", lambda n, k: n - k * (n // k), range(7, 30)),
+    *_make_steps(
         "divide by {k} and drop the fraction downwards", "n = n // {k}", lambda n, k: (n - n % k) // k, range(2, 10)
     ),
-    *_each("take the larger of it and {k}", "n = max(n, {k})", lambda n, k: k if n < k else n, range(-9, 8)),
-    *_each("take the smaller of it and {k}", "n = min(n, {k})", lambda n, k: n if n < k else k, range(10, 60, 2)),
-    *_each(
+    *_make_steps("take the larger of it and {k}", "n = max(n, {k})", lambda n, k: k if n < k else n, range(-9, 8)),
+    *_make_steps("take the smaller of it and {k}", "n = min(n, {k})", lambda n, k: n if n < k else k, range(10, 60, 2)),
+    *_make_steps(
         "if it is even add {k}, else halve it downwards",
         "n = n + {k} if n % 2 == 0 else n // 2",
         lambda n, k: (n - 1) // 2 if n & 1 else n + k,
@@ -92,56 +92,56 @@ NUMBER_STEPS: list[Step] = [
     Step("take its absolute value", "n = abs(n)", lambda n: n if n >= 0 else -n),
 ]
 LIST_STEPS: list[Step] = [
-    *_each(
+    *_make_steps(
         "add {k} to every number", "xs = [x + {k} for x in xs]", lambda xs, k: list(map(k.__add__, xs)), range(1, 16)
     ),
-    *_each(
+    *_make_steps(
         "multiply every number by {k}",
         "xs = [x * {k} for x in xs]",
         lambda xs, k: list(map(k.__mul__, xs)),
         range(2, 8),
     ),
-    *_each(
+    *_make_steps(
         "keep only the numbers above {k}",
         "xs = [x for x in xs if x > {k}]",
         lambda xs, k: list(filter(k.__lt__, xs)),
         range(-8, 8),
     ),
-    *_each(
+    *_make_steps(
         "keep only the numbers divisible by {k}",
         "xs = [x for x in xs if x % {k} == 0]",
         lambda xs, k: [x for x in xs if not x % k],
         range(2, 6),
     ),
-    *_each(
+    *_make_steps(
         "drop the numbers divisible by {k}",
         "xs = [x for x in xs if x % {k} != 0]",
         lambda xs, k: [x for x in xs if x // k * k != x],
         range(2, 6),
     ),
-    *_each(
+    *_make_steps(
         "keep only the first {k} numbers",
         "xs = xs[:{k}]",
         lambda xs, k: [x for at, x in enumerate(xs) if at < k],
         range(2, 6),
     ),
-    *_each(
+    *_make_steps(
         "drop the first {k} numbers",
         "xs = xs[{k}:]",
         lambda xs, k: [x for at, x in enumerate(xs) if at >= k],
         range(1, 4),
     ),
-    *_each(
+    *_make_steps(
         "replace every number by its remainder by {k}",
         "xs = [x % {k} for x in xs]",
         lambda xs, k: [x - x // k * k for x in xs],
         range(5, 18),
     ),
-    *_each("append {k}", "xs = xs + [{k}]", lambda xs, k: [*xs, k], range(10)),
-    Step("sort the numbers upwards", "xs = sorted(xs)", _insertion),
-    Step("sort the numbers downwards", "xs = sorted(xs, reverse=True)", lambda xs: _insertion(xs)[::-1]),
+    *_make_steps("append {k}", "xs = xs + [{k}]", lambda xs, k: [*xs, k], range(10)),
+    Step("sort the numbers upwards", "xs = sorted(xs)", _insertion_sort),
+    Step("sort the numbers downwards", "xs = sorted(xs, reverse=True)", lambda xs: _insertion_sort(xs)[::-1]),
     Step("reverse the order", "xs = xs[::-1]", lambda xs: list(reversed(xs))),
-    Step("keep the first of equal numbers only", "xs = list(dict.fromkeys(xs))", _distinct),
+    Step("keep the first of equal numbers only", "xs = list(dict.fromkeys(xs))", _drop_duplicates),
     Step("replace every number by its square", "xs = [x * x for x in xs]", lambda xs: [x**2 for x in xs]),
     Step(
         "replace every number by its absolute value",
@@ -151,7 +151,7 @@ LIST_STEPS: list[Step] = [
     Step(
         "replace every number by the sum of the numbers up to it",
         "xs = [sum(xs[:i + 1]) for i in range(len(xs))]",
-        _running,
+        _cumulative_sums,
     ),
     Step(
         "take every second number, beginning with the first",
@@ -160,30 +160,30 @@ LIST_STEPS: list[Step] = [
     ),
 ]
 REDUCING_STEPS: list[Step] = [
-    Step("return the sum", "return sum(xs)", lambda xs: _running([0, *xs])[-1]),
+    Step("return the sum", "return sum(xs)", lambda xs: _cumulative_sums([0, *xs])[-1]),
     Step("return how many are left", "return len(xs)", lambda xs: sum(1 for _ in xs)),
     Step(
         "return the largest, or 0 if none is left",
         "return max(xs, default=0)",
-        lambda xs: _insertion(xs)[-1] if xs else 0,
+        lambda xs: _insertion_sort(xs)[-1] if xs else 0,
     ),
     Step(
         "return the smallest, or 0 if none is left",
         "return min(xs, default=0)",
-        lambda xs: _insertion(xs)[0] if xs else 0,
+        lambda xs: _insertion_sort(xs)[0] if xs else 0,
     ),
     Step(
         "return the sum of the squares",
         "return sum(x * x for x in xs)",
-        lambda xs: _running([0, *(x**2 for x in xs)])[-1],
+        lambda xs: _cumulative_sums([0, *(x**2 for x in xs)])[-1],
     ),
-    *_each(
+    *_make_steps(
         "return how many are below {k}",
         "return sum(x < {k} for x in xs)",
         lambda xs, k: len(xs) - len([x for x in xs if x >= k]),
         range(2, 24),
     ),
-    *_each(
+    *_make_steps(
         "return how many are above {k}",
         "return sum(x > {k} for x in xs)",
         lambda xs, k: len([x for x in xs if k < x]),
@@ -205,15 +205,21 @@ TEXT_STEPS: list[Step] = [
         "s = s[::2]",
         lambda s: "".join(c for at, c in enumerate(s) if not at % 2),
     ),
-    Step("sort the characters", 's = "".join(sorted(s))', lambda s: "".join(map(chr, _insertion([ord(c) for c in s])))),
+    Step(
+        "sort the characters",
+        's = "".join(sorted(s))',
+        lambda s: "".join(map(chr, _insertion_sort([ord(c) for c in s]))),
+    ),
     Step(
         "keep the first of equal characters only",
         's = "".join(dict.fromkeys(s))',
-        lambda s: "".join(_distinct(list(s))),
+        lambda s: "".join(_drop_duplicates(list(s))),
     ),
     *[
         Step(
-            f"remove every '{c}'", f's = s.replace("{c}", "")', _bound(lambda s, c: "".join(d for d in s if d != c), c)
+            f"remove every '{c}'",
+            f's = s.replace("{c}", "")',
+            _bind_values(lambda s, c: "".join(d for d in s if d != c), c),
         )
         for c in "abcdeiourstnlm"
     ],
@@ -221,27 +227,27 @@ TEXT_STEPS: list[Step] = [
         Step(
             f"replace every '{c}' by '{d}'",
             f's = s.replace("{c}", "{d}")',
-            _bound(lambda s, c, d: s.translate({ord(c): d}), c, d),
+            _bind_values(lambda s, c, d: s.translate({ord(c): d}), c, d),
         )
         for c in "aeiou"
         for d in "xyz"
     ],
-    *_each(
+    *_make_steps(
         "keep only the first {k} characters",
         "s = s[:{k}]",
         lambda s, k: "".join(c for at, c in enumerate(s) if at < k),
         range(2, 12),
     ),
-    *_each(
+    *_make_steps(
         "drop the first {k} characters",
         "s = s[{k}:]",
         lambda s, k: "".join(c for at, c in enumerate(s) if at >= k),
         range(1, 6),
     ),
-    *_each("move the first {k} characters to the end", "s = s[{k}:] + s[:{k}]", _rotated, range(1, 5)),
-    *_each("repeat the text {k} times", "s = s * {k}", lambda s, k: "".join(s for _ in range(k)), range(2, 5)),
-    *[Step(f"put '{c}' in front", f's = "{c}" + s', _bound(lambda s, c: f"{c}{s}", c)) for c in "pqvwxyz"],
-    *[Step(f"put '{c}' at the end", f's = s + "{c}"', _bound(lambda s, c: f"{s}{c}", c)) for c in "pqvwxyz"],
+    *_make_steps("move the first {k} characters to the end", "s = s[{k}:] + s[:{k}]", _rotate, range(1, 5)),
+    *_make_steps("repeat the text {k} times", "s = s * {k}", lambda s, k: "".join(s for _ in range(k)), range(2, 5)),
+    *[Step(f"put '{c}' in front", f's = "{c}" + s', _bind_values(lambda s, c: f"{c}{s}", c)) for c in "pqvwxyz"],
+    *[Step(f"put '{c}' at the end", f's = s + "{c}"', _bind_values(lambda s, c: f"{s}{c}", c)) for c in "pqvwxyz"],
 ]
 COUNTING_STEPS: list[Step] = [
     Step("return how many characters are left", "return len(s)", lambda s: sum(1 for _ in s)),
@@ -250,7 +256,9 @@ COUNTING_STEPS: list[Step] = [
         "return sum(c.isupper() for c in s)",
         lambda s: len([c for c in s if "A" <= c <= "Z"]),
     ),
-    Step("return how many different characters are left", "return len(set(s))", lambda s: len(_distinct(list(s)))),
+    Step(
+        "return how many different characters are left", "return len(set(s))", lambda s: len(_drop_duplicates(list(s)))
+    ),
     Step(
         "return how many vowels of 'aeiou' are left",
         'return sum(c in "aeiou" for c in s)',
@@ -258,7 +266,9 @@ COUNTING_STEPS: list[Step] = [
     ),
     *[
         Step(
-            f"return how many '{c}' are left", f'return s.count("{c}")', _bound(lambda s, c: sum(d == c for d in s), c)
+            f"return how many '{c}' are left",
+            f'return s.count("{c}")',
+            _bind_values(lambda s, c: sum(d == c for d in s), c),
         )
         for c in "abcdeiourstnlm"
     ],
@@ -268,27 +278,27 @@ COUNTING_STEPS: list[Step] = [
 # ---- tasks ----------------------------------------------------------------------------------------------------------
 
 
-def _pipeline(name: str, draw: Callable[[Stream], Any], ends: bool, *steps: Step) -> Program:
+def _make_pipeline(name: str, draw: Callable[[Stream], Any], ends: bool, *steps: Step) -> Program:
     """A specification of steps on one argument; unless the last step returns, the result is what is left."""
     what = {"n": "a whole number n", "xs": "a list of whole numbers xs", "s": "a text s"}[name]
     said = [step.said for step in steps] + ([] if ends else ["return the result"])
-    asked = f"Write a function f({name}) for {what}. {first_sentence(said)}"
+    asked = f"Write a function f({name}) for {what}. {format_numbered_steps(said)}"
     lines = [step.line for step in steps] + ([] if ends else [f"return {name}"])
-    return _program(
+    return _make_program(
         asked,
         f"def f({name}):\n" + "".join(f"    {line}\n" for line in lines),
         draw,
-        lambda given: _through(steps, given),
+        lambda given: _apply_steps(steps, given),
     )
 
 
-def _through(steps: Sequence[Step], given: Any) -> Any:
+def _apply_steps(steps: Sequence[Step], given: Any) -> Any:
     for step in steps:
         given = step.does(given)
     return given
 
 
-def _program(asked: str, solution: str, draw: Callable[[Stream], Any], apply: Callable[[Any], Any]) -> Program:
+def _make_program(asked: str, solution: str, draw: Callable[[Stream], Any], apply: Callable[[Any], Any]) -> Program:
     calls = draw_calls(asked, draw, apply)
     examples = " ".join(f"f({call.args[0]!r}) is {call.expected!r}." for call in calls[:2])
     return Program(
@@ -296,15 +306,15 @@ def _program(asked: str, solution: str, draw: Callable[[Stream], Any], apply: Ca
     )
 
 
-def _pipelines(
+def _make_pipeline_levels(
     name: str, draw: Callable[[Stream], Any], steps: Sequence[Step], last: Sequence[Step] = ()
 ) -> tuple[Any, ...]:
-    def at(level: int) -> tuple[Form[Program], ...]:
+    def make_level(level: int) -> tuple[Form[Program], ...]:
         stages = [steps] * (level if last is REDUCING_STEPS else level + 1)
         ranges = (*stages, last) if last else tuple(stages)
-        return (Form(ranges, lambda *chosen: _pipeline(name, draw, bool(last), *chosen)),)
+        return (Form(ranges, lambda *chosen: _make_pipeline(name, draw, bool(last), *chosen)),)
 
-    return tuple(at(level) for level in range(1, 6))
+    return tuple(make_level(level) for level in range(1, 6))
 
 
 def _recurrence(a: int, b: int, p: int, q: int, c: int, m: int) -> Program:
@@ -332,7 +342,7 @@ def _recurrence(a: int, b: int, p: int, q: int, c: int, m: int) -> Program:
             terms.append(value % m if m else value)
         return terms[n - 1]
 
-    return _program(asked, solution, naturals, term)
+    return _make_program(asked, solution, draw_natural, term)
 
 
 NONE = (0,)
@@ -344,14 +354,14 @@ SEQUENCES: tuple[tuple[Form[Program], ...], ...] = (
     (Form((range(1, 10), range(1, 10), range(1, 5), range(1, 5), range(1, 10), range(50, 100)), _recurrence),),
 )
 LEVEL_PROGRAMS: dict[str, tuple[tuple[Form[Program], ...], ...]] = {
-    "numbers": _pipelines("n", numbers, NUMBER_STEPS),
-    "lists": _pipelines("xs", number_lists, LIST_STEPS),
-    "aggregates": _pipelines("xs", number_lists, LIST_STEPS, REDUCING_STEPS),
-    "texts": _pipelines("s", texts, TEXT_STEPS),
-    "counting": _pipelines("s", texts, TEXT_STEPS, COUNTING_STEPS),
+    "numbers": _make_pipeline_levels("n", draw_number, NUMBER_STEPS),
+    "lists": _make_pipeline_levels("xs", draw_number_list, LIST_STEPS),
+    "aggregates": _make_pipeline_levels("xs", draw_number_list, LIST_STEPS, REDUCING_STEPS),
+    "texts": _make_pipeline_levels("s", draw_text, TEXT_STEPS),
+    "counting": _make_pipeline_levels("s", draw_text, TEXT_STEPS, COUNTING_STEPS),
     "sequences": SEQUENCES,
 }
-CODE_WORDS = words(
+CODE_WORDS = split_words(
     " ".join(step.said for step in (*NUMBER_STEPS, *LIST_STEPS, *REDUCING_STEPS, *TEXT_STEPS, *COUNTING_STEPS))
     + """ Write a function f for whole number n list of numbers xs text s return the result Examples True False is in I do
     steps one after other A sequence starts with and every further times before plus that all taken as remainder by returns def

@@ -7,29 +7,29 @@ from typing import Any
 
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.reasoning.generators.program import Program, draw_calls
-from fedagentgym.envs.reasoning.generators.space import Form, words
+from fedagentgym.envs.reasoning.generators.space import Form, split_words
 from fedagentgym.envs.verifiers.code import Checks
 
 FIRST, SMALL, POSITIVE, FEW = range(1, 20), range(20), range(2, 20), range(2, 8)
 Meaning = Callable[[Any, int, int], Any]
 
 
-def _ints(source: Stream) -> int:
+def _draw_int(source: Stream) -> int:
     return source.integers(60) - 20
 
 
-def _lists(source: Stream) -> list[int]:
+def _draw_list(source: Stream) -> list[int]:
     return [source.integers(20) for _ in range(source.integers(4) + 2)]
 
 
-def _strings(source: Stream) -> str:
+def _draw_string(source: Stream) -> str:
     return "".join(source.pick("abcdefgh") for _ in range(source.integers(6) + 8))
 
 
-INPUTS = {"x": _ints, "xs": _lists, "s": _strings}
+INPUTS = {"x": _draw_int, "xs": _draw_list, "s": _draw_string}
 
 
-def _template(
+def _make_template(
     name: str, said: str, written: str, meaning: Meaning, k: range = FIRST, m: range = SMALL
 ) -> Form[Program]:
     """One template: what is asked, the expression that does it, and what it means, each with two numbers in it."""
@@ -45,23 +45,33 @@ def _template(
 
 TINY_PROGRAMS: dict[str, tuple[Form[Program], ...]] = {
     "arithmetic": (
-        _template("x", "x times {k} plus {m}", "x * {k} + {m}", lambda x, k, m: x * k + m),
-        _template("x", "x times {k} minus {m}", "x * {k} - {m}", lambda x, k, m: x * k - m),
-        _template("x", "x plus {k} , all times {m}", "( x + {k} ) * {m}", lambda x, k, m: (x + k) * m),
-        _template("x", "x minus {k} , all times {m}", "( x - {k} ) * {m}", lambda x, k, m: (x - k) * m),
-        _template("x", "the remainder of x by {k} , plus {m}", "x % {k} + {m}", lambda x, k, m: x % k + m, POSITIVE),
-        _template("x", "the larger of x and {k} , plus {m}", "max ( x , {k} ) + {m}", lambda x, k, m: max(x, k) + m),
-        _template("x", "the smaller of x and {k} , plus {m}", "min ( x , {k} ) + {m}", lambda x, k, m: min(x, k) + m),
+        _make_template("x", "x times {k} plus {m}", "x * {k} + {m}", lambda x, k, m: x * k + m),
+        _make_template("x", "x times {k} minus {m}", "x * {k} - {m}", lambda x, k, m: x * k - m),
+        _make_template("x", "x plus {k} , all times {m}", "( x + {k} ) * {m}", lambda x, k, m: (x + k) * m),
+        _make_template("x", "x minus {k} , all times {m}", "( x - {k} ) * {m}", lambda x, k, m: (x - k) * m),
+        _make_template(
+            "x", "the remainder of x by {k} , plus {m}", "x % {k} + {m}", lambda x, k, m: x % k + m, POSITIVE
+        ),
+        _make_template(
+            "x", "the larger of x and {k} , plus {m}", "max ( x , {k} ) + {m}", lambda x, k, m: max(x, k) + m
+        ),
+        _make_template(
+            "x", "the smaller of x and {k} , plus {m}", "min ( x , {k} ) + {m}", lambda x, k, m: min(x, k) + m
+        ),
     ),
     "conditions": (
-        _template("x", "whether x plus {k} is above {m}", "x + {k} > {m}", lambda x, k, m: x + k > m),
-        _template("x", "whether x minus {k} is above {m}", "x - {k} > {m}", lambda x, k, m: x - k > m),
-        _template(
+        _make_template("x", "whether x plus {k} is above {m}", "x + {k} > {m}", lambda x, k, m: x + k > m),
+        _make_template("x", "whether x minus {k} is above {m}", "x - {k} > {m}", lambda x, k, m: x - k > m),
+        _make_template(
             "x", "whether x times {k} is below {m}", "x * {k} < {m}", lambda x, k, m: x * k < m, FEW, range(20, 90)
         ),
-        _template("x", "{k} if x is above {m} , else x", "{k} if x > {m} else x", lambda x, k, m: k if x > m else x),
-        _template("x", "x if x is below {m} , else {k}", "x if x < {m} else {k}", lambda x, k, m: x if x < m else k),
-        _template(
+        _make_template(
+            "x", "{k} if x is above {m} , else x", "{k} if x > {m} else x", lambda x, k, m: k if x > m else x
+        ),
+        _make_template(
+            "x", "x if x is below {m} , else {k}", "x if x < {m} else {k}", lambda x, k, m: x if x < m else k
+        ),
+        _make_template(
             "x",
             "whether the remainder of x by {k} is below {m}",
             "x % {k} < {m}",
@@ -71,30 +81,34 @@ TINY_PROGRAMS: dict[str, tuple[Form[Program], ...]] = {
         ),
     ),
     "lists": (
-        _template("xs", "the sum of xs times {k} plus {m}", "sum ( xs ) * {k} + {m}", lambda xs, k, m: sum(xs) * k + m),
-        _template(
+        _make_template(
+            "xs", "the sum of xs times {k} plus {m}", "sum ( xs ) * {k} + {m}", lambda xs, k, m: sum(xs) * k + m
+        ),
+        _make_template(
             "xs", "the largest of xs times {k} plus {m}", "max ( xs ) * {k} + {m}", lambda xs, k, m: max(xs) * k + m
         ),
-        _template(
+        _make_template(
             "xs", "the smallest of xs times {k} plus {m}", "min ( xs ) * {k} + {m}", lambda xs, k, m: min(xs) * k + m
         ),
-        _template(
+        _make_template(
             "xs", "the length of xs times {k} plus {m}", "len ( xs ) * {k} + {m}", lambda xs, k, m: len(xs) * k + m
         ),
-        _template("xs", "the first of xs times {k} plus {m}", "xs [ 0 ] * {k} + {m}", lambda xs, k, m: xs[0] * k + m),
-        _template(
+        _make_template(
+            "xs", "the first of xs times {k} plus {m}", "xs [ 0 ] * {k} + {m}", lambda xs, k, m: xs[0] * k + m
+        ),
+        _make_template(
             "xs",
             "each of xs times {k} plus {m}",
             "[ x * {k} + {m} for x in xs ]",
             lambda xs, k, m: [m + k * x for x in xs],
         ),
-        _template(
+        _make_template(
             "xs",
             "those of xs above {k} , plus {m}",
             "[ x + {m} for x in xs if x > {k} ]",
             lambda xs, k, m: [m + x for x in xs if not x <= k],
         ),
-        _template(
+        _make_template(
             "xs",
             "how many of xs are above {k} , plus {m}",
             "sum ( x > {k} for x in xs ) + {m}",
@@ -102,21 +116,25 @@ TINY_PROGRAMS: dict[str, tuple[Form[Program], ...]] = {
         ),
     ),
     "strings": (
-        _template("s", "the length of s times {k} plus {m}", "len ( s ) * {k} + {m}", lambda s, k, m: len(s) * k + m),
-        _template(
+        _make_template(
+            "s", "the length of s times {k} plus {m}", "len ( s ) * {k} + {m}", lambda s, k, m: len(s) * k + m
+        ),
+        _make_template(
             "s", "the first {k} letters of s , {m} times", "s [ : {k} ] * {m}", lambda s, k, m: s[:k] * m, FEW, FEW
         ),
-        _template(
+        _make_template(
             "s", "s without its first {k} letters , {m} times", "s [ {k} : ] * {m}", lambda s, k, m: s[k:] * m, FEW, FEW
         ),
-        _template("s", "letters {k} to {m} of s", "s [ {k} : {m} ]", lambda s, k, m: s[k:m], range(7), range(7, 20)),
-        _template(
+        _make_template(
+            "s", "letters {k} to {m} of s", "s [ {k} : {m} ]", lambda s, k, m: s[k:m], range(7), range(7, 20)
+        ),
+        _make_template(
             "s",
             "how many letters of s are like its first , times {k} plus {m}",
             "len ( [ c for c in s if c in s [ : 1 ] ] ) * {k} + {m}",
             lambda s, k, m: s.count(s[0]) * k + m,
         ),
-        _template(
+        _make_template(
             "s",
             "s {k} times , then the first {m} letters",
             "( s * {k} ) [ : {m} ]",
@@ -124,20 +142,20 @@ TINY_PROGRAMS: dict[str, tuple[Form[Program], ...]] = {
             FEW,
             SMALL,
         ),
-        _template(
+        _make_template(
             "s",
             "the length of s plus {k} , all times {m}",
             "( len ( s ) + {k} ) * {m}",
             lambda s, k, m: (len(s) + k) * m,
         ),
-        _template(
+        _make_template(
             "s",
             "s in capitals {k} times , then the first {m}",
             "( s . upper ( ) * {k} ) [ : {m} ]",
             lambda s, k, m: (s.upper() * k)[:m],
             FEW,
         ),
-        _template(
+        _make_template(
             "s",
             "s backwards {k} times , then the first {m}",
             "( s [ : : - 1 ] * {k} ) [ : {m} ]",
@@ -146,7 +164,7 @@ TINY_PROGRAMS: dict[str, tuple[Form[Program], ...]] = {
         ),
     ),
 }
-TINY_CODE_WORDS = words(
+TINY_CODE_WORDS = split_words(
     """Write f x xs s c that returns times plus minus all the remainder of by larger and smaller whether is above below if else
     sum largest smallest length first each those how many are letters without its to in then capitals backwards letter like
     def return max min len for upper ( ) [ ] : , . + - * / % < > = ``` ```python python 0 1 2 3 4 5 6 7 8 9"""

@@ -10,32 +10,32 @@ from functools import lru_cache
 
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.reasoning.generators.question import Fact
-from fedagentgym.envs.reasoning.generators.space import words
+from fedagentgym.envs.reasoning.generators.space import split_words
 
 PEOPLE, WORKS, CITIES, COUNTRIES, FIRMS = 4_000, 4_000, 400, 40, 200
 PER_CITY, PER_COUNTRY = PEOPLE // CITIES, CITIES // COUNTRIES
-MONTHS = words("January February March April May June July August September October November December")
-PROFESSIONS = words(
+MONTHS = split_words("January February March April May June July August September October November December")
+PROFESSIONS = split_words(
     "painter engineer surgeon lawyer sculptor botanist architect chemist pilot banker composer geologist"
 )
-KINDS = words("novel opera film ballad poem painting symphony play")
-FIRST = words(
+KINDS = split_words("novel opera film ballad poem painting symphony play")
+FIRST = split_words(
     """Alma Boris Clara Dario Edith Fabio Greta Henri Irma Jonas Karla Lucas Mira Nils Olga Pavel Rosa Stefan Tilda Ugo Vera
     Walter Yara Zeno Agnes Bruno Celia Diego Elsa Felix Gwen Hanno Ines Jakob Kira Leon Marta Nico Opal Piet Quirin Rita Silas
     Thea Umar Viola Wanda Xaver Ylva Zara Anton Birgit Cosmo Dagny Eamon Flora Goran Hedda Ivo Judit Kolya Lena Matteo Nora
     Oskar Petra Rolf Sonia Tibor Ursula Viktor Wilma Yuri Zelda Arno Blanca Casper Delia Emeric Freya"""
 )
-LAST = words(
+LAST = split_words(
     """Adler Brandt Castell Dorn Ekholm Farrow Galvan Hartwig Ibarra Jansen Kestrel Lindqvist Moreau Novak Ostrow Palmer Quist
     Rinaldi Stroud Tamsin Ulrich Vance Winter Xylander Yarrow Zeller Ashby Bellamy Corvin Drexel Emory Finch Grange Holloway
     Ingram Jolie Kramer Lorne Maddox Norden Oakley Pryce Radner Sorel Thorne Upton Varga Weller York Zuber"""
 )
-ADJECTIVES = words(
+ADJECTIVES = split_words(
     """Silent Golden Broken Hidden Crimson Distant Eternal Fading Gentle Hollow Iron Jade Lonely Midnight Northern Open Pale
     Quiet Restless Scarlet Tender Unseen Velvet Wild Amber Burning Cold Drifting Empty Frozen Green Humble Ivory Lost Misty
     Narrow Old Patient Rising Sleeping"""
 )
-NOUNS = words(
+NOUNS = split_words(
     """Harbor Garden Mirror River Tower Winter Voyage Lantern Orchard Bridge Castle Desert Echo Forest Glacier Horizon Island
     Journey Kingdom Labyrinth Mountain Night Ocean Palace Quarry Road Shadow Temple Umbrella Valley Window Abbey Bell Canyon
     Door Engine Feather Gate Hill Inn Key Letter Meadow Needle Oath Path Queen Rain Shore Train Veil Wheel Archer Ballad Cipher
@@ -43,38 +43,40 @@ NOUNS = words(
     Crown Dream Eagle Flame Ghost Heart Idol Jest Knot Leaf Moon Novel Omen Prince Quest Rose Sword Tide Unicorn Vine Well Zenith
     Arrow"""
 )
-CITY_HEADS = words("Bel Cor Dun Esk Far Gal Hol Ist Kar Lun Mor Nor Os Pel Rav Sel Tor Ul Ver Zan")
-CITY_TAILS = words("mora stad wick ano heim ford via dale grad port ovia burg ello mere ton avar haven ika mund ola")
-COUNTRY_HEADS = words("Alba Brev Carm Dras Elor Fenn Gord Hest")
-COUNTRY_TAILS = words("onia aria istan land mark")
-FIRM_HEADS = words("Nor Vex Lum Ard Quo Syn Tri Orb Kel Zin Pax Dyn Hel Mag Axi Bor Cal Fus Gen Ion")
-FIRM_TAILS = words("vex tron corp dyne tech works labs soft line gate")
+CITY_HEADS = split_words("Bel Cor Dun Esk Far Gal Hol Ist Kar Lun Mor Nor Os Pel Rav Sel Tor Ul Ver Zan")
+CITY_TAILS = split_words(
+    "mora stad wick ano heim ford via dale grad port ovia burg ello mere ton avar haven ika mund ola"
+)
+COUNTRY_HEADS = split_words("Alba Brev Carm Dras Elor Fenn Gord Hest")
+COUNTRY_TAILS = split_words("onia aria istan land mark")
+FIRM_HEADS = split_words("Nor Vex Lum Ard Quo Syn Tri Orb Kel Zin Pax Dyn Hel Mag Axi Bor Cal Fus Gen Ion")
+FIRM_TAILS = split_words("vex tron corp dyne tech works labs soft line gate")
 
 
-class Knowledge:
+class KnowledgeBase:
     """Entities are numbers of their kind; the methods give names, relations and pages."""
 
     def __init__(self, seed: int) -> None:
-        def shuffled(what: str, count: int) -> list[int]:
+        def permute(what: str, count: int) -> list[int]:
             return [int(number) for number in stream(seed, "knowledge", what).permutation(count)]
 
-        self._person, self._work = shuffled("person", PEOPLE), shuffled("work", WORKS)
+        self._person, self._work = permute("person", PEOPLE), permute("work", WORKS)
         self._city, self._country, self._firm = (
-            shuffled("city", CITIES),
-            shuffled("country", COUNTRIES),
-            shuffled("firm", FIRMS),
+            permute("city", CITIES),
+            permute("country", COUNTRIES),
+            permute("firm", FIRMS),
         )
         self._born, self._made, self._founded = (
-            shuffled("born", PEOPLE),
-            shuffled("made", WORKS),
-            shuffled("founded", FIRMS),
+            permute("born", PEOPLE),
+            permute("made", WORKS),
+            permute("founded", FIRMS),
         )
         self._home, self._author, self._land = (
-            shuffled("home", PEOPLE),
-            shuffled("author", WORKS),
-            shuffled("land", CITIES),
+            permute("home", PEOPLE),
+            permute("author", WORKS),
+            permute("land", CITIES),
         )
-        self._circle, self._founder = shuffled("teacher", PEOPLE), shuffled("founder", PEOPLE)
+        self._circle, self._founder = permute("teacher", PEOPLE), permute("founder", PEOPLE)
         self._place_in_circle = {person: place for place, person in enumerate(self._circle)}
         self._workers: list[list[int]] = [[] for _ in range(FIRMS)]
         for person, place in enumerate(self._founder):
@@ -87,114 +89,118 @@ class Knowledge:
             self._cities_of[place % COUNTRIES].append(city)
 
     # names
-    def person(self, one: int) -> str:
+    def get_person_name(self, one: int) -> str:
         code = self._person[one]
         return f"{FIRST[code % len(FIRST)]} {LAST[code // len(FIRST)]}"
 
-    def work(self, one: int) -> str:
+    def get_work_title(self, one: int) -> str:
         code = self._work[one]
         return f"The {ADJECTIVES[code % len(ADJECTIVES)]} {NOUNS[code // len(ADJECTIVES)]}"
 
-    def city(self, one: int) -> str:
+    def get_city_name(self, one: int) -> str:
         code = self._city[one]
         return CITY_HEADS[code % len(CITY_HEADS)] + CITY_TAILS[code // len(CITY_HEADS)]
 
-    def country(self, one: int) -> str:
+    def get_country_name(self, one: int) -> str:
         code = self._country[one]
         return COUNTRY_HEADS[code % len(COUNTRY_HEADS)] + COUNTRY_TAILS[code // len(COUNTRY_HEADS)]
 
-    def firm(self, one: int) -> str:
+    def get_firm_name(self, one: int) -> str:
         code = self._firm[one]
         return f"{FIRM_HEADS[code % len(FIRM_HEADS)]}{FIRM_TAILS[code // len(FIRM_HEADS)]}"
 
     # relations
-    def home(self, person: int) -> int:
+    def get_birthplace(self, person: int) -> int:
         return self._home[person] % CITIES
 
-    def residents(self, city: int) -> list[int]:
+    def list_residents(self, city: int) -> list[int]:
         return self._residents[city]
 
-    def workers(self, firm: int) -> list[int]:
+    def list_employees(self, firm: int) -> list[int]:
         return self._workers[firm]
 
-    def cities_of(self, country: int) -> list[int]:
+    def list_cities(self, country: int) -> list[int]:
         return self._cities_of[country]
 
-    def land(self, city: int) -> int:
+    def get_country(self, city: int) -> int:
         return self._land[city] % COUNTRIES
 
-    def author(self, work: int) -> int:
+    def get_author(self, work: int) -> int:
         return self._author[work]
 
-    def teacher(self, person: int) -> int:
+    def get_teacher(self, person: int) -> int:
         """Somebody else: the next in a circle through all people."""
         return self._circle[(self._place_in_circle[person] + 1) % PEOPLE]
 
-    def pupil(self, person: int) -> int:
+    def get_pupil(self, person: int) -> int:
         """Whose teacher this person is."""
         return self._circle[(self._place_in_circle[person] - 1) % PEOPLE]
 
-    def firm_of(self, person: int) -> int:
+    def get_employer(self, person: int) -> int:
         return self._founder[person] % FIRMS
 
-    def founder(self, firm: int) -> int:
+    def get_founder(self, firm: int) -> int:
         return self._founder[firm]
 
-    def seat(self, firm: int) -> int:
+    def get_seat(self, firm: int) -> int:
         return self._land[firm] % CITIES
 
-    def born(self, person: int) -> tuple[int, int]:
+    def get_birth_date(self, person: int) -> tuple[int, int]:
         return 1600 + self._born[person] // 12, self._born[person] % 12
 
-    def made(self, work: int) -> tuple[int, int]:
+    def get_completion_date(self, work: int) -> tuple[int, int]:
         return 1650 + self._made[work] // 12, self._made[work] % 12
 
-    def founded(self, firm: int) -> int:
+    def get_founding_year(self, firm: int) -> int:
         return 1750 + self._founded[firm]
 
-    def profession(self, person: int) -> str:
+    def get_profession(self, person: int) -> str:
         return PROFESSIONS[(self._born[person] + self._home[person]) % len(PROFESSIONS)]
 
-    def kind(self, work: int) -> str:
+    def get_work_kind(self, work: int) -> str:
         return KINDS[self._made[work] % len(KINDS)]
 
     # pages
-    def person_page(self, one: int) -> Fact:
-        name, (year, month) = self.person(one), self.born(one)
-        born = f"{name} was born in {self.city(self.home(one))} in {MONTHS[month]} {year}."
-        known = (
-            f"{name} is known as {_with_article(self.profession(one))}, was taught by {self.person(self.teacher(one))}"
-        )
-        return Fact(name, f"{born} {known} and works for {self.firm(self.firm_of(one))}.")
+    def write_person_page(self, one: int) -> Fact:
+        name, (year, month) = self.get_person_name(one), self.get_birth_date(one)
+        born = f"{name} was born in {self.get_city_name(self.get_birthplace(one))} in {MONTHS[month]} {year}."
+        known = f"{name} is known as {_add_article(self.get_profession(one))}"
+        taught = f"was taught by {self.get_person_name(self.get_teacher(one))}"
+        return Fact(name, f"{born} {known}, {taught} and works for {self.get_firm_name(self.get_employer(one))}.")
 
-    def work_page(self, one: int) -> Fact:
-        title, (year, month) = self.work(one), self.made(one)
-        made = f"{_with_article(self.kind(one))} by {self.person(self.author(one))}"
+    def write_work_page(self, one: int) -> Fact:
+        title, (year, month) = self.get_work_title(one), self.get_completion_date(one)
+        made = f"{_add_article(self.get_work_kind(one))} by {self.get_person_name(self.get_author(one))}"
         return Fact(title, f"{title} is {made}, finished in {MONTHS[month]} {year}.")
 
-    def city_page(self, one: int) -> Fact:
-        return Fact(self.city(one), f"{self.city(one)} is a city in {self.country(self.land(one))}.")
+    def write_city_page(self, one: int) -> Fact:
+        return Fact(
+            self.get_city_name(one),
+            f"{self.get_city_name(one)} is a city in {self.get_country_name(self.get_country(one))}.",
+        )
 
-    def firm_page(self, one: int) -> Fact:
-        name = self.firm(one)
-        text = f"{name} was founded by {self.person(self.founder(one))} in {self.founded(one)} and has its seat in "
-        return Fact(name, f"{text}{self.city(self.seat(one))}.")
+    def write_firm_page(self, one: int) -> Fact:
+        name = self.get_firm_name(one)
+        founded = f"{self.get_person_name(self.get_founder(one))} in {self.get_founding_year(one)}"
+        return Fact(
+            name, f"{name} was founded by {founded} and has its seat in {self.get_city_name(self.get_seat(one))}."
+        )
 
 
-def _with_article(noun: str) -> str:
+def _add_article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 @lru_cache(maxsize=4)
-def knowledge(seed: int) -> Knowledge:
+def get_knowledge_base(seed: int) -> KnowledgeBase:
     """The knowledge base of a seed; made in a few milliseconds and then kept."""
-    return Knowledge(seed)
+    return KnowledgeBase(seed)
 
 
 KNOWLEDGE_WORDS = (
-    *words(" ".join((*MONTHS, *PROFESSIONS, *KINDS, *FIRST, *LAST, *ADJECTIVES, *NOUNS))),
+    *split_words(" ".join((*MONTHS, *PROFESSIONS, *KINDS, *FIRST, *LAST, *ADJECTIVES, *NOUNS))),
     *(head + tail for head in CITY_HEADS for tail in CITY_TAILS),
     *(head + tail for head in COUNTRY_HEADS for tail in COUNTRY_TAILS),
     *(head + tail for head in FIRM_HEADS for tail in FIRM_TAILS),
-    *words("The was born in is known as a an taught by and works for finished city founded has its seat"),
+    *split_words("The was born in is known as a an taught by and works for finished city founded has its seat"),
 )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from fractions import Fraction
 from math import comb, factorial, gcd, lcm
 
-from fedagentgym.envs.reasoning.generators.math_numbers import NAMES, latex, problem
+from fedagentgym.envs.reasoning.generators.math_numbers import NAMES, make_problem, to_latex
 from fedagentgym.envs.reasoning.generators.problem import MathProblem
-from fedagentgym.envs.reasoning.generators.space import Form, words
+from fedagentgym.envs.reasoning.generators.space import Form, split_words
 
 # ---- number theory --------------------------------------------------------------------------------------------------
 
 
 def _remainder(a: int, b: int) -> MathProblem:
     steps = f"{a // b} * {b} = {a // b * b} . {a} - {a // b * b} = {a % b}"
-    return problem(
+    return make_problem(
         f"What is the remainder when {a} is divided by {b}?",
         a % b,
         steps,
@@ -34,7 +34,7 @@ def _greatest_divisor(pair: tuple[int, int]) -> MathProblem:
         steps.append(f"{left} = {left // right} * {right} + {left % right}")
         left, right = right, left % right
     formal = f"max(d for d in range(1,{min(one, other)}+1) if {one}%d==0 and {other}%d==0)"
-    return problem(f"What is the greatest common divisor of {one} and {other}?", value, " . ".join(steps), formal)
+    return make_problem(f"What is the greatest common divisor of {one} and {other}?", value, " . ".join(steps), formal)
 
 
 def _least_multiple(pair: tuple[int, int]) -> MathProblem:
@@ -42,14 +42,14 @@ def _least_multiple(pair: tuple[int, int]) -> MathProblem:
     value = lcm(one, other)
     text = f"What is the smallest positive number that both {one} and {other} divide?"
     steps = f"gcd = {gcd(one, other)} . {one} * {other} / {gcd(one, other)} = {value}"
-    return problem(text, value, steps, f"min(m for m in range({one},{one * other}+1,{one}) if m%{other}==0)")
+    return make_problem(text, value, steps, f"min(m for m in range({one},{one * other}+1,{one}) if m%{other}==0)")
 
 
 def _power_remainder(a: int, n: int, m: int) -> MathProblem:
     value = pow(a, n, m)
     text = f"What is the remainder when {a}^{{{n}}} is divided by {m}?"
     powers = " . ".join(f"{a} ^ {k} = {pow(a, k, m)} mod {m}" for k in (1, 2, 3, 4))
-    return problem(text, value, f"{powers} . {a} ^ {n} = {value} mod {m}", f"{a}**{n}%{m}")
+    return make_problem(text, value, f"{powers} . {a} ^ {n} = {value} mod {m}", f"{a}**{n}%{m}")
 
 
 MODULI = tuple((m, n) for m in range(7, 20) for n in range(m + 1, 24) if gcd(m, n) == 1)
@@ -62,7 +62,9 @@ def _chinese(moduli: tuple[int, int], near: int) -> MathProblem:
     text = f"What is the smallest whole number not below {start} that leaves the remainder {r} when divided by {m} and {s} "
     text += f"when divided by {n}?"
     steps = f"{value} = {value // m} * {m} + {r} . {value} = {value // n} * {n} + {s}"
-    return problem(text, value, steps, f"min(k for k in range({start},{start}+{m * n}) if k%{m}=={r} and k%{n}=={s})")
+    return make_problem(
+        text, value, steps, f"min(k for k in range({start},{start}+{m * n}) if k%{m}=={r} and k%{n}=={s})"
+    )
 
 
 # ---- counting -------------------------------------------------------------------------------------------------------
@@ -72,7 +74,7 @@ def _outfits(name: str, a: int, b: int) -> MathProblem:
     text = (
         f"{name} has {a} shirts and {b} pairs of shoes. How many different outfits of one shirt and one pair are there?"
     )
-    return problem(text, a * b, f"{a} * {b} = {a * b}", f"len([1 for i in range({a}) for j in range({b})])")
+    return make_problem(text, a * b, f"{a} * {b} = {a * b}", f"len([1 for i in range({a}) for j in range({b})])")
 
 
 def _multiples_between(a: int, length: int, d: int) -> MathProblem:
@@ -80,14 +82,14 @@ def _multiples_between(a: int, length: int, d: int) -> MathProblem:
     value = b // d - (a - 1) // d
     text = f"How many whole numbers from {a} to {b} are divisible by {d}?"
     steps = f"{b} / {d} = {b // d} . {a - 1} / {d} = {(a - 1) // d} . {b // d} - {(a - 1) // d} = {value}"
-    return problem(text, value, steps, f"len([k for k in range({a},{b}+1) if k%{d}==0])")
+    return make_problem(text, value, steps, f"len([k for k in range({a},{b}+1) if k%{d}==0])")
 
 
 def _committee(name: str, n: int, k: int, m: int, j: int) -> MathProblem:
     value = comb(n, k) * comb(m, j)
     text = f"{name} forms a team of {k} of {n} players and {j} of {m} helpers. How many different teams are possible?"
     steps = f"C({n},{k}) = {comb(n, k)} . C({m},{j}) = {comb(m, j)} . {comb(n, k)} * {comb(m, j)} = {value}"
-    return problem(text, value, steps, f"binomial({n},{k})*binomial({m},{j})")
+    return make_problem(text, value, steps, f"binomial({n},{k})*binomial({m},{j})")
 
 
 def _arrangements(a: int, b: int, c: int, d: int) -> MathProblem:
@@ -98,7 +100,7 @@ def _arrangements(a: int, b: int, c: int, d: int) -> MathProblem:
     for count in (a, b, c, d):
         steps += f" . {count} ! = {factorial(count)}"
     formal = f"prod(binomial(sum(({a},{b},{c},{d})[:i+1]),({a},{b},{c},{d})[i]) for i in range(4))"
-    return problem(text, value, f"{steps} . {value}", formal)
+    return make_problem(text, value, f"{steps} . {value}", formal)
 
 
 def _inclusion(n: int, a: int, more: int, c: int) -> MathProblem:
@@ -108,7 +110,7 @@ def _inclusion(n: int, a: int, more: int, c: int) -> MathProblem:
     text = f"How many whole numbers from 1 to {total} are divisible by none of {a}, {b} and {c}?"
     parts = f"{total // a} + {total // b} + {total // c} - {total // lcm(a, b)} - {total // lcm(a, c)} - {total // lcm(b, c)}"
     steps = f"{parts} + {total // lcm(a, b, c)} = {total - value} . {total} - {total - value} = {value}"
-    return problem(text, value, steps, f"len([k for k in range(1,{total}+1) if k%{a} and k%{b} and k%{c}])")
+    return make_problem(text, value, steps, f"len([k for k in range(1,{total}+1) if k%{a} and k%{b} and k%{c}])")
 
 
 # ---- geometry -------------------------------------------------------------------------------------------------------
@@ -120,7 +122,7 @@ def _rectangle(ask: str, a: int, b: int) -> MathProblem:
     value = a * b if ask == "area" else 2 * (a + b)
     steps = f"{a} * {b} = {value}" if ask == "area" else f"{a} + {b} = {a + b} . 2 * {a + b} = {value}"
     text = f"A rectangle is {a} cm long and {b} cm wide. What is its {ask}?"
-    return problem(
+    return make_problem(
         text, value, steps, f"{a}*{b}" if ask == "area" else f"Polygon((0,0),({a},0),({a},{b}),(0,{b})).perimeter"
     )
 
@@ -129,7 +131,7 @@ def _triangle_area(base: int, height: int, shift: int) -> MathProblem:
     value = Fraction(base * height, 2)
     text = f"A triangle has the corners (0, 0), ({base}, 0) and ({shift}, {height}). What is its area?"
     steps = f"{base} * {height} = {base * height} . {base * height} / 2 = {value}"
-    return problem(text, latex(value), steps, f"Triangle((0,0),({base},0),({shift},{height})).area")
+    return make_problem(text, to_latex(value), steps, f"Triangle((0,0),({base},0),({shift},{height})).area")
 
 
 def _right_triangle(triple: tuple[int, int, int], scale: int, ask: int, name: str) -> MathProblem:
@@ -149,7 +151,7 @@ def _right_triangle(triple: tuple[int, int, int], scale: int, ask: int, name: st
             f"{c} * {c} - {known} * {known} = {square} . sqrt {square} = {sides[ask]}",
             f"sqrt({c}**2-{known}**2)",
         )
-    return problem(text, sides[ask], steps, formal)
+    return make_problem(text, sides[ask], steps, formal)
 
 
 def _circle(ask: str, r: int, k: int) -> MathProblem:
@@ -162,9 +164,9 @@ def _circle(ask: str, r: int, k: int) -> MathProblem:
         formal = f"2*pi*{r}*Rational({k},360)"
     what = "area of a sector" if ask == "area" else "length of an arc"
     text = f"What is the {what} of {k} degrees in a circle of radius {r}? Answer in terms of $\\pi$."
-    gold = latex(share) if share.denominator > 1 else ("" if share == 1 else str(share))
+    gold = to_latex(share) if share.denominator > 1 else ("" if share == 1 else str(share))
     steps = f"{k} / 360 = {value} . {value} * {'' if ask == 'area' else '2 * '}{r}{f' * {r}' if ask == 'area' else ''} = {share}"
-    return problem(text, f"{gold}\\pi", steps, formal)
+    return make_problem(text, f"{gold}\\pi", steps, formal)
 
 
 def _quadrilateral(a: int, b: int, c: int, d: int, e: int) -> MathProblem:
@@ -177,9 +179,9 @@ def _quadrilateral(a: int, b: int, c: int, d: int, e: int) -> MathProblem:
     products = " + ".join(
         f"({p[0] * q[1] - q[0] * p[1]})" for p, q in zip(corners, corners[1:] + corners[:1], strict=True)
     )
-    return problem(
+    return make_problem(
         text,
-        latex(Fraction(abs(twice), 2)),
+        to_latex(Fraction(abs(twice), 2)),
         f"{products} = {twice} . {abs(twice)} / 2 = {Fraction(abs(twice), 2)}",
         formal,
     )
@@ -206,7 +208,7 @@ GEOMETRY = (
     (Form((("area", "arc"), range(2, 80), tuple(range(15, 360, 15))), _circle),),
     (Form((range(1, 12), range(1, 9), range(1, 12), range(1, 6), range(6)), _quadrilateral),),
 )
-DISCRETE_WORDS = words(
+DISCRETE_WORDS = split_words(
     """What is the remainder when divided by greatest common divisor of and smallest positive number that both divide
 whole not below leaves has shirts pairs shoes How many different outfits one shirt pair are there numbers from to divisible
 forms a team players helpers teams possible In how orders can red blue green white balls be placed in row none rectangle cm

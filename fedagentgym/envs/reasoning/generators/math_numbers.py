@@ -6,17 +6,17 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from fedagentgym.envs.reasoning.generators.problem import MathProblem
-from fedagentgym.envs.reasoning.generators.space import Form, words
+from fedagentgym.envs.reasoning.generators.space import Form, split_words
 
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gia", "Hugo", "Ida", "Jon", "Kim", "Leo")
 THINGS = ("apples", "books", "stamps", "marbles", "tickets", "pencils", "coins", "shells", "cards", "buttons")
 
 
-def problem(text: str, answer: object, steps: str, formal: str) -> MathProblem:
+def make_problem(text: str, answer: object, steps: str, formal: str) -> MathProblem:
     return MathProblem(text, (str(answer),), steps, formal)
 
 
-def latex(value: Fraction | int) -> str:
+def to_latex(value: Fraction | int) -> str:
     """A gold for a rational number: a whole number or a LaTeX fraction."""
     value = Fraction(value)
     if value.denominator == 1:
@@ -30,20 +30,20 @@ def latex(value: Fraction | int) -> str:
 
 def _story_sum(name: str, thing: str, a: int, b: int) -> MathProblem:
     text = f"{name} has {a} {thing} and gets {b} more. How many {thing} does {name} have now?"
-    return problem(text, a + b, f"{a} + {b} = {a + b}", f"{a}+{b}")
+    return make_problem(text, a + b, f"{a} + {b} = {a + b}", f"{a}+{b}")
 
 
 def _story_rows(name: str, thing: str, rows: int, each: int, gone: int) -> MathProblem:
     total = rows * each
     text = f"{name} puts {thing} in {rows} boxes, {each} in each box, and gives {gone} of them away. How many {thing} are left?"
     steps = f"{rows} * {each} = {total} . {total} - {gone} = {total - gone}"
-    return problem(text, total - gone, steps, f"{rows}*{each}-{gone}")
+    return make_problem(text, total - gone, steps, f"{rows}*{each}-{gone}")
 
 
 def _precedence(a: int, b: int, c: int, d: int) -> MathProblem:
     value = a + b * (c - d)
     steps = f"{c} - {d} = {c - d} . {b} * {c - d} = {b * (c - d)} . {a} + {b * (c - d)} = {value}"
-    return problem(f"Compute {a} + {b} * ({c} - {d}).", value, steps, f"{a}+{b}*({c}-{d})")
+    return make_problem(f"Compute {a} + {b} * ({c} - {d}).", value, steps, f"{a}+{b}*({c}-{d})")
 
 
 def _shopping(name: str, a: int, price: int, b: int, other: int, extra: int) -> MathProblem:
@@ -54,14 +54,14 @@ def _shopping(name: str, a: int, price: int, b: int, other: int, extra: int) -> 
     )
     steps = f"{a} * {price} = {a * price} . {b} * {other} = {b * other} . {a * price} + {b * other} = {spent}"
     steps += f" . {spent + extra} - {spent} = {extra}"
-    return problem(text, extra, steps, f"{spent + extra}-({a}*{price}+{b}*{other})")
+    return make_problem(text, extra, steps, f"{spent + extra}-({a}*{price}+{b}*{other})")
 
 
 def _brackets(a: int, b: int, c: int, d: int, e: int) -> MathProblem:
     one, other = a * b - c, d + e
     value = one * other
     steps = f"{a} * {b} = {a * b} . {a * b} - {c} = {one} . {d} + {e} = {other} . {one} * {other} = {value}"
-    return problem(f"Compute ({a} * {b} - {c}) * ({d} + {e}).", value, steps, f"({a}*{b}-{c})*({d}+{e})")
+    return make_problem(f"Compute ({a} * {b} - {c}) * ({d} + {e}).", value, steps, f"({a}*{b}-{c})*({d}+{e})")
 
 
 def _percent_chain(price: int, up: int, down: int) -> MathProblem:
@@ -70,7 +70,7 @@ def _percent_chain(price: int, up: int, down: int) -> MathProblem:
     final = raised * (100 - down) / 100
     text = f"A price of {base} coins is raised by {up}% and then lowered by {down}%. What is the price now, in coins?"
     steps = f"{base} * {100 + up} / 100 = {raised} . {raised} * {100 - down} / 100 = {final}"
-    return problem(text, latex(final), steps, f"Rational({base}*{100 + up}*{100 - down},10000)")
+    return make_problem(text, to_latex(final), steps, f"Rational({base}*{100 + up}*{100 - down},10000)")
 
 
 # ---- fractions ------------------------------------------------------------------------------------------------------
@@ -80,7 +80,9 @@ def _fraction_of(k: int, d: int, n: int) -> MathProblem:
     whole = d * k
     value = Fraction(whole * n, d)
     text = f"What is {n}/{d} of {whole}?"
-    return problem(text, latex(value), f"{whole} / {d} = {k} . {k} * {n} = {value}", f"Rational({n},{d})*{whole}")
+    return make_problem(
+        text, to_latex(value), f"{whole} / {d} = {k} . {k} * {n} = {value}", f"Rational({n},{d})*{whole}"
+    )
 
 
 def _fraction_pair(sign: int) -> Callable[[int, int, int, int], MathProblem]:
@@ -90,7 +92,7 @@ def _fraction_pair(sign: int) -> Callable[[int, int, int, int], MathProblem]:
         over, under = a * d + sign * c * b, b * d
         steps = f"{a} * {d} = {a * d} . {c} * {b} = {c * b} . {a * d} {symbol} {c * b} = {over} . {over} / {under} = {value}"
         formal = f"Rational({a},{b}){symbol}Rational({c},{d})"
-        return problem(f"Compute {a}/{b} {symbol} {c}/{d}.", latex(value), steps, formal)
+        return make_problem(f"Compute {a}/{b} {symbol} {c}/{d}.", to_latex(value), steps, formal)
 
     return make
 
@@ -98,7 +100,7 @@ def _fraction_pair(sign: int) -> Callable[[int, int, int, int], MathProblem]:
 def _fraction_product(a: int, b: int, c: int, d: int) -> MathProblem:
     value = Fraction(a, b) / Fraction(c, d)
     steps = f"{a} * {d} = {a * d} . {b} * {c} = {b * c} . {a * d} / {b * c} = {value}"
-    return problem(f"Divide {a}/{b} by {c}/{d}.", latex(value), steps, f"Rational({a},{b})/Rational({c},{d})")
+    return make_problem(f"Divide {a}/{b} by {c}/{d}.", to_latex(value), steps, f"Rational({a},{b})/Rational({c},{d})")
 
 
 def _fraction_story(name: str, a: int, b: int, c: int, d: int) -> MathProblem:
@@ -108,7 +110,7 @@ def _fraction_story(name: str, a: int, b: int, c: int, d: int) -> MathProblem:
         "What fraction of the bottle is left then?"
     )
     steps = f"1 - {a}/{a + b} = {b}/{a + b} . 1 - {c}/{c + d} = {d}/{c + d} . {b * d} / {(a + b) * (c + d)} = {left}"
-    return problem(text, latex(left), steps, f"(1-Rational({a},{a + b}))*(1-Rational({c},{c + d}))")
+    return make_problem(text, to_latex(left), steps, f"(1-Rational({a},{a + b}))*(1-Rational({c},{c + d}))")
 
 
 def _fraction_nested(a: int, b: int, c: int, d: int) -> MathProblem:
@@ -116,7 +118,7 @@ def _fraction_nested(a: int, b: int, c: int, d: int) -> MathProblem:
     value = a + 1 / inner
     text = f"Write $ {a} + \\frac{{1}}{{{b} + \\frac{{{c}}}{{{d}}}}} $ as one fraction."
     steps = f"{b} * {d} + {c} = {b * d + c} . {d} / {b * d + c} + {a} = {value}"
-    return problem(text, latex(value), steps, f"{a}+1/({b}+Rational({c},{d}))")
+    return make_problem(text, to_latex(value), steps, f"{a}+1/({b}+Rational({c},{d}))")
 
 
 # ---- series ---------------------------------------------------------------------------------------------------------
@@ -126,14 +128,14 @@ def _next_term(a: int, d: int) -> MathProblem:
     shown = ", ".join(str(a + d * k) for k in range(4))
     text = f"What is the next number of the sequence {shown}, ...?"
     steps = f"{a + d} - {a} = {d} . {a + 3 * d} + {d} = {a + 4 * d}"
-    return problem(text, a + 4 * d, steps, f"interpolate([{shown}],x).subs(x,5)")
+    return make_problem(text, a + 4 * d, steps, f"interpolate([{shown}],x).subs(x,5)")
 
 
 def _nth_term(a: int, d: int, n: int) -> MathProblem:
     value = a + (n - 1) * d
     text = f"A sequence starts with {a} and grows by {d} each time. What is term number {n}?"
     steps = f"{n} - 1 = {n - 1} . {n - 1} * {d} = {(n - 1) * d} . {a} + {(n - 1) * d} = {value}"
-    return problem(text, value, steps, f"[{a}+k*{d} for k in range({n})][-1]")
+    return make_problem(text, value, steps, f"[{a}+k*{d} for k in range({n})][-1]")
 
 
 def _sum_terms(a: int, d: int, n: int) -> MathProblem:
@@ -141,14 +143,14 @@ def _sum_terms(a: int, d: int, n: int) -> MathProblem:
     value = n * (a + last) // 2
     text = f"What is the sum of the first {n} numbers of the sequence {a}, {a + d}, {a + 2 * d}, ...?"
     steps = f"{a} + {n - 1} * {d} = {last} . {a} + {last} = {a + last} . {n} * {a + last} / 2 = {value}"
-    return problem(text, value, steps, f"sum({a}+k*{d} for k in range({n}))")
+    return make_problem(text, value, steps, f"sum({a}+k*{d} for k in range({n}))")
 
 
 def _geometric(a: int, r: int, n: int) -> MathProblem:
     value = a * (r**n - 1) // (r - 1)
     text = f"A sequence starts with {a} and every number is {r} times the one before. What is the sum of the first {n} numbers?"
     steps = f"{r} ^ {n} = {r**n} . {r**n} - 1 = {r**n - 1} . {a} * {r**n - 1} / {r - 1} = {value}"
-    return problem(text, value, steps, f"sum({a}*{r}**k for k in range({n}))")
+    return make_problem(text, value, steps, f"sum({a}*{r}**k for k in range({n}))")
 
 
 def _recurrence(a: int, b: int, p: int, q: int, n: int) -> MathProblem:
@@ -161,16 +163,16 @@ def _recurrence(a: int, b: int, p: int, q: int, n: int) -> MathProblem:
     )
     steps = " . ".join(f"{p} * {terms[k - 1]} + {q} * {terms[k - 2]} = {terms[k]}" for k in range(2, n))
     formal = f"Matrix([[{p},{q}],[1,0]])**{n - 2}*Matrix([{b},{a}])"
-    return problem(text, terms[-1], steps, f"({formal})[0]")
+    return make_problem(text, terms[-1], steps, f"({formal})[0]")
 
 
 def _infinite(a: int, p: int, gap: int) -> MathProblem:
     q = p + gap
     value = Fraction(a) / (1 - Fraction(p, q))
     text = f"What is the sum of the infinite geometric series with first term {a} and ratio {p}/{q}?"
-    return problem(
+    return make_problem(
         text,
-        latex(value),
+        to_latex(value),
         f"1 - {p}/{q} = {1 - Fraction(p, q)} . {a} * {q} / {gap} = {value}",
         f"summation({a}*Rational({p},{q})**k,(k,0,oo))",
     )
@@ -205,7 +207,7 @@ SERIES = (
         Form((range(1, 60), range(1, 12), range(1, 12)), _infinite),
     ),
 )
-NUMBER_WORDS = words(
+NUMBER_WORDS = split_words(
     f"""{" ".join(NAMES + THINGS)} has and gets more How many does have now puts in boxes each box gives of them away
 are left Compute buys notebooks for coins pens pays with get back A price is raised by % then lowered What the What's as one
 fraction Divide drinks a full bottle later what Write next number sequence starts grows time term sum first numbers every

@@ -38,23 +38,23 @@ def draw_calls(text: str, draw: Callable[[Stream], Any], apply: Callable[[Any], 
     return tuple(drawn[name] for name in list(kept)[: SHOWN + HIDDEN])
 
 
-def numbers(source: Stream) -> int:
+def draw_number(source: Stream) -> int:
     return source.integers(120) - 20
 
 
-def number_lists(source: Stream) -> list[int]:
+def draw_number_list(source: Stream) -> list[int]:
     return [source.integers(60) - 15 for _ in range(source.integers(8) + 1)]
 
 
-def texts(source: Stream) -> str:
+def draw_text(source: Stream) -> str:
     letters = "abcdeiou rstnlmABE"
     return "".join(source.pick(letters) for _ in range(source.integers(12) + 2))
 
 
-def naturals(source: Stream) -> int:
+def draw_natural(source: Stream) -> int:
     return source.integers(25) + 1
 
 
-def first_sentence(parts: Sequence[str]) -> str:
+def format_numbered_steps(parts: Sequence[str]) -> str:
     """Steps as one numbered paragraph."""
     return " ".join(f"({number}) {part}." for number, part in enumerate(parts, start=1))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.reasoning.generators.question import Fact, Question
-from fedagentgym.envs.reasoning.generators.space import Form, words
+from fedagentgym.envs.reasoning.generators.space import Form, split_words
 
 PEOPLE = ("Ann", "Bob", "Cid", "Dora", "Emil", "Fay", "Gus", "Hal", "Ivy", "Jim", "Kim", "Lou")
 CITIES = ("Arno", "Belt", "Cado", "Dell", "Elm", "Firn", "Glen", "Holm")
@@ -24,36 +24,36 @@ ORDERED_AGES = tuple((a, b) for a in AGES for b in AGES if a != b)
 Pair = tuple[str, str]
 
 
-def _question(text: str, answer: str, facts: Sequence[Fact], support: Sequence[Fact]) -> Question:
+def _make_question(text: str, answer: str, facts: Sequence[Fact], support: Sequence[Fact]) -> Question:
     """The facts in an order that follows from the task itself, so that it is the same whenever the task is made."""
     shown = stream(0, "order", text, *(fact.text for fact in facts)).shuffled(facts)
-    return Question(text, (answer,), tuple(shown), tuple(fact.title for fact in support), _said(support))
+    return Question(text, (answer,), tuple(shown), tuple(fact.title for fact in support), _join_texts(support))
 
 
-def _said(facts: Sequence[Fact]) -> str:
+def _join_texts(facts: Sequence[Fact]) -> str:
     return " ".join(fact.text for fact in facts)
 
 
-def _lives(person: str, city: str) -> Fact:
+def _make_home_fact(person: str, city: str) -> Fact:
     return Fact(person, f"{person} lives in {city} .")
 
 
-def _lies(city: str, land: str) -> Fact:
+def _make_location_fact(city: str, land: str) -> Fact:
     return Fact(city, f"{city} is in {land} .")
 
 
 def _country(people: Pair, cities: Pair, lands: Pair) -> Question:
-    home, other = _lives(people[0], cities[0]), _lives(people[1], cities[1])
-    place, elsewhere = _lies(cities[0], lands[0]), _lies(cities[1], lands[1])
+    home, other = _make_home_fact(people[0], cities[0]), _make_home_fact(people[1], cities[1])
+    place, elsewhere = _make_location_fact(cities[0], lands[0]), _make_location_fact(cities[1], lands[1])
     text = f"In which country does {people[0]} live ?"
-    return _question(text, lands[0], [home, other, place, elsewhere], [home, place])
+    return _make_question(text, lands[0], [home, other, place, elsewhere], [home, place])
 
 
 def _author_city(people: Pair, cities: Pair, books: Pair) -> Question:
     wrote = [Fact(book, f"{book} was written by {person} .") for person, book in zip(people, books, strict=True)]
-    homes = [_lives(person, city) for person, city in zip(people, cities, strict=True)]
+    homes = [_make_home_fact(person, city) for person, city in zip(people, cities, strict=True)]
     text = f"In which city does the author of {books[0]} live ?"
-    return _question(text, cities[0], [*wrote, *homes], [wrote[0], homes[0]])
+    return _make_question(text, cities[0], [*wrote, *homes], [wrote[0], homes[0]])
 
 
 def _friend_city(people: Pair, cities: Pair, third: int) -> Question:
@@ -61,29 +61,29 @@ def _friend_city(people: Pair, cities: Pair, third: int) -> Question:
     third_person = others[third]
     friend = Fact(people[0], f"{people[0]} is a friend of {people[1]} .")
     stranger = Fact(third_person, f"{third_person} is a friend of {people[0]} .")
-    homes = [_lives(people[1], cities[0]), _lives(third_person, cities[1])]
+    homes = [_make_home_fact(people[1], cities[0]), _make_home_fact(third_person, cities[1])]
     text = f"In which city does the friend of {people[0]} live ?"
-    return _question(text, cities[0], [friend, stranger, *homes], [friend, homes[0]])
+    return _make_question(text, cities[0], [friend, stranger, *homes], [friend, homes[0]])
 
 
 def _older(people: Pair, ages: tuple[int, int]) -> Question:
     facts = [Fact(person, f"{person} is {age} years old .") for person, age in zip(people, ages, strict=True)]
     answer = people[0] if ages[0] > ages[1] else people[1]
-    return _question(f"Who is older , {people[0]} or {people[1]} ?", answer, facts, facts)
+    return _make_question(f"Who is older , {people[0]} or {people[1]} ?", answer, facts, facts)
 
 
 def _younger(people: Pair, ages: tuple[int, int]) -> Question:
     facts = [Fact(person, f"{person} is {age} years old .") for person, age in zip(people, ages, strict=True)]
     answer = people[0] if ages[0] < ages[1] else people[1]
-    return _question(f"Who is younger , {people[0]} or {people[1]} ?", answer, facts, facts)
+    return _make_question(f"Who is younger , {people[0]} or {people[1]} ?", answer, facts, facts)
 
 
 def _same_city(people: Pair, cities: Pair, same: bool, third: int) -> Question:
     others = [person for person in PEOPLE if person not in people]
-    facts = [_lives(people[0], cities[0]), _lives(people[1], cities[0] if same else cities[1])]
-    facts.append(_lives(others[third], cities[1] if same else cities[0]))
+    facts = [_make_home_fact(people[0], cities[0]), _make_home_fact(people[1], cities[0] if same else cities[1])]
+    facts.append(_make_home_fact(others[third], cities[1] if same else cities[0]))
     text = f"Do {people[0]} and {people[1]} live in the same city ?"
-    return _question(text, "yes" if same else "no", facts, facts[:2])
+    return _make_question(text, "yes" if same else "no", facts, facts[:2])
 
 
 TINY_QUESTIONS: dict[str, tuple[Form[Question], ...]] = {
@@ -95,7 +95,7 @@ TINY_QUESTIONS: dict[str, tuple[Form[Question], ...]] = {
     "comparison": (Form((ORDERED_PEOPLE, ORDERED_AGES), _older), Form((ORDERED_PEOPLE, ORDERED_AGES), _younger)),
     "agreement": (Form((ORDERED_PEOPLE, ORDERED_CITIES, (True, False), range(10)), _same_city),),
 }
-TINY_QA_WORDS = words(
+TINY_QA_WORDS = split_words(
     f"""{" ".join(PEOPLE + CITIES + LANDS + BOOKS)} lives live in is a friend of was written by years old In which country city
     does the author Who older younger or Do and same yes no 0 1 2 3 4 5 6 7 8 9 . , ?"""
 )

@@ -23,7 +23,7 @@ MOST_PER_FORM = 50_000
 _MASK = (1 << 64) - 1
 
 
-def words(text: str) -> tuple[str, ...]:
+def split_words(text: str) -> tuple[str, ...]:
     """The words of a text, for vocabularies."""
     return tuple(text.split())
 
@@ -38,7 +38,7 @@ class Form(NamedTuple, Generic[P]):
     def size(self) -> int:
         return prod(len(values) for values in self.ranges)
 
-    def at(self, number: int) -> P:
+    def make_problem(self, number: int) -> P:
         """The problem whose parameters have this number in mixed radix."""
         chosen = []
         for values in self.ranges:
@@ -47,7 +47,7 @@ class Form(NamedTuple, Generic[P]):
         return self.make(*chosen)
 
 
-class Shuffle:
+class FeistelPermutation:
     """A permutation of 0..size-1 that is computed, not stored: a keyed Feistel network that walks until it is in range."""
 
     def __init__(self, size: int, seed: int, *path: int | str) -> None:
@@ -68,7 +68,7 @@ class Shuffle:
                 return index
 
 
-class Deck(Generic[P]):
+class ProblemSequence(Generic[P]):
     """The problems of one cell. Forms with few problems give all they have; none gives more than `MOST_PER_FORM`."""
 
     def __init__(self, forms: Sequence[Form[P]], seed: int, *path: int | str) -> None:
@@ -83,16 +83,19 @@ class Deck(Generic[P]):
         place = self._order(number)
         which = bisect_right(self._ends, place)
         start = self._ends[which - 1] if which else 0
-        return self._forms[which].at(self._within[which](place - start))
+        return self._forms[which].make_problem(self._within[which](place - start))
 
     @cached_property
     def _ends(self) -> list[int]:
         return list(itertools.accumulate(min(form.size, MOST_PER_FORM) for form in self._forms))
 
     @cached_property
-    def _order(self) -> Shuffle:
-        return Shuffle(len(self), self._seed, "deck", *self._path)
+    def _order(self) -> FeistelPermutation:
+        return FeistelPermutation(len(self), self._seed, "deck", *self._path)
 
     @cached_property
-    def _within(self) -> list[Shuffle]:
-        return [Shuffle(form.size, self._seed, "form", number, *self._path) for number, form in enumerate(self._forms)]
+    def _within(self) -> list[FeistelPermutation]:
+        return [
+            FeistelPermutation(form.size, self._seed, "form", number, *self._path)
+            for number, form in enumerate(self._forms)
+        ]

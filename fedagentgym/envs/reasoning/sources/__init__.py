@@ -7,14 +7,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedagentgym.base.errors import DataError, OptionError, unknown
+from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.extras import require
 from fedagentgym.base.streams import stream
-from fedagentgym.envs.reasoning.pools import Loaded
+from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources import mathematics, programs, questions
-from fedagentgym.envs.reasoning.sources.rows import Row, data_files, digests, rows
+from fedagentgym.envs.reasoning.sources.rows import Row, digest_files, list_data_files, read_rows
 
-Reader = Callable[[Row, str], Loaded | None]
+Reader = Callable[[Row, str], LoadedTask | None]
 
 
 class Source(NamedTuple):
@@ -50,18 +50,18 @@ SOURCES: Mapping[str, Source] = {
 
 def load(
     task: str, name: str, data: str | Path | None, holdout: int, seed: int
-) -> tuple[Sequence[Loaded], dict[str, Any]]:
+) -> tuple[Sequence[LoadedTask], dict[str, Any]]:
     """The tasks of a data set, and what they were made from (for the pool's digest)."""
     known = [source for source in SOURCES if SOURCES[source].task == task]
     if name not in known:
-        raise unknown(f"source of {task} tasks", name, known)
+        raise unknown_name_error(f"source of {task} tasks", name, known)
     if data is None:
         tasks, source = _from_hub(name)
     else:
-        stamps = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in data_files(data))
+        stamps = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in list_data_files(data))
         tasks, source = _from_files(name, str(data), stamps)
     if holdout:
-        tasks = _held_out(tasks, holdout, seed)
+        tasks = _hold_out(tasks, holdout, seed)
         source = {**source, "holdout": holdout, "seed": seed}
     return tasks, source
 
@@ -69,21 +69,21 @@ def load(
 @lru_cache(maxsize=8)
 def _from_files(
     name: str, data: str, stamps: tuple[tuple[str, int, int], ...]
-) -> tuple[tuple[Loaded, ...], dict[str, Any]]:
+) -> tuple[tuple[LoadedTask, ...], dict[str, Any]]:
     """Kept until a file changes (`stamps` tells)."""
-    return _read(name, list(rows(data))), {"source": name, "files": digests(data)}
+    return _read(name, list(read_rows(data))), {"source": name, "files": digest_files(data)}
 
 
-def _read(name: str, found: Sequence[Row]) -> tuple[Loaded, ...]:
+def _read(name: str, found: Sequence[Row]) -> tuple[LoadedTask, ...]:
     source = SOURCES[name]
     if name == "medmcqa":
-        first = questions.first_option(found)
+        first = questions.detect_first_option(found)
         tasks = [questions.medmcqa(row, row.split or source.split, first) for row in found]
     else:
         tasks = [source.read(row, row.split or source.split) for row in found]
     kept = tuple(task for task in tasks if task is not None)
     if name == "dapo":
-        unique: dict[str, Loaded] = {}
+        unique: dict[str, LoadedTask] = {}
         for task in kept:
             unique.setdefault(task.payload.problem, task)
         kept = tuple(unique.values())
@@ -93,7 +93,7 @@ def _read(name: str, found: Sequence[Row]) -> tuple[Loaded, ...]:
 
 
 @lru_cache(maxsize=8)
-def _from_hub(name: str) -> tuple[tuple[Loaded, ...], dict[str, Any]]:
+def _from_hub(name: str) -> tuple[tuple[LoadedTask, ...], dict[str, Any]]:
     source = SOURCES[name]
     datasets = require("datasets", "data")
     try:
@@ -113,7 +113,7 @@ def _from_hub(name: str) -> tuple[tuple[Loaded, ...], dict[str, Any]]:
     return _read(name, found), {"source": name, "hub": source.hub, "rows": len(found), "fingerprints": prints}
 
 
-def _held_out(tasks: Sequence[Loaded], holdout: int, seed: int) -> tuple[Loaded, ...]:
+def _hold_out(tasks: Sequence[LoadedTask], holdout: int, seed: int) -> tuple[LoadedTask, ...]:
     """Move training tasks to val and as many to test, chosen by the seed, where the data has none."""
     splits = {task.split for task in tasks}
     wanted = [split for split in ("val", "test") if split not in splits]

@@ -5,44 +5,44 @@ from __future__ import annotations
 import ast
 
 from fedagentgym.envs.reasoning.generators.program import Program
-from fedagentgym.envs.reasoning.pools import Loaded
+from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources.rows import Row
 from fedagentgym.envs.verifiers.code import Checks, calls_of
 
 
-def humaneval(row: Row, split: str) -> Loaded:
-    prompt, entry, test = row.text("prompt"), row.text("entry_point"), row.text("test")
-    _parses(row, "prompt", prompt)
-    _parses(row, "test", test)
+def humaneval(row: Row, split: str) -> LoadedTask:
+    prompt, entry, test = row.get_text("prompt"), row.get_text("entry_point"), row.get_text("test")
+    _check_syntax(row, "prompt", prompt)
+    _check_syntax(row, "test", test)
     preamble = prompt[: prompt.index(f"def {entry}")] if f"def {entry}" in prompt else ""
     tests = Checks(entry, code=test, setup=prompt, check="check", preamble=preamble)
     statement = f"Complete this function.\n```python\n{prompt.rstrip()}\n```"
-    return Loaded(split, "humaneval", Program(statement, tests, prompt + str(row.get("canonical_solution") or "")))
+    return LoadedTask(split, "humaneval", Program(statement, tests, prompt + str(row.get("canonical_solution") or "")))
 
 
-def mbpp(row: Row, split: str) -> Loaded:
-    asserts = row.value("test_list")
+def mbpp(row: Row, split: str) -> LoadedTask:
+    asserts = row.get_value("test_list")
     if not isinstance(asserts, list) or not asserts or not all(isinstance(one, str) for one in asserts):
-        raise row.wrong("test_list", "is not a list of asserts")
+        raise row.make_error("test_list", "is not a list of asserts")
     imports = row.get("test_imports")
     setup = "\n".join(imports) if isinstance(imports, list) else str(row.get("test_setup_code") or "")
     for one in asserts:
-        _parses(row, "test_list", one)
-    _parses(row, "test_setup_code", setup)
+        _check_syntax(row, "test_list", one)
+    _check_syntax(row, "test_setup_code", setup)
     simple = None if setup.strip() else calls_of(asserts)
     if simple is not None:
         tests = Checks(simple[0], simple[1])
     else:
         tests = Checks(code="\n".join([setup, *asserts]))
-    statement = f"{row.text('text', 'prompt')}\nYour program must pass tests like this one:\n{asserts[0]}"
+    statement = f"{row.get_text('text', 'prompt')}\nYour program must pass tests like this one:\n{asserts[0]}"
     number = row.get("task_id")
     if row.split is None and isinstance(number, int):
         split = "test" if 11 <= number <= 510 else "val" if 511 <= number <= 600 else "train"
-    return Loaded(split, "mbpp", Program(statement, tests, str(row.get("code") or "")))
+    return LoadedTask(split, "mbpp", Program(statement, tests, str(row.get("code") or "")))
 
 
-def _parses(row: Row, name: str, source: str) -> None:
+def _check_syntax(row: Row, name: str, source: str) -> None:
     try:
         ast.parse(source)
     except (SyntaxError, ValueError, RecursionError) as error:
-        raise row.wrong(name, f"is not Python: {error}") from None
+        raise row.make_error(name, f"is not Python: {error}") from None

@@ -8,86 +8,92 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedagentgym.envs.reasoning.generators.question import Fact, Question
-from fedagentgym.envs.reasoning.pools import Loaded
+from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources.rows import Row
 
 LEVELS = {"easy": 1 / 3, "medium": 2 / 3, "hard": 1.0}
 LETTERS = "ABCDEFGH"
 
 
-def hotpotqa(row: Row, split: str) -> Loaded:
+def hotpotqa(row: Row, split: str) -> LoadedTask:
     """HotpotQA and 2WikiMultiHopQA, as published and as on the hub."""
-    facts = _context(row)
-    path = tuple(dict.fromkeys(title for title in _supporting(row) if any(fact.title == title for fact in facts)))
+    facts = _read_context(row)
+    path = tuple(
+        dict.fromkeys(title for title in _read_supporting_titles(row) if any(fact.title == title for fact in facts))
+    )
     known = {fact.title: fact.text for fact in facts}
     question = Question(
-        row.text("question"),
-        (row.text("answer"), *_aliases(row)),
+        row.get_text("question"),
+        (row.get_text("answer"), *_read_aliases(row)),
         facts,
         path,
         " ".join(known[title] for title in path),
     )
-    return Loaded(split, str(row.get("type") or "other"), question, LEVELS.get(str(row.get("level"))))
+    return LoadedTask(split, str(row.get("type") or "other"), question, LEVELS.get(str(row.get("level"))))
 
 
-def musique(row: Row, split: str) -> Loaded | None:
+def musique(row: Row, split: str) -> LoadedTask | None:
     """MuSiQue; unanswerable questions are left out."""
     if row.get("answerable") is False:
         return None
-    paragraphs = row.value("paragraphs")
+    paragraphs = row.get_value("paragraphs")
     if not isinstance(paragraphs, list):
-        raise row.wrong("paragraphs", f"is not a list, but {type(paragraphs).__name__}")
+        raise row.make_error("paragraphs", f"is not a list, but {type(paragraphs).__name__}")
     try:
         facts = tuple(Fact(str(one["title"]), str(one["paragraph_text"])) for one in paragraphs)
         support = [
             Fact(str(one["title"]), str(one["paragraph_text"])) for one in paragraphs if one.get("is_supporting")
         ]
     except (KeyError, TypeError, AttributeError):
-        raise row.wrong("paragraphs", "has an entry without 'title' or 'paragraph_text'") from None
+        raise row.make_error("paragraphs", "has an entry without 'title' or 'paragraph_text'") from None
     hops = re.match(r"([2-4])hop", str(row.get("id") or ""))
     path = tuple(dict.fromkeys(fact.title for fact in support))
-    answers = (row.text("answer"), *_aliases(row))
-    question = Question(row.text("question"), answers, facts, path, " ".join(fact.text for fact in support))
-    return Loaded(split, f"{hops[1]} hops" if hops else "other", question, int(hops[1]) / 4 if hops else None)
+    answers = (row.get_text("answer"), *_read_aliases(row))
+    question = Question(row.get_text("question"), answers, facts, path, " ".join(fact.text for fact in support))
+    return LoadedTask(split, f"{hops[1]} hops" if hops else "other", question, int(hops[1]) / 4 if hops else None)
 
 
-def medqa(row: Row, split: str) -> Loaded:
-    options = _options(row, row.value("options"))
+def medqa(row: Row, split: str) -> LoadedTask:
+    options = _read_options(row, row.get_value("options"))
     letter = row.get("answer_idx")
     if letter is None:
-        same = [name for name, option in options if option.strip() == row.text("answer").strip()]
+        same = [name for name, option in options if option.strip() == row.get_text("answer").strip()]
         letter = same[0] if len(same) == 1 else None
-    return _choice(row, split, str(row.get("meta_info", "subject") or "medqa"), options, letter, "answer_idx")
+    return _make_choice_task(row, split, str(row.get("meta_info", "subject") or "medqa"), options, letter, "answer_idx")
 
 
-def medmcqa(row: Row, split: str, first: int) -> Loaded | None:
+def medmcqa(row: Row, split: str, first: int) -> LoadedTask | None:
     """MedMCQA; `first` numbers the first option (0 on the hub, 1 in the original files). Rows without gold are left out."""
-    options = [(letter, row.text(name)) for letter, name in zip("ABCD", ("opa", "opb", "opc", "opd"), strict=True)]
-    told = row.value("cop")
+    options = [(letter, row.get_text(name)) for letter, name in zip("ABCD", ("opa", "opb", "opc", "opd"), strict=True)]
+    told = row.get_value("cop")
     if told is None or told == -1:
         return None
     if not isinstance(told, int) or not 0 <= told - first < 4:
-        raise row.wrong("cop", f"is not a number from {first} to {first + 3}, but {str(told)[:20]!r}")
-    return _choice(row, split, str(row.get("subject_name") or "medmcqa"), options, "ABCD"[told - first], "cop")
+        raise row.make_error("cop", f"is not a number from {first} to {first + 3}, but {str(told)[:20]!r}")
+    return _make_choice_task(
+        row, split, str(row.get("subject_name") or "medmcqa"), options, "ABCD"[told - first], "cop"
+    )
 
 
-def first_option(rows: Sequence[Row]) -> int:
+def detect_first_option(rows: Sequence[Row]) -> int:
     """Whether the options of MedMCQA are counted from 0 or from 1 in these rows."""
     return 1 if any(row.get("cop") == 4 for row in rows) and not any(row.get("cop") == 0 for row in rows) else 0
 
 
-def _choice(row: Row, split: str, category: str, options: list[tuple[str, str]], letter: Any, name: str) -> Loaded:
+def _make_choice_task(
+    row: Row, split: str, category: str, options: list[tuple[str, str]], letter: Any, name: str
+) -> LoadedTask:
     if letter not in dict(options):
-        raise row.wrong(name, f"is not one of the options, but {str(letter)[:20]!r}")
+        raise row.make_error(name, f"is not one of the options, but {str(letter)[:20]!r}")
     solution = str(row.get("exp") or "")
-    return Loaded(
-        split, category, Question(row.text("question"), (str(letter),), solution=solution, options=tuple(options))
+    return LoadedTask(
+        split, category, Question(row.get_text("question"), (str(letter),), solution=solution, options=tuple(options))
     )
 
 
-def _options(row: Row, value: Any) -> list[tuple[str, str]]:
+def _read_options(row: Row, value: Any) -> list[tuple[str, str]]:
     if isinstance(value, str):
-        value = _from_json(row, "options", value)
+        value = _parse_json(row, "options", value)
     if isinstance(value, dict):
         return [(str(letter), str(option)) for letter, option in sorted(value.items()) if option is not None]
     if (
@@ -98,44 +104,49 @@ def _options(row: Row, value: Any) -> list[tuple[str, str]]:
         return [(str(one["key"]), str(one["value"])) for one in value]
     if isinstance(value, list) and value:
         return [(LETTERS[number], str(option)) for number, option in enumerate(value[: len(LETTERS)])]
-    raise row.wrong("options", f"holds no options: {str(value)[:60]!r}")
+    raise row.make_error("options", f"holds no options: {str(value)[:60]!r}")
 
 
-def _context(row: Row) -> tuple[Fact, ...]:
-    value = row.value("context")
+def _read_context(row: Row) -> tuple[Fact, ...]:
+    value = row.get_value("context")
     if isinstance(value, str):
-        value = _from_json(row, "context", value)
+        value = _parse_json(row, "context", value)
     if isinstance(value, dict):
         value = list(zip(value.get("title") or [], value.get("sentences") or value.get("content") or [], strict=False))
     try:
         return tuple(
-            Fact(str(title), text if isinstance(text, str) else "".join(_spaced(sentence) for sentence in text).strip())
+            Fact(
+                str(title),
+                text
+                if isinstance(text, str)
+                else "".join(_ensure_leading_space(sentence) for sentence in text).strip(),
+            )
             for title, text in value
         )
     except (TypeError, ValueError):
-        raise row.wrong("context", "is not a list of pairs of title and sentences") from None
+        raise row.make_error("context", "is not a list of pairs of title and sentences") from None
 
 
-def _spaced(sentence: str) -> str:
+def _ensure_leading_space(sentence: str) -> str:
     return sentence if sentence[:1].isspace() else f" {sentence}"
 
 
-def _supporting(row: Row) -> list[str]:
+def _read_supporting_titles(row: Row) -> list[str]:
     value = row.get("supporting_facts")
     if isinstance(value, str):
-        value = _from_json(row, "supporting_facts", value)
+        value = _parse_json(row, "supporting_facts", value)
     if isinstance(value, dict):
         return [str(title) for title in value.get("title", [])]
     return [str(one[0]) for one in value or [] if isinstance(one, list | tuple) and one]
 
 
-def _aliases(row: Row) -> list[str]:
+def _read_aliases(row: Row) -> list[str]:
     value = row.get("answer_aliases", "answer_alias")
     return [str(alias) for alias in value if str(alias).strip()] if isinstance(value, list) else []
 
 
-def _from_json(row: Row, name: str, text: str) -> Any:
+def _parse_json(row: Row, name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError):
-        raise row.wrong(name, f"is not valid JSON: {text[:60]!r}") from None
+        raise row.make_error(name, f"is not valid JSON: {text[:60]!r}") from None

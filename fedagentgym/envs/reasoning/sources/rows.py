@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.errors import DataError, listed
+from fedagentgym.base.errors import DataError, join_names
 from fedagentgym.base.extras import require
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet", ".ndjson")
@@ -26,37 +26,39 @@ class Row(NamedTuple):
     split: str | None
     fields: Mapping[str, Any]
 
-    def text(self, *names: str) -> str:
+    def get_text(self, *names: str) -> str:
         """The first of these fields that is there, as text that is not blank."""
-        value = self.value(*names)
+        value = self.get_value(*names)
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return plain_number(value)
+            return format_plain_number(value)
         if not isinstance(value, str) or not value.strip():
-            raise DataError(f"{self.where}: the field {self._named(names)!r} is not a text, but {str(value)[:60]!r}")
+            raise DataError(
+                f"{self.where}: the field {self._find_name(names)!r} is not a text, but {str(value)[:60]!r}"
+            )
         return value
 
-    def value(self, *names: str) -> Any:
+    def get_value(self, *names: str) -> Any:
         for name in names:
             if name in self.fields:
                 return self.fields[name]
-        raise DataError(f"{self.where}: there is no field {names[0]!r}, only {listed(sorted(self.fields))}")
+        raise DataError(f"{self.where}: there is no field {names[0]!r}, only {join_names(sorted(self.fields))}")
 
     def get(self, *names: str) -> Any:
         return next((self.fields[name] for name in names if self.fields.get(name) is not None), None)
 
-    def wrong(self, name: str, why: str) -> DataError:
+    def make_error(self, name: str, why: str) -> DataError:
         return DataError(f"{self.where}: the field {name!r} {why}")
 
-    def _named(self, names: Sequence[str]) -> str:
+    def _find_name(self, names: Sequence[str]) -> str:
         return next((name for name in names if name in self.fields), names[0])
 
 
-def plain_number(value: float) -> str:
+def format_plain_number(value: float) -> str:
     """A number as people write it: 27.0 is 27."""
     return str(int(value)) if float(value).is_integer() else str(value)
 
 
-def data_files(data: str | Path) -> list[Path]:
+def list_data_files(data: str | Path) -> list[Path]:
     """The data files of a path, sorted."""
     path = Path(data)
     if path.is_file():
@@ -71,26 +73,26 @@ def data_files(data: str | Path) -> list[Path]:
     return files
 
 
-def digests(data: str | Path) -> dict[str, str]:
+def digest_files(data: str | Path) -> dict[str, str]:
     """The digest of every data file, by its path inside the folder."""
     root = Path(data)
-    files = data_files(root)
+    files = list_data_files(root)
     return {str(file.relative_to(root)) if root.is_dir() else file.name: file_digest(file) for file in files}
 
 
-def rows(data: str | Path) -> Iterator[Row]:
+def read_rows(data: str | Path) -> Iterator[Row]:
     """Every record of a file or folder."""
     root = Path(data)
-    for file in data_files(root):
+    for file in list_data_files(root):
         named = file.relative_to(root) if root.is_dir() else Path(file.name)
-        split = split_of(named)
-        for where, fields in _records(file):
+        split = infer_split(named)
+        for where, fields in _read_records(file):
             if not isinstance(fields, Mapping):
                 raise DataError(f"{where}: a record is a JSON object, not {type(fields).__name__}")
             yield Row(where, split, fields)
 
 
-def split_of(named: Path) -> str | None:
+def infer_split(named: Path) -> str | None:
     """The split that a path tells by one of its words: `gsm8k/test.jsonl` is test."""
     for part in reversed(named.parts):
         words = "".join(character if character.isalnum() else " " for character in part.lower()).split()
@@ -100,9 +102,9 @@ def split_of(named: Path) -> str | None:
     return None
 
 
-def _records(file: Path) -> Iterator[tuple[str, Any]]:
+def _read_records(file: Path) -> Iterator[tuple[str, Any]]:
     if file.name.endswith(".parquet"):
-        yield from _parquet(file)
+        yield from _read_parquet(file)
         return
     try:
         packed = file.name.endswith(".gz")
@@ -111,14 +113,14 @@ def _records(file: Path) -> Iterator[tuple[str, Any]]:
         raise DataError(f"cannot read {file}: {error}") from None
     stem = file.name.removesuffix(".gz")
     if stem.endswith(".json"):
-        yield from _json(file, text)
+        yield from _read_json_records(file, text)
         return
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            yield f"{file.name}, line {number}", _parsed(f"{file.name}, line {number}", line)
+            yield f"{file.name}, line {number}", _parse_line(f"{file.name}, line {number}", line)
 
 
-def _json(file: Path, text: str) -> Iterator[tuple[str, Any]]:
+def _read_json_records(file: Path, text: str) -> Iterator[tuple[str, Any]]:
     if not text.strip():
         raise DataError(f"{file.name}: the file is empty")
     try:
@@ -127,7 +129,7 @@ def _json(file: Path, text: str) -> Iterator[tuple[str, Any]]:
         if text.lstrip().startswith("{") and "\n{" in text:
             for number, line in enumerate(text.split("\n"), start=1):
                 if line.strip():
-                    yield f"{file.name}, line {number}", _parsed(f"{file.name}, line {number}", line)
+                    yield f"{file.name}, line {number}", _parse_line(f"{file.name}, line {number}", line)
             return
         raise DataError(f"{file.name}: not valid JSON: {error}") from None
     if isinstance(value, Mapping) and isinstance(value.get("data"), list):
@@ -141,7 +143,7 @@ def _json(file: Path, text: str) -> Iterator[tuple[str, Any]]:
         yield f"{file.name}, record {number}", fields
 
 
-def _parsed(where: str, line: str) -> Any:
+def _parse_line(where: str, line: str) -> Any:
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
@@ -150,7 +152,7 @@ def _parsed(where: str, line: str) -> Any:
         raise DataError(f"{where}: nested too deeply") from None
 
 
-def _parquet(file: Path) -> Iterator[tuple[str, Any]]:
+def _read_parquet(file: Path) -> Iterator[tuple[str, Any]]:
     parquet = require("pyarrow.parquet", "data")
     try:
         table = parquet.read_table(file)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedagentgym.base.errors import FedAgentGymError
-from fedagentgym.base.logs import logger
+from fedagentgym.base.logs import get_logger
 from fedagentgym.envs.verifiers.sandbox import plain
 
 HEADER = 4
@@ -124,7 +124,7 @@ def _tell_once(standing: list[str]) -> None:
     missing = [wall for wall in WALLS if wall not in standing]
     if missing and not _told:
         _told = True
-        logger(__name__).warning("the sandbox for programs lacks on this system: %s", ", ".join(missing))
+        get_logger(__name__).warning("the sandbox for programs lacks on this system: %s", ", ".join(missing))
 
 
 class Slot:

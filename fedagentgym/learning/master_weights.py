@@ -13,40 +13,40 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-NARROW = (torch.bfloat16, torch.float16)
+NARROW_DTYPES = (torch.bfloat16, torch.float16)
 
 
-class Masters:
+class MasterWeights:
     """The trainable parameters of a model in full precision; `values` are what they hold, where the model's are rounded."""
 
     def __init__(
         self, parameters: Mapping[str, torch.nn.Parameter], values: Mapping[str, NDArray[Any]] | None = None
     ) -> None:
         self.parameters = parameters
-        self._narrow = [name for name, parameter in parameters.items() if parameter.dtype in NARROW]
+        self._narrow = [name for name, parameter in parameters.items() if parameter.dtype in NARROW_DTYPES]
         self.full: dict[str, torch.Tensor] = dict(parameters)
         for name in self._narrow:
             parameter = parameters[name]
             exact = parameter.detach().float() if values is None else torch.from_numpy(np.array(values[name])).float()
             self.full[name] = exact.to(parameter.device).clone()
 
-    def take_gradients(self) -> None:
+    def copy_gradients_from_model(self) -> None:
         """Move the gradients of narrow parameters to their masters."""
         for name in self._narrow:
             gradient = self.parameters[name].grad
             self.full[name].grad = None if gradient is None else gradient.float()
             self.parameters[name].grad = None
 
-    def publish(self) -> None:
+    def copy_weights_to_model(self) -> None:
         """Round the masters into the model."""
         with torch.no_grad():
             for name in self._narrow:
                 self.parameters[name].copy_(self.full[name])
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Copies as plain arrays."""
         return {name: value.detach().cpu().numpy().copy() for name, value in self.full.items()}
 
-    def clones(self) -> dict[str, torch.Tensor]:
+    def clone_tensors(self) -> dict[str, torch.Tensor]:
         """Copies as tensors."""
         return {name: value.detach().clone() for name, value in self.full.items()}
