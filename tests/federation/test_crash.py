@@ -23,7 +23,7 @@ from fedagentgym.federation.operation import ApplicationSpec
 load_plugins((sys.argv[1],))
 import fedagentgym_plugin_toy as toy
 from fedagentgym.federation.backends.in_process import open_backend
-from fedagentgym.federation.server import Plan, run_rounds
+from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 folder, workers = Path(sys.argv[2]), int(sys.argv[3])
 arguments = {"pause": 0.05, "calls": 2, "size": 20000}
@@ -31,7 +31,7 @@ recipe = ApplicationSpec("fedagentgym_plugin_toy:build", arguments, (sys.argv[1]
 backend = open_backend(recipe, workers=workers, folder=folder / "states")
 settings = FederationSettings(rounds=12, clients_per_round=3)
 look = lambda number, state: {"success": float(state.parameters["w"][0])}
-run_rounds(toy.build(**arguments, clients=6), backend, Plan(folder, 0, settings, evaluate=look))
+run_rounds(toy.build(**arguments, clients=6), backend, ServerConfig(folder, 0, settings, evaluate=look))
 backend.close()
 """
 
@@ -52,7 +52,9 @@ def crash_and_resume(folder: Path, workers: int, kills: int, seed: int) -> int:
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             hit += 1
-        if process.wait() == 0:
+        code = process.wait()
+        assert code in (0, -signal.SIGKILL), "the program itself is broken"
+        if code == 0:
             break
     assert subprocess.run(command, check=False, timeout=120).returncode == 0
     return hit
