@@ -87,7 +87,7 @@ class Evaluator:
             return self.mp.mpc(0, 1)
         if head in ("matrix", "det"):
             return self._matrix(expr, point)
-        if head in ("sin", "cos", "tan", "sec", "csc", "cot") and expr.parts[0].head != "number":
+        if head in ("sin", "cos", "tan", "sec", "csc", "cot"):
             return self._checked(self._trigonometric(head, expr.parts[0], point))
         values = [self._value(part, point) for part in expr.parts]
         return self._checked(self._apply(head, values))
@@ -114,18 +114,18 @@ class Evaluator:
         if head == "+":
             total = values[0]
             for value in values[1:]:
-                total = self._add(total, value)
+                total = self.add(total, value)
             return total
         if head == "*":
-            return self._multiply(*values)
+            return self.multiply(*values)
         if head == "negative":
-            return self._multiply(Fraction(-1), values[0])
+            return self.multiply(Fraction(-1), values[0])
         if head == "/":
-            return self._divide(*values)
+            return self.divide(*values)
         if head == "^":
             return self._power(*values)
         if head == "percent":
-            return self._multiply(Fraction(1, 100), values[0])
+            return self.multiply(Fraction(1, 100), values[0])
         if head == "degree":
             return self._degrees(values[0])
         numbers = [value for value in values if not isinstance(value, Matrix)]
@@ -135,8 +135,8 @@ class Evaluator:
 
     def _degrees(self, value: Value) -> Value:
         if self.degree is not None:
-            return self._multiply(self.degree, value)
-        return self._multiply(self.mp.pi / 180, value)
+            return self.multiply(self.degree, value)
+        return self.multiply(self.mp.pi / 180, value)
 
     # ---- arithmetic -------------------------------------------------------------------------------------------------
 
@@ -145,35 +145,35 @@ class Evaluator:
             raise Undefined
         return self.mp.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
 
-    def _add(self, left: Value, right: Value) -> Value:
+    def add(self, left: Value, right: Value) -> Value:
         if isinstance(left, Matrix) and isinstance(right, Matrix):
             if _shape(left) != _shape(right):
                 raise Undefined
             pairs = zip(left.rows, right.rows, strict=True)
-            return Matrix(tuple(tuple(self._add(a, b) for a, b in zip(*rows, strict=True)) for rows in pairs))
+            return Matrix(tuple(tuple(self.add(a, b) for a, b in zip(*rows, strict=True)) for rows in pairs))
         if isinstance(left, Fraction) and isinstance(right, Fraction):
             return left + right
         return self._float(left) + self._float(right)
 
-    def _multiply(self, left: Value, right: Value) -> Value:
+    def multiply(self, left: Value, right: Value) -> Value:
         if isinstance(left, Matrix) and isinstance(right, Matrix):
             raise Undefined
         if isinstance(left, Matrix) or isinstance(right, Matrix):
             matrix, scale = (left, right) if isinstance(left, Matrix) else (right, left)
             assert isinstance(matrix, Matrix)
-            return Matrix(tuple(tuple(self._multiply(scale, value) for value in row) for row in matrix.rows))
+            return Matrix(tuple(tuple(self.multiply(scale, value) for value in row) for row in matrix.rows))
         if isinstance(left, Fraction) and isinstance(right, Fraction):
             return left * right
         return self._float(left) * self._float(right)
 
-    def _divide(self, left: Value, right: Value) -> Value:
+    def divide(self, left: Value, right: Value) -> Value:
         if isinstance(right, Matrix):
             raise Undefined
         if not right:
             raise Undefined
         if isinstance(right, Fraction):
-            return self._multiply(left, 1 / right)
-        return self._multiply(left, 1 / right)
+            return self.multiply(left, 1 / right)
+        return self.multiply(left, 1 / right)
 
     def _power(self, base: Value, exponent: Value) -> Value:
         if isinstance(base, Matrix) or isinstance(exponent, Matrix):
@@ -234,7 +234,7 @@ class Evaluator:
         if head == "sqrt":
             return self._rational_power(first, Fraction(1, 2))
         if head == "root":
-            return self._power(first, self._divide(Fraction(1), values[1]))
+            return self._power(first, self.divide(Fraction(1), values[1]))
         if head == "abs":
             return abs(first)  # type: ignore[arg-type]
         if head in ("floor", "ceil"):
@@ -319,8 +319,8 @@ class Evaluator:
         total: Value = Fraction(0)
         for column, entry in enumerate(rows[0]):
             minor = tuple(row[:column] + row[column + 1 :] for row in rows[1:])
-            term = self._multiply(entry, self._determinant(minor))
-            total = self._add(total, self._multiply(Fraction(-1), term) if column % 2 else term)
+            term = self.multiply(entry, self._determinant(minor))
+            total = self.add(total, self.multiply(Fraction(-1), term) if column % 2 else term)
         return total
 
     # ---- equality ---------------------------------------------------------------------------------------------------
