@@ -80,7 +80,7 @@ _REPLACED = (
     (re.compile(r"\\colon(?![a-zA-Z])"), ":"),
     (re.compile(r"\*\*([^*]{1,80})\*\*"), r"\1"),
 )
-_NEEDS_NO_REPLACING = re.compile(r"[A-Za-z0-9 .,:;()\[\]/+=_|'{}-]*")
+_NEEDS_NO_REPLACING = re.compile(r"[A-Za-z0-9 .,:;()\[\]/+=_|'-]*")
 _WORDS = re.compile(r"\\(?:text|textbf|textit|textrm|textup|mathrm|mathbf|mathit|mbox|operatorname|rm|bf)\s*\{([^{}]*)\}")
 UNIT_MARK = "\u2060"
 _START = re.compile(r"(?:####|[=:\s]|\\(?:therefore|implies|Rightarrow|Longrightarrow|to|rightarrow)(?![a-zA-Z]))+")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-_BRACKET = re.compile(r"\\[{}]|[(\[{})\]]|\\begin|\\end")
-_OPENING = frozenset(("(", "[", "{", "\\{", "\\begin"))
+_BRACKET = re.compile(r"\\[{}]|[(\[{})\]\u27e8\u27e9]|\\begin|\\end")
+_OPENING = frozenset(("(", "[", "{", "\\{", "\u27e8", "\\begin"))
 
 
 def split_outside(

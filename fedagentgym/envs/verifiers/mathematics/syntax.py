@@ -57,6 +57,8 @@ _TOKEN = re.compile(
     (?P<repeating>[0-9]*\.[0-9]*\\(?:overline|bar)\s*\{\s*[0-9]+\s*\}
                 | [0-9]*\.[0-9]*\\dot\s*\{?\s*[0-9]\s*\}?(?:[0-9]*\\dot\s*\{?\s*[0-9]\s*\}?)?)
   | (?P<number>[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)? | [0-9]+(?:\.[0-9]*)? | \.[0-9]+)
+  | (?P<begin>\\begin\s*\{\s*(?:[pbBv]?matrix|smallmatrix|array\s*\}\s*\{[lcr|\s]*)\s*\})
+  | (?P<end>\\end\s*\{\s*(?:[pbBv]?matrix|smallmatrix|array)\s*\})
   | (?P<command>\\(?:[A-Za-z]+|\\|\{|\}|\|))
   | (?P<word>[A-Za-z]+)
   | (?P<greek>[\u0391-\u03c9])
@@ -88,7 +90,7 @@ class _Token:
 
 
 _END = _Token("end", "")
-_NO_FACTOR = frozenset(("cdot", "times", "ast", "div", "{", "}", "|", "\\", "end", "rfloor", "rceil"))
+_NO_FACTOR = frozenset(("cdot", "times", "ast", "div", "{", "}", "|", "\\", "rfloor", "rceil"))
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -216,7 +218,7 @@ class _Parser:
 
     def starts_factor(self) -> bool:
         token = self.peek()
-        if token.kind in ("number", "repeating", "letter"):
+        if token.kind in ("number", "repeating", "letter", "begin"):
             return True
         if token.kind == "sign":
             return token.text in "({[" or (token.text == "|" and not self.bars)
@@ -268,6 +270,8 @@ class _Parser:
             return Expr("number", number=_repeating(token.text))
         if token.kind == "letter":
             return self.symbol(token.text)
+        if token.kind == "begin":
+            return self.matrix(token.text)
         if token.kind == "command":
             return self.command(token.text)
         if token.kind == "sign" and token.text in "({[":
@@ -335,8 +339,6 @@ class _Parser:
             found = self.inside()
             self.expect("r" + name[1:], kind="command")
             return Expr(name[1:], (found,))
-        if name == "begin":
-            return self.matrix()
         if name in ABOVE:
             return self.symbol(f"{name} {self.raw_argument()}")
         if name in GREEK.values():
@@ -408,31 +410,25 @@ class _Parser:
         self.expect(close)
         return tuple(found)
 
-    def matrix(self) -> Expr:
-        name = self.raw_argument()
-        if name not in ("pmatrix", "bmatrix", "matrix", "vmatrix", "Bmatrix", "smallmatrix", "array"):
-            raise NotAnExpression(name)
-        if name == "array":
-            self.raw_argument()
+    def matrix(self, begin: str) -> Expr:
         rows, row = [], [self.inside()]
-        while not self.sees("end", kind="command"):
+        while self.peek().kind != "end":
             if self.sees("&"):
                 self.next()
                 row.append(self.inside())
             elif self.sees("\\", kind="command"):
                 self.next()
-                if self.sees("end", kind="command"):
+                if self.peek().kind == "end":
                     break
                 rows.append(Expr("row", tuple(row)))
                 row = [self.inside()]
             else:
                 raise NotAnExpression("a matrix that does not end")
         self.next()
-        self.raw_argument()
         rows.append(Expr("row", tuple(row)))
         if len({len(each.parts) for each in rows}) != 1:
             raise NotAnExpression("rows of different lengths")
-        return Expr("det" if name == "vmatrix" else "matrix", tuple(rows))
+        return Expr("det" if "vmatrix" in begin else "matrix", tuple(rows))
 
 
 def _negative(expr: Expr) -> Expr:

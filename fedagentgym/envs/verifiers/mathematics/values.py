@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 import mpmath
+from mpmath.libmp import NoConvergence
 
 from fedagentgym.envs.verifiers.mathematics.syntax import Expr
 
@@ -66,7 +67,7 @@ class Evaluator:
     def value(self, expr: Expr, point: Point) -> Value:
         try:
             return self._checked(self._value(expr, point))
-        except (ZeroDivisionError, ValueError, TypeError, mpmath.NoConvergence):
+        except (ZeroDivisionError, ValueError, TypeError, NoConvergence):
             raise Undefined from None
         except OverflowError:
             raise TooLarge from None
