@@ -9,7 +9,6 @@ Nothing here raises or hangs, whatever the reply; `Verdict.reason` says how it w
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
@@ -19,7 +18,7 @@ from fedagentgym.envs.verifiers import Verdict, right, wrong
 from fedagentgym.envs.verifiers.math_pool import WorkerPool
 from fedagentgym.envs.verifiers.math_text import extract_answer, normal, squeezed, unreadable
 from fedagentgym.envs.verifiers.mathematics.limits import refusal, refusal_of_algebra
-from fedagentgym.envs.verifiers.mathematics.numbers import number, same_number
+from fedagentgym.envs.verifiers.mathematics.numbers import gold_number, number, same_number
 from fedagentgym.envs.verifiers.mathematics.reading import TooManyParts, read
 from fedagentgym.envs.verifiers.mathematics.rules import Rules
 from fedagentgym.envs.verifiers.mathematics.values import TooLarge
@@ -29,7 +28,6 @@ RULES = "rules"
 LIBRARY = "math-verify"
 VERIFIERS = (RULES, LIBRARY)
 RULES_VERSION = 2
-_GLUED_LETTER = re.compile(r"[-+]?[0-9.,]+[A-Za-z]")
 
 
 def math_verifier_version(verifier: str = RULES) -> str:
@@ -120,10 +118,10 @@ class _Comparison:
         return equal
 
     def _as_numbers(self, gold: str, answer: str) -> bool | None:
-        """Decide by exact numbers, if that is what both are. A name, or a letter beside a number, is left to the rules."""
-        if "=" in gold or _GLUED_LETTER.fullmatch(gold):
+        """Decide by exact numbers, if that is what both are. A name is left to the rules."""
+        if "=" in gold:
             return None
-        wanted = number(gold)
+        wanted = gold_number(gold)
         given = number(answer) if wanted is not None else None
         if wanted is None or given is None:
             return None

@@ -40,7 +40,6 @@ def last_box(text: str) -> str | None:
     return None
 
 
-
 # ---- normal form ----------------------------------------------------------------------------------------------------
 
 _REPLACED = (
@@ -55,8 +54,6 @@ _REPLACED = (
     (re.compile(r"[\u00d7\u00b7\u22c5\u2217]"), r"\\times "),
     (re.compile(r"\u00f7"), "/"),
     (re.compile(r"\u221a"), r"\\sqrt "),
-    (re.compile(r"\u00b2"), "^2 "),
-    (re.compile(r"\u00b3"), "^3 "),
     (re.compile(r"\u221e"), r"\\infty "),
     (re.compile(r"\u03c0"), r"\\pi "),
     (re.compile(r"\u00b1"), r"\\pm "),
@@ -66,9 +63,13 @@ _REPLACED = (
     (re.compile(r"\\neq(?![a-zA-Z])|\\not\s*=|\u2260|!="), r"\\ne "),
     (re.compile(r"\\lt(?![a-zA-Z])"), "<"),
     (re.compile(r"\\gt(?![a-zA-Z])"), ">"),
-    (re.compile(r"\\(?:approx|approxeq|simeq|doteq)(?![a-zA-Z])|\u2248"), r"\\approx "),
+    (re.compile(r"\\(?:approx|approxeq|simeq|doteq|sim|cong)(?![a-zA-Z])|[\u2248\u2243]"), r"\\approx "),
     (re.compile(r"\\(?:emptyset|varnothing)(?![a-zA-Z])|\u2205"), r"\\emptyset "),
-    (re.compile(r"\\(?:mathbb|Bbb)\s*\{?\s*([A-Z])\s*\}?|\\(?:reals|R)(?![a-zA-Z])|\u211d"), lambda m: rf"\mathbb{{{m[1] or 'R'}}}"),
+    (re.compile(r"\\mathbf\s*\{\s*R\s*\}"), r"\\mathbb{R}"),
+    (
+        re.compile(r"\\(?:mathbb|Bbb)\s*\{?\s*([A-Z])\s*\}?|\\(?:reals|R)(?![a-zA-Z])|\u211d"),
+        lambda m: rf"\mathbb{{{m[1] or 'R'}}}",
+    ),
     (re.compile(r"\u2208"), r"\\in "),
     (re.compile(r"\u222a"), r"\\cup "),
     (re.compile(r"\u2229"), r"\\cap "),
@@ -81,7 +82,15 @@ _REPLACED = (
     (re.compile(r"\*\*([^*]{1,80})\*\*"), r"\1"),
 )
 _NEEDS_NO_REPLACING = re.compile(r"[A-Za-z0-9 .,:;()\[\]/+=_|'-]*")
-_WORDS = re.compile(r"\\(?:text|textbf|textit|textrm|textup|mathrm|mathbf|mathit|mbox|operatorname|rm|bf)\s*\{([^{}]*)\}")
+_WORDS = re.compile(
+    r"\\(?:text|textbf|textit|textrm|textup|mathrm|mathbf|mathit|mbox|operatorname|rm|bf)\s*\{((?:[^{}]|\{[^{}]*\})*)\}"
+)
+_CASES = re.compile(r"\\begin\s*\{(?:cases|aligned|gathered)\}(.*?)\\end\s*\{(?:cases|aligned|gathered)\}", re.DOTALL)
+_SUPERSCRIPT = re.compile("[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
+_SUPERSCRIPTS = str.maketrans(
+    "\u207a\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079", "+-0123456789"
+)
+_FRACTIONS = {"\u00bd": "1/2", "\u00bc": "1/4", "\u00be": "3/4", "\u2153": "1/3", "\u2154": "2/3", "\u2155": "1/5"}
 UNIT_MARK = "\u2060"
 _START = re.compile(r"(?:####|[=:\s]|\\(?:therefore|implies|Rightarrow|Longrightarrow|to|rightarrow)(?![a-zA-Z]))+")
 _SINGLE_BRACES = re.compile(r"(?<=[\^_])\{(\w)\}")
@@ -94,6 +103,11 @@ def normal(text: str) -> str:
         for pattern, replacement in _REPLACED:
             text = pattern.sub(replacement, text)
         text = _WORDS.sub(unwrapped, text)
+        text = _CASES.sub(lambda found: found[1].replace("\\\\", ", ").replace("&", " "), text)
+        if not text.isascii():
+            text = _SUPERSCRIPT.sub(lambda found: f"^{{{found[0].translate(_SUPERSCRIPTS)}}} ", text)
+            for character, fraction in _FRACTIONS.items():
+                text = text.replace(character, f" {fraction} ")
     text = " ".join(text.split())
     if text and (found := _START.match(text)):
         text = text[found.end() :]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 FUNCTIONS = {
     name: name
-    for name in """sin cos tan sec csc cot arcsin arccos arctan sinh cosh tanh exp ln log abs sgn""".split()
+    for name in """sin cos tan sec csc cot arcsin arccos arctan sinh cosh tanh cis exp ln log abs sgn""".split()
 } | {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "lg": "log", "sqrt": "sqrt"}
 TWO_ARGUMENTS = frozenset(("binom", "tbinom", "dbinom"))
 SERIES = frozenset(("sum", "prod", "int", "iint", "oint", "lim"))
@@ -43,6 +43,7 @@ GREEK = {
     "\u03d5": "varphi",
     "\u03f5": "varepsilon",
     "\u2113": "ell",
+    "\u22a4": "top",
 }
 
 

@@ -19,14 +19,17 @@ _VALUE = rf"""(?P<sign>[-+]?)\s*(?:
                      |[eE](?P<exponent>[-+]?[0-9]{{1,2}}))?
 )"""
 _NUMBER = re.compile(_VALUE, re.VERBOSE)
-_ASSIGNED = re.compile(r"([A-Za-z]\w{0,2}|\\[a-z]{2,8})\s*=\s*")
+_ASSIGNED = re.compile(r"(?![ei]\s*=|\\pi\b)(?:[A-Za-z](?:_?[0-9]{1,2})?|[A-Z]{2,4}|\\[a-z]{2,8})\s*=\s*")
+_HALF_OF_DAY = re.compile(r"\s*[ap]\.?\s?m\b", re.IGNORECASE)
 _LEADING = re.compile(
-    r"(?:(?:so|thus|hence|therefore)\b,?\s*)?(?:(?:the|my)\s+)?(?:(?:final|correct)\s+)?(?:answer|result)\b\s*(?:is|=|:)*\s*:?\s*",
+    r"(?:(?:so|thus|hence|therefore)\b,?\s*)?(?:(?:the|my)\s+)?(?:(?:final|correct)\s+)?(?:answer|result)\b\s*(?:is|=|:)*\s*:?\s*"
+    r"|(?:(?:the\s+)?value\s+of\s+)?[a-z]\s+(?:is|equals)\s+(?:equal\s+to\s+)?",
     re.IGNORECASE,
 )
 _PERCENT = re.compile(r"\s*(?:%|percent\b|per cent\b|pct\b)", re.IGNORECASE)
 _UNIT_POWER = re.compile(r"(?<=[a-z]{2})\s*\^\s*\{?\s*[23]\s*\}?\Z")
 _GLUED_UNIT = re.compile(r"[A-Za-z]{2}|[msglLh](?![A-Za-z])")
+_GLUED_LETTER = re.compile(r"[-+]?[0-9.,]+[A-Za-z]")
 _WORD = re.compile(r"[A-Za-z]+")
 _PROSE = re.compile(r"[A-Za-z\s.,;:'\"\u2019!?()/-]*")
 _LOOSE_SIGN = re.compile(r"(?<![A-Za-z])[-/]|[-/](?![A-Za-z])|!\s*[^\s]|\(\s*\)")
@@ -53,10 +56,7 @@ _CHANGES_THE_VALUE = _set(
     five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
     twenty thirty forty fifty sixty seventy eighty ninety base hundreds thousands millions billions am pm"""
 )
-_CHANGES_WHAT_PRECEDES = _set(
-    """less fewer more greater smaller larger bigger lower higher shorter longer taller older younger faster slower
-    short over under above below past ago early late off extra too times"""
-)
+_CHANGES_WHAT_PRECEDES = _set("""less fewer more greater smaller larger short over under above below too""")
 _CHANGES_WHAT_FOLLOWS = _set(
     """times over square cube sum difference product than more less fewer greater larger smaller above below under
     between from without add subtract every nearly almost last first if"""
@@ -93,6 +93,8 @@ def number(text: str) -> Number | None:
         ten = found["power"] or found["exponent"]
         places = max(0, len(found["number"].partition(".")[2]) - (int(ten) if ten else 0))
     rest = text[found.end() :]
+    if _HALF_OF_DAY.match(rest):
+        return None
     if rest and is_units(rest) and (not rest[0].isalpha() or _GLUED_UNIT.match(rest)):
         return Number(value, False, places)
     rest = _UNIT_POWER.sub("", rest)
@@ -105,6 +107,11 @@ def number(text: str) -> Number | None:
         scale = _SCALES[words[0].lower()]
         rest = rest.lstrip()[len(words[0]) :]
     return Number(value * scale, percent is not None, places) if _is_words(rest, before=False) else None
+
+
+def gold_number(text: str) -> Number | None:
+    """As `number`, but a letter that touches the digits is a variable: in a gold, 2h is twice h."""
+    return None if _GLUED_LETTER.fullmatch(text) else number(text)
 
 
 def _first_number(text: str) -> re.Match[str] | None:

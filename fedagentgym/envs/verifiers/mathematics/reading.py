@@ -33,6 +33,7 @@ from fedagentgym.envs.verifiers.mathematics.regions import (
     Region,
     complement,
     end,
+    half_line,
     intersect,
     solve,
     unite,
@@ -59,9 +60,10 @@ _RELATION = re.compile(r"\\(?:le|ge|ne|approx|in)(?![a-zA-Z])|[<>=]")
 _ORDER = frozenset(("<", ">", "\\le", "\\ge", "\\ne"))
 _LETTER = r"(?:[A-Za-z]|\\(?!in|pi|infty)[a-z]{2,8}(?![a-z]))(?:_\{?\w+\}?)?'*"
 _NAME = re.compile(
-    rf"{_LETTER}(?:\s*\(\s*(?:{_LETTER}|[-+0-9./]+)(?:\s*,\s*(?:{_LETTER}|[-+0-9./]+))*\s*\))?"
+    rf"{_LETTER}|(?:[fghpqFGHPQEVNS]|\\(?:phi|varphi|sigma|tau|mu|pi|Phi|Gamma))\s*_?[0-9]?'*\s*[(\[][^()\[\]]{{1,30}}[)\]]"
+    r"|\\(?:vec|hat|bar|overrightarrow)\s*\{\w+\}|(?:sum|age|ans|avg|cost|tax)"
     r"|(?:m\s*)?\\(?:angle|triangle|measuredangle)\s*[A-Z]{1,3}|[A-Z]{2,4}|\|[A-Z]{2}\||\\overline\s*\{[A-Z]{2}\}"
-    r"|[A-Za-z][A-Za-z ]{2,40}"
+    r"|(?=[A-Za-z ]*[A-Za-z]{4})[A-Za-z][A-Za-z ]{3,40}"
 )
 _NO_NAME = frozenset(("e", "i", "\\pi"))
 _TUPLE_OF_NAMES = re.compile(rf"\(\s*{_LETTER}(?:\s*,\s*{_LETTER})+\s*\)")
@@ -79,8 +81,11 @@ _CLOCK = re.compile(r"(?P<hour>[0-9]{1,2})(?:\s*:\s*(?P<minute>[0-9]{2}))?\s*(?P
 _CONGRUENCE = re.compile(
     r"(?:(?P<name>[a-z])\s*\\equiv\s*)?(?P<rest>-?[0-9]+)\s*(?:\(|\\pmod|\\bmod|\\mod|\\;)*\s*(?:mod)?\s*\{?\s*(?P<modulus>[0-9]+)\s*\}?\s*\)?"
 )
-_NO_SOLUTION = re.compile(r"(?:there (?:is|are) )?no (?:real )?solutions?|(?:the )?(?:empty|null) set", re.IGNORECASE)
+_NO_SOLUTION = re.compile(
+    r"(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?|none|(?:the )?(?:empty|null) set", re.IGNORECASE
+)
 _ALL_REALS = re.compile(r"(?:the set of )?(?:all )?(?:real numbers|reals)|any real(?: number)?|all real", re.IGNORECASE)
+_HALF_OF_REALS = re.compile(r"\\mathbb\{R\}\s*[\^_]\s*\{?\s*([-+]|[<>]\s*0)\s*\}?")
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _COMMA_IN_NUMBER = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 
@@ -115,6 +120,8 @@ def _special(text: str) -> Answer | None:
     """Kinds that are told by the whole text."""
     if text in ("\\emptyset", "\\{\\}", "\\{ \\}", "{}") or _NO_SOLUTION.fullmatch(text):
         return Braces(text, ())
+    if found := _HALF_OF_REALS.fullmatch(text):
+        return Reals(text, half_line(Fraction(0), ">" if "+" in found[1] or ">" in found[1] else "<"))
     if text == "\\mathbb{R}" or _ALL_REALS.fullmatch(text):
         return Reals(text, REALS)
     if found := _CLOCK.fullmatch(text):
@@ -143,8 +150,7 @@ def _based(text: str, found: re.Match[str]) -> Answer | None:
 
 def _read_one(text: str, depth: int) -> Answer:
     """An answer without commas, `and` or `or` outside of brackets."""
-    signs = split_outside(text, _RELATION)
-    if len(signs) > 1:
+    if split_outside(text, _RELATION, separators=True):
         return _relation(text, depth)
     for separator, join in ((_UNION, _unite), (_INTERSECTION, _intersect), (_DIFFERENCE, _subtract)):
         pieces = split_outside(text, separator)
@@ -261,9 +267,11 @@ def _equation(text: str, sides: tuple[str, ...], signs: tuple[str, ...], depth: 
     if _RATIO_OF_NAMES.fullmatch(sides[0]) and len(sides) == 2:
         return Named(text, sides[0], read(sides[1], depth + 1), sides[1])
     if is_name(sides[0]):
-        value = text[_RELATION.search(text).end() :].strip()  # type: ignore[union-attr]
+        value = sides[1] + "".join(f" {sign} {side}" for sign, side in zip(signs[1:], sides[2:], strict=True))
         return Named(text, _plain_name(sides[0]), read(value, depth + 1), value)
-    if len(sides) == 2 and is_name(sides[1]) and signs[0] == "=":
+    if len(sides) > 2 and is_name(sides[-1]) and signs[-1] == "=":
+        sides, signs = sides[:-1], signs[:-1]
+    elif len(sides) == 2 and is_name(sides[1]) and signs[0] == "=":
         return Named(text, _plain_name(sides[1]), read(sides[0], depth + 1), sides[0])
     return Equation(text, sides, signs)
 
@@ -313,6 +321,7 @@ def _solve(left: str, sign: str, right: str) -> tuple[Region, frozenset[str]] | 
 
 
 def _join(text: str, items: Sequence[Answer], alternatives: bool) -> Answer:
+    items = [_condition(item) for item in items]
     if all(isinstance(item, Reals) and item.name for item in items):
         return _join_inequalities(text, items, alternatives)
     if any(isinstance(item, Named) and not item.element for item in items):
@@ -325,6 +334,13 @@ def _join(text: str, items: Sequence[Answer], alternatives: bool) -> Answer:
         if all(region is not None for region in regions):
             return Reals(text, unite([piece for region in regions if region for piece in region]))
     return Listing(text, tuple(found))
+
+
+def _condition(item: Answer) -> Answer:
+    """`x \\in \\mathbb{R}` beside other conditions on x is one of them."""
+    if isinstance(item, Named) and item.element and isinstance(item.of, Reals):
+        return Reals(item.text, item.of.region, item.name)
+    return item
 
 
 def _join_inequalities(text: str, items: Sequence[Answer], alternatives: bool) -> Answer:

@@ -79,7 +79,8 @@ class Rules:
             exact = equal_scalars(left, right, self.algebra)
             if not exact and (sign == "=" or not _is_rounded(left, right)):
                 return False
-            found = found or equal_scalars(gold.text, left, self.algebra) or equal_scalars(gold.text, right, self.algebra)
+            told = [left] if not exact and number(left) is not None else [left, right]
+            found = found or any(equal_scalars(gold.text, side, self.algebra) for side in told)
         return found
 
     def _rows_of(self, gold: Scalar, answer: Bracketed) -> bool:
@@ -201,6 +202,8 @@ class Rules:
             return region is not None and same_regions(region, answer.region)
         if isinstance(answer, Inequality) and len(gold.items) == 2:
             return self._interval_with_letters(gold, answer)
+        if isinstance(answer, Braces) and len(answer.items) == 1:
+            return self.equal(gold, answer.items[0])
         if is_half_open(gold) or gold.brackets != "()":
             return False
         if isinstance(answer, Together):
@@ -215,7 +218,7 @@ class Rules:
         if signs[0] in (">", "\\ge"):
             turned = {">": "<", "\\ge": "\\le"}
             sides, signs = sides[::-1], tuple(turned.get(sign, "") for sign in reversed(signs))
-        brackets = ({"<": "(", "\\le": "["}.get(signs[0], "") + {"<": ")", "\\le": "]"}.get(signs[1], ""))
+        brackets = {"<": "(", "\\le": "["}.get(signs[0], "") + {"<": ")", "\\le": "]"}.get(signs[1], "")
         return (
             re.fullmatch(r"[a-zA-Z]", sides[1]) is not None
             and brackets == gold.brackets
@@ -323,7 +326,9 @@ def _is_rounded(exact: str, decimals: str) -> bool:
     shown, value = number(decimals), bound(exact)
     if shown is None or value is None or isinstance(value, float):
         return False
-    return abs(shown.value - as_fraction(value)) <= Fraction(1, 10**shown.places)
+    error = (shown.value - as_fraction(value)) * 10**shown.places
+    cut_off = abs(shown.value) <= abs(as_fraction(value)) and abs(error) < 1
+    return abs(error) <= Fraction(1, 2) or cut_off
 
 
 def _equal_in_bases(sides: Sequence[str]) -> bool:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import mpmath
 
-from fedagentgym.envs.verifiers.mathematics.numbers import Number, is_decimal_of, number, same_number
+from fedagentgym.envs.verifiers.mathematics.numbers import Number, gold_number, is_decimal_of, number, same_number
 from fedagentgym.envs.verifiers.mathematics.syntax import Expr, NeedsAlgebra, NotAnExpression, parse
 from fedagentgym.envs.verifiers.mathematics.units import without_units
 from fedagentgym.envs.verifiers.mathematics.values import Evaluator, Undefined, Value, constant, equal_expressions
 
+_IN_DEGREES = re.compile(r"\u00b0(?!\s*[CF])|[0-9]\s*degrees?\s*$")
+
 
 def equal_scalars(gold: str, answer: str, algebra: Callable[[str, str], bool]) -> bool:
     """Compare exactly where both are plain numbers, else by the values of the expressions."""
-    wanted, given = number(gold), number(answer)
+    wanted, given = gold_number(gold), number(answer)
     if wanted is not None and given is not None:
         return same_number(wanted, given)
     try:
@@ -37,13 +40,15 @@ def _trees(text: str, plain: Number | None, letters: bool) -> list[Expr]:
     """The readings of one side: as written, without units behind it, and `1/2x` as one over 2x."""
     if plain is not None:
         tree = Expr("number", number=plain.value)
+        if _IN_DEGREES.search(text):
+            return [Expr("degree", (tree,))]
         return [Expr("percent", (tree,)) if plain.percent else tree]
     found = []
     for form in (text, without_units(text, letters)):
         for tight in (False, True):
             if form is None or (tight and "/" not in form):
                 continue
-            bare = number(form)
+            bare = number(form) if letters else gold_number(form)
             try:
                 tree = Expr("number", number=bare.value) if bare is not None else parse(form, tight)
             except NotAnExpression:

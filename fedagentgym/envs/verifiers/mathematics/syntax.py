@@ -242,7 +242,9 @@ class _Parser:
                 base = Expr("percent", (base,))
             elif self.sees("^"):
                 self.next()
-                base = Expr("^", (base, self.exponent()))
+                exponent = self.exponent()
+                turned = base.head == "matrix" and exponent.name in ("T", "top")
+                base = _transposed(base) if turned else Expr("^", (base, exponent))
             else:
                 return base
 
@@ -429,6 +431,11 @@ class _Parser:
         if len({len(each.parts) for each in rows}) != 1:
             raise NotAnExpression("rows of different lengths")
         return Expr("det" if "vmatrix" in begin else "matrix", tuple(rows))
+
+
+def _transposed(matrix: Expr) -> Expr:
+    columns = zip(*(row.parts for row in matrix.parts), strict=True)
+    return Expr("matrix", tuple(Expr("row", column) for column in columns))
 
 
 def _negative(expr: Expr) -> Expr:

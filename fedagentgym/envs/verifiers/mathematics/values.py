@@ -88,7 +88,7 @@ class Evaluator:
             return self.mp.mpc(0, 1)
         if head in ("matrix", "det"):
             return self._matrix(expr, point)
-        if head in ("sin", "cos", "tan", "sec", "csc", "cot"):
+        if head in ("sin", "cos", "tan", "sec", "csc", "cot", "cis"):
             return self._checked(self._trigonometric(head, expr.parts[0], point))
         values = [self._value(part, point) for part in expr.parts]
         return self._checked(self._apply(head, values))
@@ -256,6 +256,8 @@ class Evaluator:
             return Fraction((real > 0) - (real < 0))
         if head in ("exp", "sinh", "cosh", "tanh") and abs(self._float(first)) > MOST_BITS / 2:
             raise TooLarge
+        if head == "cis":
+            return self.mp.expj(self._float(first))
         name = _NAMES.get(head)
         if name is None:
             raise Undefined
@@ -339,7 +341,9 @@ class Evaluator:
         distance = abs(one - other)
         size = max(abs(one), abs(other))
         ten = self.mp.mpf(10)
-        return bool(distance <= ten**-AGREEING * size or distance <= ten ** -(self.mp.dps - 8) * 2 ** max(self.largest, 0))
+        return bool(
+            distance <= ten**-AGREEING * size or distance <= ten ** -(self.mp.dps - 8) * 2 ** max(self.largest, 0)
+        )
 
     def is_real(self, value: Value) -> bool:
         if isinstance(value, Matrix):
@@ -355,9 +359,11 @@ class Evaluator:
         return value.real if isinstance(value, self.mp.mpc) else value
 
 
-_NAMES = {
-    name: name for name in ("sin", "cos", "tan", "sec", "csc", "cot", "sinh", "cosh", "tanh", "exp", "ln")
-} | {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}
+_NAMES = {name: name for name in ("sin", "cos", "tan", "sec", "csc", "cot", "sinh", "cosh", "tanh", "exp", "ln")} | {
+    "arcsin": "asin",
+    "arccos": "acos",
+    "arctan": "atan",
+}
 
 
 def _shape(matrix: Matrix) -> tuple[int, int]:

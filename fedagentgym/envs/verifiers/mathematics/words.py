@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import re
 
-_WRAPPED = re.compile(r"\s*\$?\s*\\(?:text|textbf|textit|textrm|mathrm|mbox)\s*\{\s*\(?([A-Za-z][A-Za-z\s.'-]*)\)?\s*\}\s*\$?\s*\.?\s*")
+_WRAPPED = re.compile(
+    r"\s*\$?\s*\\(?:text|textbf|textit|textrm|mathrm|mbox)\s*\{\s*\(?([A-Za-z][A-Za-z\s.'-]*)\)?\s*\}\s*\$?\s*\.?\s*"
+)
 _PHRASE = re.compile(r"[A-Za-z\s.'-]+")
 _FUNCTIONS = re.compile(r"sqrt|infty|sin|cos|tan|log|pi\b|theta|alpha|beta|infinity")
-_SHORT = frozenset("yes no odd even true false none max min red blue man men boy cat dog sun mon tue wed thu fri sat".split())
+_SHORT = frozenset(
+    "yes no odd even true false none max min red blue man men boy cat dog sun mon tue wed thu fri sat".split()
+)
 _NAME = re.compile(r"[A-Z][a-z]+")
 _CHOICE = re.compile(r"\(?([A-H])\)?")
-_CHOSEN = re.compile(r"\(([A-Ha-h])\)(?:\s.*)?|([A-Ha-h])(?:[.):]+(?:\s.*)?)?|(?:choice|option)\s*\(?([A-Ha-h])\)?", re.IGNORECASE)
+_CHOSEN = re.compile(
+    r"\(([A-Ha-h])\)(?:\s.*)?|([A-Ha-h])(?:[.):]+(?:\s.*)?)?|(?:choice|option)\s*\(?([A-Ha-h])\)?", re.IGNORECASE
+)
 _LEADING = re.compile(
     r"(?:(?:so|thus|hence|therefore)\b,?\s*)?(?:(?:the|my)\s+)?(?:(?:final|correct)\s+)?(?:answer|result|it|this|that)\b\s*(?:is|=|:)+\s*:?\s*",
     re.IGNORECASE,
 )
 _ARTICLES = frozenset(("a", "an", "the"))
-_SETS = re.compile(r"(?:there (?:is|are) )?no (?:real )?solutions?|(?:the )?(?:empty|null) set|.*\breals?\b.*", re.IGNORECASE)
+_SETS = re.compile(
+    r"(?:there (?:is|are) )?no (?:real )?solutions?|(?:the )?(?:empty|null) set|.*\breals?\b.*", re.IGNORECASE
+)
 
 
 def words_of_gold(gold: str, normal_gold: str) -> tuple[str, ...] | None:
