@@ -21,6 +21,7 @@ from fedagentgym.envs.verifiers.mathematics.limits import refusal, refusal_of_al
 from fedagentgym.envs.verifiers.mathematics.numbers import gold_number, number, same_number
 from fedagentgym.envs.verifiers.mathematics.reading import TooManyParts, read
 from fedagentgym.envs.verifiers.mathematics.rules import Rules
+from fedagentgym.envs.verifiers.mathematics.syntax import NeedsAlgebra
 from fedagentgym.envs.verifiers.mathematics.values import TooLarge
 from fedagentgym.envs.verifiers.mathematics.words import same_words, words_of_gold
 
@@ -66,6 +67,8 @@ class MathVerifier:
                 equal = comparison.equal(gold, answer)
         except _Unsettled as unsettled:
             return wrong(str(unsettled), _shown(answer))
+        except NeedsAlgebra:
+            return wrong("not readable", _shown(answer))
         except TooLarge:
             return wrong("a power too large", _shown(answer))
         except TooManyParts:
