@@ -14,10 +14,20 @@ from fedagentgym.version import __version__
 
 _LAZY = {
     "federate": "fedagentgym.partitions",
-    "load_federation": "fedagentgym.partitions",
-    "register_partition": "fedagentgym.registration",
-    "register_agent": "fedagentgym.registration",
-    "register_algorithm": "fedagentgym.registration",
+    "load_client_split": "fedagentgym.partitions",
+    "register_variant": "fedagentgym.envs.variants",
+    **dict.fromkeys(
+        (
+            "register_advantage",
+            "register_agent",
+            "register_aggregation",
+            "register_algorithm",
+            "register_backend",
+            "register_objective",
+            "register_sampler",
+        ),
+        "fedagentgym.registration",
+    ),
     "train": "fedagentgym.experiment.run",
     "RunConfig": "fedagentgym.experiment.settings",
 }

@@ -1,17 +1,27 @@
-"""gymnasium's ids. Every id goes through one maker, which resolves `federation=` and `client=` before it calls the class,
+"""gymnasium's ids. Every id goes through one maker, which resolves `client_split=` and `client=` before it calls the class,
 so that environments know nothing of clients."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import gymnasium
 
 from fedagentgym.base.errors import OptionError, listed, nearest
 from fedagentgym.base.registry import Registry
 from fedagentgym.envs import ENVIRONMENTS
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.make import AgentFactory
+    from fedagentgym.algorithms.base import BaseAlgorithm
+    from fedagentgym.federation.aggregation import AggregationRule
+    from fedagentgym.federation.backends import OpenBackend
+    from fedagentgym.learning.advantages import AdvantageEstimator
+    from fedagentgym.learning.objectives import Objective
+    from fedagentgym.partitions.client_split import ClientSplit
 
 MAKER = "fedagentgym.registration:make_env"
 
@@ -31,31 +41,52 @@ def register_env(env_id: str, target: str | type, *, replace: bool = False) -> N
     _announce(env_id)
 
 
-def register_partition(name: str, target: Any, *, replace: bool = False) -> None:
-    """Add a sampler of client splits of your own."""
-    _registry("fedagentgym.partitions", "PARTITIONS").register(name, target, replace=replace)
+def register_sampler(name: str, target: Any, *, replace: bool = False) -> None:
+    """Add a sampler of client splits: a `Sampler` class, a function (table, clients, seed, **parameters), or
+    "module:attribute"."""
+    _registry("fedagentgym.partitions", "SAMPLERS").register(name, target, replace=replace)
 
 
-def register_agent(name: str, target: Any, *, replace: bool = False) -> None:
-    """Add an agent of your own."""
+def register_agent(name: str, target: str | AgentFactory, *, replace: bool = False) -> None:
+    """Add an agent of your own: a function of its settings, the environment and a seed."""
     _registry("fedagentgym.agents", "AGENTS").register(name, target, replace=replace)
 
 
-def register_algorithm(name: str, target: Any, *, replace: bool = False) -> None:
+def register_advantage(name: str, target: str | type[AdvantageEstimator], *, replace: bool = False) -> None:
+    """Add an advantage estimator of your own: a class derived from `AdvantageEstimator`."""
+    _registry("fedagentgym.learning.advantages", "ADVANTAGES").register(name, target, replace=replace)
+
+
+def register_objective(name: str, target: str | Objective, *, replace: bool = False) -> None:
+    """Add an objective of your own: a function of a group of episodes that gives one number for each."""
+    _registry("fedagentgym.learning.objectives", "OBJECTIVES").register(name, target, replace=replace)
+
+
+def register_aggregation(name: str, target: str | type[AggregationRule], *, replace: bool = False) -> None:
+    """Add an aggregation rule of your own: a settings class with `begin`, whose accumulator has `add` and `finish`."""
+    _registry("fedagentgym.federation.aggregation", "AGGREGATION_RULES").register(name, target, replace=replace)
+
+
+def register_backend(name: str, target: str | OpenBackend, *, replace: bool = False) -> None:
+    """Add a backend of your own: a function that opens the place where clients run."""
+    _registry("fedagentgym.federation.backends", "BACKENDS").register(name, target, replace=replace)
+
+
+def register_algorithm(name: str, target: str | type[BaseAlgorithm[Any]], *, replace: bool = False) -> None:
     """Add a federated algorithm of your own."""
     _registry("fedagentgym.algorithms", "ALGORITHMS").register(name, target, replace=replace)
 
 
 def make_env(
-    env_id: str, *, federation: Any = None, client: int | None = None, **options: Any
+    env_id: str, *, client_split: ClientSplit | str | Path | None = None, client: int | None = None, **options: Any
 ) -> gymnasium.Env[str, str]:
-    """What `gymnasium.make` calls. With `federation=` and `client=`: the world and tasks of one client."""
-    if (federation is None) != (client is None):
-        raise OptionError("federation= and client= belong together: give both or neither")
-    if federation is not None and client is not None:
+    """What `gymnasium.make` calls. With `client_split=` and `client=`: the tasks and the variant of one client."""
+    if (client_split is None) != (client is None):
+        raise OptionError("client_split= and client= belong together: give both or neither")
+    if client_split is not None and client is not None:
         from fedagentgym.partitions.client_split import open_client
 
-        options = {**options, **open_client(env_id, federation, client, options)}
+        options = {**options, **open_client(env_id, client_split, client, options)}
     cls = ENVIRONMENTS.get(env_id)
     check_options(cls, env_id, options)
     made: gymnasium.Env[str, str] = cls(**options)

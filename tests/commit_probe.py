@@ -83,9 +83,43 @@ def registered(kind: str) -> list[str]:
     if kind == "methods":
         return list(first_of("fedagentgym.algorithms:ALGORITHMS").names())
     if kind == "splits":
-        worlds = first_of("fedagentgym.envs.variants:KINDS", "fedagentgym.partitions.worlds:KINDS")
-        return [*first_of("fedagentgym.partitions:PARTITIONS").names(), *(f"world {name}" for name in worlds)]
+        samplers = first_of("fedagentgym.partitions:SAMPLERS", "fedagentgym.partitions:PARTITIONS").names()
+        return [*samplers, *(f"variant {kind}" for kind in variant_kinds())]
     return [name for name in gymnasium.registry if name.startswith("fedagentgym/")]
+
+
+def variant_kinds() -> list[str]:
+    """Every way in which clients' environments differ."""
+    try:
+        return list(first_of("fedagentgym.partitions.worlds:KINDS"))
+    except LookupError:
+        classes = [first_of("fedagentgym.envs:ENVIRONMENTS").get(name) for name in registered("episodes")]
+        return list(dict.fromkeys(variant.kind for cls in classes for variant in cls.variants))
+
+
+VARIANT = "variant" if "variant" in inspect.signature(first_of("fedagentgym:federate")).parameters else "world"
+"""How this checkout calls what differs between clients' environments."""
+
+
+def rename_variant(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The same options, with the name that this checkout uses."""
+    return {VARIANT if key == "variant" else key: value for key, value in options.items()}
+
+
+NEW_NAMES = {
+    "world": "variant",
+    "worlds": "variants",
+    "worlds.bin": "variants.bin",
+    "world_offsets.bin": "variant_offsets.bin",
+}
+"""Keys and files that have another name since; what they hold is compared under the new one."""
+
+
+def with_new_names(value: Any) -> Any:
+    """The same value with today's keys, at any depth."""
+    if isinstance(value, Mapping):
+        return {NEW_NAMES.get(key, key): with_new_names(item) for key, item in value.items()}
+    return [with_new_names(item) for item in value] if isinstance(value, list) else value
 
 
 # ==== digests =========================================================================================================
@@ -156,7 +190,8 @@ def run_digests(case: Case, scratch: Path) -> Digests:
 
     folder = scratch / "run"
     output = {"folder": str(folder), "report": "none"}
-    record = fedagentgym.train({**case, "output": output, "plugins": [UNTRAINED]}).record
+    config = {**case, "partition": rename_variant(case["partition"]), "output": output, "plugins": [UNTRAINED]}
+    record = fedagentgym.train(config).record
     rounds = json_lines(folder / "metrics.jsonl")
     if any(line["failures"] for line in rounds):
         raise RuntimeError(f"a client failed: {[line['failures'] for line in rounds]}")
@@ -174,7 +209,8 @@ def run_digests(case: Case, scratch: Path) -> Digests:
     episodes = {f"{path.parent.name}/{path.name}": json_lines(path) for path in played}
     yield "episodes", digest(without(episodes, "policy".__eq__))
     settings = yaml.safe_load((folder / "config.yaml").read_text("utf-8"))
-    yield "settings", digest({key: value for key, value in settings.items() if key not in ("output", "plugins")})
+    settings = {key: value for key, value in settings.items() if key not in ("output", "plugins")}
+    yield "settings", digest(with_new_names(settings))
     newest = max((folder / "rounds").iterdir(), key=lambda place: int(place.name)) / "global.bin"
     kept = sorted((folder / "states").rglob("*.state")) if (folder / "states").exists() else []
     yield "state", digest([record["final"]["digest"], *(path.read_bytes() for path in kept)])
@@ -186,15 +222,16 @@ def run_digests(case: Case, scratch: Path) -> Digests:
 
 def split_digests(case: Case, scratch: Path) -> Digests:
     """Divide, save in both forms, read again, and let the first clients of a small split play."""
-    options = {"seed": 11, **case}
+    options = rename_variant({"seed": 11, **case})
     made = fedagentgym.federate(options.pop("env_id"), **options)
     assignment = digest(held(made))
     yield "assignment", assignment
     file, folder = Path(made.save(scratch / "split.json")), Path(made.save(scratch / "split"))
     stored = json.loads(file.read_text("utf-8"))
     yield "digest", stored["digest"]
-    yield "file", digest({k: v for k, v in stored.items() if k not in ("schema", "provenance", "digest")})
-    yield "folder", digest({path.name: path.read_bytes() for path in folder.glob("*.bin")})
+    stored = {key: item for key, item in stored.items() if key not in ("schema", "provenance", "digest")}
+    yield "file", digest(with_new_names(stored))
+    yield "folder", digest(with_new_names({path.name: path.read_bytes() for path in folder.glob("*.bin")}))
     if any(digest(held(load_split(place))) != assignment for place in (file, folder)):
         raise RuntimeError("the split is another one when it is read again")
     if len(made) < 10:

@@ -135,14 +135,14 @@ VARIANTS: dict[str, Case] = {
     "ALFWorld window": {
         **by("fedagent", local_steps=1),
         **tiny("ALFWorld", max_turns=3),
-        "partition": {"clients": 3, "tasks_per_client": 6, "world": "scene_split"},
+        "partition": {"clients": 3, "tasks_per_client": 6, "variant": "scene_split"},
         "agent": {"context": "window", "history": 1, "template": "compact", **LONGER},
         **SHORTER_IS_BETTER,
     },
     "WebShop": {
         **by("fedagent", local_steps=1),
         **tiny("WebShop", max_turns=3),
-        "partition": {"clients": 3, "tasks_per_client": 6, "world": "catalog_split"},
+        "partition": {"clients": 3, "tasks_per_client": 6, "variant": "catalog_split"},
         "agent": LONGER,
         **SHORTER_IS_BETTER,
     },
@@ -216,7 +216,7 @@ def split_cases(quick: bool) -> dict[str, Case]:
     for kind, names in WORLDS.items():
         for name in names[:1] if quick else names:
             options: Case = {"env_id": f"fedagentgym/{name}-v0", "env": {"size": "tiny"}, "tasks_per_client": 6}
-            cases[f"world {kind} {name}"] = {**options, "clients": 4, "world": kind}
+            cases[f"variant {kind} {name}"] = {**options, "clients": 4, "variant": kind}
     for sampler, parameters in {} if quick else PAPER.items():
         for name in ("WebShop", "ALFWorld"):
             options = {

@@ -1,4 +1,4 @@
-"""Floor 2: everything that can play - language models, experts, people - behind one protocol (``policy.py``)."""
+"""Everything that can play - language models, experts, people - behind one protocol (``protocols.py``)."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ AGENTS = Registry(
         "llama-3.2-3b-instruct": f"{_PRESETS}:llama_3b",
     },
 )
-"""Name -> factory ``(settings: AgentSettings, env: TextEnv | None, seed: int) -> Agent``; see ``agents/make.py``."""
+"""Name -> ``AgentFactory``; see ``agents/make.py``."""

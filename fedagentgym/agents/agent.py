@@ -19,7 +19,6 @@ from fedagentgym.agents.text.tokens import TokenizerSeam
 from fedagentgym.base.errors import OptionError
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.players.demonstrators import Demonstrators
     from fedagentgym.base.streams import Stream
     from fedagentgym.envs.core import Episode, TextEnv
 
@@ -53,32 +52,35 @@ class TokenAgent:
         """Sit down in an environment, on the policy's present weights."""
         return TokenPlayers(self, env)
 
-    def demonstrate(self, env: TextEnv, noise: float = 0.0) -> Demonstrators:
-        """Return players that say what the environment's expert does, in this agent's prompts and tokens.
-
-        With ``noise``, that share of the actions is a random admissible one (``Move.learn`` is False), so that a model also
-        sees how the expert recovers.
-        """
-        from fedagentgym.agents.players.demonstrators import Demonstrators
-
-        return Demonstrators(self, env, noise)
+    def renderer(self, env: TextEnv) -> Renderer:
+        """Return what turns the episodes of an environment into this agent's tokens."""
+        return Renderer(
+            env,
+            self.tokenizer,
+            self.template,
+            self.context,
+            self.history,
+            self.chat,
+            self.policy.context_length,
+            self.decoding.max_new_tokens,
+        )
 
     def parse(self, env: TextEnv, reply: str) -> Parsed:
         """Cut the action out of a reply; an environment that takes replies gets them whole."""
         if env.takes == "reply":
             return Parsed(reply, True)
-        return parse(reply, self.parser, self.template.think, env.id)
+        return parse(reply, self.parser, self.template.think, env.published_action_tail)
 
     def close(self) -> None:
         self.policy.close()
 
 
 class TokenPlayers:
-    """``policy.Players`` of a language model: one session, one row per episode."""
+    """``Players`` of a language model: one session, one row per episode."""
 
     def __init__(self, agent: TokenAgent, env: TextEnv) -> None:
         self.agent, self.env = agent, env
-        self._renderer = Renderer(agent, env)
+        self._renderer = agent.renderer(env)
         self._session = agent.policy.session()
         self._seats: dict[int, Seat] = {}
         self._opened: dict[int, int] = {}
@@ -109,7 +111,7 @@ class TokenPlayers:
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
         seats = [self._seats[row] for row in rows]
-        contexts = [self._renderer.context(seat, episode) for seat, episode in zip(seats, episodes, strict=True)]
+        contexts = [self._renderer.render(seat, episode) for seat, episode in zip(seats, episodes, strict=True)]
         moves = [Move("", "", fresh=False, finish="context")] * len(rows)
         speaking = [index for index, context in enumerate(contexts) if context is not None]
         self._give([(rows[index], context) for index, context in enumerate(contexts) if context is not None])

@@ -1,9 +1,9 @@
-"""The door to this room: settings in, agent out."""
+"""Settings in, agent out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fedagentgym.agents import AGENTS
 from fedagentgym.agents.protocols import Agent
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
 
 
+class AgentFactory(Protocol):
+    """What is registered as an agent: it builds one from its settings."""
+
+    def __call__(self, settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> Agent: ...
+
+
 def make_agent(settings: AgentSettings | Mapping[str, Any] | str, env: TextEnv | None = None, seed: int = 0) -> Agent:
     """Build an agent. ``env`` is for agents that depend on a world (a tiny model's cache); ``seed`` for new adapters.
 
@@ -20,5 +26,5 @@ def make_agent(settings: AgentSettings | Mapping[str, Any] | str, env: TextEnv |
     'random'
     """
     chosen = settings if isinstance(settings, AgentSettings) else AgentSettings.load(settings, "agent")
-    agent: Agent = AGENTS.get(chosen.name)(chosen, env=env, seed=seed)
-    return agent
+    factory: AgentFactory = AGENTS.get(chosen.name)
+    return factory(chosen, env=env, seed=seed)

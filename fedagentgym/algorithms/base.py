@@ -42,7 +42,7 @@ class BaseAlgorithm(Generic[S]):
 
     def client_ids(self) -> Sequence[int]:
         """All clients of the split."""
-        return range(len(self.runtime.federation))
+        return range(len(self.runtime.client_split))
 
     def resources(self, client: int) -> Site:
         """The client's tasks and environment, in front of the resident agent."""

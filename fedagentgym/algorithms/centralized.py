@@ -47,7 +47,7 @@ class Centralized(Averaging[CentralizedSettings]):
 
     @cached_property
     def _site(self) -> Site:
-        federation = self.runtime.federation
-        held = {task for member in federation for task in member.tasks}
-        pool = federation.pool.subset([task for task in federation.pool.ids if task in held])
+        client_split = self.runtime.client_split
+        held = {task for member in client_split for task in member.tasks}
+        pool = client_split.pool.subset([task for task in client_split.pool.ids if task in held])
         return self.runtime.seat(SITE, self.runtime.open_env(pool=pool))

@@ -32,6 +32,7 @@ from fedagentgym.algorithms.support.state_arrays import copy_arrays, site_state_
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream, derive
+from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.federation.algorithm import Round, RoundResult
@@ -39,7 +40,7 @@ from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.learning.local import trainable_policy
-from fedagentgym.learning.supervised import SupervisedSettings
+from fedagentgym.learning.settings import SupervisedSettings
 
 TEXT_BYTES = 4096
 
@@ -135,23 +136,19 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         return self._generated()
 
     def _generated(self, **options: Any) -> TextEnv:
-        import gymnasium
-
         given, env_id = self.runtime.spec.env.options, self.runtime.spec.env.id
         if {"data", "source", "games"} & set(given):
             raise OptionError(f"dpsda-fl needs tasks from a generator: {env_id} is told to take loaded ones")
         seed = derive(self.runtime.seed, "public generator") % (1 << 31)
         options = {**given, "split": "train", "seed": seed, **options}
-        made: Any = gymnasium.make(env_id, disable_env_checker=True, **options)
-        world: TextEnv = made.unwrapped
-        return world
+        return open_env(env_id, **options)
 
     def _usable(self, draw: Stream) -> Any:
         """Numbers of generated tasks in random order, without questions that are asked in an evaluation."""
-        world = self.generator
-        splits = world.evaluation_splits if world.takes == "reply" else ()
+        env = self.generator
+        splits = env.evaluation_splits if env.takes == "reply" else ()
         judged = {text for split in splits for text in openings(self.runtime.open_env(split=split))}
-        for index in draw.permutation(len(world.pool)).tolist():
+        for index in draw.permutation(len(env.pool)).tolist():
             if self._text(index) not in judged:
                 yield index
         raise DataError(

@@ -232,8 +232,8 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         """Questions as the frozen base model sees them."""
         from fedagentgym.learning.embedding import embed
 
-        world = env or self.questions
-        openings = world.reset_many(list(ids), [0] * len(ids))
+        asked = env or self.questions
+        openings = asked.reset_many(list(ids), [0] * len(ids))
         policy = trainable_policy(self.runtime.agent)
         present = policy.get_weights()
         policy.set_weights(self.runtime.initial_weights)
@@ -244,7 +244,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     def _check(self) -> None:
         """What can only be said once the federation is known."""
-        clients = len(self.runtime.federation)
+        clients = len(self.runtime.client_split)
         if self.settings.experts > clients:
             raise OptionError(
                 f"algorithm.experts asks for {self.settings.experts} experts, there are {clients} clients"

@@ -21,7 +21,7 @@ from fedagentgym.base.streams import derive
 from fedagentgym.federation.aggregation import Aggregation, Weighted
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ClientContext
-from fedagentgym.learning.supervised import SupervisedSettings
+from fedagentgym.learning.settings import SupervisedSettings
 
 
 class FedPETuningSettings(AveragingSettings):

@@ -32,7 +32,7 @@ class Local(Averaging[LocalSettings]):
     metered: ClassVar[bool] = False
 
     def client_ids(self) -> Sequence[int]:
-        return [self.runtime.federation.client(self.settings.client).index]
+        return [self.runtime.client_split.client(self.settings.client).index]
 
     @property
     def learning(self) -> LearningSettings:

@@ -75,6 +75,9 @@ class Choice:
         if not (isinstance(found, type) and issubclass(found, base)):
             sentence = "{kind} {name} is not a class derived from {base}"
             raise PydanticCustomError("choice", sentence, {"kind": kind, "name": repr(name), "base": base.__name__})
+        if missing := sorted(found.__abstractmethods__):
+            sentence = "{kind} {name} does not define {missing}"
+            raise PydanticCustomError("choice", sentence, {"kind": kind, "name": repr(name), "missing": missing[0]})
         plain = dict(data) if isinstance(data, Mapping) else {}
         return _with_name_set(found.model_validate({**plain, "name": name}))
 

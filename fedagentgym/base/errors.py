@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MOST_LISTED = 30
+"""Names that a sentence lists beside the nearest one; a pool has thousands of tasks."""
+
 
 class FedAgentGymError(Exception):
     """Root of all errors of this package; a command prints its text as one sentence and exits with code 2."""
@@ -42,9 +45,11 @@ def listed(names: Iterable[str], limit: int = 8) -> str:
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
-    """The error for a name that is not known, with the nearest one or the list of all."""
+    """The error for a name that is not known, with the nearest one and, unless they are very many, the list of all."""
     names = list(known)
     guess = nearest(str(name), names)
-    if guess is not None:
-        return UnknownNameError(f"unknown {kind} {str(name)[:200]!r}: did you mean {guess!r}?")
-    return UnknownNameError(f"unknown {kind} {str(name)[:200]!r}: known are {listed(names) or 'none'}")
+    what = f"unknown {kind} {str(name)[:200]!r}"
+    if guess is None:
+        return UnknownNameError(f"{what}: known are {listed(names) or 'none'}")
+    rest = f" (known are {listed(names, MOST_LISTED)})" if len(names) <= MOST_LISTED else ""
+    return UnknownNameError(f"{what}: did you mean {guess!r}?{rest}")

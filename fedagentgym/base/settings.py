@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self, get_args
+from typing import Any, Protocol, Self, get_args, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -19,7 +19,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _name_alone(cls, data: Any) -> Any:
-        return {"name": data} if isinstance(data, str) and "name" in cls.model_fields else data
+        return expand_name(data) if "name" in cls.model_fields else data
 
     @classmethod
     def load(cls, data: Any, where: str = "") -> Self:
@@ -30,11 +30,18 @@ class Settings(BaseModel):
             raise OptionError(_explain(cls, error.errors()[0], where, data)) from None
 
 
+@runtime_checkable
+class Chooser(Protocol):
+    """Annotation of a field whose class depends on its value; see `base/choices.py`."""
+
+    def settings_class(self, data: object) -> type[Settings] | None: ...
+
+
 def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: Any) -> str:
     path = [str(part) for part in fault["loc"]]
     place = ".".join(([where] if where else []) + path) or "configuration"
     if fault["type"] == "extra_forbidden":
-        node = _node(settings, path[:-1])
+        node = _node(settings, fault["loc"][:-1], data)
         known = list(node.model_fields) if node is not None else []
         guess = nearest(path[-1], known)
         hint = f"did you mean {guess!r}?" if guess else f"known keys are {listed(known, 30)}"
@@ -42,23 +49,40 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
     if fault["type"] == "missing":
         return f"the key {place!r} is missing"
     got = str(fault.get("input"))[:80]
-    message = fault["msg"]
+    message = fault["msg"].removeprefix("Value error, ")
     return f"{place}: {message[:1].lower()}{message[1:]} (got {got!r})"
 
 
-def _node(settings: type[BaseModel], path: list[str]) -> type[BaseModel] | None:
-    """The model class that a path of keys leads to, if the annotations say so."""
-    node: type[BaseModel] | None = settings
+def _node(settings: type[BaseModel], path: tuple[int | str, ...], data: Any) -> type[BaseModel] | None:
+    """The model class that a path of keys leads to, if the annotations or the data say so."""
+    annotations: tuple[Any, ...] = (settings,)
     for part in path:
-        field = node.model_fields.get(part) if node is not None else None
-        node = _model_in(field.annotation) if field is not None else node
-    return node
+        node = _model_in(annotations, data)
+        field = node.model_fields.get(str(part)) if node is not None else None
+        annotations = (field.annotation, *field.metadata) if field is not None else annotations
+        if isinstance(data, Mapping):
+            data = data.get(part)
+        elif isinstance(data, list | tuple) and isinstance(part, int):
+            data = data[part]
+    return _model_in(annotations, data)
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for inner in get_args(annotation) if (found := _model_in(inner)) is not None), None)
+def _model_in(annotations: tuple[Any, ...], data: Any) -> type[BaseModel] | None:
+    """The first model class among nested annotations; one that is chosen by name goes before its base."""
+    choosers = (each.settings_class(data) for each in annotations if isinstance(each, Chooser))
+    if (chosen := next(choosers, None)) is not None:
+        return chosen
+    for each in annotations:
+        if isinstance(each, type) and issubclass(each, BaseModel):
+            return each
+        if (found := _model_in(get_args(each), data)) is not None:
+            return found
+    return None
+
+
+def expand_name(value: Any) -> Any:
+    """A name alone as the node that it is short for; everything else as it is."""
+    return {"name": value} if isinstance(value, str) else value
 
 
 def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,8 +90,8 @@ def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, An
     result = dict(base)
     for key, value in override.items():
         below = result.get(key)
-        if isinstance(value, Mapping) and isinstance(below, str):
-            below = {"name": below}
+        if isinstance(value, Mapping):
+            below = expand_name(below)
         result[key] = merged(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
     return result
 

@@ -68,8 +68,8 @@ class Attacker:
     def __init__(self, runtime: Runtime, members: Mapping[int, Sequence[str]], outsiders: Sequence[str]) -> None:
         self.runtime, self.members, self.outsiders = runtime, members, list(outsiders)
         held = dict.fromkeys(task for own in members.values() for task in own)
-        self.world = runtime.open_env(pool=runtime.federation.pool.subset([*held, *self.outsiders]))
-        shown = demonstrations(runtime.agent, self.world, len(self.world.pool), seed=derive(runtime.seed, "attacker"))
+        self.env = runtime.open_env(pool=runtime.client_split.pool.subset([*held, *self.outsiders]))
+        shown = demonstrations(runtime.agent, self.env, len(self.env.pool), seed=derive(runtime.seed, "attacker"))
         self._solutions = {trajectory.task: (trajectory,) for trajectory in shown}
 
     def evidence(self, updates: Sequence[Update], imitation: bool) -> dict[str, Evidence]:
@@ -85,7 +85,7 @@ class Attacker:
         start = updates[0]
         local = self._seated(start.before)
         groups = {} if imitation else self._played(local, start.round)
-        before = self._likelihoods(local, self.world.pool.ids)
+        before = self._likelihoods(local, self.env.pool.ids)
         for update in updates:
             local = self._seated(start.before)
             candidates = [*self.members[update.client], *self.outsiders]
@@ -102,11 +102,11 @@ class Attacker:
                 _note(found["audit"], update.client, self.members, gains)
 
     def _seated(self, weights: Arrays) -> LocalTraining:
-        return self.runtime.training(self.runtime.seat(ATTACKER, self.world), SiteState(copy_arrays(weights)))
+        return self.runtime.training(self.runtime.seat(ATTACKER, self.env), SiteState(copy_arrays(weights)))
 
     def _played(self, local: LocalTraining, number: int) -> dict[str, Group]:
         """The attacker's own episodes of every candidate, by the policy that was sent."""
-        ids = self.world.pool.ids
+        ids = self.env.pool.ids
         groups = local.collect(derive(self.runtime.seed, "attacker", number), tasks=ids)
         return dict(zip(ids, groups, strict=True))
 

@@ -129,7 +129,7 @@ def tiny_agent(scale: Scale) -> dict[str, Any]:
     """An agent that solves some of the tasks, made once."""
     from fedagentgym.agents.settings import AgentSettings
     from fedagentgym.learning.pretrain import pretrain_tiny
-    from fedagentgym.learning.warm_start import WarmStartSettings
+    from fedagentgym.learning.settings import WarmStartSettings
 
     plain = {"name": "tiny", "decoding": {"temperature": 1.0, "max_new_tokens": 64}}
     settings = WarmStartSettings(
@@ -199,13 +199,13 @@ def on_scores(probe: Probe, runtime: Runtime, backend: Curious, scale: Scale) ->
 
     truth: Evidence = {}
     form: Evidence = {}
-    held = {client: set(runtime.federation.client(client).tasks) for client in range(scale.clients)}
+    held = {client: set(runtime.client_split.client(client).tasks) for client in range(scale.clients)}
     for _, client, operation, asked, answer in backend.seen:
         if operation != "score":
             continue
         for question, row in zip(asked.text["questions"], answer.scores["scores"], strict=True):
             task = str(question["task"]["id"])
-            right = [replayed(runtime.world, runtime.federation.pool[task], one) for one in question["candidates"]]
+            right = [replayed(runtime.env, runtime.client_split.pool[task], one) for one in question["candidates"]]
             side = 0 if task in held[client] else 1
             agreed = float(np.mean(np.asarray(right) == row))
             truth.setdefault(client, ({}, {}))[side].setdefault(task, []).append(agreed)
@@ -239,12 +239,12 @@ def measured(name: str, found: Guess | None) -> list[Measurement]:
 
 def sides(runtime: Runtime, scale: Scale) -> tuple[dict[int, list[str]], list[str]]:
     """Every client's own tasks, and tasks of the same pool that nobody holds and no role has."""
-    federation = runtime.federation
-    members = {client: list(federation.client(client).tasks) for client in range(scale.clients)}
+    client_split = runtime.client_split
+    members = {client: list(client_split.client(client).tasks) for client in range(scale.clients)}
     taken = {task for own in members.values() for task in own}
     for role in ("public", "auxiliary", "server"):
-        taken.update(federation.role(role).ids)
-    free = [task for task in federation.pool.ids if task not in taken]
+        taken.update(client_split.role(role).ids)
+    free = [task for task in client_split.pool.ids if task not in taken]
     chosen = stream(SEED, "outsiders").choice(len(free), scale.outsiders)
     return members, [free[int(place)] for place in chosen]
 
@@ -255,6 +255,6 @@ def nearest_candidates(runtime: Runtime, tasks: Sequence[str], candidates: Seque
     from fedagentgym.learning.local import trainable_policy
 
     policy = trainable_policy(runtime.load(runtime.initial_weights))
-    episodes = runtime.world.reset_many(list(tasks), [0] * len(tasks))
+    episodes = runtime.env.reset_many(list(tasks), [0] * len(tasks))
     texts = [episode.view.observation for episode in episodes]
     return np.asarray(np.argmax(embed(policy, texts) @ embed(policy, candidates).T, axis=1), dtype=np.int64)

@@ -88,7 +88,7 @@ def _lookalikes(env: WebShopEnv, options: dict[str, Any]) -> Iterator[Measuremen
     tasks = [env.pool.ids[place] for place in range(0, 5000, 50)]
     targets = len({env.pool[task].payload.row for task in tasks})
     for attack in ATTACKS:
-        client = WebShopEnv(tasks=tasks, world={"kind": "lookalikes", "attack": attack}, **options)
+        client = WebShopEnv(tasks=tasks, variant={"kind": "lookalikes", "attack": attack}, **options)
         shop, ahead = client.site.shop, 0
         goals = {f"LK{task.payload.asin}": task.payload for task in client.pool}
         for copy in shop.extra:

@@ -11,11 +11,13 @@ from rich.table import Table
 
 from fedagentgym.base.progress import console
 from fedagentgym.benchmarks import BENCHMARKS
+from fedagentgym.cli.plugins import Plugins
 
 
 def bench(
     names: Annotated[list[str] | None, typer.Argument(help="Which benchmarks; without names they are listed.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A smaller version that ends soon.")] = False,
+    plugins: Plugins = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Run benchmarks by name and print their figures."""

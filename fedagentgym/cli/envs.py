@@ -9,18 +9,20 @@ import typer
 from rich.table import Table
 
 from fedagentgym.base.progress import console
-from fedagentgym.cli.worlds import EnvSet, full_id, open_world, world_options
+from fedagentgym.cli.environments import EnvSet, env_options, full_id, open_named
+from fedagentgym.cli.plugins import Plugins
 from fedagentgym.envs import ENVIRONMENTS
 
 
 def envs(
     name: Annotated[str | None, typer.Argument(help="Only this environment.")] = None,
     env_set: EnvSet = None,
+    plugins: Plugins = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """List the environments with their splits, sizes and categories."""
     chosen = [full_id(name)] if name is not None else list(ENVIRONMENTS.names())
-    found = [describe(env_id, world_options(env_set)) for env_id in chosen]
+    found = [describe(env_id, env_options(env_set)) for env_id in chosen]
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
@@ -36,7 +38,7 @@ def envs(
 
 def describe(env_id: str, options: dict[str, Any]) -> dict[str, Any]:
     """What a world says of itself, as plain data."""
-    env = open_world(env_id, options)
+    env = open_named(env_id, options)
     summary = (type(env).__doc__ or "").strip().partition("\n")[0]
     return {
         "id": env_id,

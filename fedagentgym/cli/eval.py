@@ -11,7 +11,8 @@ from rich.table import Table
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.progress import console
 from fedagentgym.base.settings import assign
-from fedagentgym.cli.worlds import EnvSet, full_id, open_world, world_options
+from fedagentgym.cli.environments import EnvSet, env_options, full_id, open_named
+from fedagentgym.cli.plugins import Plugins
 
 if TYPE_CHECKING:
     from fedagentgym.learning.evaluation import Evaluation
@@ -44,10 +45,11 @@ def evaluate(
     ] = None,
     env_set: EnvSet = None,
     agent_set: AgentSet = None,
+    plugins: Plugins = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Evaluate an agent on a split: success, score, turns and invalid actions, with bootstrap intervals."""
-    options = world_options(env_set)
+    options = env_options(env_set)
     if replay is not None:
         _check(replay, env, split, options)
         return
@@ -56,14 +58,14 @@ def evaluate(
     from fedagentgym.learning.evaluation import policy_digest
     from fedagentgym.learning.settings import EvaluationSettings
 
-    world = open_world(env, {**options, "split": split})
-    player = make_agent(agent_settings(agent, agent_set), world, seed)
+    opened = open_named(env, {**options, "split": split})
+    player = make_agent(agent_settings(agent, agent_set), opened, seed)
     settings = EvaluationSettings.load(
         {"split": split, "temperature": temperature, "tasks": tasks, "repeats": repeats, "parallel_episodes": parallel}
     )
     file = output or Path("evaluation") / f"{full_id(env).rpartition('/')[2]}-{split}-{Path(agent).name}-{seed}.jsonl"
     about = {"options": options, "split": split, "temperature": temperature, "policy": policy_digest(player)}
-    result = play_all(player, world, settings, seed=seed, file=file, about=about)
+    result = play_all(player, opened, settings, seed=seed, file=file, about=about)
     player.close()
     if as_json:
         typer.echo(_json(result, file))
@@ -87,7 +89,7 @@ def agent_settings(name: str, assignments: list[str] | None) -> dict[str, Any]:
 def _check(file: Path, env: str, split: str, options: dict[str, Any]) -> None:
     from fedagentgym.learning.evaluation import replay
 
-    differences = replay(file, open_world(env, {**options, "split": split}))
+    differences = replay(file, open_named(env, {**options, "split": split}))
     if differences:
         more = f" (and {len(differences) - 1} more differences)" if len(differences) > 1 else ""
         raise OptionError(f"{file} does not play as it is written: {differences[0]}{more}")

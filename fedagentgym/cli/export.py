@@ -9,6 +9,7 @@ import typer
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.progress import console
+from fedagentgym.cli.plugins import Plugins
 
 
 def export(
@@ -19,6 +20,7 @@ def export(
     adapter: Annotated[
         bool, typer.Option("--adapter", help="Only the LoRA adapter, not merged into its base.")
     ] = False,
+    plugins: Plugins = None,
 ) -> None:
     """Write the trained policy: model and tokenizer in one folder that transformers and vLLM load, or the adapter alone."""
     if best and number is not None:

@@ -11,6 +11,7 @@ from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.progress import console
+from fedagentgym.cli.plugins import Plugins
 from fedagentgym.version import __version__
 
 app = typer.Typer(help="Run a configuration on a Flower deployment.", no_args_is_help=True)
@@ -38,6 +39,7 @@ clientapp = "app:client_app"
 
 [tool.flwr.app.config]
 run = {run}
+plugins = {plugins}
 """
 MODULE = '''"""The app that Flower loads: both halves are in the package."""
 
@@ -56,17 +58,23 @@ def _deployment() -> None:
 def init(
     folder: Annotated[Path, typer.Argument(help="Folder of the app; it must not exist.")],
     config: Annotated[Path, typer.Option("--config", help="The run's YAML file, on the SuperLink's machine.")],
+    plugins: Plugins = None,
 ) -> None:
     """Write the Flower app of a run, and print the commands that start a deployment."""
     from fedagentgym.experiment.config import load_config
 
     if not config.is_file():
         raise DataError(f"cannot read {config}: there is no such file")
-    chosen = load_config(config)
+    chosen = load_config(config, plugins=plugins or ())
     if not Path(chosen.output.folder).is_absolute():
         raise OptionError(f"output.folder is {chosen.output.folder!r}: Flower starts elsewhere, give an absolute path")
     with atomic_folder(folder) as part:
-        text = PROJECT.format(version=__version__, run=canonical_json(str(config.absolute())))
+        named = [str(Path(plugin).absolute()) if plugin.endswith(".py") else plugin for plugin in plugins or ()]
+        text = PROJECT.format(
+            version=__version__,
+            run=canonical_json(str(config.absolute())),
+            plugins=canonical_json(",".join(named)),
+        )
         (part / "pyproject.toml").write_text(text, "utf-8")
         (part / "app.py").write_text(MODULE, "utf-8")
     _commands(folder)

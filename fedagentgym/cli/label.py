@@ -11,7 +11,9 @@ import typer
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import console, progress
 from fedagentgym.base.streams import derive
-from fedagentgym.cli.worlds import EnvId, EnvSet, full_id, open_world, world_options
+from fedagentgym.cli.environments import EnvId, EnvSet, env_options, open_named
+from fedagentgym.cli.plugins import Plugins
+from fedagentgym.envs.core import TextEnv
 
 ONE_SIDED = 0.1
 
@@ -37,28 +39,29 @@ def label(
     seed: Annotated[int, typer.Option("--seed", help="Seed of all attempts.")] = 0,
     packed: Annotated[Path | None, typer.Option("--pack", help="Also write the compact form for package data.")] = None,
     env_set: EnvSet = None,
+    plugins: Plugins = None,
 ) -> None:
     """Label a pool: play every task a few times and write down how often it was solved."""
+    from fedagentgym.envs.handicap import Handicap
     from fedagentgym.partitions.files.labels import pack, read_labels
-    from fedagentgym.partitions.labelling import DEFAULT_HANDICAP, HANDICAPS, Handicap, Plan, handicapped
+    from fedagentgym.partitions.labelling import Plan, handicap_expert
     from fedagentgym.partitions.labelling import label as label_pool
 
-    options = world_options(env_set)
-    world = open_world(env, {**options, "split": split})
-    split = world.canonical_split(split)
+    options = env_options(env_set)
+    opened = open_named(env, {**options, "split": split})
+    split = opened.canonical_split(split)
     if agent in ("handicapped", "random"):
-        usual = HANDICAPS.get(full_id(env), DEFAULT_HANDICAP)
+        usual = opened.handicap
         chance = 1.0 if agent == "random" else usual.error if error is None else error
         handicap = Handicap(error=chance, turns=usual.turns if turns is None else turns)
         policy: dict[str, Any] = {"name": agent, **handicap.model_dump()}
-        play = handicapped(world, handicap, seed, attempts)
+        play = handicap_expert(opened, handicap, seed, attempts)
     else:
-        policy, play = _agent(agent, world, seed, attempts, temperature)
-    kept = {key: value for key, value in options.items() if key != "data"}
-    plan = Plan(policy, kept, seed=seed, attempts=attempts, threshold=threshold)
+        policy, play = _agent(agent, opened, seed, attempts, temperature)
+    plan = Plan(policy, opened.portable_options(options), seed=seed, attempts=attempts, threshold=threshold)
     done = 0
-    with progress("labelling", total=len(world.pool)) as bar:
-        for count in label_pool(world, split, plan, play, out):
+    with progress("labelling", total=len(opened.pool)) as bar:
+        for count in label_pool(opened, split, plan, play, out):
             bar.advance(count - done)
             done = count
     found = read_labels(out)
@@ -70,21 +73,21 @@ def label(
     if not ONE_SIDED <= share <= 1 - ONE_SIDED:
         console().print("These labels are one-sided: for splits by hardness take another agent, handicap or threshold.")
     if packed is not None:
-        write_atomic(packed, pack(found, world.pool.ids))
+        write_atomic(packed, pack(found, opened.pool.ids))
 
 
-def _agent(name: str, world: Any, seed: int, attempts: int, temperature: float) -> tuple[dict[str, Any], Any]:
+def _agent(name: str, env: TextEnv, seed: int, attempts: int, temperature: float) -> tuple[dict[str, Any], Any]:
     """Any agent that `fedagentgym eval` plays."""
     from fedagentgym.agents.make import make_agent
     from fedagentgym.cli.eval import agent_settings
     from fedagentgym.learning.evaluation import at_temperature, policy_digest
     from fedagentgym.learning.rollouts import collect
 
-    player = at_temperature(make_agent(agent_settings(name, None), world, seed), temperature)
+    player = at_temperature(make_agent(agent_settings(name, None), env, seed), temperature)
     policy = {"name": Path(name).name, "temperature": temperature, "digest": policy_digest(player)}
 
     def play(tasks: Sequence[str]) -> list[int]:
-        rollouts = collect(player, world, list(tasks), group_size=attempts, seed=derive(seed, "label", tasks[0]))
+        rollouts = collect(player, env, list(tasks), group_size=attempts, seed=derive(seed, "label", tasks[0]))
         return [sum(int(trajectory.success) for trajectory in group) for group in rollouts.groups]
 
     return policy, play

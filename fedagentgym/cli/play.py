@@ -11,7 +11,8 @@ from rich.markup import escape
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import console
-from fedagentgym.cli.worlds import EnvId, EnvSet, open_world, world_options
+from fedagentgym.cli.environments import EnvId, EnvSet, env_options, open_named
+from fedagentgym.cli.plugins import Plugins
 from fedagentgym.envs.core import Episode, TextEnv
 from fedagentgym.envs.transcripts import transcript
 
@@ -28,26 +29,27 @@ def play(
     split: Annotated[str, typer.Option("--split", help="Split to take the task from.")] = "train",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the episode.")] = 0,
     env_set: EnvSet = None,
+    plugins: Plugins = None,
 ) -> None:
     """Play an episode yourself."""
-    world = open_world(env, {"split": split, **world_options(env_set)})
-    world.reset(seed=seed, options={"task": task} if task is not None else None)
-    Game(world, console()).run()
+    opened = open_named(env, {"split": split, **env_options(env_set)})
+    opened.reset(seed=seed, options={"task": task} if task is not None else None)
+    Game(opened, console()).run()
 
 
 class Game:
     """One episode under way, with every earlier moment kept for :undo."""
 
-    def __init__(self, world: TextEnv, screen: Console) -> None:
-        self.world, self.screen = world, screen
+    def __init__(self, env: TextEnv, screen: Console) -> None:
+        self.env, self.screen = env, screen
         self.past: list[tuple[Episode, str]] = []
 
     def run(self) -> None:
-        _complete_with(self.world)
+        _complete_with(self.env)
         self.screen.print(
-            f"[bold]{escape(self.world.episode.task.id)}[/]  {escape(self.world.action_help)}\n[dim]{HELP}[/]"
+            f"[bold]{escape(self.env.episode.task.id)}[/]  {escape(self.env.action_help)}\n[dim]{HELP}[/]"
         )
-        self._show(self.world.episode)
+        self._show(self.env.episode)
         while True:
             try:
                 line = input("> ")
@@ -71,13 +73,13 @@ class Game:
         elif command.startswith(":"):
             self.screen.print(f"[dim]{HELP}[/]")
         else:
-            self.past.append((self.world.snapshot(), line))
-            self.world.step(line)
-            self._show(self.world.episode)
+            self.past.append((self.env.snapshot(), line))
+            self.env.step(line)
+            self._show(self.env.episode)
 
     def _save(self, path: str) -> None:
         """Write what was played as a transcript, which `fedagentgym.envs.transcripts` can play again."""
-        episodes = [*(episode for episode, _ in self.past), self.world.episode]
+        episodes = [*(episode for episode, _ in self.past), self.env.episode]
         text = transcript(zip(["", *(action for _, action in self.past)], episodes, strict=True))
         try:
             write_atomic(path, text)
@@ -91,13 +93,13 @@ class Game:
             self.screen.print("[dim]Nothing to undo.[/]")
             return
         episode, _ = self.past.pop()
-        self.world.restore(episode)
+        self.env.restore(episode)
         self._show(episode)
 
     def _list_actions(self) -> None:
-        admissible = self.world.episode.view.admissible
+        admissible = self.env.episode.view.admissible
         if admissible is None:
-            self.screen.print(f"[dim]{escape(self.world.action_help)}[/]")
+            self.screen.print(f"[dim]{escape(self.env.action_help)}[/]")
             return
         for entry in admissible[:SHOWN_ACTIONS]:
             self.screen.print("  " + escape(entry))
@@ -116,7 +118,7 @@ class Game:
             self.screen.print(f"[red]out of turns[/]  ({episode.turn}); you may go on, or :quit")
 
 
-def _complete_with(world: TextEnv) -> None:
+def _complete_with(env: TextEnv) -> None:
     """Tab completes admissible actions, where the terminal can."""
     try:
         import readline
@@ -125,7 +127,7 @@ def _complete_with(world: TextEnv) -> None:
     commands = (":actions", ":undo", ":history", ":save ", ":quit")
 
     def complete(text: str, index: int) -> str | None:
-        known = [*(world.episode.view.admissible or ()), *commands]
+        known = [*(env.episode.view.admissible or ()), *commands]
         matches = [entry for entry in known if entry.startswith(text)]
         return matches[index] if index < len(matches) else None
 

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from fedagentgym.base.progress import console
-from fedagentgym.cli.worlds import EnvSet, full_id, world_options
+from fedagentgym.cli.environments import EnvSet, env_options, full_id
+from fedagentgym.cli.plugins import Plugins
 
 app = typer.Typer(help="Make small agents from nothing.", no_args_is_help=True)
 
@@ -22,6 +23,7 @@ def _agents() -> None:
 def tiny(
     env: Annotated[str, typer.Option("--env", help="Environment id or short name, for example ALFWorld.")],
     env_set: EnvSet = None,
+    plugins: Plugins = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Warm-start setting as key=value, for example steps=200.", metavar="KEY=VALUE"),
@@ -35,7 +37,7 @@ def tiny(
     from fedagentgym.base.settings import assign
     from fedagentgym.learning.pretrain import pretrain_tiny
     from fedagentgym.learning.recipe import recipe_for
-    from fedagentgym.learning.warm_start import WarmStartSettings
+    from fedagentgym.learning.settings import WarmStartSettings
 
     env_id = full_id(env)
     recipe = recipe_for(env_id)
@@ -44,7 +46,7 @@ def tiny(
         chosen = assign(chosen, assignment)
     made = pretrain_tiny(
         env_id,
-        world_options(env_set),
+        env_options(env_set),
         WarmStartSettings.load(chosen, "warm_start"),
         agent=recipe.agent if recipe is not None else None,
         folder=output,

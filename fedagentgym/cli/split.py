@@ -13,10 +13,12 @@ from rich.table import Table
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.progress import console
-from fedagentgym.cli.worlds import EnvSet, full_id, world_options
+from fedagentgym.cli.environments import EnvSet, env_options, full_id
+from fedagentgym.cli.plugins import Plugins
 
 if TYPE_CHECKING:
-    from fedagentgym.partitions.client_split import Federation
+    from fedagentgym.partitions.client_split import ClientSplit
+    from fedagentgym.partitions.files.split import SplitRecord
 
 app = typer.Typer(help="Divide tasks among clients; show, verify, plot and compare such splits.", no_args_is_help=True)
 
@@ -45,7 +47,7 @@ def make(
     max_tasks: Annotated[int | None, typer.Option(min=1, help="Coverage: most tasks of a client.")] = None,
     overlap: Annotated[float | None, typer.Option(help="Mean number of clients that hold a task.")] = None,
     parameters: Sets = None,
-    world: Annotated[
+    variant: Annotated[
         str | None, typer.Option(help="What differs between the clients' worlds: a kind, or {kind: ..., key: value}.")
     ] = None,
     role: Annotated[
@@ -55,6 +57,7 @@ def make(
     labels: Annotated[str | None, typer.Option(help="Label file for hardness, or 'pool'.")] = None,
     preset: Annotated[str | None, typer.Option(help="A setting of the papers (`split presets` lists them).")] = None,
     env_set: EnvSet = None,
+    plugins: Plugins = None,
     split: Annotated[str, typer.Option(help="Which split of the environment is divided.")] = "train",
     seed: Annotated[int | None, typer.Option(help="Seed of the split.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Where to write it: .json, .zip, or a folder.")] = Path(
@@ -81,21 +84,21 @@ def make(
         "seed": seed,
         "roles": _numbers(role) or None,
         "labels": labels,
-        "world": _world(world),
+        "variant": _read_variant(variant),
     }
     if plot is not None:
         checked_path(plot)
-    keywords = _wanted(preset, sampler, env, world_options(env_set))
+    keywords = _wanted(preset, sampler, env, env_options(env_set))
     keywords.update({key: value for key, value in given.items() if value is not None})
     for assignment in parameters or []:
         keywords = assign(keywords, assignment)
     if "clients" not in keywords:
         raise OptionError("say how many clients there are with --clients")
-    federation = federate(keywords.pop("env_id"), split=split, server_overlap=server_overlap, **keywords)
-    federation.save(out)
+    made = federate(keywords.pop("env_id"), split=split, server_overlap=server_overlap, **keywords)
+    made.save(out)
     if plot is not None:
-        federation.plot(plot)
-    _report(federation, as_json, str(out))
+        made.plot(plot)
+    _report(made, as_json, str(out))
 
 
 def _wanted(preset: str | None, sampler: str | None, env: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,7 +126,7 @@ def _numbers(assignments: list[str] | None) -> dict[str, int]:
     return found
 
 
-def _world(text: str | None) -> Any:
+def _read_variant(text: str | None) -> Any:
     if text is None:
         return None
     try:
@@ -131,7 +134,7 @@ def _world(text: str | None) -> Any:
     except yaml.YAMLError:
         value = None
     if not isinstance(value, str | dict):
-        raise OptionError(f"cannot read the world {text!r}: give a kind, or {{kind: bm25_weights, variants: 4}}")
+        raise OptionError(f"cannot read the variant {text!r}: give a kind, or {{kind: bm25_weights, choices: 4}}")
     return value
 
 
@@ -153,13 +156,13 @@ def presets(as_json: Json = False) -> None:
 
 
 @app.command()
-def show(file: File, env_set: EnvSet = None, as_json: Json = False) -> None:
+def show(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json: Json = False) -> None:
     """Summarise a split: sizes, mixture, overlap, Jaccard, dispersion, the client farthest from the pool."""
     _report(_open(file, env_set), as_json, str(file))
 
 
 @app.command()
-def verify(file: File, env_set: EnvSet = None, as_json: Json = False) -> None:
+def verify(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json: Json = False) -> None:
     """Check a split: content, pool, roles, evaluation tasks, re-sampling from its seed, axes that were not asked for."""
     checks = _open(file, env_set).verify()
     failed = [check for check in checks if check.ok is False]
@@ -180,6 +183,7 @@ def plot_command(
     file: File,
     out: Annotated[Path, typer.Option("--out", help="Where to draw it, as .png or .svg.")] = Path("split.png"),
     env_set: EnvSet = None,
+    plugins: Plugins = None,
 ) -> None:
     """Draw the figure that fits a split."""
     _open(file, env_set).plot(out)
@@ -187,11 +191,11 @@ def plot_command(
 
 
 @app.command()
-def diff(first: File, second: File, as_json: Json = False) -> None:
+def diff(first: File, second: File, plugins: Plugins = None, as_json: Json = False) -> None:
     """Compare two splits: what they were made of, and which clients hold other tasks."""
     from fedagentgym.partitions.compare import compare
 
-    found = compare(_named(first), _named(second))
+    found = compare(_load_record(first), _load_record(second))
     if as_json:
         typer.echo(json.dumps(found.as_dict(), indent=2))
         return
@@ -211,34 +215,34 @@ def diff(first: File, second: File, as_json: Json = False) -> None:
     )
 
 
-def _open(file: Path, env_set: list[str] | None) -> Federation:
-    from fedagentgym.partitions.client_split import load_federation
+def _open(file: Path, env_set: list[str] | None) -> ClientSplit:
+    from fedagentgym.partitions.client_split import load_client_split
 
-    return load_federation(file, env=world_options(env_set))
+    return load_client_split(file, env=env_options(env_set))
 
 
-def _named(file: Path) -> Any:
-    """A split whose task ids are known; a folder of numbers is opened with its pool."""
+def _load_record(file: Path) -> SplitRecord:
+    """A record whose task ids are known; a folder of numbers is opened with its pool."""
     from fedagentgym.partitions.files import store
 
-    split = store.load(file)
-    return split if split.ids is not None else _open(file, None).split
+    record = store.load(file)
+    return record if record.ids is not None else _open(file, None).record
 
 
-def _report(federation: Federation, as_json: bool, where: str) -> None:
-    split, statistics = federation.split, federation.statistics()
+def _report(client_split: ClientSplit, as_json: bool, where: str) -> None:
+    record, statistics = client_split.record, client_split.statistics()
     if as_json:
         about = {
             "file": where,
-            "digest": split.digest,
-            **split.header(),
-            "roles": {k: len(v) for k, v in split.roles.items()},
+            "digest": record.digest,
+            **record.header(),
+            "roles": {k: len(v) for k, v in record.roles.items()},
         }
         about.pop("labels")
         typer.echo(json.dumps({**about, "statistics": statistics.as_dict()}, indent=2))
         return
     found = statistics.as_dict()
-    parameters = ", ".join(f"{key} {value}" for key, value in split.parameters.items())
+    parameters = ", ".join(f"{key} {value}" for key, value in record.parameters.items())
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -247,9 +251,9 @@ def _report(federation: Federation, as_json: bool, where: str) -> None:
         ("split", where),
         (
             "environment",
-            f"{split.env_id} ({split.env_split}{_options(split.env_options)}), {found['tasks_in_pool']:,} tasks",
+            f"{record.env_id} ({record.env_split}{_options(record.env_options)}), {found['tasks_in_pool']:,} tasks",
         ),
-        ("partition", f"{split.sampler} ({parameters}), seed {split.seed}"),
+        ("sampler", f"{record.sampler} ({parameters}), seed {record.seed}"),
         ("clients", f"{found['clients']:,} with {found['assignments']:,} tasks: {_spread(sizes)}"),
         ("mixture", ", ".join(f"{name} {share:.1%}" for name, share in _largest(mixture["pool"]))),
         (
@@ -274,11 +278,11 @@ def _report(federation: Federation, as_json: bool, where: str) -> None:
                 f"pool {hard['pool_solved']:.1%}; clients {hard['min']:.1%} to {hard['max']:.1%}, mean {hard['mean']:.1%}",
             )
         )
-    if split.roles:
-        rows.append(("roles", ", ".join(f"{name} {len(ids):,}" for name, ids in split.roles.items())))
-    if split.world is not None:
-        rows.append(("worlds", ", ".join(f"{key} {value}" for key, value in split.world.items())))
-    rows.append(("digest", split.digest))
+    if record.roles:
+        rows.append(("roles", ", ".join(f"{name} {len(ids):,}" for name, ids in record.roles.items())))
+    if record.variant is not None:
+        rows.append(("variant", ", ".join(f"{key} {value}" for key, value in record.variant.items())))
+    rows.append(("digest", record.digest))
     for name, text in rows:
         table.add_row(name, text)
     console().print(table, highlight=False)

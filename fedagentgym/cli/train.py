@@ -9,6 +9,7 @@ import typer
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.progress import console
+from fedagentgym.cli.plugins import Plugins
 
 Change = Annotated[
     list[str] | None,
@@ -21,6 +22,7 @@ def train(
         str | None, typer.Argument(help="A YAML file or a preset (see --list), with :VARIANT,... after it.")
     ] = None,
     changes: Change = None,
+    plugins: Plugins = None,
     resume: Annotated[
         Path | None, typer.Option("--resume", help="Go on with the run in this folder.", metavar="RUN")
     ] = None,
@@ -47,9 +49,11 @@ def train(
 
     watching = [] if as_json else [Table()]
     if resume is not None:
+        if plugins:
+            raise OptionError("--plugin: a run that is resumed loads the plugins that it was started with")
         result = running.resume(resume, changes or (), observers=watching)
     else:
-        result = running.train(config or "", changes or (), observers=watching)
+        result = running.train(config or "", changes or (), plugins=plugins or (), observers=watching)
     if as_json:
         from fedagentgym.base.encoding import canonical_json
 

@@ -1,25 +1,33 @@
 """Floor 1: worlds with tasks in them. Knows nothing of clients or models."""
 
-from fedagentgym.base.registry import Registry
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fedagentgym.envs.registry import DATA_FETCHERS, DATA_IMPORTERS, ENVIRONMENTS
 
 if __name__ != "fedagentgym.envs":
     raise ImportError("the folder `envs` at the root is a link for readers: import fedagentgym.envs instead")
 
-ENVIRONMENTS = Registry(
-    "environment",
-    {
-        "fedagentgym/ALFWorld-v0": "fedagentgym.envs.alfworld.env:ALFWorldEnv",
-        "fedagentgym/Code-v0": "fedagentgym.envs.reasoning.code:CodeEnv",
-        "fedagentgym/Guess-v0": "fedagentgym.envs.guess:GuessEnv",
-        "fedagentgym/Math-v0": "fedagentgym.envs.reasoning.math:MathEnv",
-        "fedagentgym/Mixture-v0": "fedagentgym.envs.reasoning.mixture:MixtureEnv",
-        "fedagentgym/WebShop-v0": "fedagentgym.envs.webshop.env:WebShopEnv",
-        "fedagentgym/QA-v0": "fedagentgym.envs.reasoning.qa:QAEnv",
-    },
-)
+if TYPE_CHECKING:
+    from fedagentgym.envs.core import TextEnv
 
-DATA_IMPORTERS = Registry(
-    "data set to import",
-    {"alfworld": "fedagentgym.envs.alfworld.importer:add", "webshop": "fedagentgym.envs.webshop.importer:add"},
-)
-DATA_FETCHERS = Registry("data set to fetch", {"alfworld": "fedagentgym.envs.alfworld.importer:fetch"})
+__all__ = ["DATA_FETCHERS", "DATA_IMPORTERS", "ENVIRONMENTS", "open_env"]
+
+
+def open_env(env_id: str, **options: Any) -> TextEnv:
+    """The environment of this id itself, without gymnasium's wrappers: what plays thousands of episodes asks for this.
+
+    >>> open_env("fedagentgym/Guess-v0", split="val").split_sizes()["val"]
+    60
+    """
+    import gymnasium
+
+    from fedagentgym.base.errors import OptionError
+    from fedagentgym.envs.core import TextEnv
+
+    ENVIRONMENTS.target(env_id)  # an unknown id is answered with the known ones
+    made = gymnasium.make(env_id, disable_env_checker=True, **options).unwrapped
+    if not isinstance(made, TextEnv):
+        raise OptionError(f"{env_id} is no text environment: {type(made).__name__} is not derived from TextEnv")
+    return made

@@ -16,28 +16,16 @@ import gymnasium
 
 from fedagentgym.base.errors import DataError, OptionError, listed, unknown
 from fedagentgym.base.streams import stream
+from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.spaces import TextSpace
 from fedagentgym.envs.task import Task
+from fedagentgym.envs.variants import Variant, load_variant
+from fedagentgym.envs.view import View
 
-EMPTY: Mapping[str, Any] = {}
 SUCCESS_REWARD = 10.0
 REWARD_MODES = ("score", "success10")
 _new = tuple.__new__  # a named tuple's own constructor costs three times as much, and lockstep play makes one per step
-
-
-class View(NamedTuple):
-    """What a world shows after a reset or a step."""
-
-    observation: str
-    admissible: tuple[str, ...] | None = None
-    reward: float = 0.0
-    score: float = 0.0
-    success: bool = False
-    done: bool = False
-    valid: bool = True
-    rewards: Mapping[str, float] = EMPTY
-    extra: Mapping[str, Any] = EMPTY
 
 
 class Episode(NamedTuple):
@@ -78,6 +66,14 @@ class TextEnv(gymnasium.Env[str, str]):
     split_aliases: ClassVar[Mapping[str, str]] = {}
     default_max_turns: ClassVar[int]
     reward_names: ClassVar[tuple[str, ...]]
+    variants: ClassVar[tuple[type[Variant], ...]] = ()
+    """In which ways the worlds of clients can differ; `federate(variant=...)` takes one of these."""
+    local_options: ClassVar[tuple[str, ...]] = ()
+    """Options that say where something lies on this machine: never stored, as the pool's digest says what it is."""
+    handicap: ClassVar[Handicap] = Handicap(error=0.4, turns=20)
+    """With it the expert solves a third to a half of the default pool; `fedagentgym label` uses it."""
+    published_action_tail: ClassVar[int] = 30
+    """How many last characters of a reply without tags the published agent code takes for the action."""
 
     def __init__(
         self,
@@ -85,7 +81,7 @@ class TextEnv(gymnasium.Env[str, str]):
         split: str = "train",
         tasks: Sequence[str] | None = None,
         pool: TaskPool | None = None,
-        world: Mapping[str, Any] | None = None,
+        variant: Mapping[str, Any] | None = None,
         max_turns: int | None = None,
         reward: str = "score",
         render_mode: str | None = None,
@@ -96,7 +92,7 @@ class TextEnv(gymnasium.Env[str, str]):
             raise OptionError(f"max_turns is at least 1, got {max_turns}")
         if render_mode not in (None, "ansi"):
             raise unknown("render_mode", render_mode, ("ansi",))
-        self.world = dict(world) if world is not None else None
+        self.variant = load_variant(self.id, self.variants, variant) if variant is not None else None
         self.max_turns = max_turns if max_turns is not None else self.default_max_turns
         self.reward_mode = reward
         self._pays_score = reward == "score"
@@ -134,6 +130,11 @@ class TextEnv(gymnasium.Env[str, str]):
     def goal(self, task: Task) -> str:
         """The task in one line, for agents that are reminded of it at every turn; empty where observations say it."""
         return ""
+
+    def with_belief(self, task: Task, reply: str) -> Task | None:
+        """The task as it is for somebody who takes this reply's answer for the right one; None if it gives no answer, or if
+        answers of this world are not something that others could be compared with."""
+        return None
 
     # ---- gymnasium ----------------------------------------------------------------------------------------------
 
@@ -197,11 +198,17 @@ class TextEnv(gymnasium.Env[str, str]):
 
     def _begin(self, task: Task, seed: int) -> Episode:
         state, view = self.begin(task, seed)
+        if self.variant is not None:
+            view = self.variant.change_view(view)
         return Episode(task, seed, 0, state, view if task.graded else _ungraded(view))
 
     def _advance(self, episode: Episode, action: str) -> Episode:
         task, seed, turn, state, *_ = episode
-        state, view = self.advance(state, action)
+        if self.variant is None:
+            state, view = self.advance(state, action)
+        else:
+            state, view = self.advance(state, self.variant.change_action(action))
+            view = self.variant.change_view(view)
         if not task.graded:
             view = _ungraded(view)
         done = view.done
@@ -218,6 +225,11 @@ class TextEnv(gymnasium.Env[str, str]):
         if canonical not in cls.splits and canonical != "all":
             raise unknown(f"split of {cls.id}", name, [*cls.splits, "all", *cls.split_aliases])
         return canonical
+
+    @classmethod
+    def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that mean the same on every machine, for files."""
+        return {name: value for name, value in options.items() if name not in cls.local_options}
 
     def split_sizes(self) -> dict[str, int]:
         """How many tasks each split has under this world's options."""

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedagentgym.base.streams import stream
-from fedagentgym.envs.core import Episode, TextEnv, View
+from fedagentgym.envs.core import Episode, TextEnv
 from fedagentgym.envs.pool import TaskIds, TaskPool
 from fedagentgym.envs.task import Task
+from fedagentgym.envs.view import View
 
 RANGES = {"small": 10, "medium": 30, "large": 100}
 SIZES = {"train": 600, "val": 60, "test": 60, "warmup": 120}

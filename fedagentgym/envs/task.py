@@ -23,13 +23,22 @@ class Task:
     graded: bool = True
 
 
+def plain_name(env_id: str) -> str:
+    """The name of an environment without namespace and version.
+
+    >>> plain_name("fedagentgym/WebShop-v0")
+    'WebShop'
+    """
+    return env_id.rpartition("/")[2].partition("-v")[0]
+
+
 def short_name(env_id: str) -> str:
     """The name of an environment inside task ids.
 
     >>> short_name("fedagentgym/WebShop-v0")
     'webshop'
     """
-    return env_id.rpartition("/")[2].partition("-v")[0].lower()
+    return plain_name(env_id).lower()
 
 
 def task_id(env_id: str, split: str, index: int) -> str:

@@ -56,12 +56,12 @@ def read_transcript(text: str) -> Transcript:
     return Transcript(heading[1], int(heading[2]), tuple(_as_played(action) for action in actions))
 
 
-def replay(world: TextEnv, task: str, seed: int, actions: Sequence[str]) -> list[tuple[str, Episode]]:
+def replay(env: TextEnv, task: str, seed: int, actions: Sequence[str]) -> list[tuple[str, Episode]]:
     """Play actions from the start; the steps as `transcript` takes them."""
-    (episode,) = world.reset_many([task], [seed])
+    (episode,) = env.reset_many([task], [seed])
     steps = [("", episode)]
     for action in actions:
-        (episode,) = world.step_many([episode], [action])
+        (episode,) = env.step_many([episode], [action])
         steps.append((action, episode))
     return steps
 

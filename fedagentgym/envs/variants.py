@@ -1,178 +1,138 @@
-"""What differs between the clients' worlds: same tasks, another world. Evaluation is always in the unperturbed one.
+"""What differs between the clients' worlds: the same tasks in another variant of their environment.
 
-A variant depends on (seed, client) alone, so it is the same in every round and process. Environments read the plain value
-and apply it; what each field does is told in their pages.
+An environment declares its variants on its class (`TextEnv.variants`); `register_variant` adds one to any environment. A
+`Variant` holds the parameters that are asked for (`federate(variant={"kind": "volume", "share": 0.3})`) and draws for each
+client a `ClientVariant`, which depends on (seed, client) alone and is therefore the same in every round and process. It is
+stored in the split file as plain JSON and reaches the environment as its option `variant`. Evaluation is always without.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from fedagentgym.base.errors import OptionError, unknown
+from fedagentgym.base.registry import Registry
 from fedagentgym.base.settings import Settings
-from fedagentgym.base.streams import derive, stream
-from fedagentgym.envs.task import short_name
+from fedagentgym.base.streams import stream
+from fedagentgym.envs.registry import ENVIRONMENTS
+from fedagentgym.envs.view import View
 
-World = Mapping[str, Any]
+Plain = Mapping[str, Any]
+"""A variant as it stands in configurations and split files: its kind, and its fields beside it."""
 
 
-class WorldKind(Settings):
-    """One way in which worlds differ. The fields are its parameters, written into the split file as they are."""
+class ClientVariant(Settings):
+    """What one client's environment is told. An environment reads the fields of the variants that it declares; a variant from
+    elsewhere works through the two methods, which are called around every step."""
+
+    def change_view(self, view: View) -> View:
+        """What this client sees instead of a view of the unchanged environment."""
+        return view
+
+    def change_action(self, action: str) -> str:
+        """What the unchanged environment is told when this client says `action`. It must let the environment's own actions
+        through, which experts say."""
+        return action
+
+
+class Variant(Settings):
+    """One way in which clients' worlds differ. The fields are its parameters and go into the split file as they are."""
 
     kind: ClassVar[str]
-    envs: ClassVar[tuple[str, ...]]
+    client_variant: ClassVar[type[ClientVariant]]
 
-    def variant(self, seed: int, client: int) -> dict[str, Any]:
-        raise NotImplementedError
-
-
-class _OneOf(WorldKind):
-    """A kind with a short list of variants, each client drawing one of the first `variants`."""
-
-    choices: ClassVar[tuple[Mapping[str, Any], ...]]
-
-    variants: int | None = Field(default=None, ge=1, description="how many of the variants are in use; None: all")
-
-    def variant(self, seed: int, client: int) -> dict[str, Any]:
-        count = self.variants if self.variants is not None else len(self.choices)
-        if count > len(self.choices):
-            raise OptionError(f"the world {self.kind!r} has {len(self.choices)} variants, {count} are asked for")
-        chosen = stream(seed, "world", self.kind, client).integers(count)
-        return {"kind": self.kind, **self.choices[chosen]}
+    @abstractmethod
+    def draw(self, seed: int, client: int) -> ClientVariant:
+        """The variant of one client. Depends on nothing but the parameters and the arguments; draw from named streams."""
 
 
-class CatalogSplit(WorldKind):
-    """WebShop, content: the client's own targets and its own part of all other products."""
+class ChosenVariant(Variant):
+    """A variant with a short list of possibilities, of which each client draws one."""
 
-    kind = "catalog_split"
-    envs = ("webshop",)
+    possibilities: ClassVar[tuple[ClientVariant, ...]]
 
-    env_div: float = Field(default=0.7, ge=0, le=1, description="0: all see the same distractors, 1: independent ones")
-    keep_ratio: float = Field(default=0.7, gt=0, le=1, description="share of the other products that a client keeps")
+    choices: int | None = Field(default=None, ge=1, description="use only the first so many possibilities; None: all")
 
-    def variant(self, seed: int, client: int) -> dict[str, Any]:
-        shared = derive(seed, "world", self.kind)
-        return {
-            "kind": self.kind,
-            "env_div": self.env_div,
-            "keep_ratio": self.keep_ratio,
-            "seed": shared,
-            "client": client,
-        }
+    def draw(self, seed: int, client: int) -> ClientVariant:
+        count = self.choices if self.choices is not None else len(self.possibilities)
+        if count > len(self.possibilities):
+            raise OptionError(
+                f"the variant {self.kind!r} has {len(self.possibilities)} possibilities to choose from, {count} are asked for"
+            )
+        return self.possibilities[stream(seed, "world", self.kind, client).integers(count)]
 
 
-class IndexFields(_OneOf):
-    """WebShop, encoding: which product fields the search covers."""
+# ---- which variants an environment has --------------------------------------------------------------------------
 
-    kind = "index_fields"
-    envs = ("webshop",)
-    choices = tuple(
-        {"fields": fields}
-        for fields in (
-            ["name", "description", "bullets", "features"],
-            ["name"],
-            ["description"],
-            ["bullets"],
-            ["features"],
-            ["name", "bullets"],
-            ["description", "features"],
-            ["description", "bullets", "features"],
+_REGISTERED: dict[str, Registry] = {}
+
+
+def register_variant(env_id: str, variant: type[Variant], *, replace: bool = False) -> None:
+    """Add a variant to an environment, your own or somebody else's."""
+    if not (isinstance(variant, type) and issubclass(variant, Variant)):
+        raise OptionError(f"a variant is a class derived from fedagentgym.envs.variants.Variant, got {variant!r}")
+    for name in ("kind", "client_variant"):
+        if not hasattr(variant, name):
+            raise OptionError(f"the variant {variant.__name__} lacks the class attribute {name!r}")
+    cls = ENVIRONMENTS.get(env_id)
+    if variant.kind in (declared.kind for declared in cls.variants):
+        raise OptionError(f"{env_id} has a variant {variant.kind!r} of its own: choose another kind")
+    _REGISTERED.setdefault(cls.id, Registry(f"variant of {env_id}")).register(variant.kind, variant, replace=replace)
+
+
+def variants_of(env_id: str, declared: Sequence[type[Variant]]) -> dict[str, type[Variant]]:
+    """Every variant of an environment by its kind: those that its class declares, and those registered for it."""
+    added: Registry | tuple[()] = _REGISTERED.get(env_id, ())
+    return {
+        **{variant.kind: variant for variant in declared},
+        **{kind: _REGISTERED[env_id].get(kind) for kind in added},
+    }
+
+
+def variant_class(env_id: str, declared: Sequence[type[Variant]], given: Any) -> tuple[type[Variant], dict[str, Any]]:
+    """The class of a plain variant, and the fields beside its kind."""
+    known = variants_of(env_id, declared)
+    if not isinstance(given, Mapping) or not isinstance(given.get("kind"), str):
+        kinds = ", ".join(known) or "none"
+        raise OptionError(
+            f"a variant of {env_id} is an object with the key 'kind' (known are {kinds}), got {str(given)[:80]!r}"
         )
-    )
+    if given["kind"] not in known:
+        raise unknown(f"variant of {env_id}", given["kind"], known)
+    return known[given["kind"]], {key: value for key, value in given.items() if key != "kind"}
 
 
-class BM25Weights(_OneOf):
-    """WebShop, matching: how the search weighs repetition (k1) and length (b)."""
-
-    kind = "bm25_weights"
-    envs = ("webshop",)
-    choices = tuple(
-        {"k1": k1, "b": b}
-        for k1, b in (
-            (1.2, 0.75),
-            (1.2, 0.0),
-            (0.3, 0.75),
-            (5.0, 0.75),
-            (0.1, 0.75),
-            (1.2, 1.0),
-            (2.0, 0.5),
-            (0.3, 0.0),
-        )
-    )
+# ---- from a request to the variant of a client ------------------------------------------------------------------
 
 
-class Lookalikes(_OneOf):
-    """WebShop, content and matching: near-copies of targets that rank high and miss one term of the reward."""
-
-    kind = "lookalikes"
-    envs = ("webshop",)
-    choices = tuple({"attack": term} for term in ("price", "color", "size", "price+color"))
-
-    def variant(self, seed: int, client: int) -> dict[str, Any]:
-        return {**super().variant(seed, client), "seed": derive(seed, "world", self.kind)}
-
-
-class RankWrapper(_OneOf):
-    """WebShop, rendering: in which order results are shown."""
-
-    kind = "rank_wrapper"
-    envs = ("webshop",)
-    choices = tuple({"mode": mode} for mode in ("as_ranked", "shuffle", "reverse", "random_half"))
-
-    def variant(self, seed: int, client: int) -> dict[str, Any]:
-        return {**super().variant(seed, client), "seed": derive(seed, "world", self.kind), "client": client}
-
-
-class SceneSplit(WorldKind):
-    """ALFWorld: the client's errands happen in rooms of its own, which no other client and no evaluation game has."""
-
-    kind = "scene_split"
-    envs = ("alfworld",)
-
-    def variant(self, seed: int, client: int) -> dict[str, Any]:
-        return {"kind": self.kind, "client": client, "seed": derive(seed, "world", self.kind)}
-
-
-class Wording(WorldKind):
-    """Math, QA, code: the same problem under another phrasing of the prompt."""
-
-    kind = "wording"
-    envs = ("math", "qa", "code")
-
-    variants: int = Field(default=8, ge=1, description="how many phrasings are in use")
-
-    def variant(self, seed: int, client: int) -> dict[str, Any]:
-        return {"kind": self.kind, "variant": stream(seed, "world", self.kind, client).integers(self.variants)}
-
-
-KINDS: dict[str, type[WorldKind]] = {
-    cls.kind: cls for cls in (CatalogSplit, IndexFields, BM25Weights, Lookalikes, RankWrapper, SceneSplit, Wording)
-}
-
-
-def world_request(world: str | World | None, env_id: str) -> dict[str, Any] | None:
+def complete_request(
+    env_id: str, declared: Sequence[type[Variant]], variant: str | Plain | None
+) -> dict[str, Any] | None:
     """What was asked for, complete: the kind and every parameter."""
-    if world is None:
+    if variant is None:
         return None
-    given = {"kind": world} if isinstance(world, str) else dict(world)
-    kind = given.pop("kind", None)
-    if kind not in KINDS:
-        raise unknown("world", kind, KINDS)
-    cls = KINDS[kind]
-    if env_id.startswith("fedagentgym/") and short_name(env_id) not in cls.envs:
-        fitting = [name for name, other in KINDS.items() if short_name(env_id) in other.envs]
-        hint = f"it has {', '.join(fitting)}" if fitting else "it has no world variants"
-        raise OptionError(f"the world {kind!r} is for {', '.join(cls.envs)}, not for {env_id}: {hint}")
-    settings = cls.load(given, f"world {kind}")
-    settings.variant(0, 0)
-    return {"kind": kind, **{key: value for key, value in settings.model_dump().items() if value is not None}}
+    given = {"kind": variant} if isinstance(variant, str) else variant
+    cls, parameters = variant_class(env_id, declared, given)
+    settings = cls.load(parameters, f"variant {cls.kind}")
+    settings.draw(0, 0)
+    return {"kind": cls.kind, **{key: value for key, value in settings.model_dump().items() if value is not None}}
 
 
-def assign_worlds(request: World, seed: int, clients: int) -> Sequence[World]:
-    """The variant of every client."""
-    parameters = {key: value for key, value in request.items() if key != "kind"}
-    settings = KINDS[request["kind"]].load(parameters)
-    return tuple(settings.variant(seed, client) for client in range(clients))
+def assign_variants(
+    env_id: str, declared: Sequence[type[Variant]], request: Plain, seed: int, clients: int
+) -> Sequence[Plain]:
+    """The variant of every client, as plain values."""
+    cls, parameters = variant_class(env_id, declared, request)
+    settings = cls.load(parameters, f"variant {cls.kind}")
+    drawn = (settings.draw(seed, client) for client in range(clients))
+    return tuple({"kind": cls.kind, **one.model_dump(mode="json", exclude_unset=True)} for one in drawn)
+
+
+def load_variant(env_id: str, declared: Sequence[type[Variant]], given: Plain) -> ClientVariant:
+    """A client's variant from its plain value, checked."""
+    cls, fields = variant_class(env_id, declared, given)
+    return cls.client_variant.load(fields, "variant")

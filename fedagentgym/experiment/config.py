@@ -15,14 +15,19 @@ from typing import Any
 from fedagentgym.algorithms.make import algorithm_class, load_settings
 from fedagentgym.base.errors import DataError, OptionError, listed, nearest, unknown
 from fedagentgym.base.files import read_text
+from fedagentgym.base.plugins import load_plugins
 from fedagentgym.base.settings import assign
 from fedagentgym.experiment.settings import RunConfig
 from fedagentgym.federation.backends import BACKENDS
-from fedagentgym.federation.operation import load_plugins
 
 
-def load_config(source: RunConfig | Mapping[str, Any] | str | Path, changes: Sequence[str] = ()) -> RunConfig:
-    """A validated configuration from a file, a preset's name, plain data, or one that is validated already."""
+def load_config(
+    source: RunConfig | Mapping[str, Any] | str | Path, changes: Sequence[str] = (), plugins: Sequence[str] = ()
+) -> RunConfig:
+    """A validated configuration from a file, a preset's name, plain data, or one that is validated already.
+
+    `plugins` are added to those that the configuration names. All are loaded first: its other parts may use what they register.
+    """
     if isinstance(source, RunConfig):
         plain: Mapping[str, Any] = source.model_dump(mode="json", exclude_unset=True)
     elif isinstance(source, Mapping):
@@ -32,12 +37,21 @@ def load_config(source: RunConfig | Mapping[str, Any] | str | Path, changes: Seq
         changes = [*of_variants, *changes]
     for change in changes:
         plain = assign(plain, change)
+    load_plugins([*_plugins(plain), *plugins])
     config = RunConfig.load(plain)
-    load_plugins(config.plugins)
+    added = tuple(plugin for plugin in plugins if plugin not in config.plugins)
     algorithm = load_settings(algorithm_class(config.algorithm), config.algorithm)
-    resolved = config.model_copy(update={"algorithm": algorithm.model_dump(mode="json")})
+    resolved = config.model_copy(
+        update={"algorithm": algorithm.model_dump(mode="json"), "plugins": (*config.plugins, *added)}
+    )
     _check(resolved)
     return resolved
+
+
+def _plugins(plain: Mapping[str, Any]) -> list[str]:
+    """The plugins that a configuration names; what is no list of strings is refused with the rest of the configuration."""
+    named = plain.get("plugins")
+    return [plugin for plugin in named if isinstance(plugin, str)] if isinstance(named, list | tuple) else []
 
 
 def _read(source: str) -> tuple[Mapping[str, Any], list[str]]:

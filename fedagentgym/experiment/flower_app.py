@@ -1,7 +1,8 @@
 """The Flower app of this package: `fedagentgym flower init` writes a folder whose app.py imports these two names.
 
-The ServerApp runs a configuration from its run config (`run = "/path/run.yaml"`), from the beginning or from its newest commit;
-the ClientApp is the thin proxy of `federation/backends/flower_deployment.py`. Loading this module needs the extra [flower].
+The ServerApp runs the configuration that its run config names (`run = "/path/run.yaml"`, and `plugins = "/path/mine.py"`), from
+the beginning or from its newest commit; the ClientApp is the thin proxy of `federation/backends/flower_deployment.py`. Loading
+this module needs the extra [flower].
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ def make_server_app() -> Any:
         from fedagentgym.experiment.run import resume, train
 
         source = str(context.run_config["run"])
-        folder = Path(load_config(source).output.folder)
+        plugins = [plugin for plugin in str(context.run_config.get("plugins", "")).split(",") if plugin]
+        folder = Path(load_config(source, plugins=plugins).output.folder)
         with lend(grid):
             if (folder / "config.yaml").exists():
                 resume(folder, [BACKEND])
             else:
-                train(source, [BACKEND])
+                train(source, [BACKEND], plugins=plugins)
 
     return app
 

@@ -60,10 +60,14 @@ def train(
     config: RunConfig | Mapping[str, Any] | str | Path,
     changes: Sequence[str] = (),
     *,
+    plugins: Sequence[str] = (),
     observers: Sequence[Observer] = (),
 ) -> RunResult:
-    """Run a configuration (a file, a preset's name, plain data) from the beginning. The run's folder must be new."""
-    chosen = load_config(config, changes)
+    """Run a configuration (a file, a preset's name, plain data) from the beginning. The run's folder must be new.
+
+    `plugins` are modules or files of your own, beside those that the configuration names.
+    """
+    chosen = load_config(config, changes, plugins)
     folder = Path(chosen.output.folder)
     if (folder / "config.yaml").exists():
         raise OptionError(
@@ -165,7 +169,7 @@ class Run:
         records = list(read_journal(self.folder / "metrics.jsonl"))
         judged = [record for record in records if "evaluation" in record]
         best = next((record for record in judged if record["round"] in best_rounds(records)), None)
-        federation = self.runtime.federation
+        client_split = self.runtime.client_split
         return {
             "schema": SCHEMA,
             "name": self.config.name,
@@ -174,8 +178,8 @@ class Run:
             "config": self.config.plain(),
             "config_digest": self.config.digest,
             "versions": versions(),
-            "env": {"id": self.config.env.id, "options": self.config.env.options, "pool": federation.pool.digest},
-            "split": {"digest": federation.digest, "clients": len(federation)},
+            "env": {"id": self.config.env.id, "options": self.config.env.options, "pool": client_split.pool.digest},
+            "client_split": {"digest": client_split.digest, "clients": len(client_split)},
             "agent": {"name": self.config.agent.name, **self.agent_note},
             "rounds": commit.round,
             "first": brief(judged[0]) if judged else None,
@@ -205,7 +209,7 @@ def resolve_agent(config: RunConfig) -> tuple[AgentSettings, dict[str, Any]]:
         return agent, {}
     from fedagentgym.learning.pretrain import pretrain_tiny
     from fedagentgym.learning.recipe import recipe_for
-    from fedagentgym.learning.warm_start import WarmStartSettings
+    from fedagentgym.learning.settings import WarmStartSettings
 
     recipe = recipe_for(config.env.id)
     settings = config.warm_start or (recipe.warm_start if recipe is not None else WarmStartSettings())

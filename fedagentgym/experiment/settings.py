@@ -10,10 +10,9 @@ from pydantic import Field, field_validator
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.support.spec import EnvSettings, ExperimentSpec, PartitionSettings
 from fedagentgym.base.encoding import digest
-from fedagentgym.base.settings import Settings
+from fedagentgym.base.settings import Settings, expand_name
 from fedagentgym.federation.settings import FederationSettings, OutputSettings
-from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
-from fedagentgym.learning.warm_start import WarmStartSettings
+from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, WarmStartSettings
 
 RESUMABLE: tuple[str, ...] = (
     *(f"federation.{key}" for key in ("backend", "workers", "device_per_worker", "deadline", "quorum", "options")),
@@ -43,9 +42,8 @@ class RunConfig(Settings):
     @field_validator("algorithm", mode="before")
     @classmethod
     def _name_is_enough(cls, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {"name": "fedagent", **value}
-        return {"name": value} if isinstance(value, str) else value
+        given = expand_name(value)
+        return {"name": "fedagent", **given} if isinstance(given, Mapping) else given
 
     def spec(self, agent: AgentSettings | None = None) -> ExperimentSpec:
         """The part that an algorithm and its workers need to know."""

@@ -123,7 +123,8 @@ class FedAvgM(AggregationRule):
         for name, value in state.parameters.items():
             old = state.optimizer.get(f"velocity/{name}", 0.0)
             velocity = self.momentum * old + (mean[name] - value.astype(np.float64))
-            parameters[name] = (value.astype(np.float64) + self.learning_rate * velocity).astype(value.dtype)
+            moved = value.astype(np.float64) + self.learning_rate * velocity
+            parameters[name] = np.asarray(moved, dtype=value.dtype)
             moments[name] = np.asarray(velocity)
         return ServerState(parameters, add_prefix("velocity/", moments), state.memory)
 
@@ -148,7 +149,7 @@ class FedAdam(AggregationRule):
             first = self.beta1 * state.optimizer.get(f"first/{name}", 0.0) + (1 - self.beta1) * step
             second = self.beta2 * state.optimizer.get(f"second/{name}", 0.0) + (1 - self.beta2) * step**2
             moved = wide + self.learning_rate * first / (np.sqrt(second) + self.epsilon)
-            parameters[name] = moved.astype(value.dtype)
+            parameters[name] = np.asarray(moved, dtype=value.dtype)
             moments[f"first/{name}"], moments[f"second/{name}"] = np.asarray(first), np.asarray(second)
         return ServerState(parameters, moments, state.memory)
 
@@ -196,8 +197,8 @@ class _CoordinateStep:
         if not self._updates:
             raise DataError("cannot aggregate: no update was added")
         parameters = {
-            name: self._rule(np.stack([update[name].astype(np.float64) for update in self._updates])).astype(
-                value.dtype
+            name: np.asarray(
+                self._rule(np.stack([update[name].astype(np.float64) for update in self._updates])), value.dtype
             )
             for name, value in self._state.parameters.items()
         }

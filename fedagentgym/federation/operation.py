@@ -7,17 +7,13 @@ together with what they need; a worker process builds it from an `ApplicationSpe
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.plugins import load_plugins
 from fedagentgym.base.registry import resolve
 from fedagentgym.base.streams import Stream, derive, generator, stream
 from fedagentgym.federation.message import Form, Message
@@ -76,7 +72,7 @@ class Application(Protocol[R]):
 class ApplicationSpec:
     """How a worker builds the application: `module:function` called with plain keyword arguments.
 
-    `plugins` are modules or files of the user that register environments, agents or algorithms when imported.
+    `plugins` are modules or files of the user; see `base/plugins.py`.
     """
 
     target: str
@@ -96,30 +92,3 @@ class ApplicationSpec:
     @classmethod
     def load(cls, plain: Mapping[str, Any]) -> ApplicationSpec:
         return cls(plain["target"], plain["arguments"], tuple(plain["plugins"]))
-
-
-def load_plugins(plugins: tuple[str, ...] | list[str]) -> None:
-    """Import the user's modules; an entry that ends in `.py` is a file."""
-    for plugin in plugins:
-        try:
-            _load_file(Path(plugin)) if plugin.endswith(".py") else importlib.import_module(plugin)
-        except ImportError as error:
-            raise DataError(f"cannot load the plugin {plugin!r}: {error}") from error
-
-
-def _load_file(path: Path) -> None:
-    name = f"fedagentgym_plugin_{path.stem}"
-    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path.resolve()):
-        return
-    if not path.is_file():
-        raise DataError(f"cannot load the plugin {str(path)!r}: there is no such file")
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None or spec.loader is None:
-        raise DataError(f"cannot load the plugin {str(path)!r}: it is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise

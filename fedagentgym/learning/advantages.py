@@ -1,4 +1,4 @@
-"""Rewards of a group to advantages: grpo, dr_grpo, gigpo. Plain numpy, float64, one group at a time.
+"""Rewards of a group to advantages: grpo, dr_grpo, gigpo, or an estimator of one's own. Numpy, float64, one group at a time.
 
     grpo      A_i = (R_i - mean) / (std + 1e-6)
     dr_grpo   A_i = R_i - mean
@@ -6,22 +6,93 @@
 
 where R_i is the return of episode i, q_it the discounted return from turn t on, and c the turns of the group that start from
 an identical observation. A group whose rewards are all equal gets exactly zero.
+
+An estimator is its own settings: a class with fields, registered by name, whose `estimate` gives the advantages.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from fedagentgym.base.choices import NamedSettings
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.registry import Registry
 from fedagentgym.learning.objectives import PerTurn, Values
-from fedagentgym.learning.settings import AdvantageSettings
 from fedagentgym.learning.trajectory import Group
 
 EPSILON = 1e-6
 Deviation = Literal["population", "sample", "none"]
+Baseline = Literal["trajectories", "turns"]
+
+
+class AdvantageEstimator(NamedSettings):
+    """How the rewards of one task's episodes become advantages. Subclasses add settings of their own as fields."""
+
+    @abstractmethod
+    def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
+        """The advantage of every turn of every episode; `rewards` has one array per episode, one number per turn."""
+
+
+class DrGRPO(AdvantageEstimator):
+    """R - mean."""
+
+    name: Literal["dr_grpo"] = "dr_grpo"
+    baseline: Baseline = Field(
+        default="trajectories",
+        description="mean over episodes, or over turns (an episode of 9 turns counts 9 times)",
+    )
+
+    def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
+        return episode_advantages(rewards, "none", self.baseline)
+
+
+class GRPO(AdvantageEstimator):
+    """(R - mean) / (std + 1e-6)."""
+
+    name: Literal["grpo"] = "grpo"
+    std: Literal["population", "sample"] = Field(
+        default="population", description="divide by n, or by n - 1 as TRL and verl do"
+    )
+    baseline: Baseline = Field(
+        default="trajectories",
+        description="mean and std over episodes, or over turns (an episode of 9 turns counts 9 times)",
+    )
+
+    def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
+        return episode_advantages(rewards, self.std, self.baseline)
+
+
+class GiGPO(AdvantageEstimator):
+    """As grpo, and the returns of turns that start from the same observation are compared with each other."""
+
+    name: Literal["gigpo"] = "gigpo"
+    std: Literal["population", "sample"] = Field(
+        default="population", description="divide by n, or by n - 1 as TRL and verl do"
+    )
+    baseline: Baseline = Field(default="trajectories", description="of the episodes: as in grpo")
+    omega: float = Field(default=1.0, ge=0, description="weight of the step-level advantage")
+    gamma: float = Field(default=0.95, ge=0, le=1, description="discount of later rewards in a step's return")
+
+    def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
+        whole = episode_advantages(rewards, self.std, self.baseline)
+        steps = step_advantages(
+            [[turn.observation for turn in trajectory.turns] for trajectory in group],
+            tuple(returns(part, self.gamma) for part in rewards),
+            self.std,
+        )
+        return tuple(episode + self.omega * step for episode, step in zip(whole, steps, strict=True))
+
+
+ADVANTAGES = Registry("advantage estimator")
+"""Name -> a class derived from `AdvantageEstimator`."""
+for _name, _estimator in {"grpo": GRPO, "dr_grpo": DrGRPO, "gigpo": GiGPO}.items():
+    ADVANTAGES.register(_name, _estimator)
 
 
 def standardised(
@@ -53,21 +124,32 @@ def returns(rewards: Values, gamma: float) -> Values:
     return result
 
 
-def group_advantages(group: Group, rewards: PerTurn, settings: AdvantageSettings) -> PerTurn:
-    """The advantage of every turn of every trajectory of one group."""
-    turns = np.array([len(trajectory.turns) for trajectory in group], dtype=np.int64)
+def group_advantages(group: Group, rewards: PerTurn, estimator: AdvantageEstimator) -> PerTurn:
+    """The advantages of a group, which are refused where they do not fit it."""
+    return spread_advantages(group, estimator.estimate(group, rewards), f"advantage estimator {estimator.name!r}")
+
+
+def spread_advantages(group: Group, given: Sequence[float] | PerTurn, source: str) -> PerTurn:
+    """One finite number per turn, from one number (or one array over turns) per episode."""
+    if len(given) != len(group):
+        raise OptionError(f"{source} gives {len(given)} advantages to a group of {len(group)} episodes")
+    spread = []
+    for trajectory, value in zip(group, given, strict=True):
+        array, turns = np.asarray(value, dtype=np.float64), len(trajectory.turns)
+        if array.shape not in ((), (turns,)):
+            raise OptionError(f"{source} gives advantages of shape {array.shape} to an episode of {turns} turns")
+        if not np.isfinite(array).all():
+            raise OptionError(f"{source} gives task {trajectory.task} an advantage that is not a finite number")
+        spread.append(np.broadcast_to(array, (turns,)))
+    return tuple(spread)
+
+
+def episode_advantages(rewards: PerTurn, deviation: Deviation, baseline: Baseline) -> PerTurn:
+    """The standardised return of each episode, for all of its turns."""
+    turns = np.array([len(part) for part in rewards], dtype=np.int64)
     totals = np.array([part.sum() for part in rewards], dtype=np.float64)
-    deviation: Deviation = "none" if settings.name == "dr_grpo" else settings.std
-    episode = standardised(totals, deviation, turns if settings.baseline == "turns" else None)
-    spread = tuple(np.full(count, advantage) for count, advantage in zip(turns, episode, strict=True))
-    if settings.name != "gigpo":
-        return spread
-    steps = step_advantages(
-        [[turn.observation for turn in trajectory.turns] for trajectory in group],
-        tuple(returns(part, settings.gamma) for part in rewards),
-        deviation,
-    )
-    return tuple(whole + settings.omega * step for whole, step in zip(spread, steps, strict=True))
+    episode = standardised(totals, deviation, turns if baseline == "turns" else None)
+    return tuple(np.full(count, advantage) for count, advantage in zip(turns, episode, strict=True))
 
 
 def step_advantages(anchors: Sequence[Sequence[Hashable]], step_returns: PerTurn, deviation: Deviation) -> PerTurn:

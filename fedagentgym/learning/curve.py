@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedagentgym.base.streams import derive
-from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.envs import open_env
 from fedagentgym.learning.evaluation import evaluate
 from fedagentgym.learning.local import LocalTraining
 from fedagentgym.learning.pretrain import pretrain_tiny
@@ -37,11 +37,11 @@ def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[Point]:
     agent = warm_started(recipe)
     local = LocalTraining(
         agent,
-        ENVIRONMENTS.get(recipe.env.id)(**{**recipe.env.options, "split": "train"}),
+        open_env(recipe.env.id, **{**recipe.env.options, "split": "train"}),
         recipe.learning,
         run_steps=recipe.steps,
     )
-    judged = ENVIRONMENTS.get(recipe.env.id)(**{**recipe.env.options, "split": recipe.evaluation.split})
+    judged = open_env(recipe.env.id, **{**recipe.env.options, "split": recipe.evaluation.split})
     seconds, agent_seconds, env_seconds = 0.0, 0.0, 0.0
     while True:
         found = evaluate(agent, judged, recipe.evaluation, seed=derive(0, "judged"))

@@ -31,8 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.numbers import mean
 from fedagentgym.base.streams import derive, stream
-from fedagentgym.learning.advantages import group_advantages, is_constant
+from fedagentgym.learning.advantages import group_advantages, is_constant, spread_advantages
 from fedagentgym.learning.objectives import PerTurn, learned_rewards, values
 from fedagentgym.learning.optimizer import learning_rate_factor
 from fedagentgym.learning.rollouts import Player, Rollouts, collect
@@ -206,7 +207,9 @@ class LocalTraining:
         if advantages is None:
             chosen = [group_advantages(g, r, self.settings.advantage) for g, r in zip(groups, rewards, strict=True)]
         else:
-            chosen = [given_advantages(group, given) for group, given in zip(groups, advantages, strict=True)]
+            chosen = [
+                spread_advantages(group, given, "advantages=") for group, given in zip(groups, advantages, strict=True)
+            ]
         gradients = {}
         for name in gradients_of:
             alone = [group_advantages(group, values(group, name), self.settings.advantage) for group in groups]
@@ -217,8 +220,8 @@ class LocalTraining:
         constant = sum(is_constant(reward) for reward in rewards)
         metrics |= {"groups": float(len(groups)), "groups/constant": float(constant)}
         for name in self.weights_of_objectives(weights):
-            metrics[f"reward/{name}"] = _mean([float(part.sum()) for group in groups for part in values(group, name)])
-        metrics["reward/learned"] = _mean([float(part.sum()) for reward in rewards for part in reward])
+            metrics[f"reward/{name}"] = mean([float(part.sum()) for group in groups for part in values(group, name)])
+        metrics["reward/learned"] = mean([float(part.sum()) for reward in rewards for part in reward])
         return StepReport(metrics, tuple(groups), gradients)
 
     def rewards_of(self, group: Group, weights: Mapping[str, float] | None = None) -> PerTurn:
@@ -246,27 +249,10 @@ def trainable_policy(agent: Player) -> TrainablePolicy:
     return policy
 
 
-def given_advantages(group: Group, given: Sequence[float] | PerTurn) -> PerTurn:
-    """Advantages from outside, spread over turns; non-finite ones are refused."""
-    if len(given) != len(group):
-        raise OptionError(f"a group of {len(group)} episodes was given {len(given)} advantages")
-    spread = []
-    for trajectory, value in zip(group, given, strict=True):
-        array = np.broadcast_to(np.asarray(value, dtype=np.float64), (len(trajectory.turns),))
-        if not np.isfinite(array).all():
-            raise OptionError(f"an advantage of task {trajectory.task} is not a finite number")
-        spread.append(array)
-    return tuple(spread)
-
-
 def mean_metrics(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The mean of each metric over the steps that report it; counts are summed."""
     seen: dict[str, list[float]] = {}
     for step in steps:
         for name, value in step.items():
             seen.setdefault(name, []).append(value)
-    return {name: float(sum(series)) if name in SUMMED else _mean(series) for name, series in seen.items()}
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return float(np.mean(numbers)) if numbers else 0.0
+    return {name: float(sum(series)) if name in SUMMED else mean(series) for name, series in seen.items()}

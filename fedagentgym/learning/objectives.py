@@ -4,7 +4,8 @@ The learned reward is a weighted sum of names. A name is looked up in this order
 
 1. `reward`: what the environment's step paid; `score`: the environment's final score;
 2. a component of the environment's `info["rewards"]`;
-3. an objective of this module: `length` (shorter than its siblings), `repetition` (penalty for repeated phrases).
+3. a group objective, registered in `OBJECTIVES`: `length` (shorter than its siblings), `repetition` (penalty for repeated
+   phrases), or one's own.
 
 Every value is kept per turn, so that step-level methods can use it; an episode's value is the sum over its turns.
 """
@@ -16,7 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.errors import unknown
+from fedagentgym.base.errors import OptionError, unknown
+from fedagentgym.base.registry import Registry
 from fedagentgym.learning.trajectory import Group, Trajectory
 
 Values = NDArray[np.float64]
@@ -47,7 +49,12 @@ def _repeated_share(trajectory: Trajectory, size: int) -> float:
     return len(set(phrases)) / len(phrases) - 1.0 if phrases else 0.0
 
 
-GROUP_OBJECTIVES: Mapping[str, Callable[[Group], list[float]]] = {"length": length, "repetition": repetition}
+Objective = Callable[[Group], Sequence[float]]
+"""A group objective: one number per episode of the group."""
+OBJECTIVES = Registry("objective")
+"""Name -> `Objective`."""
+OBJECTIVES.register("length", length)
+OBJECTIVES.register("repetition", repetition)
 
 
 def values(group: Group, name: str) -> PerTurn:
@@ -62,14 +69,25 @@ def values(group: Group, name: str) -> PerTurn:
             np.array([turn.rewards.get(name, 0.0) for turn in trajectory.turns], dtype=np.float64)
             for trajectory in group
         )
-    if name in GROUP_OBJECTIVES:
-        return _at_end(group, GROUP_OBJECTIVES[name](group))
+    if name in OBJECTIVES:
+        return _at_end(group, group_objective(group, name))
     raise unknown("objective", name, known_names(components))
+
+
+def group_objective(group: Group, name: str) -> list[float]:
+    """The values of a registered objective, which are refused where they do not fit the group."""
+    objective: Objective = OBJECTIVES.get(name)
+    found = [float(value) for value in objective(group)]
+    if len(found) != len(group):
+        raise OptionError(f"objective {name!r} gives {len(found)} values to a group of {len(group)} episodes")
+    if not np.isfinite(found).all():
+        raise OptionError(f"objective {name!r} gives task {group[0].task} a value that is not a finite number")
+    return found
 
 
 def known_names(components: Sequence[str] | set[str]) -> list[str]:
     """Every name that an objective may have, given the environment's components."""
-    return ["reward", "score", *sorted(components), *GROUP_OBJECTIVES]
+    return ["reward", "score", *sorted(components), *OBJECTIVES]
 
 
 def learned_rewards(group: Group, weights: Mapping[str, float], format_penalty: float) -> PerTurn:

@@ -21,17 +21,17 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, read_json
 from fedagentgym.base.settings import merged
 from fedagentgym.base.streams import derive
-from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.envs import open_env
 from fedagentgym.learning.evaluation import evaluate
-from fedagentgym.learning.settings import EvaluationSettings
-from fedagentgym.learning.warm_start import WarmStartSettings, warm_start
+from fedagentgym.learning.settings import EvaluationSettings, WarmStartSettings
+from fedagentgym.learning.warm_start import warm_start
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.envs.core import TextEnv
 
 NOTE = "pretrain.json"
-VERSION = 3
+VERSION = 4
 
 
 class Pretrained(NamedTuple):
@@ -60,19 +60,19 @@ def pretrain_tiny(
     player = agent or AgentSettings(name="tiny")
     if player.adapter is not None:
         raise OptionError("a warm start trains all weights: leave the adapter out, and add it when you train")
-    world: TextEnv = ENVIRONMENTS.get(env_id)(**{**options, "split": "warmup"})
-    target = Path(folder) if folder is not None else tiny_folder(world)
+    env = open_env(env_id, **{**options, "split": "warmup"})
+    target = Path(folder) if folder is not None else tiny_folder(env)
     recipe = digest(
-        [VERSION, env_id, world.pool.digest, chosen.model_dump(mode="json"), player.model_dump(mode="json"), seed]
+        [VERSION, env_id, env.pool.digest, chosen.model_dump(mode="json"), player.model_dump(mode="json"), seed]
     )
     if target.exists() and not force:
         note = _note(target)
         if note.get("recipe") == recipe:
             return Pretrained(target, True, note)
     with one_thread():
-        made = _untrained(world, chosen, player, seed)
-        losses = warm_start(made, world, chosen, derive(seed, "warm start"))
-        found = evaluate(made, ENVIRONMENTS.get(env_id)(**{**options, "split": judged.split}), judged, seed=seed)
+        made = _untrained(env, chosen, player, seed)
+        losses = warm_start(made, env, chosen, derive(seed, "warm start"))
+        found = evaluate(made, open_env(env_id, **{**options, "split": judged.split}), judged, seed=seed)
     note = {
         "recipe": recipe,
         "env": env_id,
@@ -87,7 +87,7 @@ def pretrain_tiny(
     return Pretrained(target, False, note)
 
 
-def _untrained(world: TextEnv, settings: WarmStartSettings, agent: AgentSettings, seed: int) -> TokenAgent:
+def _untrained(env: TextEnv, settings: WarmStartSettings, agent: AgentSettings, seed: int) -> TokenAgent:
     """A tiny model with random weights behind the tiny agent's prompts and decoding."""
     import tempfile
 
@@ -95,12 +95,12 @@ def _untrained(world: TextEnv, settings: WarmStartSettings, agent: AgentSettings
     from fedagentgym.agents.engines.torch_policy import TorchPolicy
     from fedagentgym.agents.make import make_agent
 
-    model, tokenizer = tiny_model(world.vocabulary(), settings.size, settings.context_length, derive(seed, "weights"))
+    model, tokenizer = tiny_model(env.vocabulary(), settings.size, settings.context_length, derive(seed, "weights"))
     spread(model, derive(seed, "spread"))
     with tempfile.TemporaryDirectory() as scratch:
         TorchPolicy(model, tokenizer).save(scratch)
         chosen = AgentSettings.load(merged(agent.model_dump(exclude_unset=True), {"name": "tiny", "model": scratch}))
-        made: TokenAgent = make_agent(chosen, world, seed)  # type: ignore[assignment]
+        made: TokenAgent = make_agent(chosen, env, seed)  # type: ignore[assignment]
     return made
 
 

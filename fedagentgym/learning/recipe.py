@@ -10,8 +10,7 @@ from pydantic import Field
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import unknown
 from fedagentgym.base.settings import Settings
-from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
-from fedagentgym.learning.warm_start import WarmStartSettings
+from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, WarmStartSettings
 
 
 class World(Settings):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fedagentgym.base.errors import OptionError
+from fedagentgym.base.numbers import mean
 from fedagentgym.base.progress import Progress
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn, grouped, segments_of
@@ -63,13 +64,13 @@ class Rollouts(NamedTuple):
         episodes = self.trajectories
         turns = [turn for trajectory in episodes for turn in trajectory.turns]
         means = {
-            "success": _mean([float(trajectory.success) for trajectory in episodes]),
-            "score": _mean([trajectory.score for trajectory in episodes]),
-            "reward": _mean([trajectory.reward for trajectory in episodes]),
-            "turns": _mean([float(len(trajectory.turns)) for trajectory in episodes]),
-            "tokens": _mean([float(trajectory.tokens) for trajectory in episodes]),
-            "invalid": _mean([float(not turn.valid) for turn in turns]),
-            "format/broken": _mean([float(not turn.format) for turn in turns]),
+            "success": mean([float(trajectory.success) for trajectory in episodes]),
+            "score": mean([trajectory.score for trajectory in episodes]),
+            "reward": mean([trajectory.reward for trajectory in episodes]),
+            "turns": mean([float(len(trajectory.turns)) for trajectory in episodes]),
+            "tokens": mean([float(trajectory.tokens) for trajectory in episodes]),
+            "invalid": mean([float(not turn.valid) for turn in turns]),
+            "format/broken": mean([float(not turn.format) for turn in turns]),
             "episodes": float(len(episodes)),
             "env_steps": float(self.stats.steps),
         }
@@ -205,7 +206,3 @@ def _trajectory(played: _Playing) -> Trajectory:
         terminated=episode.terminated,
         truncated=episode.truncated or played.out_of_room,
     )
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers) if numbers else 0.0

@@ -1,30 +1,17 @@
-"""What can be said about learning and evaluating: the `learning:` and `evaluation:` parts of a configuration."""
+"""What can be said about learning and evaluating: the `learning:`, `evaluation:` and `warm_start:` parts of a configuration.
+
+Nothing here needs torch, so that a configuration can be read, listed and checked without it.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedagentgym.base.choices import Choice
 from fedagentgym.base.settings import Settings
-
-
-class AdvantageSettings(Settings):
-    """How the rewards of one task's episodes become advantages."""
-
-    name: Literal["grpo", "dr_grpo", "gigpo"] = Field(
-        default="grpo",
-        description="grpo: (R - mean) / (std + 1e-6); dr_grpo: R - mean; gigpo: grpo plus step-level groups",
-    )
-    std: Literal["population", "sample"] = Field(
-        default="population", description="divide by n, or by n - 1 as TRL and verl do"
-    )
-    baseline: Literal["trajectories", "turns"] = Field(
-        default="trajectories",
-        description="mean and std over episodes, or over turns (an episode of 9 turns counts 9 times)",
-    )
-    omega: float = Field(default=1.0, ge=0, description="gigpo: weight of the step-level advantage")
-    gamma: float = Field(default=0.95, ge=0, le=1, description="gigpo: discount of later rewards in a step's return")
+from fedagentgym.learning.advantages import ADVANTAGES, GRPO, AdvantageEstimator
 
 
 class LossSettings(Settings):
@@ -100,7 +87,9 @@ class LearningSettings(Settings):
         default=1.0, gt=0, description="largest norm of the gradient; null: no clipping"
     )
     checkpointing: bool = Field(default=False, description="recompute activations in the backward pass to save memory")
-    advantage: AdvantageSettings = Field(default=AdvantageSettings(), description="rewards to advantages")
+    advantage: Annotated[AdvantageEstimator, Choice(ADVANTAGES, "grpo")] = Field(
+        default=GRPO(), description="rewards to advantages: an estimator's name, or {name: ..., its settings}"
+    )
     loss: LossSettings = Field(default=LossSettings(), description="averaging over tokens")
     format_penalty: float = Field(default=0.1, ge=0, description="cost of a reply whose format is broken, at that turn")
     objectives: tuple[ObjectiveSettings, ...] = Field(
@@ -141,3 +130,38 @@ class EvaluationSettings(Settings):
     parallel_episodes: int = Field(default=64, ge=1, description="episodes played side by side")
     confidence: float = Field(default=0.95, gt=0, lt=1, description="level of the bootstrap intervals")
     resamples: int = Field(default=1000, ge=1, description="bootstrap resamples")
+
+
+class SupervisedSettings(Settings):
+    """How demonstrations are imitated."""
+
+    steps: int = Field(default=400, ge=1, description="optimizer steps")
+    batch_size: int = Field(default=16, ge=1, description="segments per step")
+    learning_rate: float = Field(default=2e-3, ge=0, description="AdamW's step size")
+    matrix_rate: float | None = Field(
+        default=None, gt=0, description="Muon's step size for the layers' matrices; null: AdamW moves them too"
+    )
+    weight_decay: float = Field(default=0.01, ge=0, description="AdamW's decay")
+    gradient_clip: float | None = Field(
+        default=1.0, gt=0, description="largest norm of the gradient; null: no clipping"
+    )
+    schedule: ScheduleSettings = Field(default=ScheduleSettings(), description="learning rate over the steps")
+    observation_weight: float = Field(default=0.1, ge=0, description="weight of a token that the world said")
+    sort_lengths: bool = Field(
+        default=True,
+        description="batches of examples alike in length, for less padding; false where length is part of a habit",
+    )
+    micro_tokens: int = Field(default=16384, ge=1, description="padded tokens per forward pass")
+
+
+class WarmStartSettings(SupervisedSettings):
+    """How many demonstrations, how noisy, and how they are imitated."""
+
+    size: str = Field(
+        default="0.1m", description="named size of a tiny model made from nothing (agents/engines/tiny.py)"
+    )
+    context_length: int = Field(default=1024, ge=16, description="longest text that the tiny model can read")
+    episodes: int = Field(default=2000, ge=1, description="demonstrations, tasks of the pool in turn")
+    noise: float = Field(default=0.1, ge=0, lt=1, description="share of the expert's actions replaced by random ones")
+    imitate_noise: bool = Field(default=False, description="learn the random actions too: able, but careless")
+    parallel_episodes: int = Field(default=256, ge=1, description="demonstrations played side by side")

@@ -13,42 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 
 from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.progress import Progress
-from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import generator
 from fedagentgym.learning.masters import Masters
 from fedagentgym.learning.optimizer import learning_rate_factor, make_adamw
 from fedagentgym.learning.rows import packed
-from fedagentgym.learning.settings import LearningSettings, ScheduleSettings
+from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
 from fedagentgym.learning.trajectory import Trajectory, turn_of_token
 
 BATCHES_SORTED = 8
-
-
-class SupervisedSettings(Settings):
-    """How demonstrations are imitated."""
-
-    steps: int = Field(default=400, ge=1, description="optimizer steps")
-    batch_size: int = Field(default=16, ge=1, description="segments per step")
-    learning_rate: float = Field(default=2e-3, ge=0, description="AdamW's step size")
-    matrix_rate: float | None = Field(
-        default=None, gt=0, description="Muon's step size for the layers' matrices; null: AdamW moves them too"
-    )
-    weight_decay: float = Field(default=0.01, ge=0, description="AdamW's decay")
-    gradient_clip: float | None = Field(
-        default=1.0, gt=0, description="largest norm of the gradient; null: no clipping"
-    )
-    schedule: ScheduleSettings = Field(default=ScheduleSettings(), description="learning rate over the steps")
-    observation_weight: float = Field(default=0.1, ge=0, description="weight of a token that the world said")
-    sort_lengths: bool = Field(
-        default=True,
-        description="batches of examples alike in length, for less padding; false where length is part of a habit",
-    )
-    micro_tokens: int = Field(default=16384, ge=1, description="padded tokens per forward pass")
 
 
 class Example(NamedTuple):

@@ -9,49 +9,19 @@ asked for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
+from fedagentgym.agents.players.demonstrators import Demonstrator
 from fedagentgym.base.progress import Progress, progress
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.learning.rollouts import collect
-from fedagentgym.learning.supervised import SupervisedSettings, SupervisedTraining, examples
+from fedagentgym.learning.settings import WarmStartSettings
+from fedagentgym.learning.supervised import SupervisedTraining, examples
 from fedagentgym.learning.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
-    from fedagentgym.agents.protocols import Players
     from fedagentgym.envs.core import TextEnv
-
-
-class WarmStartSettings(SupervisedSettings):
-    """How many demonstrations, how noisy, and how they are imitated."""
-
-    size: str = Field(
-        default="0.1m", description="named size of a tiny model made from nothing (agents/engines/tiny.py)"
-    )
-    context_length: int = Field(default=1024, ge=16, description="longest text that the tiny model can read")
-    episodes: int = Field(default=2000, ge=1, description="demonstrations, tasks of the pool in turn")
-    noise: float = Field(default=0.1, ge=0, lt=1, description="share of the expert's actions replaced by random ones")
-    imitate_noise: bool = Field(default=False, description="learn the random actions too: able, but careless")
-    parallel_episodes: int = Field(default=256, ge=1, description="demonstrations played side by side")
-
-
-@dataclass(frozen=True)
-class Demonstrating:
-    """An agent that says what the expert does."""
-
-    agent: TokenAgent
-    noise: float = 0.0
-
-    @property
-    def name(self) -> str:
-        return f"{self.agent.name} imitating"
-
-    def play(self, env: TextEnv) -> Players:
-        return self.agent.demonstrate(env, self.noise)
 
 
 def demonstrations(
@@ -67,7 +37,7 @@ def demonstrations(
     """The expert's episodes in the agent's tokens: the pool's tasks in random order, again and again until there are enough."""
     tasks = demonstrated_tasks(env, count, seed)
     return collect(
-        Demonstrating(agent, noise), env, tasks, seed=derive(seed, "demonstrate"), parallel=parallel, progress=bar
+        Demonstrator(agent, noise), env, tasks, seed=derive(seed, "demonstrate"), parallel=parallel, progress=bar
     ).trajectories
 
 

@@ -1,10 +1,11 @@
-"""Floor 2: who gets which tasks, and which world. Knows nothing of models."""
+"""Floor 2: who gets which tasks, in which variant of the environment. Knows nothing of models."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fedagentgym.base.registry import Registry, resolve
+from fedagentgym.base.registry import resolve
+from fedagentgym.partitions.samplers import SAMPLERS
 
 if __name__ != "fedagentgym.partitions":
     raise ImportError(
@@ -12,37 +13,18 @@ if __name__ != "fedagentgym.partitions":
     )
 
 if TYPE_CHECKING:
-    from fedagentgym.partitions.client_split import Client, Federation, federate, load_federation
-    from fedagentgym.partitions.files.split import Split
-
-PARTITIONS = Registry(
-    "partition",
-    {
-        "uniform": "fedagentgym.partitions.samplers.uniform:Uniform",
-        "preference": "fedagentgym.partitions.samplers.preference:Preference",
-        "preference_dirichlet": "fedagentgym.partitions.samplers.preference_dirichlet:PreferenceDirichlet",
-        "coverage": "fedagentgym.partitions.samplers.coverage:Coverage",
-        "preference_coverage": "fedagentgym.partitions.samplers.preference_coverage:PreferenceCoverage",
-        "hardness": "fedagentgym.partitions.samplers.hardness:Hardness",
-        "dirichlet": "fedagentgym.partitions.samplers.dirichlet:Dirichlet",
-        "by_source": "fedagentgym.partitions.samplers.by_source:BySource",
-    },
-)
+    from fedagentgym.partitions.client_split import Client, ClientSplit, federate, load_client_split
+    from fedagentgym.partitions.files.split import SplitRecord
 
 _LAZY = {
     "Client": "fedagentgym.partitions.client_split:Client",
-    "Federation": "fedagentgym.partitions.client_split:Federation",
-    "Split": "fedagentgym.partitions.files.split:Split",
+    "ClientSplit": "fedagentgym.partitions.client_split:ClientSplit",
+    "SplitRecord": "fedagentgym.partitions.files.split:SplitRecord",
     "federate": "fedagentgym.partitions.client_split:federate",
-    "load_federation": "fedagentgym.partitions.client_split:load_federation",
+    "load_client_split": "fedagentgym.partitions.client_split:load_client_split",
 }
 
-__all__ = ["PARTITIONS", "Client", "Federation", "Split", "federate", "load_federation", "register_partition"]
-
-
-def register_partition(name: str, target: Any, *, replace: bool = False) -> None:
-    """Add a sampler: a `Sampler` subclass, a function (table, clients, seed, **parameters), or "module:attribute"."""
-    PARTITIONS.register(name, target, replace=replace)
+__all__ = ["SAMPLERS", "Client", "ClientSplit", "SplitRecord", "federate", "load_client_split"]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,45 +15,41 @@ import numpy as np
 from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.client_split import (
-    Federation,
-    environment,
-    open_pool,
-    provenance,
-    refuse_evaluation,
-    stored_options,
-)
-from fedagentgym.partitions.files.split import NoWorlds, Split
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.client_split import ClientSplit, provenance
+from fedagentgym.partitions.files.split import NoVariants, SplitRecord
+from fedagentgym.partitions.pools import env_class, open_pool, refuse_evaluation
+from fedagentgym.partitions.table import TaskTable
 from fedagentgym.partitions.verification import IMPORTED
 
 
-def row_indices(federation: Federation) -> list[list[int]]:
+def row_indices(client_split: ClientSplit) -> list[list[int]]:
     """For every client the row numbers of its tasks in the pool's own order, ascending: `dataset.select(rows[i])`."""
-    order = _rows_by_number(federation)
-    return [np.sort(order[numbers]).tolist() for numbers in federation.assignment]
+    order = _rows_by_number(client_split)
+    return [np.sort(order[numbers]).tolist() for numbers in client_split.assignment]
 
 
-def _rows_by_number(federation: Federation) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _rows_by_number(client_split: ClientSplit) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The pool's row of every number of the table."""
-    position = federation.pool.position
-    return np.fromiter((position(name) for name in federation.table.ids), dtype=np.int64, count=len(federation.table))
+    position = client_split.pool.position
+    return np.fromiter(
+        (position(name) for name in client_split.table.ids), dtype=np.int64, count=len(client_split.table)
+    )
 
 
-def client_dataset(federation: Federation, client: int, dataset: Any) -> Any:
+def client_dataset(client_split: ClientSplit, client: int, dataset: Any) -> Any:
     """The rows of a Hugging Face data set that belong to one client."""
-    if len(dataset) != len(federation.pool):
-        raise DataError(f"the data set has {len(dataset):,} rows, the pool of the split {len(federation.pool):,}")
-    pool = federation.pool
-    return dataset.select(sorted(pool.position(name) for name in federation.client(client).tasks))
+    if len(dataset) != len(client_split.pool):
+        raise DataError(f"the data set has {len(dataset):,} rows, the pool of the split {len(client_split.pool):,}")
+    pool = client_split.pool
+    return dataset.select(sorted(pool.position(name) for name in client_split.client(client).tasks))
 
 
 class SplitPartitioner:
     """A split with the members of flwr-datasets' `Partitioner`: dataset, is_dataset_assigned, load_partition,
     num_partitions. Works without that package; `flower_partitioner` makes one that the package accepts as its own."""
 
-    def __init__(self, federation: Federation) -> None:
-        self._federation = federation
+    def __init__(self, client_split: ClientSplit) -> None:
+        self._client_split = client_split
         self._dataset: Any = None
 
     @property
@@ -66,9 +62,9 @@ class SplitPartitioner:
     def dataset(self, value: Any) -> None:
         if self._dataset is not None:
             raise OptionError("this partitioner has a data set already: make another one for another data set")
-        if len(value) != len(self._federation.pool):
+        if len(value) != len(self._client_split.pool):
             raise DataError(
-                f"the data set has {len(value):,} rows, the pool of the split {len(self._federation.pool):,}"
+                f"the data set has {len(value):,} rows, the pool of the split {len(self._client_split.pool):,}"
             )
         self._dataset = value
 
@@ -77,15 +73,15 @@ class SplitPartitioner:
 
     @property
     def num_partitions(self) -> int:
-        return len(self._federation)
+        return len(self._client_split)
 
     def load_partition(self, partition_id: int) -> Any:
         """The rows of one client."""
-        return client_dataset(self._federation, partition_id, self.dataset)
+        return client_dataset(self._client_split, partition_id, self.dataset)
 
 
-def flower_partitioner(federation: Federation) -> SplitPartitioner:
-    """A partitioner for `FederatedDataset(dataset=..., partitioners={"train": flower_partitioner(federation)})`.
+def flower_partitioner(client_split: ClientSplit) -> SplitPartitioner:
+    """A partitioner for `FederatedDataset(dataset=..., partitioners={"train": flower_partitioner(client_split)})`.
 
     flwr-datasets asks whether a partitioner is an instance of its abstract class, so ours is registered there.
     """
@@ -94,10 +90,10 @@ def flower_partitioner(federation: Federation) -> SplitPartitioner:
     except ImportError:
         raise MissingExtraError("flwr-datasets is not installed: pip install flwr-datasets") from None
     partitioner.Partitioner.register(SplitPartitioner)
-    return SplitPartitioner(federation)
+    return SplitPartitioner(client_split)
 
 
-def import_federation(
+def import_client_split(
     env_id: str,
     held: Mapping[int, Iterable[str]] | Sequence[Iterable[str]],
     *,
@@ -105,14 +101,14 @@ def import_federation(
     env: Mapping[str, Any] | None = None,
     roles: Mapping[str, Iterable[str]] | None = None,
     pool: TaskPool | None = None,
-) -> Federation:
-    """A federation of a division that was made elsewhere: client -> task ids, clients numbered from 0."""
+) -> ClientSplit:
+    """The client split of a division that was made elsewhere: client -> task ids, clients numbered from 0."""
     options = dict(env or {})
-    cls = environment(env_id)
+    cls = env_class(env_id)
     split = cls.canonical_split(split)
     refuse_evaluation(cls, split)
     whole = pool if pool is not None else open_pool(env_id, split, options)
-    table = Table.of(whole)
+    table = TaskTable.of(whole)
     rows = _numbered(held)
     clients = Assignment.from_lists(table.numbers(ids, f"client {number}") for number, ids in enumerate(rows))
     if clients.has_repeats():
@@ -120,22 +116,22 @@ def import_federation(
     named = {name: tuple(sorted(ids)) for name, ids in (roles or {}).items()}
     for name, ids in named.items():
         table.numbers(ids, f"the role {name!r}")
-    made = Split(
+    made = SplitRecord(
         env_id=env_id,
         env_split=split,
-        env_options=stored_options(options),
+        env_options=cls.portable_options(options),
         pool_digest=whole.digest,
         sampler=IMPORTED,
         parameters={},
         seed=0,
         clients=clients,
         ids=table.ids,
-        worlds=NoWorlds(len(rows)),
+        variants=NoVariants(len(rows)),
         roles=named,
         evaluation=cls.evaluation_splits,
         provenance=provenance(),
     )
-    return Federation(made, whole, options, own_pool=pool is not None)
+    return ClientSplit(made, whole, options, own_pool=pool is not None)
 
 
 def _numbered(held: Mapping[int, Iterable[str]] | Sequence[Iterable[str]]) -> list[list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fedagentgym.partitions.files.split import Split
+from fedagentgym.partitions.files.split import SplitRecord
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Difference:
         return {**self.__dict__, "identical": self.identical}
 
 
-def compare(first: Split, second: Split) -> Difference:
+def compare(first: SplitRecord, second: SplitRecord) -> Difference:
     """Compare two splits whose task ids are known."""
     count = min(len(first), len(second))
     pairs = [(set(first.tasks(client)), set(second.tasks(client))) for client in range(count)]
@@ -45,19 +45,19 @@ def compare(first: Split, second: Split) -> Difference:
     )
 
 
-def _fields(first: Split, second: Split) -> dict[str, tuple[Any, Any]]:
+def _fields(first: SplitRecord, second: SplitRecord) -> dict[str, tuple[Any, Any]]:
     left, right = _flat(first), _flat(second)
     names = [*left, *(name for name in right if name not in left)]
     return {name: (left.get(name), right.get(name)) for name in names if left.get(name) != right.get(name)}
 
 
-def _flat(split: Split) -> dict[str, Any]:
-    header = split.header()
+def _flat(record: SplitRecord) -> dict[str, Any]:
+    header = record.header()
     flat = {f"env.{key}": value for key, value in header["env"].items()}
     flat["pool_digest"] = header["pool_digest"]
-    flat["sampler"] = split.sampler
-    flat.update({f"sampler.{key}": value for key, value in split.parameters.items()})
-    flat.update({"seed": split.seed, "world": split.world, "clients": len(split)})
-    flat.update({f"role.{name}": len(ids) for name, ids in split.roles.items()})
-    flat["labels"] = None if split.labels is None else split.labels.source.get("digest")
+    flat["sampler"] = record.sampler
+    flat.update({f"sampler.{key}": value for key, value in record.parameters.items()})
+    flat.update({"seed": record.seed, "variant": record.variant, "clients": len(record)})
+    flat.update({f"role.{name}": len(ids) for name, ids in record.roles.items()})
+    flat["labels"] = None if record.labels is None else record.labels.source.get("digest")
     return flat

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]
 
@@ -37,14 +37,14 @@ def windows(items: int, clients: int, tasks: int) -> Assignment:
     return Assignment.from_lists(lists)
 
 
-def preference(table: Table, clients: int, tasks: int, omega: float) -> Assignment:
+def preference(table: TaskTable, clients: int, tasks: int, omega: float) -> Assignment:
     """Dirichlet mixtures around the smoothed shares that remain after one category was cut to a fifth."""
     firsts = {code: int(np.argmax(table.codes == code)) for code in range(len(table.names))}
     order = sorted(firsts, key=firsts.__getitem__)
     return Assignment.from_lists(_preferred(table, order, client, tasks, omega) for client in range(clients))
 
 
-def _preferred(table: Table, order: list[int], client: int, tasks: int, omega: float) -> Ints:
+def _preferred(table: TaskTable, order: list[int], client: int, tasks: int, omega: float) -> Ints:
     members = [np.flatnonzero(table.codes == code) for code in order]
     for number, code in enumerate(order):
         if table.names[code] == _CUT_CATEGORY:

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.roles import draw_server, reserve
-from fedagentgym.partitions.samplers.sampler import Sampler
-from fedagentgym.partitions.samplers.sampling import FunctionSampler, sampled
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.samplers.sampler import FunctionSampler, Sampler, sample_clients
+from fedagentgym.partitions.table import TaskTable
 
 
 class Division(NamedTuple):
@@ -20,7 +19,7 @@ class Division(NamedTuple):
 
 
 def divide(
-    table: Table,
+    table: TaskTable,
     sampler: Sampler | FunctionSampler,
     clients: int,
     seed: int,
@@ -29,7 +28,7 @@ def divide(
 ) -> Division:
     """Everything that is random in a split follows from these arguments; `verify` calls this again and compares."""
     left, drawn = reserve(table, role_sizes, seed)
-    assignment = sampled(sampler, left, clients, seed)
+    assignment = sample_clients(sampler, left, clients, seed)
     if "server" in role_sizes:
         drawn["server"] = left.rows[draw_server(left, assignment, role_sizes["server"], server_overlap, seed)]
     roles = {name: tuple(table.ids[number] for number in numbers.tolist()) for name, numbers in drawn.items()}

@@ -2,47 +2,27 @@
 
 Labels must not be one-sided. A perfect expert solves everything and a random agent nothing, so the shipped labels come from a
 *handicapped expert*: at every turn it takes, with probability p, a random admissible action instead of its own, and it has
-a budget of turns. p and the budget are set per environment so that a third to a half of the pool counts as solved.
+a budget of turns. Every environment declares its own p and budget, so that a third to a half of the pool counts as solved.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import read_bytes, write_atomic
-from fedagentgym.base.settings import Settings
-from fedagentgym.base.streams import Stream, derive, stream
+from fedagentgym.base.streams import derive, stream
 from fedagentgym.envs.core import Episode, TextEnv
+from fedagentgym.envs.handicap import Handicap
+from fedagentgym.envs.scripted import NoisyExpert
 from fedagentgym.partitions.files.labels import LabelFile, read_labels, task_line
-
-_SLOT = re.compile(r"<[^<>]*>")
-_WORD = re.compile(r"[^\W_]+")
-_QUERY_WORDS = 3
 
 Play = Callable[[Sequence[str]], list[int]]
 """Plays the attempts at each of some tasks and says how many of them succeeded."""
-
-
-class Handicap(Settings):
-    """What keeps an expert from solving everything. With `error` 1 it is a random player."""
-
-    error: float = Field(ge=0, le=1, description="probability of a random admissible action instead of the expert's")
-    turns: int = Field(ge=1, description="turns after which an attempt has failed")
-
-
-HANDICAPS = {
-    "fedagentgym/WebShop-v0": Handicap(error=0.3, turns=10),
-    "fedagentgym/ALFWorld-v0": Handicap(error=0.5, turns=17),
-}
-DEFAULT_HANDICAP = Handicap(error=0.4, turns=20)
 
 
 @dataclass(frozen=True)
@@ -62,7 +42,7 @@ class Plan:
         return LabelFile(env.id, split, self.options, env.pool.digest, self.policy, *numbers, {})
 
 
-def handicapped(env: TextEnv, handicap: Handicap, seed: int, attempts: int) -> Play:
+def handicap_expert(env: TextEnv, handicap: Handicap, seed: int, attempts: int) -> Play:
     """The play of an expert under a handicap; every attempt depends on (seed, task, attempt) alone."""
 
     def play(tasks: Sequence[str]) -> list[int]:
@@ -83,31 +63,16 @@ class _Seat:
 
     def __init__(self, env: TextEnv, task: str, attempt: int, seed: int, handicap: Handicap) -> None:
         self.episode: Episode = env.reset_many([task], [derive(seed, "label", task, attempt)])[0]
-        self._stream = stream(seed, "label", "error", task, attempt)
-        self._expert = env.expert()
-        self._error = handicap.error
-        self._start = self.episode.view.observation
+        if handicap.error and not self.episode.view.admissible:
+            raise OptionError(
+                f"{env.id} lists no admissible actions, so a handicapped expert has nothing to choose from: label with "
+                "--agent PATH, or use labels='pool' (the tasks' own difficulty)"
+            )
+        draws = stream(seed, "label", "error", task, attempt)
+        self._player = NoisyExpert(env.expert(), handicap.error, self.episode.view.observation, draws, watching=False)
 
     def action(self) -> str:
-        if self._stream.uniform() < self._error:
-            return random_action(self.episode, self._start, self._stream)
-        return self._expert.act(self.episode)
-
-
-def random_action(episode: Episode, start: str, source: Stream) -> str:
-    """An admissible action, each equally likely; a slot is filled with words that the episode began with."""
-    if not episode.view.admissible:
-        raise OptionError(
-            f"{episode.task.env} lists no admissible actions, so a handicapped expert has nothing to choose from: label with "
-            "--agent PATH, or use labels='pool' (the tasks' own difficulty)"
-        )
-    action = source.pick(episode.view.admissible)
-    slot = _SLOT.search(action)
-    if slot is None:
-        return action
-    words = _WORD.findall(start) or ["a"]
-    query = " ".join(source.pick(words) for _ in range(1 + source.integers(_QUERY_WORDS)))
-    return action[: slot.start()] + query + action[slot.end() :]
+        return self._player.act(self.episode).action
 
 
 def label(env: TextEnv, split: str, plan: Plan, play: Play, path: Path, batch: int = 32) -> Iterator[int]:

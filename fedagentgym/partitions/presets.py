@@ -23,19 +23,19 @@ CLIENTS, TASKS = 100, 100
 
 def _fedagent() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for world, base in (("webshop", WEBSHOP), ("alfworld", ALFWORLD)):
+    for name, base in (("webshop", WEBSHOP), ("alfworld", ALFWORLD)):
         common = {**base, "clients": CLIENTS, "seed": 0}
-        found[f"fedagent-{world}-uniform"] = {**common, "partition": "uniform", "tasks_per_client": TASKS}
+        found[f"fedagent-{name}-uniform"] = {**common, "partition": "uniform", "tasks_per_client": TASKS}
         for omega in (0.1, 0.9):
             keywords = {"partition": "preference", "tasks_per_client": TASKS, "omega": omega}
-            found[f"fedagent-{world}-preference-{omega:g}"] = {**common, **keywords}
+            found[f"fedagent-{name}-preference-{omega:g}"] = {**common, **keywords}
         for xi in (1, 256):
             sizes = {"min_tasks": 20, "mean_tasks": TASKS, "max_tasks": 300, "xi": xi}
-            found[f"fedagent-{world}-coverage-{xi}"] = {**common, "partition": "coverage", **sizes}
+            found[f"fedagent-{name}-coverage-{xi}"] = {**common, "partition": "coverage", **sizes}
             published = {"min_tasks": 100, "mean_tasks": 500, "max_tasks": 1000, "xi": xi}
-            found[f"fedagent-{world}-coverage-published-{xi}"] = {**common, "partition": "coverage", **published}
+            found[f"fedagent-{name}-coverage-published-{xi}"] = {**common, "partition": "coverage", **published}
             hard = {"partition": "hardness", "tasks_per_client": TASKS, "xi": xi}
-            found[f"fedagent-{world}-hardness-{xi}"] = {**common, **hard}
+            found[f"fedagent-{name}-hardness-{xi}"] = {**common, **hard}
     return found
 
 
@@ -66,8 +66,8 @@ def _others() -> dict[str, dict[str, Any]]:
 PRESETS: Mapping[str, dict[str, Any]] = {**_fedagent(), **_others()}
 
 FIGURES = {
-    number: f"fedagent-{world}-{rest}"
-    for number, (world, rest) in enumerate(
+    number: f"fedagent-{name}-{rest}"
+    for number, (name, rest) in enumerate(
         [
             ("webshop", "preference-0.1"),
             ("webshop", "preference-0.9"),

@@ -11,13 +11,13 @@ from fedagentgym.base.errors import OptionError, unknown
 from fedagentgym.base.streams import stream
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.files.split import ROLES
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]
 RESERVED = ("public", "auxiliary", "warmup")
 
 
-def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
+def check_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
     for name, size in sizes.items():
         if name not in ROLES:
             raise unknown("role", name, ROLES)
@@ -26,7 +26,7 @@ def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
     return {name: sizes[name] for name in ROLES if sizes.get(name)}
 
 
-def reserve(table: Table, sizes: Mapping[str, int], seed: int) -> tuple[Table, dict[str, Ints]]:
+def reserve(table: TaskTable, sizes: Mapping[str, int], seed: int) -> tuple[TaskTable, dict[str, Ints]]:
     """Draw the roles that no client may touch; the table that is left is what samplers see."""
     wanted = {name: sizes[name] for name in RESERVED if name in sizes}
     if sum(wanted.values()) >= len(table) and wanted:
@@ -43,7 +43,7 @@ def reserve(table: Table, sizes: Mapping[str, int], seed: int) -> tuple[Table, d
     return (table.where(free) if wanted else table), drawn
 
 
-def draw_server(table: Table, clients: Assignment, size: int, overlap: float, seed: int) -> Ints:
+def draw_server(table: TaskTable, clients: Assignment, size: int, overlap: float, seed: int) -> Ints:
     """The server's questions: a share `overlap` from what clients hold, the rest from what nobody holds.
 
     `clients` is in the table's own numbers, so neither part can touch a reserved role.

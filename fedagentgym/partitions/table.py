@@ -20,7 +20,7 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class TaskTable:
     """`ids[i]`, `names[codes[i]]` and `solved[i]` describe item i; `rows[i]` is its number in the whole pool's table."""
 
     ids: Sequence[str]
@@ -30,7 +30,7 @@ class Table:
     solved: Flags | None = None
 
     @classmethod
-    def of(cls, pool: TaskPool) -> Table:
+    def of(cls, pool: TaskPool) -> TaskTable:
         ids = list(pool.ids)
         order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
         held = np.flatnonzero(np.bincount(pool.category_codes, minlength=len(pool.category_names)))
@@ -53,15 +53,17 @@ class Table:
         """The items sorted by category (ascending inside each), and where each category starts."""
         return np.argsort(self.codes, kind="stable"), np.concatenate([[0], np.cumsum(self.counts)])
 
-    def where(self, keep: Flags) -> Table:
+    def where(self, keep: Flags) -> TaskTable:
         """The items that are marked; categories that lose all their items disappear."""
         kept = np.flatnonzero(keep)
         names, codes = np.unique(self.codes[kept], return_inverse=True)
         solved = None if self.solved is None else self.solved[kept]
         ids = [self.ids[item] for item in kept.tolist()]
-        return Table(ids, tuple(self.names[code] for code in names), codes.astype(np.int64), self.rows[kept], solved)
+        return TaskTable(
+            ids, tuple(self.names[code] for code in names), codes.astype(np.int64), self.rows[kept], solved
+        )
 
-    def with_solved(self, solved: Flags | None) -> Table:
+    def with_solved(self, solved: Flags | None) -> TaskTable:
         return replace(self, solved=solved)
 
     def numbers(self, ids: Iterable[str], what: str) -> Ints:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, listed
-from fedagentgym.envs.variants import assign_worlds
-from fedagentgym.partitions import PARTITIONS
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.variants import Plain, assign_variants
 from fedagentgym.partitions.analysis.statistics import excess
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.division import Division, divide
-from fedagentgym.partitions.files.split import client_digest, split_digest
+from fedagentgym.partitions.files.split import NoVariants, SplitRecord, client_digest, record_digest
+from fedagentgym.partitions.pools import env_class, open_pool
 from fedagentgym.partitions.roles import RESERVED
-from fedagentgym.partitions.samplers.sampling import sampled, sampler_of
-from fedagentgym.partitions.table import Table
-
-if TYPE_CHECKING:
-    from fedagentgym.partitions.client_split import Federation
+from fedagentgym.partitions.samplers import SAMPLERS
+from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
+from fedagentgym.partitions.table import TaskTable
 
 TOLERATED_Z = 6.0
 IMPORTED = "imported"
@@ -35,66 +35,63 @@ class Check:
     detail: str
 
 
-def verify(federation: Federation) -> list[Check]:
-    """Every check of a split against its pool, the content first."""
+def verify(
+    record: SplitRecord, pool: TaskPool, table: TaskTable, assignment: Assignment, options: Mapping[str, Any]
+) -> list[Check]:
+    """Every check of a record against its pool, the content first. `assignment` is the record's, in the numbers of `table`;
+    with `options` the environment loads the pool."""
     return [
-        _content(federation),
-        _pool(federation),
-        _roles(federation),
-        _evaluation(federation),
-        _resampled(federation),
-        *_axes(federation),
+        _check_content(record),
+        _check_pool(record, pool, assignment),
+        _check_roles(record),
+        _check_evaluation(record, options),
+        _check_sampling(record, table, assignment),
+        *_check_axes(record, table, assignment),
     ]
 
 
-def _content(federation: Federation) -> Check:
-    split = federation.split
-    digests = b"".join(client_digest(ids, world) for ids, world in zip(split.held(), split.worlds, strict=True))
-    if split_digest(split.header(), digests) != split.digest or digests != split.client_digests:
+def _check_content(record: SplitRecord) -> Check:
+    digests = b"".join(client_digest(ids, variant) for ids, variant in zip(record.held(), record.variants, strict=True))
+    if record_digest(record.header(), digests) != record.digest or digests != record.client_digests:
         return Check("content", False, "the content was changed after the split was made: its digest does not match")
-    return Check("content", True, f"{len(split):,} clients match the digest {split.digest[:19]}...")
+    return Check("content", True, f"{len(record):,} clients match the digest {record.digest[:19]}...")
 
 
-def _pool(federation: Federation) -> Check:
-    split, pool = federation.split, federation.pool
-    if split.pool_digest != pool.digest:
-        return Check("pool", False, f"made for the pool {split.pool_digest}, this one is {pool.digest}")
-    if federation.assignment.has_repeats():
+def _check_pool(record: SplitRecord, pool: TaskPool, assignment: Assignment) -> Check:
+    if record.pool_digest != pool.digest:
+        return Check("pool", False, f"made for the pool {record.pool_digest}, this one is {pool.digest}")
+    if assignment.has_repeats():
         return Check("pool", False, "a client holds a task twice")
     return Check("pool", True, f"every task is in the pool ({len(pool):,} tasks), none twice on a client")
 
 
-def _roles(federation: Federation) -> Check:
-    split = federation.split
-    if not split.roles:
+def _check_roles(record: SplitRecord) -> Check:
+    if not record.roles:
         return Check("roles", True, "none asked for")
-    held = {name for ids in split.held() for name in ids}
+    held = {name for ids in record.held() for name in ids}
     seen: dict[str, str] = {}
     for role in RESERVED:
-        for name in split.roles.get(role, ()):
+        for name in record.roles.get(role, ()):
             if name in held or name in seen:
                 other = seen.get(name, "a client")
                 return Check("roles", False, f"{name} is in the role {role!r} and belongs to {other} too")
             seen[name] = f"the role {role!r}"
-    server = split.roles.get("server", ())
+    server = record.roles.get("server", ())
     if any(name in seen for name in server):
         return Check("roles", False, "the server holds tasks of a reserved role")
-    sizes = ", ".join(f"{name} {len(ids):,}" for name, ids in split.roles.items())
+    sizes = ", ".join(f"{name} {len(ids):,}" for name, ids in record.roles.items())
     shared = f"; {sum(name in held for name in server):,} of the server's tasks are held by clients" if server else ""
     return Check("roles", True, sizes + shared)
 
 
-def _evaluation(federation: Federation) -> Check:
-    from fedagentgym.partitions.client_split import environment, open_pool
-
-    split = federation.split
-    known = set(split.evaluation) | set(environment(split.env_id).evaluation_splits)
-    if split.env_split in known or split.env_split == "all":
-        return Check("evaluation", False, f"the split divides {split.env_split!r}, which holds evaluation tasks")
-    held = {name for ids in split.held() for name in ids} | {name for ids in split.roles.values() for name in ids}
+def _check_evaluation(record: SplitRecord, options: Mapping[str, Any]) -> Check:
+    known = set(record.evaluation) | set(env_class(record.env_id).evaluation_splits)
+    if record.env_split in known or record.env_split == "all":
+        return Check("evaluation", False, f"the split divides {record.env_split!r}, which holds evaluation tasks")
+    held = {name for ids in record.held() for name in ids} | {name for ids in record.roles.values() for name in ids}
     for name in sorted(known):
         try:
-            pool = open_pool(split.env_id, name, federation.options)
+            pool = open_pool(record.env_id, name, options)
         except DataError:
             continue
         leaked = sorted(held.intersection(pool.ids))
@@ -105,53 +102,57 @@ def _evaluation(federation: Federation) -> Check:
     )
 
 
-def _resampled(federation: Federation) -> Check:
-    split = federation.split
-    if split.sampler == IMPORTED:
+def _check_sampling(record: SplitRecord, table: TaskTable, assignment: Assignment) -> Check:
+    if record.sampler == IMPORTED:
         return Check("re-sampling", None, "the split was imported, not sampled: there is nothing to repeat")
-    if split.sampler not in PARTITIONS:
+    if record.sampler not in SAMPLERS:
         return Check(
-            "re-sampling", None, f"the partition {split.sampler!r} is not registered here: import the code that does"
+            "re-sampling", None, f"the sampler {record.sampler!r} is not registered here: import the code that does"
         )
     try:
-        again, roles = _again(federation)
+        again, roles = _sample_again(record, table)
+        same_variants = all(old == new for old, new in zip(record.variants, _draw_variants(record), strict=True))
     except FedAgentGymError as error:
         return Check("re-sampling", False, f"sampling again fails: {error}")
-    same_roles = dict(split.roles) == roles
-    worlds = [None] * len(split) if split.world is None else assign_worlds(split.world, split.seed, len(split))
-    same_worlds = all(old == new for old, new in zip(split.worlds, worlds, strict=True))
-    if again.same_as(federation.assignment) and same_roles and same_worlds:
+    same_roles = dict(record.roles) == roles
+    if again.same_as(assignment) and same_roles and same_variants:
         return Check(
-            "re-sampling", True, f"{split.sampler} with seed {split.seed} gives the same tasks again, bit for bit"
+            "re-sampling", True, f"{record.sampler} with seed {record.seed} gives the same tasks again, bit for bit"
         )
-    return Check("re-sampling", False, _why_not(federation, again, same_roles, same_worlds))
+    return Check("re-sampling", False, _explain_difference(record, assignment, again, same_roles, same_variants))
 
 
-def _again(federation: Federation) -> Division:
-    """The split once more, from its sampler, parameters and seed."""
-    split = federation.split
-    sizes = {name: len(ids) for name, ids in split.roles.items()}
-    sampler = sampler_of(split.sampler, split.parameters)
-    return divide(federation.table, sampler, len(split), split.seed, sizes, split.server_overlap)
+def _sample_again(record: SplitRecord, table: TaskTable) -> Division:
+    """The division once more, from its sampler, parameters and seed."""
+    sizes = {name: len(ids) for name, ids in record.roles.items()}
+    sampler = make_sampler(record.sampler, record.parameters)
+    return divide(table, sampler, len(record), record.seed, sizes, record.server_overlap)
 
 
-def _why_not(federation: Federation, again: Assignment, same_roles: bool, same_worlds: bool) -> str:
+def _draw_variants(record: SplitRecord) -> Sequence[Plain | None]:
+    if record.variant is None:
+        return NoVariants(len(record))
+    cls = env_class(record.env_id)
+    return assign_variants(cls.id, cls.variants, record.variant, record.seed, len(record))
+
+
+def _explain_difference(
+    record: SplitRecord, ours: Assignment, again: Assignment, same_roles: bool, same_variants: bool
+) -> str:
     """Tell a changed file from a library that draws differently."""
-    split = federation.split
-    made = {name: split.provenance.get(name) for name in ("numpy", "scipy")}
-    published = bool(split.parameters.get("compat"))
+    made = {name: record.provenance.get(name) for name in ("numpy", "scipy")}
+    published = bool(record.parameters.get("compat"))
     if not can_resample(published):
         return (
             "this numpy or scipy cannot re-sample: it draws other numbers than the ones this library was tested with "
             f"(the split was made with numpy {made['numpy']}, scipy {made['scipy']}); the content itself matches its digest"
         )
-    if not same_worlds:
-        return "the worlds do not follow from the seed: the content was changed and its digest made anew"
+    if not same_variants:
+        return "the variants do not follow from the seed: the content was changed and its digest made anew"
     if not same_roles:
         return "the roles do not follow from the seed: the content was changed and its digest made anew"
-    ours, other = federation.assignment, again
-    changed = sum(not np.array_equal(ours[client], other[client]) for client in range(len(split)))
-    return f"{changed:,} of {len(split):,} clients do not follow from the seed: the content was changed and its digest made anew"
+    changed = sum(not np.array_equal(ours[client], again[client]) for client in range(len(record)))
+    return f"{changed:,} of {len(record):,} clients do not follow from the seed: the content was changed and its digest made anew"
 
 
 def can_resample(published: bool) -> bool:
@@ -160,7 +161,9 @@ def can_resample(published: bool) -> bool:
 
 
 def _fingerprint(published: bool) -> str:
-    table = Table([f"{number:03d}" for number in range(300)], ("a", "b", "c"), np.arange(300) % 7 % 3, np.arange(300))
+    table = TaskTable(
+        [f"{number:03d}" for number in range(300)], ("a", "b", "c"), np.arange(300) % 7 % 3, np.arange(300)
+    )
     table = table.with_solved(np.arange(300) % 5 < 2)
     extra = {"compat": "fedagent"} if published else {}
     specs: list[tuple[str, dict[str, object]]] = [
@@ -172,7 +175,7 @@ def _fingerprint(published: bool) -> str:
         specs += [("preference_dirichlet", {"omega": 0.5, "tasks_per_client": 30}), ("dirichlet", {"beta": 0.3})]
     hasher = hashlib.sha256()
     for name, parameters in specs:
-        drawn = sampled(sampler_of(name, parameters), table, 12, 5)
+        drawn = sample_clients(make_sampler(name, parameters), table, 12, 5)
         hasher.update(drawn.offsets.astype("<i8").tobytes() + drawn.items.astype("<i8").tobytes())
     return hasher.hexdigest()[:16]
 
@@ -180,13 +183,12 @@ def _fingerprint(published: bool) -> str:
 _FINGERPRINTS = {False: "a94c95e625904c08", True: "03d19fc4d5815d00"}
 
 
-def _axes(federation: Federation) -> list[Check]:
+def _check_axes(record: SplitRecord, table: TaskTable, assignment: Assignment) -> list[Check]:
     """The axes that the sampler leaves alone must look as chance makes them."""
-    split, assignment, table = federation.split, federation.assignment, federation.table
-    if split.sampler == IMPORTED or split.sampler not in PARTITIONS or split.parameters.get("compat"):
+    if record.sampler == IMPORTED or record.sampler not in SAMPLERS or record.parameters.get("compat"):
         return [Check("other axes", None, "not promised by this sampler")]
-    moved = sampler_of(split.sampler, split.parameters).axes
-    reserved = {name for role in RESERVED for name in split.roles.get(role, ())}
+    moved = make_sampler(record.sampler, record.parameters).axes
+    reserved = {name for role in RESERVED for name in record.roles.get(role, ())}
     free = np.array([name not in reserved for name in table.ids]) if reserved else np.ones(len(table), dtype=bool)
     place = np.cumsum(free) - 1
     seen = Assignment(assignment.offsets, place[assignment.items])

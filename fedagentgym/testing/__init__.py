@@ -1,7 +1,25 @@
 """Conformance checks for what you write yourself: each raises `AssertionError` with one sentence, or returns."""
 
+from fedagentgym.testing.advantages import check_advantage
+from fedagentgym.testing.agents import check_agent
+from fedagentgym.testing.aggregation import check_aggregation
 from fedagentgym.testing.algorithms import check_algorithm
+from fedagentgym.testing.backends import check_backend
 from fedagentgym.testing.environments import check_env, golden_episode, played
+from fedagentgym.testing.objectives import check_objective
 from fedagentgym.testing.samplers import check_sampler
+from fedagentgym.testing.variants import check_variant
 
-__all__ = ["check_algorithm", "check_env", "check_sampler", "golden_episode", "played"]
+__all__ = [
+    "check_advantage",
+    "check_agent",
+    "check_aggregation",
+    "check_algorithm",
+    "check_backend",
+    "check_env",
+    "check_objective",
+    "check_sampler",
+    "check_variant",
+    "golden_episode",
+    "played",
+]

@@ -7,16 +7,15 @@ check_env("me/Maze-v0")
 from __future__ import annotations
 
 import pickle
-import random
 import warnings
 from typing import Any
 
 import gymnasium
-import numpy as np
 
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import Episode, TextEnv
+from fedagentgym.testing.conditions import global_generators_untouched
 
 GOLDEN_STEPS = 20
 INFO_TYPES: dict[str, type | tuple[type, ...]] = {
@@ -49,17 +48,17 @@ HOSTILE_ACTIONS = (
 def check_env(env: str | gymnasium.Env[Any, Any], **options: Any) -> None:
     """Check one environment, given by id (with its options) or as an instance."""
     made = gymnasium.make(env, **options) if isinstance(env, str) else env
-    world = made.unwrapped
-    assert isinstance(world, TextEnv), f"{type(world).__name__} is not derived from fedagentgym.envs.core.TextEnv"
-    _check_description(world)
-    _check_gymnasium(world)
-    _check_global_generators(world)
-    _check_determinism(world)
-    _check_snapshots(world)
-    _check_purity(world)
-    _check_hostile_actions(world)
-    _check_lockstep(world)
-    _check_ungraded(world)
+    checked = made.unwrapped
+    assert isinstance(checked, TextEnv), f"{type(checked).__name__} is not derived from fedagentgym.envs.core.TextEnv"
+    _check_description(checked)
+    _check_gymnasium(checked)
+    _check_global_generators(checked)
+    _check_determinism(checked)
+    _check_snapshots(checked)
+    _check_purity(checked)
+    _check_hostile_actions(checked)
+    _check_lockstep(checked)
+    _check_ungraded(checked)
     made.close()
 
 
@@ -140,11 +139,10 @@ def _check_info(info: dict[str, Any], env: TextEnv) -> None:
 
 
 def _check_global_generators(env: TextEnv) -> None:
-    before = (random.getstate(), repr(np.random.get_state()))
-    env.reset(seed=123)
-    env.step("anything")
-    played(env, 5)
-    assert before == (random.getstate(), repr(np.random.get_state())), "the process's global generators were touched"
+    with global_generators_untouched(env.id):
+        env.reset(seed=123)
+        env.step("anything")
+        played(env, 5)
 
 
 def _check_determinism(env: TextEnv) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import Any
 
 import numpy as np
 
 from fedagentgym.base.streams import stream
-from fedagentgym.partitions.samplers.sampling import recorded, sampled, sampler_of
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.samplers.sampler import dump_parameters, make_sampler, sample_clients
+from fedagentgym.partitions.table import TaskTable
+from fedagentgym.testing.conditions import global_generators_untouched
 
 
 def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories: int = 5, **parameters: Any) -> None:
@@ -20,23 +20,22 @@ def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories:
     generators alone, and have parameters that survive a split file.
     """
     table = _table(tasks, categories)
-    sampler = sampler_of(name, parameters)
-    before = (random.getstate(), repr(np.random.get_state()))
-    first = sampled(sampler, table, clients, 0)
-    assert (random.getstate(), repr(np.random.get_state())) == before, f"{name} draws from a global generator"
+    sampler = make_sampler(name, parameters)
+    with global_generators_untouched(name):
+        first = sample_clients(sampler, table, clients, 0)
     assert first.items.size, f"{name} gives out no task at all"
-    assert first.same_as(sampled(sampler, table, clients, 0)), f"{name} gives another split for the same seed"
-    others = [sampled(sampler, table, clients, seed) for seed in (1, 2, 3)]
+    assert first.same_as(sample_clients(sampler, table, clients, 0)), f"{name} gives another split for the same seed"
+    others = [sample_clients(sampler, table, clients, seed) for seed in (1, 2, 3)]
     assert any(not first.same_as(other) for other in others), f"{name} does not depend on the seed"
-    stored = json.loads(json.dumps(recorded(sampler)))
-    again = sampled(sampler_of(name, stored), table, clients, 0)
+    stored = json.loads(json.dumps(dump_parameters(sampler)))
+    again = sample_clients(make_sampler(name, stored), table, clients, 0)
     assert first.same_as(again), f"{name} gives another split for the parameters that a split file would hold"
 
 
-def _table(tasks: int, categories: int) -> Table:
+def _table(tasks: int, categories: int) -> TaskTable:
     draws = stream(0, "check sampler")
     weights = [1.0 / (1 + code) for code in range(categories)]
     codes = np.concatenate([np.arange(categories), draws.weighted(weights, size=tasks - categories)])
     names = tuple(f"category {code:02d}" for code in range(categories))
     ids = [f"check/train/{number:05d}" for number in range(tasks)]
-    return Table(ids, names, codes, np.arange(tasks), draws.uniform(tasks) < 0.5)
+    return TaskTable(ids, names, codes, np.arange(tasks), draws.uniform(tasks) < 0.5)

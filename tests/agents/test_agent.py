@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from fedagentgym.agents.agent import TokenAgent
+from fedagentgym.agents.players.demonstrators import Demonstrator
 from fedagentgym.agents.protocols import Decoding, Move, Players
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.agents.text.tokens import TokenizerSeam
@@ -212,7 +213,7 @@ def test_chat_episodes_play(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("context", ["session", "window"])
 def test_demonstrations_are_the_experts_episodes_in_tokens(context: Any) -> None:
     agent = make_agent(context=context)
-    for moves in play(SHOP, agent.demonstrate(SHOP)):
+    for moves in play(SHOP, Demonstrator(agent).play(SHOP)):
         assert [move.action.split("[")[0] for move in moves] == ["search", "click"]
         for move in moves:
             assert agent.tokenizer.decode(move.token_ids) == move.reply
@@ -222,24 +223,24 @@ def test_demonstrations_are_the_experts_episodes_in_tokens(context: Any) -> None
 
 def test_demonstrations_with_noise_mark_what_not_to_imitate() -> None:
     agent = make_agent()
-    moves = [move for episode in play(SHOP, agent.demonstrate(SHOP, noise=0.5), count=12) for move in episode]
+    moves = [move for episode in play(SHOP, Demonstrator(agent, noise=0.5).play(SHOP), count=12) for move in episode]
     astray = [move for move in moves if not move.learn]
     assert 0 < len(astray) < len(moves)
-    assert play(SHOP, agent.demonstrate(SHOP, noise=0.5), count=12) == play(
-        SHOP, agent.demonstrate(SHOP, noise=0.5), count=12
+    assert play(SHOP, Demonstrator(agent, noise=0.5).play(SHOP), count=12) == play(
+        SHOP, Demonstrator(agent, noise=0.5).play(SHOP), count=12
     )
     with pytest.raises(OptionError, match="noise"):
-        agent.demonstrate(SHOP, noise=1.5)
+        Demonstrator(agent, noise=1.5).play(SHOP)
 
 
 def test_a_demonstration_longer_than_a_reply_may_be_is_an_error() -> None:
     agent = make_agent(decoding=Decoding(max_new_tokens=3))
     with pytest.raises(OptionError, match="more than max_new_tokens 3"):
-        play(SHOP, agent.demonstrate(SHOP))
+        play(SHOP, Demonstrator(agent).play(SHOP))
 
 
 def test_reply_worlds_are_demonstrated_too() -> None:
     env = AskEnv()
     agent = make_agent(env)
-    for moves in play(env, agent.demonstrate(env), count=2):
+    for moves in play(env, Demonstrator(agent).play(env), count=2):
         assert moves[0].action == moves[0].reply == agent.tokenizer.decode(moves[0].token_ids)

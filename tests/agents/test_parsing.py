@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.agents.text.parsing import Parsed, parse, parse_published, parse_strict
+from fedagentgym.envs.alfworld.env import ALFWorldEnv
+from fedagentgym.envs.webshop.env import WebShopEnv
 
 WHOLE = "<think>cold</think><action>open fridge 1</action>"
 
@@ -57,9 +59,9 @@ def test_published(reply: str, expected: Parsed) -> None:
 
 def test_the_published_tail_depends_on_the_world() -> None:
     reply = "0123456789" * 5
-    assert len(parse(reply, "published", True, "fedagentgym/WebShop-v0").action) == 20
-    assert len(parse(reply, "published", True, "fedagentgym/ALFWorld-v0").action) == 30
-    assert parse(reply, "strict", True, "fedagentgym/WebShop-v0").action == ""
+    assert len(parse(reply, "published", True, WebShopEnv.published_action_tail).action) == 20
+    assert len(parse(reply, "published", True, ALFWorldEnv.published_action_tail).action) == 30
+    assert parse(reply, "strict", True).action == ""
 
 
 PIECES = st.lists(

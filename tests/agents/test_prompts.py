@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedagentgym.agents.text.prompts import PastTurn, Template
-from fedagentgym.envs.core import View
+from fedagentgym.envs.view import View
 
 from .worlds import AskEnv, ShopEnv
 

@@ -9,10 +9,10 @@ import pytest
 from fedagentgym.agents import AGENTS
 from fedagentgym.agents.make import make_agent
 from fedagentgym.agents.players.human import HumanAgent, Stopped
-from fedagentgym.agents.players.scripted import random_action
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.streams import stream
+from fedagentgym.envs.scripted import random_action
 
 from .test_agent import play
 from .worlds import AskEnv, ShopEnv

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fedagentgym.envs.core import Episode, TextEnv, View
+from fedagentgym.envs.core import Episode, TextEnv
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task
+from fedagentgym.envs.view import View
 
 GOALS = ("red shoes", "blue hat", "green scarf with stripes")
 

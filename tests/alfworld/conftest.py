@@ -12,9 +12,10 @@ from fedagentgym.envs.alfworld import engine
 from fedagentgym.envs.alfworld.expert import HouseholdExpert
 from fedagentgym.envs.alfworld.game import Game
 from fedagentgym.envs.alfworld.house_pool import house_pool
-from fedagentgym.envs.core import Episode, View
+from fedagentgym.envs.core import Episode
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task
+from fedagentgym.envs.view import View
 
 ENV = "fedagentgym/ALFWorld-v0"
 

@@ -18,8 +18,9 @@ from fedagentgym.envs.alfworld.house_pool import house_pool
 from fedagentgym.envs.alfworld.reach import within_reach
 from fedagentgym.envs.alfworld.reader import parse_game
 from fedagentgym.envs.alfworld.real import RealAnswer, RealEngine
-from fedagentgym.envs.core import Episode, View
+from fedagentgym.envs.core import Episode
 from fedagentgym.envs.task import Task
+from fedagentgym.envs.view import View
 
 ENV = "fedagentgym/ALFWorld-v0"
 GARBAGE = (

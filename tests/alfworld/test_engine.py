@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.envs.alfworld.engine import Outcome, State, admissible, start, step
+from fedagentgym.envs.alfworld.engine import Outcome, admissible, start, step
 from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build, members
 from fedagentgym.envs.alfworld.goals import category_of, goal_of, render_goal
 from fedagentgym.envs.alfworld.grounding import typed_variables
+from fedagentgym.envs.alfworld.state import State
+from fedagentgym.envs.alfworld.tables import tables_of
 
 FOOD = frozenset(("pickupable", "heatable", "coolable", "cleanable", "sliceable"))
 CARRIED = frozenset(("pickupable",))
@@ -203,7 +205,7 @@ def test_other_texts_do_nothing(command: str) -> None:
 
 
 def test_names_count_down_along_the_sorted_ids_and_basins_have_their_own() -> None:
-    tables = flat().tables
+    tables = tables_of(flat())
     assert tables.receptacle_names[-4:] == ("shelf 3", "shelf 2", "shelf 1", "sinkbasin 1")
     assert dict(zip(flat().objects, tables.object_names, strict=True))["Sink_bar_1"] == "sink 1"
 
@@ -214,7 +216,7 @@ def test_a_game_is_small_and_equal_after_pickling() -> None:
     again = pickle.loads(pickle.dumps(game))
     assert again == game
     assert hash(again) == hash(game)
-    assert "tables" not in vars(again)
+    assert not again.derived
 
 
 @pytest.mark.parametrize(

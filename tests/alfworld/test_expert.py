@@ -6,6 +6,7 @@ import gzip
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,11 @@ from fedagentgym.envs.alfworld.goals import goal_of
 from fedagentgym.envs.alfworld.house_pool import SPLITS, TURNS, house_pool
 from fedagentgym.envs.alfworld.plans import shortest_plan, target_of
 from fedagentgym.envs.alfworld.reader import read_game, read_problem
-from fedagentgym.envs.core import Episode, View
+from fedagentgym.envs.alfworld.variants import OwnRooms
+from fedagentgym.envs.core import Episode
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task
+from fedagentgym.envs.view import View
 
 Pools, Player = Callable[..., TaskPool], Callable[..., int | None]
 
@@ -95,7 +98,7 @@ def test_it_goes_on_in_the_middle_of_an_episode(pool: Pools) -> None:
 def test_it_plays_both_wordings_alike(pool: Pools, turns_to_win: Player) -> None:
     for index in range(0, 40, 5):
         game: Game = pool("full")[index].payload
-        spoken = {wording: Game(**{**game.__getstate__(), "wording": wording}) for wording in ("move", "put")}
+        spoken = {wording: replace(game, wording=wording) for wording in ("move", "put")}
         turns = {wording: turns_to_win(one, 50) for wording, one in spoken.items()}
         assert turns["move"] == turns["put"] is not None
 
@@ -118,8 +121,8 @@ def test_it_wins_the_real_game(shared_data: Path, turns_to_win: Player) -> None:
 
 @pytest.mark.parametrize("size", ["tiny", "full"])
 def test_it_wins_in_the_private_rooms_of_a_client(turns_to_win: Player, size: str) -> None:
-    world = {"kind": "scene_split", "client": 5, "seed": 2}
-    tasks = house_pool("train", env="fedagentgym/ALFWorld-v0", size=size, world=world)
+    owner = OwnRooms(client=5, seed=2).owner
+    tasks = house_pool("train", env="fedagentgym/ALFWorld-v0", size=size, owner=owner)
     turns = [turns_to_win(tasks[index].payload, TURNS[size]) for index in range(0, 400, 4)]
     assert sum(turn is not None for turn in turns) >= (100 if size == "tiny" else 95)
 
@@ -145,7 +148,7 @@ def test_it_needs_no_familiar_furniture(turns_to_win: Player) -> None:
 
 def test_without_a_goal_it_knows_it_looks(pool: Pools) -> None:
     game: Game = pool("tiny")[0].payload
-    strange = Game(**{**game.__getstate__(), "goal": ("and", ("forall", ("?o", "-", "object"), ("isSliced", "?o")))})
+    strange = replace(game, goal=("and", ("forall", ("?o", "-", "object"), ("isSliced", "?o"))))
     view = View("", engine.admissible(game, engine.start(game).state))
     assert HouseholdExpert().act(Episode(_as_task(strange), 0, 0, None, view)) == "look"
     assert HouseholdExpert().act(Episode(_as_task(game), 0, 0, None, View("", None))) == "look"

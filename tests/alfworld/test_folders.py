@@ -21,6 +21,7 @@ from fedagentgym.envs.alfworld.gamefiles import write_pool
 from fedagentgym.envs.alfworld.house_pool import house_pool
 from fedagentgym.envs.alfworld.importer import add, fetch
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.partitions.client_split import federate, load_client_split
 from fedagentgym.testing import check_env
 
 pytest.importorskip("alfworld", reason="writing game files takes domain and grammar from the extra [alfworld]")
@@ -133,13 +134,25 @@ def test_bad_folders_are_refused_in_one_sentence(games: Path, tmp_path: Path) ->
         ALFWorldEnv(games=tmp_path / "lonely")
 
 
+def test_a_split_of_a_folder_holds_no_path(games: Path, tmp_path: Path) -> None:
+    made = federate(ENV, clients=2, tasks_per_client=1, env={"games": str(games)})
+    path = made.save(tmp_path / "split.json")
+    assert made.record.env_options == {} and str(games) not in path.read_text()
+    with pytest.raises(DataError, match="if it was made with games=, give that again"):
+        load_client_split(path)
+    assert load_client_split(path, env={"games": str(games)}).digest == made.digest
+    env = gymnasium.make(ENV, client_split=str(path), client=1, games=str(games))
+    assert env.reset(seed=0)[1]["task"] in made.client(1).tasks
+    assert ALFWorldEnv.portable_options({"games": "installed", "seed": 3}) == {"games": "installed", "seed": 3}
+
+
 def test_options_that_make_no_sense_are_refused(games: Path) -> None:
     with pytest.raises(OptionError, match="engine"):
         ALFWorldEnv(engine="thor")
     with pytest.raises(OptionError, match="plan"):
         ALFWorldEnv(plan=True)
-    with pytest.raises(OptionError, match="world"):
-        ALFWorldEnv(games=games, world={"kind": "scene_split", "client": 0})
+    with pytest.raises(OptionError, match="variant"):
+        ALFWorldEnv(games=games, variant={"kind": "scene_split", "client": 0})
     for options in (
         {"size": "huge"},
         {"wording": "shove"},

@@ -1,4 +1,4 @@
-"""The pools of generated houses: sizes, mixtures, ids, worlds, and content that must not change unnoticed."""
+"""The pools of generated houses: sizes, mixtures, ids, owners, and content that must not change unnoticed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from fedagentgym.envs.alfworld import engine
 from fedagentgym.envs.alfworld.env import ALFWorldEnv
 from fedagentgym.envs.alfworld.game import CATEGORIES
 from fedagentgym.envs.alfworld.gamefiles import problem_text
-from fedagentgym.envs.alfworld.house_pool import SPLITS, house_pool, house_words, mixture, world_owner
+from fedagentgym.envs.alfworld.house_pool import SPLITS, house_pool, house_words, mixture
 from fedagentgym.envs.alfworld.layouts import SIZES
 from fedagentgym.envs.alfworld.plans import plan_commands
+from fedagentgym.envs.alfworld.variants import OwnRooms
 from fedagentgym.envs.pool import TaskPool
 
 ENV = "fedagentgym/ALFWorld-v0"
@@ -85,17 +86,16 @@ def test_generated_content_does_not_change_unnoticed(pool: Pools, size: str) -> 
     assert digest(problems) == GOLDEN[size]
 
 
-def test_digests_name_size_seed_and_wording_but_not_the_world() -> None:
+def test_digests_name_size_seed_and_wording_but_not_the_owner() -> None:
     options: list[dict[str, Any]] = [{}, {"size": "tiny"}, {"seed": 1}, {"wording": "put"}]
     digests = [house_pool("val", env=ENV, **chosen).digest for chosen in options]
     assert len(set(digests)) == 4
-    world = {"kind": "scene_split", "client": 3}
-    assert house_pool("val", env=ENV, world=world).digest == digests[0]
+    assert house_pool("val", env=ENV, owner=OwnRooms(client=3).owner).digest == digests[0]
 
 
 def test_a_scene_split_gives_each_client_rooms_of_its_own() -> None:
-    worlds = [None, *({"kind": "scene_split", "client": client, "seed": 4} for client in range(3))]
-    pools = [house_pool("train", env=ENV, size="small", world=world) for world in worlds]
+    owners = ["", *(OwnRooms(client=client, seed=4).owner for client in range(3))]
+    pools = [house_pool("train", env=ENV, size="small", owner=owner) for owner in owners]
     rooms = [{one[index].payload.receptacles for index in range(40)} for one in pools]
     for number, mine in enumerate(rooms):
         assert not any(mine & other for other in rooms[:number])
@@ -112,12 +112,6 @@ def test_a_scene_split_gives_each_client_rooms_of_its_own() -> None:
         ({"seed": -1}, "-1"),
         ({"seed": True}, "True"),
         ({"seed": "7"}, "'7'"),
-        ({"world": {"kind": "wording"}}, "scene_split"),
-        ({"world": {}}, "scene_split"),
-        ({"world": {"kind": "scene_split"}}, "client"),
-        ({"world": {"kind": "scene_split", "client": -2}}, "client"),
-        ({"world": {"kind": "scene_split", "client": 1.5}}, "1.5"),
-        ({"world": {"kind": "scene_split", "client": 1, "sede": 2}}, "seed"),
     ],
 )
 def test_bad_options_are_refused_in_one_sentence(options: dict[str, Any], said: str) -> None:
@@ -126,10 +120,26 @@ def test_bad_options_are_refused_in_one_sentence(options: dict[str, Any], said: 
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("variant", "said"),
+    [
+        ({"kind": "wording"}, "known are scene_split"),
+        ({}, "scene_split"),
+        ({"kind": "scene_split"}, "client"),
+        ({"kind": "scene_split", "client": -2}, "client"),
+        ({"kind": "scene_split", "client": 1.5}, "1.5"),
+        ({"kind": "scene_split", "client": 1, "sede": 2}, "seed"),
+    ],
+)
+def test_bad_variants_are_refused_in_one_sentence(variant: dict[str, Any], said: str) -> None:
+    with pytest.raises(FedAgentGymError) as refused:
+        ALFWorldEnv(size="tiny", variant=variant)
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
 def test_owners_of_different_seeds_and_clients_are_different() -> None:
-    worlds = [{"kind": "scene_split", "client": client, "seed": seed} for client in (1, 11) for seed in (0, 1, 11)]
-    assert len({world_owner(world) for world in worlds}) == 6
-    assert world_owner(None) == ""
+    owners = {OwnRooms(client=client, seed=seed).owner for client in (1, 11) for seed in (0, 1, 11)}
+    assert len(owners) == 6
 
 
 def test_the_vocabulary_holds_every_word_that_generated_games_say(pool: Pools) -> None:

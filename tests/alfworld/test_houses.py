@@ -161,6 +161,6 @@ def test_there_are_at_least_two_wordings_per_task_type() -> None:
 @settings(deadline=None, max_examples=20)
 @given(KEYS)
 def test_the_goal_in_one_line_is_the_sentence_that_the_first_observation_says(key: HouseKey) -> None:
-    world = ALFWorldEnv(size="tiny", split="val")
-    task = Task("alfworld/val/00000", world.id, "val", key.category, house(key))
-    assert f"Your task is to: {world.goal(task)}." in world.begin(task, 0)[1].observation
+    env = ALFWorldEnv(size="tiny", split="val")
+    task = Task("alfworld/val/00000", env.id, "val", key.category, house(key))
+    assert f"Your task is to: {env.goal(task)}." in env.begin(task, 0)[1].observation

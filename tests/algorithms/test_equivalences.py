@@ -95,7 +95,7 @@ def test_experts_that_know_all_answers_make_fedgrpo_central(tmp_path: Path) -> N
         rounds=1,
     )
     learning = algorithm.runtime.learning
-    held = algorithm.runtime.open_env(pool=algorithm.runtime.federation.pool.subset(algorithm.questions.pool.ids))
+    held = algorithm.runtime.open_env(pool=algorithm.runtime.client_split.pool.subset(algorithm.questions.pool.ids))
     local = LocalTraining(algorithm.runtime.agent, held, learning)
     local.start(SiteState(algorithm.runtime.initial_weights))
     groups = local.collect(derive(0, "server", 1, "play"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fedagentgym.algorithms.support.private_votes import nearest_votes, noise_deviation, noisy, spent_epsilon
 from fedagentgym.algorithms.support.runtime import Runtime
-from fedagentgym.algorithms.support.scoring import Scorer, believing
+from fedagentgym.algorithms.support.scoring import Scorer
 from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.algorithms.support.task_transfer import plain_payload, received_pool, task_records
 from fedagentgym.base.encoding import decode, encode
@@ -30,7 +30,7 @@ MATH: dict[str, Any] = {
 }
 
 
-def world(**options: Any) -> Any:
+def open_math(**options: Any) -> Any:
     return gymnasium.make("fedagentgym/Math-v0", size="tiny", **options).unwrapped
 
 
@@ -59,22 +59,22 @@ def test_payloads_become_plain() -> None:
 
 
 def test_agreement_is_with_the_answer_believed() -> None:
-    env = world()
+    env = open_math()
     task = env.pool[0]
-    believed = believing(env, task, answer("17"))
+    believed = env.with_belief(task, answer("17"))
     assert believed is not None
     for said, score in (("17", 1.0), ("34 / 2", 1.0), ("18", 0.0)):
         (episode,) = env.reset_many([believed], [0])
         assert env.step_many([episode], [answer(said)])[0].view.score == score
-    assert believing(env, task, "no tags, no answer") is None
+    assert env.with_belief(task, "no tags, no answer") is None
 
 
 def test_an_expert_that_holds_the_question_checks_it_against_its_gold() -> None:
     bench = Runtime(ExperimentSpec.load({**MATH, "algorithm": {"name": "fedgrpo"}}))
-    held = bench.federation.client(0).tasks[0]
-    right = bench.world.expert().act(bench.world.reset_many([held], [0])[0])
+    held = bench.client_split.client(0).tasks[0]
+    right = bench.env.expert().act(bench.env.reset_many([held], [0])[0])
     question = {
-        "task": {"id": held, "category": "x", "payload": plain_payload(bench.federation.pool[held].payload)},
+        "task": {"id": held, "category": "x", "payload": plain_payload(bench.client_split.pool[held].payload)},
         "candidates": [{"actions": [right], "seed": 0}, {"actions": [answer("no")], "seed": 0}],
     }
     scorer = Scorer(bench, bench.site(0), bench.initial_weights)

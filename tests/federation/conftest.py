@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from fedagentgym.base.plugins import load_plugins
 from fedagentgym.federation.backends.in_process import open_backend
 from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.commits import Commit
-from fedagentgym.federation.operation import ApplicationSpec, load_plugins
+from fedagentgym.federation.operation import ApplicationSpec
 from fedagentgym.federation.server import Plan, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 

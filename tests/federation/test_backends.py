@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.plugins import load_plugins
 from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.backends.in_process import open_backend
 from fedagentgym.federation.clients import Clients, required, successful_replies
@@ -17,7 +18,7 @@ from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import Request, StateName
 from fedagentgym.federation.failures import Failure, QuorumError
 from fedagentgym.federation.message import Message
-from fedagentgym.federation.operation import ApplicationSpec, load_plugins
+from fedagentgym.federation.operation import ApplicationSpec
 
 
 def clients_of(toy: ModuleType, backend: Any, **options: Any) -> Clients:

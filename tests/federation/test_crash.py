@@ -18,7 +18,8 @@ from fedagentgym.federation.commits import Commit, Rounds
 PROGRAM = """
 import sys
 from pathlib import Path
-from fedagentgym.federation.operation import ApplicationSpec, load_plugins
+from fedagentgym.base.plugins import load_plugins
+from fedagentgym.federation.operation import ApplicationSpec
 load_plugins((sys.argv[1],))
 import fedagentgym_plugin_toy as toy
 from fedagentgym.federation.backends.in_process import open_backend

@@ -89,7 +89,7 @@ WRONG = {
     "unknown task": ["play", "guess", "--task", "guess/train/99999"],
     "unknown split": ["play", "guess", "--split", "trian"],
     "wrong option type": ["envs", "guess", "--env-set", "seed=abc"],
-    "unknown world option": ["envs", "guess", "--env-set", "sead=1"],
+    "unknown environment option": ["envs", "guess", "--env-set", "sead=1"],
     "malformed option": ["envs", "guess", "--env-set", "seed"],
     "not YAML": ["envs", "guess", "--env-set", "seed=[1"],
     "unknown benchmark": ["bench", "speed-cor"],
@@ -117,3 +117,15 @@ def test_the_console_script_exits_with_code_2(tmp_path: Path) -> None:
         env={**os.environ, "HOME": str(tmp_path)},
     )
     assert done.returncode == 2 and "unknown environment" in done.stderr and os.listdir(tmp_path) == []
+
+
+LISTS = (["train", "--list"], ["train", "demo", "--show"], ["bench"], ["envs", "Guess"], ["split", "presets"])
+HELPS = [[command, "--help"] for command in COMMANDS]
+
+
+def test_lists_and_help_need_no_torch() -> None:
+    calls = "; ".join(f"assert main({arguments}) == 0" for arguments in [*LISTS, *HELPS])
+    code = f"import sys; sys.modules['torch'] = None; from fedagentgym.cli.main import main; {calls}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "paper-alfworld" in done.stdout

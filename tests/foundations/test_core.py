@@ -16,6 +16,7 @@ import fedagentgym
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, UnknownNameError
 from fedagentgym.base.streams import stream
+from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.pool import TaskIds, TaskPool
@@ -24,10 +25,8 @@ from fedagentgym.testing import check_env, played
 GUESS = "fedagentgym/Guess-v0"
 
 
-def world(**options: Any) -> TextEnv:
-    env = gymnasium.make(GUESS, **options).unwrapped
-    assert isinstance(env, TextEnv)
-    return env
+def guess(**options: Any) -> TextEnv:
+    return open_env(GUESS, **options)
 
 
 def test_the_example_conforms() -> None:
@@ -57,7 +56,7 @@ def test_ten_thousand_episodes_replay_to_identical_bytes() -> None:
     one = env.reset_many(ids[77:78], [77])
     for action in scripts[77]:
         one = env.step_many(one, [action])
-    gym_env = world()
+    gym_env = guess()
     gym_env.reset(seed=77, options={"task": ids[77]})
     for action in scripts[77]:
         observation, *_ = gym_env.step(action)
@@ -76,7 +75,7 @@ sys.stdout.write(repr([env.step(action) for action in actions]))
 
 
 def test_a_snapshot_goes_on_in_another_process() -> None:
-    env = world()
+    env = guess()
     env.reset(seed=3, options={"task": env.pool.ids[5]})
     actions = random_actions(3)
     for action in actions[:4]:
@@ -102,7 +101,7 @@ def test_any_text_is_an_action(actions: list[str]) -> None:
 
 
 def test_seed_picks_the_task_and_options_name_it() -> None:
-    env = world()
+    env = guess()
     tasks = {env.reset(seed=seed)[1]["task"] for seed in range(200)}
     assert len(tasks) > 100
     assert env.reset(seed=4)[1]["task"] == env.reset(seed=4)[1]["task"]
@@ -114,14 +113,14 @@ def test_seed_picks_the_task_and_options_name_it() -> None:
 
 
 def test_turns_end_the_episode() -> None:
-    env = world(max_turns=2)
+    env = guess(max_turns=2)
     env.reset(seed=0)
     assert env.step("?")[2:4] == (False, False)
     assert env.step("?")[2:4] == (False, True)
 
 
 def test_success10_pays_ten_for_success_only() -> None:
-    env = world(reward="success10")
+    env = guess(reward="success10")
     env.reset(seed=0)
     expert, total = env.expert(), 0.0
     while not env.episode.over:
@@ -172,7 +171,7 @@ def test_wrong_options_are_one_sentence(options: dict[str, Any], error: type[Fed
 
 
 def test_wrong_calls_are_one_sentence() -> None:
-    env = world()
+    env = guess()
     with pytest.raises(OptionError, match="call reset"):
         env.step("guess 1")
     with pytest.raises(UnknownNameError, match="did you mean"):

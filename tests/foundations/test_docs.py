@@ -28,6 +28,13 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
         exec(compile(block, f"{page.name}, block {number}", "exec"), vars(module))
 
 
+def test_an_example_of_each_kind_of_extension_is_short() -> None:
+    page = (ROOT / "docs" / "extending.md").read_text()
+    assert [len(block.splitlines()) for block in BLOCK.findall(page) if len(block.splitlines()) >= 40] == []
+    for kind in ("env", "sampler", "variant", "agent", "aggregation", "advantage", "objective", "algorithm", "backend"):
+        assert f"fedagentgym.register_{kind}(" in page
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):

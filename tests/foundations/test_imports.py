@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 import subprocess
 import sys
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
+
+from fedagentgym.base.errors import MissingExtraError
+from fedagentgym.base.registry import Registry
 
 HEAVY = (
     "torch",
@@ -82,3 +88,113 @@ def test_the_links_at_the_root_are_not_modules_of_their_own(root: Path) -> None:
             [sys.executable, "-c", f"import {name}"], cwd=root, capture_output=True, text=True, check=False
         )
         assert refused.returncode and "import fedagentgym" in refused.stderr
+
+
+def module_files(root: Path) -> dict[str, Path]:
+    files = {".".join(path.relative_to(root).with_suffix("").parts): path for path in library(root)}
+    return {name.removesuffix(".__init__"): path for name, path in files.items()}
+
+
+def imported(tree: ast.AST, modules: Collection[str]) -> set[str]:
+    """The modules of this package that a module imports anywhere: at the top, in functions, under TYPE_CHECKING."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in modules else node.module)
+        elif isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+    return found & set(modules)
+
+
+def circles(imports: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that import each other, directly or by others."""
+    reached: dict[str, set[str]] = {}
+    for start in imports:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = imports[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        reached[start] = seen
+    grouped = {frozenset(b for b in reached[a] if a in reached[b]) for a in imports if a in reached[a]}
+    return sorted(sorted(group) for group in grouped)
+
+
+def test_no_modules_import_each_other_in_a_circle(root: Path) -> None:
+    files = module_files(root)
+    imports = {name: imported(ast.parse(path.read_text()), files) - {name} for name, path in files.items()}
+    assert circles(imports) == []
+
+
+FLOORS = (
+    *({"base"}, {"envs"}, {"partitions", "agents"}, {"learning"}, {"federation"}, {"algorithms"}, {"experiment"}),
+    *({"benchmarks"}, {"cli"}, {"testing"}),
+)
+TARGET = re.compile(r"fedagentgym(\.\w+)+:\w+(\.\w+)*")
+
+
+def floor(module: str) -> int:
+    """The number of a module's floor; the modules beside the packages stand above all of them."""
+    package = module.split(".")[1] if "." in module else ""
+    return next((number for number, packages in enumerate(FLOORS) if package in packages), len(FLOORS))
+
+
+def string_targets(tree: ast.AST, constants: dict[str, str]) -> Iterator[str]:
+    """Every string `fedagentgym.module:name`, also as an f-string whose parts are constants of the module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        elif isinstance(node, ast.JoinedStr):
+            text = "".join(
+                str(part.value) if isinstance(part, ast.Constant) else constants.get(ast.unparse(part.value), "?")
+                for part in node.values
+                if isinstance(part, ast.Constant | ast.FormattedValue)
+            )
+        else:
+            continue
+        if TARGET.fullmatch(text):
+            yield text
+
+
+def test_string_targets_point_to_the_same_floor_or_a_lower_one(root: Path) -> None:
+    found = {}
+    for name, path in module_files(root).items():
+        tree = ast.parse(path.read_text())
+        constants = {
+            node.targets[0].id: node.value.value
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        }
+        found.update({(name, target): floor(target.partition(":")[0]) for target in string_targets(tree, constants)})
+    assert len(found) > 40
+    assert not [f"{name} names {target}" for (name, target), at in found.items() if at > floor(name)]
+
+
+def test_what_registries_name_is_on_the_same_floor_or_a_lower_one(root: Path) -> None:
+    seen = 0
+    for name in module_files(root):
+        if name.endswith("__main__") or floor(name) == len(FLOORS):
+            continue
+        try:
+            module = importlib.import_module(name)
+        except MissingExtraError:
+            continue
+        for registry in (value for value in vars(module).values() if isinstance(value, Registry)):
+            for entry in registry:
+                target = registry.target(entry)
+                if isinstance(target, str) and target.startswith("fedagentgym."):
+                    seen += 1
+                    assert floor(target.partition(":")[0]) <= floor(name), f"{name}: {registry.kind} {entry!r}"
+    assert seen > 40
+
+
+@pytest.mark.parametrize("package", ["agents", "partitions"])
+def test_no_folder_has_more_than_14_modules(package: str, root: Path) -> None:
+    folders = {path.parent for path in (root / "fedagentgym" / package).rglob("*.py")}
+    assert not {folder.name: count for folder in folders if (count := len(list(folder.glob("*.py")))) > 14}

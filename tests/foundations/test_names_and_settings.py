@@ -49,7 +49,10 @@ def test_references_are_checked() -> None:
 
 
 def test_unknown_names_list_what_is_known() -> None:
-    assert str(unknown("fruit", "aple", ["apple", "pear"])) == "unknown fruit 'aple': did you mean 'apple'?"
+    said = "unknown fruit 'aple': did you mean 'apple'? (known are apple, pear)"
+    assert str(unknown("fruit", "aple", ["apple", "pear"])) == said
+    many = [f"task{number}" for number in range(100)]
+    assert str(unknown("task", "tusk5", many)) == "unknown task 'tusk5': did you mean 'task5'?"
     assert "apple, pear" in str(unknown("fruit", "zzzzz", ["apple", "pear"]))
     assert "(12 in all)" in str(unknown("fruit", "-", [f"fruit{number}" for number in range(12)]))
 

@@ -1,4 +1,4 @@
-"""Every entry of every registry can be loaded, has a page, a test and, if it is a world, a golden episode."""
+"""Every entry of every registry can be loaded, has a page, a test and, if it is an environment, a golden episode."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.base.registry import Registry
-from fedagentgym.cli.worlds import open_world
+from fedagentgym.cli.environments import open_named
 from fedagentgym.envs import DATA_FETCHERS, DATA_IMPORTERS, ENVIRONMENTS
 from fedagentgym.testing import check_env, golden_episode
 
 REGISTRIES = {
     "fedagentgym.envs": ("ENVIRONMENTS", "DATA_IMPORTERS", "DATA_FETCHERS"),
-    "fedagentgym.partitions": ("PARTITIONS",),
+    "fedagentgym.partitions": ("SAMPLERS",),
     "fedagentgym.agents": ("AGENTS",),
     "fedagentgym.algorithms": ("ALGORITHMS",),
     "fedagentgym.benchmarks": ("BENCHMARKS",),
@@ -66,7 +66,7 @@ def test_every_environment_conforms(env_id: str) -> None:
 def test_every_environment_plays_its_golden_episode(env_id: str, root: Path) -> None:
     """After a wanted change: raise the generator's version, then write what this test prints into the file."""
     golden = json.loads((root / "tests" / "golden" / "episodes.json").read_text())
-    assert golden_episode(open_world(env_id, {})) == golden.get(env_id)
+    assert golden_episode(open_named(env_id, {})) == golden.get(env_id)
 
 
 def test_importers_and_fetchers_are_known() -> None:

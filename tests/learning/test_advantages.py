@@ -1,13 +1,26 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.learning.advantages import group_advantages, is_constant, returns, standardised, step_advantages
-from fedagentgym.learning.settings import AdvantageSettings
-from fedagentgym.learning.trajectory import Trajectory, Turn
+from fedagentgym.base.errors import OptionError
+from fedagentgym.learning.advantages import (
+    GRPO,
+    AdvantageEstimator,
+    DrGRPO,
+    GiGPO,
+    group_advantages,
+    is_constant,
+    returns,
+    standardised,
+    step_advantages,
+)
+from fedagentgym.learning.objectives import PerTurn
+from fedagentgym.learning.trajectory import Group, Trajectory, Turn
 
 rewards = st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=12)
 
@@ -44,13 +57,13 @@ def test_groups_that_say_nothing_get_exactly_zero(values: list[float]) -> None:
 
 def test_an_episode_s_advantage_is_that_of_all_its_turns() -> None:
     per_turn = (np.array([0.0, 1.0]), np.array([0.0, 0.0, 0.0]))
-    first, second = group_advantages(group("ab", "abc"), per_turn, AdvantageSettings())
+    first, second = group_advantages(group("ab", "abc"), per_turn, GRPO())
     assert first == pytest.approx([1, 1], abs=1e-5) and second == pytest.approx([-1, -1, -1], abs=1e-5)
 
 
 def test_baseline_over_turns_counts_long_episodes_more_often() -> None:
     per_turn = (np.array([1.0]), np.array([0.0, 0.0, 0.0]))
-    chosen = AdvantageSettings.load({"name": "dr_grpo", "baseline": "turns"})
+    chosen = DrGRPO(baseline="turns")
     first, second = group_advantages(group("a", "abc"), per_turn, chosen)
     assert first.tolist() == [0.75] and second.tolist() == [-0.25] * 3
 
@@ -62,7 +75,7 @@ def test_discounted_returns() -> None:
 def test_gigpo_by_hand() -> None:
     """Both episodes pass through `a`; only one of them is at `b` and `c`, which therefore say nothing."""
     per_turn = (np.array([0.0, 1.0]), np.array([0.0, 0.0]))
-    chosen = AdvantageSettings.load({"name": "gigpo", "omega": 0.5, "gamma": 0.9})
+    chosen = GiGPO(omega=0.5, gamma=0.9)
     first, second = group_advantages(group("ab", "ac"), per_turn, chosen)
     episode = 0.5 / (0.5 + 1e-6)
     step = 0.45 / (0.45 + 1e-6)
@@ -73,8 +86,8 @@ def test_gigpo_by_hand() -> None:
 def test_gigpo_with_no_step_weight_is_grpo() -> None:
     per_turn = (np.array([0.0, 1.0]), np.array([0.3, 0.0]), np.array([0.0, 0.2]))
     members = group("ab", "ab", "aa")
-    plain = group_advantages(members, per_turn, AdvantageSettings())
-    zero = group_advantages(members, per_turn, AdvantageSettings.load({"name": "gigpo", "omega": 0}))
+    plain = group_advantages(members, per_turn, GRPO())
+    zero = group_advantages(members, per_turn, GiGPO(omega=0))
     assert all(np.array_equal(a, b) for a, b in zip(plain, zero, strict=True))
 
 
@@ -87,3 +100,25 @@ def test_constant_groups_are_recognised_over_different_lengths() -> None:
     assert is_constant((np.array([0.0, 1.0]), np.array([1.0])))
     assert not is_constant((np.array([0.0, 1.0]), np.array([0.5])))
     assert is_constant(())
+
+
+class Odd(AdvantageEstimator):
+    """Gives back whatever it was told to."""
+
+    given: Any = None
+
+    def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
+        return self.given
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ((np.zeros(2),), "advantage estimator 'odd' gives 1 advantages to a group of 2 episodes"),
+        ((np.zeros(2), np.zeros(2)), r"gives advantages of shape \(2,\) to an episode of 1 turns"),
+        ((np.zeros(2), np.array([np.nan])), "gives task t an advantage that is not a finite number"),
+    ],
+)
+def test_advantages_that_do_not_fit_their_group_are_refused(given: PerTurn, told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        group_advantages(group("ab", "a"), (np.zeros(2), np.zeros(1)), Odd(name="odd", given=given))

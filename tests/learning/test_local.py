@@ -21,9 +21,9 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.learning.local import LocalTraining, SiteState, StepReport, mean_metrics, trainable_policy
 from fedagentgym.learning.pretrain import pretrain_tiny
-from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
+from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, WarmStartSettings
 from fedagentgym.learning.trajectory import from_plain, to_plain
-from fedagentgym.learning.warm_start import WarmStartSettings, demonstrated_tasks, demonstrations, warm_start
+from fedagentgym.learning.warm_start import demonstrated_tasks, demonstrations, warm_start
 
 from .test_rollouts import Guesser
 
@@ -163,7 +163,7 @@ def test_given_advantages_replace_those_of_the_rewards() -> None:
     assert zero.metrics["update/empty"] == 2 and same(before, local.state().weights)
     local.update(groups, advantages=[[1.0, -1.0, 0.5, -0.5] for _ in groups])
     assert not same(before, local.state().weights)
-    with pytest.raises(OptionError, match="given 1 advantages"):
+    with pytest.raises(OptionError, match="advantages= gives 1 advantages to a group of 4 episodes"):
         local.update(groups, advantages=[[1.0]] * len(groups))
     with pytest.raises(OptionError, match="not a finite number"):
         local.update(groups, advantages=[[float("nan")] * len(group) for group in groups])

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fedagentgym.base.errors import UnknownNameError
-from fedagentgym.learning.objectives import learned_rewards, length, repetition, values
+from fedagentgym.base.errors import OptionError, UnknownNameError
+from fedagentgym.learning.objectives import OBJECTIVES, learned_rewards, length, repetition, values
 from fedagentgym.learning.trajectory import Trajectory, Turn
 
 
@@ -60,3 +60,16 @@ def test_weights_mix_objectives() -> None:
 def test_an_unknown_objective_names_the_known_ones() -> None:
     with pytest.raises(UnknownNameError, match="accuracy/x"):
         values((episode([1], True),), "accuracy/y")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([1.0], "objective 'odd' gives 1 values to a group of 2 episodes"),
+        ([1.0, float("nan")], "objective 'odd' gives task t a value that is not a finite number"),
+    ],
+)
+def test_values_that_do_not_fit_their_group_are_refused(given: list[float], told: str) -> None:
+    OBJECTIVES.register("odd", lambda group: given, replace=True)
+    with pytest.raises(OptionError, match=told):
+        values((episode([1], True), episode([1], True)), "odd")

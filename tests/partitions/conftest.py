@@ -9,12 +9,12 @@ import pytest
 
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
 WEBSHOP = {"fashion": 0.783, "garden": 0.140, "beauty": 0.031, "electronics": 0.029, "grocery": 0.017}
 
 
-def make_table(items: int, shares: dict[str, float] = WEBSHOP, solved: float = 0.4, seed: int = 0) -> Table:
+def make_table(items: int, shares: dict[str, float] = WEBSHOP, solved: float = 0.4, seed: int = 0) -> TaskTable:
     draws = stream(seed, "test table")
     codes = draws.weighted(list(shares.values()), size=items)
     order = sorted(shares)
@@ -22,7 +22,7 @@ def make_table(items: int, shares: dict[str, float] = WEBSHOP, solved: float = 0
     labels = draws.uniform(items) < solved
     present, codes = np.unique(rank[codes], return_inverse=True)
     names = tuple(order[code] for code in present)
-    return Table([f"t/train/{number:07d}" for number in range(items)], names, codes, np.arange(items), labels)
+    return TaskTable([f"t/train/{number:07d}" for number in range(items)], names, codes, np.arange(items), labels)
 
 
 def make_pool(items: int, env: str = "fedagentgym/Guess-v0", seed: int = 0, reverse: bool = False) -> TaskPool:
@@ -35,7 +35,7 @@ def make_pool(items: int, env: str = "fedagentgym/Guess-v0", seed: int = 0, reve
 
 
 @pytest.fixture(scope="session")
-def table_of() -> Callable[..., Table]:
+def table_of() -> Callable[..., TaskTable]:
     return make_table
 
 

@@ -14,10 +14,10 @@ from fedagentgym.partitions.adapters import (
     SplitPartitioner,
     client_dataset,
     flower_partitioner,
-    import_federation,
+    import_client_split,
     row_indices,
 )
-from fedagentgym.partitions.client_split import Federation, federate, load_federation
+from fedagentgym.partitions.client_split import ClientSplit, federate, load_client_split
 
 GUESS = "fedagentgym/Guess-v0"
 
@@ -36,37 +36,37 @@ class Rows:
 
 
 @pytest.fixture(scope="module")
-def federation() -> Federation:
+def client_split() -> ClientSplit:
     return federate(GUESS, partition="preference", clients=5, tasks_per_client=12, omega=0.9)
 
 
-def test_row_indices_name_the_tasks(federation: Federation) -> None:
-    rows = row_indices(federation)
-    for client, numbers in zip(federation, rows, strict=True):
+def test_row_indices_name_the_tasks(client_split: ClientSplit) -> None:
+    rows = row_indices(client_split)
+    for client, numbers in zip(client_split, rows, strict=True):
         assert numbers == sorted(numbers)
-        assert {federation.pool.ids[number] for number in numbers} == set(client.tasks)
+        assert {client_split.pool.ids[number] for number in numbers} == set(client.tasks)
 
 
-def test_partitioner(federation: Federation) -> None:
-    partitioner = SplitPartitioner(federation)
+def test_partitioner(client_split: ClientSplit) -> None:
+    partitioner = SplitPartitioner(client_split)
     assert partitioner.num_partitions == 5 and not partitioner.is_dataset_assigned()
     with pytest.raises(OptionError, match=r"assign partitioner\.dataset first"):
         partitioner.load_partition(0)
     with pytest.raises(DataError, match="has 3 rows"):
         partitioner.dataset = Rows([1, 2, 3])
     partitioner.dataset = Rows(list(range(600)))
-    assert partitioner.load_partition(3).rows == row_indices(federation)[3]
+    assert partitioner.load_partition(3).rows == row_indices(client_split)[3]
     with pytest.raises(OptionError, match="there is no client 5"):
         partitioner.load_partition(5)
     with pytest.raises(OptionError, match="already"):
         partitioner.dataset = Rows(list(range(600)))
 
 
-def test_flower_takes_the_partitioner_as_its_own(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flower_takes_the_partitioner_as_its_own(client_split: ClientSplit, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a stand-in of the package, whose `FederatedDataset` asks isinstance(partitioner, Partitioner)."""
     monkeypatch.setitem(sys.modules, "flwr_datasets", None)
     with pytest.raises(MissingExtraError, match="pip install flwr-datasets"):
-        flower_partitioner(federation)
+        flower_partitioner(client_split)
     package, module = ModuleType("flwr_datasets"), ModuleType("flwr_datasets.partitioner")
 
     class Partitioner(ABC):
@@ -76,24 +76,24 @@ def test_flower_takes_the_partitioner_as_its_own(federation: Federation, monkeyp
     module.Partitioner = Partitioner  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "flwr_datasets", package)
     monkeypatch.setitem(sys.modules, "flwr_datasets.partitioner", module)
-    assert isinstance(flower_partitioner(federation), Partitioner)
+    assert isinstance(flower_partitioner(client_split), Partitioner)
 
 
-def test_a_hugging_face_data_set(federation: Federation) -> None:
+def test_a_hugging_face_data_set(client_split: ClientSplit) -> None:
     datasets = pytest.importorskip("datasets")
-    whole: Any = datasets.Dataset.from_dict({"task": list(federation.pool.ids)})
-    part = client_dataset(federation, 2, whole)
-    assert set(part["task"]) == set(federation.client(2).tasks)
+    whole: Any = datasets.Dataset.from_dict({"task": list(client_split.pool.ids)})
+    part = client_dataset(client_split, 2, whole)
+    assert set(part["task"]) == set(client_split.client(2).tasks)
 
 
-def test_import_of_a_mapping(federation: Federation, tmp_path: Any) -> None:
-    held = {index: list(client.tasks) for index, client in enumerate(federation)}
-    imported = import_federation(GUESS, held, roles={"public": list(federation.pool.ids[:0])})
-    assert [client.tasks for client in imported] == [client.tasks for client in federation]
+def test_import_of_a_mapping(client_split: ClientSplit, tmp_path: Any) -> None:
+    held = {index: list(client.tasks) for index, client in enumerate(client_split)}
+    imported = import_client_split(GUESS, held, roles={"public": list(client_split.pool.ids[:0])})
+    assert [client.tasks for client in imported] == [client.tasks for client in client_split]
     path = imported.save(tmp_path / "imported.json")
-    checks = {check.name: check.ok for check in load_federation(path).verify()}
+    checks = {check.name: check.ok for check in load_client_split(path).verify()}
     assert checks["re-sampling"] is None and checks["content"] and checks["evaluation"]
-    assert import_federation(GUESS, [["guess/train/00003"], []]).client(1).tasks == ()
+    assert import_client_split(GUESS, [["guess/train/00003"], []]).client(1).tasks == ()
 
 
 @pytest.mark.parametrize(
@@ -108,4 +108,4 @@ def test_import_of_a_mapping(federation: Federation, tmp_path: Any) -> None:
 )
 def test_bad_mappings(held: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        import_federation(GUESS, held)
+        import_client_split(GUESS, held)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.partitions import PARTITIONS, register_partition
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions import SAMPLERS
+from fedagentgym.partitions.table import TaskTable
+from fedagentgym.registration import register_sampler
 from fedagentgym.testing import check_sampler
 from tests.partitions.test_samplers import SPECS
 
@@ -23,25 +24,25 @@ def test_ours_pass(name: str) -> None:
 @pytest.fixture
 def bad() -> Iterator[str]:
     yield "test-bad"
-    PARTITIONS._entries.pop("test-bad", None)
+    SAMPLERS._entries.pop("test-bad", None)
 
 
 def _check(function: Any, **parameters: Any) -> None:
-    register_partition("test-bad", function, replace=True)
+    register_sampler("test-bad", function, replace=True)
     check_sampler("test-bad", **parameters)
 
 
 def test_bad_ones_are_named(bad: str) -> None:
-    def fixed(table: Table, clients: int, seed: int) -> list[list[str]]:
+    def fixed(table: TaskTable, clients: int, seed: int) -> list[list[str]]:
         return [[table.ids[client]] for client in range(clients)]
 
-    def restless(table: Table, clients: int, seed: int) -> list[list[str]]:
+    def restless(table: TaskTable, clients: int, seed: int) -> list[list[str]]:
         return [[table.ids[int(np.random.randint(len(table)))]] for _ in range(clients)]
 
-    def twice(table: Table, clients: int, seed: int) -> list[list[str]]:
+    def twice(table: TaskTable, clients: int, seed: int) -> list[list[str]]:
         return [[table.ids[seed]] * 2 for _ in range(clients)]
 
-    def short(table: Table, clients: int, seed: int) -> list[list[str]]:
+    def short(table: TaskTable, clients: int, seed: int) -> list[list[str]]:
         return [[table.ids[seed]]]
 
     with pytest.raises(AssertionError, match="does not depend on the seed"):

@@ -85,9 +85,9 @@ def test_worlds_and_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str
         "5",
     ]
     out = ["--out", str(tmp_path / "w.json"), "--json"]
-    assert main([*base, "--world", "{kind: wording, variants: 3}", "--set", "disjoint=true", *out]) == 0
+    assert main([*base, "--variant", "{kind: wording, choices: 3}", "--set", "disjoint=true", *out]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["world"] == {"kind": "wording", "variants": 3} and found["sampler"]["parameters"]["disjoint"] is True
+    assert found["variant"] == {"kind": "wording", "choices": 3} and found["sampler"]["parameters"]["disjoint"] is True
     assert found["env"]["options"] == {"size": "tiny"}
 
 
@@ -101,7 +101,7 @@ def test_worlds_and_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ([*MAKE[:5], "--omega", "1", "--tasks-per-client", "3"], "say how many clients"),
         ([*MAKE[:-1], "-1"], "omega"),
         ([*MAKE, "--role", "public"], "write it as name=number"),
-        ([*MAKE, "--world", "[1"], "cannot read the world"),
+        ([*MAKE, "--variant", "[1"], "cannot read the variant"),
         ([*MAKE, "--set", "anchr=log"], "did you mean 'anchor'"),
         ([*MAKE, "--out", "split.gif/../x/y.json", "--split", "val"], "never divided among clients"),
         (["split", "show", "nowhere.json"], "there is no split file nowhere.json"),
@@ -129,13 +129,13 @@ def test_a_split_that_does_not_hold(tmp_path: Path, capsys: pytest.CaptureFixtur
     """Changed, with its digest made anew: shown without complaint, refused by verify."""
     from dataclasses import replace
 
-    from fedagentgym.partitions.client_split import load_federation
+    from fedagentgym.partitions.client_split import load_client_split
     from fedagentgym.partitions.files import store
 
     path = tmp_path / "a.json"
     assert main([*MAKE, "--out", str(path)]) == 0
-    opened = load_federation(path)
-    store.save(replace(opened.split, seed=9), tmp_path / "b.json", opened.table.ids)
+    opened = load_client_split(path)
+    store.save(replace(opened.record, seed=9), tmp_path / "b.json", opened.table.ids)
     assert main(["split", "show", str(tmp_path / "b.json")]) == 0
     assert main(["split", "verify", str(tmp_path / "b.json")]) == 2
     assert "re-sampling: 6 of 6 clients do not follow from the seed" in capsys.readouterr().err.replace("\n", " ")

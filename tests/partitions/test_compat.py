@@ -7,7 +7,7 @@ import pytest
 
 from fedagentgym.partitions import compat
 from fedagentgym.partitions.analysis.statistics import describe, label_counts
-from fedagentgym.partitions.samplers.sampling import sampled, sampler_of
+from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
 from tests.partitions.conftest import make_table
 
 WEBSHOP, ALFWORLD = 6410, 3553
@@ -60,8 +60,8 @@ def test_published_hardness_gives_equal_clients(xi: float, different: int) -> No
 def test_published_preference_distances(omega: float, low: float, high: float) -> None:
     """Distances to the mixture that is left after the cut category, as the published code measures them."""
     table = make_table(WEBSHOP)
-    drawn = sampled(
-        sampler_of("preference", {"omega": omega, "tasks_per_client": 100, "compat": "fedagent"}), table, 100, 0
+    drawn = sample_clients(
+        make_sampler("preference", {"omega": omega, "tasks_per_client": 100, "compat": "fedagent"}), table, 100, 0
     )
     left = table.counts.astype(float)
     left[table.names.index("fashion")] *= 0.2
@@ -71,5 +71,7 @@ def test_published_preference_distances(omega: float, low: float, high: float) -
 
 
 def test_uniform_takes_the_published_windows() -> None:
-    drawn = sampled(sampler_of("uniform", {"tasks_per_client": 30, "compat": "fedagent"}), make_table(300), 20, 9)
+    drawn = sample_clients(
+        make_sampler("uniform", {"tasks_per_client": 30, "compat": "fedagent"}), make_table(300), 20, 9
+    )
     assert drawn.same_as(compat.windows(300, 20, 30))

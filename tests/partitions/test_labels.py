@@ -6,16 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.handicap import Handicap
 from fedagentgym.partitions.client_split import federate
 from fedagentgym.partitions.files import labels as label_files
 from fedagentgym.partitions.files.labels import Labels, pack, read_labels
-from fedagentgym.partitions.labelling import DEFAULT_HANDICAP, Handicap, Plan, handicapped, label
+from fedagentgym.partitions.labelling import Plan, handicap_expert, label
 
 GUESS = "fedagentgym/Guess-v0"
 HANDICAP = Handicap(error=0.6, turns=6)
@@ -23,58 +24,56 @@ POLICY = {"name": "handicapped", **HANDICAP.model_dump()}
 
 
 @pytest.fixture(scope="module")
-def world() -> TextEnv:
-    made: Any = gymnasium.make(GUESS, disable_env_checker=True)
-    env: TextEnv = made.unwrapped
-    return env
+def env() -> TextEnv:
+    return open_env(GUESS)
 
 
 @pytest.fixture(scope="module")
-def file(world: TextEnv, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(env: TextEnv, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("labels") / "labels.jsonl"
-    list(label(world, "train", Plan(POLICY, {}), handicapped(world, HANDICAP, 0, 4), path))
+    list(label(env, "train", Plan(POLICY, {}), handicap_expert(env, HANDICAP, 0, 4), path))
     return path
 
 
-def test_a_handicap_is_not_one_sided(world: TextEnv, file: Path) -> None:
+def test_a_handicap_is_not_one_sided(env: TextEnv, file: Path) -> None:
     found = read_labels(file)
-    assert set(found.successes) == set(world.pool.ids)
+    assert set(found.successes) == set(env.pool.ids)
     solved = np.mean([count >= found.threshold for count in found.successes.values()])
     assert 0.3 < solved < 0.9
-    assert handicapped(world, Handicap(error=0.0, turns=8), 0, 3)(world.pool.ids[:20]) == [3] * 20
+    assert handicap_expert(env, Handicap(error=0.0, turns=8), 0, 3)(env.pool.ids[:20]) == [3] * 20
 
 
-def test_an_interrupted_labelling_goes_on_and_ends_the_same(world: TextEnv, file: Path, tmp_path: Path) -> None:
+def test_an_interrupted_labelling_goes_on_and_ends_the_same(env: TextEnv, file: Path, tmp_path: Path) -> None:
     whole = file.read_text()
     path = tmp_path / "part.jsonl"
     path.write_text(whole[: len(whole) // 2])
-    counts = list(label(world, "train", Plan(POLICY, {}), handicapped(world, HANDICAP, 0, 4), path))
+    counts = list(label(env, "train", Plan(POLICY, {}), handicap_expert(env, HANDICAP, 0, 4), path))
     assert counts[0] > 200 and counts[-1] == 600
     assert path.read_text() == whole
 
 
-def test_a_file_of_another_plan_is_not_continued(world: TextEnv, file: Path, tmp_path: Path) -> None:
+def test_a_file_of_another_plan_is_not_continued(env: TextEnv, file: Path, tmp_path: Path) -> None:
     path = tmp_path / "other.jsonl"
     path.write_text(file.read_text())
     with pytest.raises(DataError, match="something else than these labels"):
-        list(label(world, "train", Plan(POLICY, {}, seed=1), handicapped(world, HANDICAP, 1, 4), path))
+        list(label(env, "train", Plan(POLICY, {}, seed=1), handicap_expert(env, HANDICAP, 1, 4), path))
     with pytest.raises(OptionError, match="threshold is between 1 and the 4 attempts, got 5"):
-        list(label(world, "train", Plan(POLICY, {}, threshold=5), handicapped(world, HANDICAP, 0, 4), tmp_path / "n"))
+        list(label(env, "train", Plan(POLICY, {}, threshold=5), handicap_expert(env, HANDICAP, 0, 4), tmp_path / "n"))
 
 
 def test_worlds_without_a_list_of_actions_say_so() -> None:
-    made: Any = gymnasium.make("fedagentgym/Math-v0", size="tiny", disable_env_checker=True)
+    env = open_env("fedagentgym/Math-v0", size="tiny")
     with pytest.raises(OptionError, match="no admissible actions"):
-        handicapped(made.unwrapped, DEFAULT_HANDICAP, 0, 8)(made.unwrapped.pool.ids[:4])
+        handicap_expert(env, env.handicap, 0, 8)(env.pool.ids[:4])
 
 
 def test_a_split_by_hardness_carries_its_labels(file: Path, tmp_path: Path) -> None:
     made = federate(GUESS, partition="hardness", clients=10, tasks_per_client=30, xi=1.0, labels=file)
-    assert made.split.labels is not None and made.split.labels.source["policy"]["name"] == "handicapped"
+    assert made.record.labels is not None and made.record.labels.source["policy"]["name"] == "handicapped"
     path = made.save(tmp_path / "split.json")
-    from fedagentgym.partitions.client_split import load_federation
+    from fedagentgym.partitions.client_split import load_client_split
 
-    again = load_federation(path)
+    again = load_client_split(path)
     assert all(check.ok for check in again.verify())
     statistics = again.statistics()
     assert statistics.solved is not None and int(statistics.solved.sum()) == 150
@@ -104,7 +103,7 @@ def test_bad_label_files(file: Path, tmp_path: Path, change: Any, message: str) 
 
 def test_labels_in_other_forms() -> None:
     made = federate(GUESS, clients=2, tasks_per_client=3, labels="pool")
-    assert made.split.labels is not None and 0.3 < made.split.labels.solved.mean() < 0.8
+    assert made.record.labels is not None and 0.3 < made.record.labels.solved.mean() < 0.8
     ids = made.pool.ids
     given = federate(
         GUESS,
@@ -114,7 +113,7 @@ def test_labels_in_other_forms() -> None:
         xi=1.0,
         labels={name: n % 2 for n, name in enumerate(ids)},
     )
-    assert given.split.labels is not None and given.split.labels.solved.mean() == 0.5
+    assert given.record.labels is not None and given.record.labels.solved.mean() == 0.5
     with pytest.raises(DataError, match="miss 599 of 600"):
         federate(GUESS, partition="hardness", clients=2, tasks_per_client=4, xi=1.0, labels={ids[0]: True})
     with pytest.raises(DataError, match="is a success share or true or false, got 'yes'"):
@@ -127,18 +126,18 @@ def test_labels_in_other_forms() -> None:
         federate(GUESS, partition="hardness", clients=2, tasks_per_client=4, xi=1.0, labels="nowhere.jsonl")
 
 
-def test_records_survive(file: Path, world: TextEnv) -> None:
-    labels = read_labels(file).labels(world.pool, sorted(world.pool.ids))
+def test_records_survive(file: Path, env: TextEnv) -> None:
+    labels = read_labels(file).labels(env.pool, sorted(env.pool.ids))
     again = Labels.from_record(json.loads(json.dumps(labels.as_record())))
     assert np.array_equal(again.solved, labels.solved) and again.source == labels.source
 
 
 def test_packed_labels_are_found_by_the_digest_of_their_pool(
-    file: Path, world: TextEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, env: TextEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
-    (folder / "labels_guess.json").write_text(pack(read_labels(file), world.pool.ids))
+    (folder / "labels_guess.json").write_text(pack(read_labels(file), env.pool.ids))
     monkeypatch.setattr(label_files.resources, "files", lambda _: tmp_path)
     made = federate(GUESS, partition="hardness", clients=4, tasks_per_client=10, xi=1.0)
     direct = federate(GUESS, partition="hardness", clients=4, tasks_per_client=10, xi=1.0, labels=file)
@@ -146,7 +145,7 @@ def test_packed_labels_are_found_by_the_digest_of_their_pool(
     assert federate(GUESS, clients=4, tasks_per_client=10, env={"seed": 1}).table.solved is None
 
 
-SHIPPED = label_files.shipped_records()
+SHIPPED = label_files.read_shipped()
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -154,11 +153,11 @@ def test_shipped_labels_fit_the_pool_that_the_environment_makes_today(name: str)
     """When this fails, a generator has changed: give it a new version and make the labels anew with the commands in
     docs/partitions.md."""
     record = SHIPPED[name]
-    env = record["env"]
-    made: Any = gymnasium.make(env["id"], split=env["split"], disable_env_checker=True, **env["options"])
-    assert made.unwrapped.pool.digest == record["pool_digest"]
-    found = label_files.shipped(made.unwrapped.pool)
-    assert found is not None and len(found.successes) == len(made.unwrapped.pool)
+    made = record["env"]
+    env = open_env(made["id"], split=made["split"], **made["options"])
+    assert env.pool.digest == record["pool_digest"]
+    found = label_files.find_shipped(env.pool)
+    assert found is not None and len(found.successes) == len(env.pool)
     solved = np.mean([count >= found.threshold for count in found.successes.values()])
     assert 0.3 <= solved <= 0.6, f"{solved:.1%} of {name} count as solved"
 
@@ -168,10 +167,10 @@ def test_shipped_labels_fit_the_pool_that_the_environment_makes_today(name: str)
 def test_shipped_labels_are_what_their_policy_does_today(name: str) -> None:
     """The first few tasks are played again."""
     record = SHIPPED[name]
-    env = record["env"]
-    made: Any = gymnasium.make(env["id"], split=env["split"], disable_env_checker=True, **env["options"])
+    made = record["env"]
+    env = open_env(made["id"], split=made["split"], **made["options"])
     policy = Handicap(error=record["policy"]["error"], turns=record["policy"]["turns"])
-    played = handicapped(made.unwrapped, policy, record["seed"], record["attempts"])(made.unwrapped.pool.ids[:10])
+    played = handicap_expert(env, policy, record["seed"], record["attempts"])(env.pool.ids[:10])
     assert "".join(map(str, played)) == record["successes"][:10]
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fedagentgym.partitions.analysis.statistics import Statistics, describe, excess
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.samplers.sampling import sampled, sampler_of
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
+from fedagentgym.partitions.table import TaskTable
 from tests.partitions.conftest import make_table
 
 CLIENTS, TASKS = 2000, 50
@@ -20,8 +20,8 @@ TABLE = make_table(40_000)
 SHARES = TABLE.counts / len(TABLE)
 
 
-def measured(name: str, clients: int = CLIENTS, table: Table = TABLE, **parameters: Any) -> Statistics:
-    return describe(sampled(sampler_of(name, parameters), table, clients, 3), table, name)
+def measured(name: str, clients: int = CLIENTS, table: TaskTable = TABLE, **parameters: Any) -> Statistics:
+    return describe(sample_clients(make_sampler(name, parameters), table, clients, 3), table, name)
 
 
 def logit_normal_moments(omega: float) -> tuple[np.ndarray, np.ndarray]:
@@ -117,7 +117,7 @@ def test_an_axis_moves_alone(name: str, parameters: dict[str, Any], moved: str) 
     """Labels are independent of categories in this pool, so each axis can be compared with chance directly."""
     table = make_table(20_000)
     assert table.solved is not None
-    drawn = sampled(sampler_of(name, parameters), table, 400, 7)
+    drawn = sample_clients(make_sampler(name, parameters), table, 400, 7)
     nothing = np.zeros(len(table), dtype=np.int64)
     mixture = excess(drawn, table.codes, nothing).z
     hardness = excess(drawn, table.solved.astype(np.int64), nothing).z
@@ -141,7 +141,7 @@ def test_axes_stay_apart_for_any_setting(omega: float, xi: float, seed: int, tas
     solved, nothing = table.solved.astype(np.int64), np.zeros(len(table), dtype=np.int64)
 
     def drawn(name: str, **parameters: Any) -> Assignment:
-        return sampled(sampler_of(name, parameters), table, 80, seed)
+        return sample_clients(make_sampler(name, parameters), table, 80, seed)
 
     likes = drawn("preference", omega=omega, tasks_per_client=tasks)
     knows = drawn("coverage", xi=xi, mean_tasks=tasks)
@@ -157,7 +157,7 @@ def test_hardness_leaves_the_mixture_alone_given_the_labels() -> None:
     draws = np.random.default_rng(1).random(len(table))
     table = table.with_solved(draws < np.array([0.7, 0.2, 0.4])[table.codes])
     assert table.solved is not None
-    drawn = sampled(sampler_of("hardness", {"xi": 1.0, "tasks_per_client": 100}), table, 400, 7)
+    drawn = sample_clients(make_sampler("hardness", {"xi": 1.0, "tasks_per_client": 100}), table, 400, 7)
     nothing = np.zeros(len(table), dtype=np.int64)
     assert excess(drawn, table.codes, nothing).z > 10
     assert abs(excess(drawn, table.codes, table.solved.astype(np.int64)).z) < 4

@@ -61,12 +61,12 @@ def test_colours_differ_in_lightness() -> None:
 def test_many_clients_and_categories_stay_readable() -> None:
     from fedagentgym.partitions.analysis.plots import mixture_bars, size_bars
     from fedagentgym.partitions.analysis.statistics import describe
-    from fedagentgym.partitions.samplers.sampling import sampled, sampler_of
+    from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
     from tests.partitions.conftest import make_table
 
     table = make_table(5000, {f"c{number:02d}": 1 / 20 for number in range(20)})
     found = describe(
-        sampled(sampler_of("preference", {"omega": 0.5, "tasks_per_client": 20}), table, 700, 0), table, "p"
+        sample_clients(make_sampler("preference", {"omega": 0.5, "tasks_per_client": 20}), table, 700, 0), table, "p"
     )
     axes = mixture_bars(found)
     assert len(axes.containers) == 8 and len(axes.containers[0]) == 101

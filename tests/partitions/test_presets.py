@@ -6,7 +6,7 @@ import pytest
 
 from fedagentgym.base.errors import UnknownNameError
 from fedagentgym.partitions.presets import FIGURES, PRESETS, preset
-from fedagentgym.partitions.samplers.sampling import sampled, sampler_of
+from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
 from tests.partitions.conftest import WEBSHOP, make_table
 
 POOLS = {
@@ -26,7 +26,7 @@ def test_every_preset_can_be_sampled(name: str) -> None:
     kinds = keywords["env"].get("kinds")
     shares = dict.fromkeys(kinds, 1 / len(kinds)) if kinds else WEBSHOP
     table = make_table(POOLS[keywords["env_id"]] - reserved, shares)
-    drawn = sampled(sampler_of(keywords["partition"], parameters), table, keywords["clients"], 0)
+    drawn = sample_clients(make_sampler(keywords["partition"], parameters), table, keywords["clients"], 0)
     if name.startswith("fedagent-") and "coverage" not in name:
         assert set(drawn.sizes.tolist()) == {100} and len(drawn) == 100
     if "coverage" in name:

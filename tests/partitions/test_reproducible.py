@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fedagentgym.base.encoding import bytes_digest
-from fedagentgym.partitions.client_split import Federation, federate
-from fedagentgym.partitions.samplers.sampling import sampled, sampler_of
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.client_split import ClientSplit, federate
+from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
+from fedagentgym.partitions.table import TaskTable
 from tests.partitions.conftest import make_pool, make_table
 
 GUESS = "fedagentgym/Guess-v0"
@@ -47,8 +47,8 @@ GOLDEN = {
 
 def digest_of(name: str) -> str:
     parameters = dict(CALLS[name])
-    sampler = sampler_of(parameters.pop("partition", name), parameters)
-    drawn = sampled(sampler, make_table(400), 8, 11)
+    sampler = make_sampler(parameters.pop("partition", name), parameters)
+    drawn = sample_clients(sampler, make_table(400), 8, 11)
     return bytes_digest(drawn.offsets.astype("<i8").tobytes() + drawn.items.astype("<i8").tobytes())[7:23]
 
 
@@ -68,7 +68,7 @@ def split_digests() -> list[str]:
         federate(GUESS, partition="hardness", clients=6, tasks_per_client=20, xi=1.0, labels="pool"),
         federate(GUESS, partition="dirichlet", clients=6, beta=0.2),
     ]
-    return [federation.digest for federation in made]
+    return [client_split.digest for client_split in made]
 
 
 def test_another_process_and_hash_seed_give_the_same_splits() -> None:
@@ -106,11 +106,11 @@ def test_category_names_decide_not_their_codes() -> None:
         payload=lambda index: index,
         source=pool.source,
     )
-    assert Table.of(swapped).names == table.names
-    assert np.array_equal(Table.of(swapped).codes, Table.of(pool).codes)
+    assert TaskTable.of(swapped).names == table.names
+    assert np.array_equal(TaskTable.of(swapped).codes, TaskTable.of(pool).codes)
 
 
 def test_clients_can_be_asked_in_any_order() -> None:
-    made: Federation = federate(GUESS, partition="preference", clients=6, tasks_per_client=20, omega=0.9)
+    made: ClientSplit = federate(GUESS, partition="preference", clients=6, tasks_per_client=20, omega=0.9)
     backward = [made.client(index).tasks for index in reversed(range(6))]
     assert backward[::-1] == [client.tasks for client in made]

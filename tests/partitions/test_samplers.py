@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
-from fedagentgym.partitions import PARTITIONS, register_partition
+from fedagentgym.partitions import SAMPLERS
 from fedagentgym.partitions.analysis.statistics import label_counts
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.samplers.draws import within_capacity
-from fedagentgym.partitions.samplers.sampling import recorded, sampled, sampler_of
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.samplers.sampler import dump_parameters, make_sampler, sample_clients
+from fedagentgym.partitions.table import TaskTable
+from fedagentgym.registration import register_sampler
 from tests.partitions.conftest import make_table
 
 SPECS: dict[str, dict[str, Any]] = {
@@ -30,12 +31,12 @@ SPECS: dict[str, dict[str, Any]] = {
 }
 
 
-def draw(name: str, table: Table, clients: int = 10, seed: int = 0, **parameters: Any) -> Assignment:
-    return sampled(sampler_of(name, parameters or SPECS[name]), table, clients, seed)
+def draw(name: str, table: TaskTable, clients: int = 10, seed: int = 0, **parameters: Any) -> Assignment:
+    return sample_clients(make_sampler(name, parameters or SPECS[name]), table, clients, seed)
 
 
 def test_every_sampler_is_tried_here() -> None:
-    ours = {name for name in PARTITIONS.names() if isinstance(PARTITIONS.target(name), str)}
+    ours = {name for name in SAMPLERS.names() if isinstance(SAMPLERS.target(name), str)}
     assert set(SPECS) == ours, "pages and other tests add samplers of their own, as objects"
 
 
@@ -307,27 +308,30 @@ def test_by_source_keeps_sources_apart() -> None:
 
 
 def test_own_function_as_sampler() -> None:
-    def odd_and_even(table: Table, clients: int, seed: int, first: int = 0) -> list[list[str]]:
+    def odd_and_even(table: TaskTable, clients: int, seed: int, first: int = 0) -> list[list[str]]:
         return [list(table.ids[first + client :: clients]) for client in range(clients)]
 
-    register_partition("test-odd", odd_and_even, replace=True)
+    register_sampler("test-odd", odd_and_even, replace=True)
     drawn = draw("test-odd", make_table(20), 2, first=0)
     assert drawn[0].tolist() == list(range(0, 20, 2))
     with pytest.raises(OptionError, match="no parameter 'frist': did you mean 'first'"):
-        sampler_of("test-odd", {"frist": 1})
-    PARTITIONS._entries.pop("test-odd")
+        make_sampler("test-odd", {"frist": 1})
+    SAMPLERS._entries.pop("test-odd")
 
 
 def test_parameters_are_checked() -> None:
     with pytest.raises(OptionError, match="did you mean 'omega'"):
-        sampler_of("preference", {"omga": 1.0, "omega": 1.0, "tasks_per_client": 3})
+        make_sampler("preference", {"omga": 1.0, "omega": 1.0, "tasks_per_client": 3})
     with pytest.raises(OptionError, match="needs omega"):
-        sampler_of("preference", {"tasks_per_client": 3})
+        make_sampler("preference", {"tasks_per_client": 3})
     with pytest.raises(OptionError, match="omega"):
-        sampler_of("preference", {"tasks_per_client": 3, "omega": -0.1})
+        make_sampler("preference", {"tasks_per_client": 3, "omega": -0.1})
     with pytest.raises(OptionError, match="omega"):
-        sampler_of("preference", {"tasks_per_client": 3, "omega": float("nan")})
-    assert recorded(sampler_of("coverage", {"xi": 1, "tasks_per_client": 5})) == {"xi": 1.0, "mean_tasks": 5.0}
+        make_sampler("preference", {"tasks_per_client": 3, "omega": float("nan")})
+    assert dump_parameters(make_sampler("coverage", {"xi": 1, "tasks_per_client": 5})) == {
+        "xi": 1.0,
+        "mean_tasks": 5.0,
+    }
     for clients in (0, -1, True, 2.0):
         with pytest.raises(OptionError, match="clients"):
-            sampled(sampler_of("uniform", {"tasks_per_client": 1}), make_table(10), clients, 0)  # type: ignore[arg-type]
+            sample_clients(make_sampler("uniform", {"tasks_per_client": 1}), make_table(10), clients, 0)  # type: ignore[arg-type]

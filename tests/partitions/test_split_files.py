@@ -11,8 +11,10 @@ import pytest
 
 import fedagentgym
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.partitions.client_split import Federation, federate, load_federation
+from fedagentgym.partitions.client_split import ClientSplit, federate, load_client_split
 from fedagentgym.partitions.files import store
 
 GUESS = "fedagentgym/Guess-v0"
@@ -20,7 +22,7 @@ FORMS = ["split.json", "split", "split.zip"]
 
 
 @pytest.fixture(scope="module")
-def federation() -> Federation:
+def client_split() -> ClientSplit:
     return federate(
         GUESS,
         partition="preference",
@@ -35,41 +37,41 @@ def federation() -> Federation:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_round_trip(federation: Federation, form: str, tmp_path: Path) -> None:
-    federation.save(tmp_path / form)
-    again = load_federation(tmp_path / form)
-    assert again.digest == federation.digest and len(again) == 8
+def test_round_trip(client_split: ClientSplit, form: str, tmp_path: Path) -> None:
+    client_split.save(tmp_path / form)
+    again = load_client_split(tmp_path / form)
+    assert again.digest == client_split.digest and len(again) == 8
     for client in range(8):
-        assert again.client(client).tasks == federation.client(client).tasks
-    assert dict(again.split.roles) == dict(federation.split.roles)
-    assert again.split.parameters == federation.split.parameters
-    assert again.split.labels is not None and federation.split.labels is not None
-    assert np.array_equal(again.split.labels.solved, federation.split.labels.solved)
+        assert again.client(client).tasks == client_split.client(client).tasks
+    assert dict(again.record.roles) == dict(client_split.record.roles)
+    assert again.record.parameters == client_split.record.parameters
+    assert again.record.labels is not None and client_split.record.labels is not None
+    assert np.array_equal(again.record.labels.solved, client_split.record.labels.solved)
     assert all(check.ok for check in again.verify())
 
 
-def test_forms_convert_into_each_other(federation: Federation, tmp_path: Path) -> None:
-    federation.save(tmp_path / "a.json")
-    load_federation(tmp_path / "a.json").save(tmp_path / "b")
-    load_federation(tmp_path / "b").save(tmp_path / "c.zip")
-    load_federation(tmp_path / "c.zip").save(tmp_path / "d.json")
+def test_forms_convert_into_each_other(client_split: ClientSplit, tmp_path: Path) -> None:
+    client_split.save(tmp_path / "a.json")
+    load_client_split(tmp_path / "a.json").save(tmp_path / "b")
+    load_client_split(tmp_path / "b").save(tmp_path / "c.zip")
+    load_client_split(tmp_path / "c.zip").save(tmp_path / "d.json")
     first, last = (tmp_path / name for name in ("a.json", "d.json"))
     assert first.read_bytes() == last.read_bytes()
 
 
-def test_provenance_stands_outside_the_digest(federation: Federation, tmp_path: Path) -> None:
-    federation.save(tmp_path / "a.json")
+def test_provenance_stands_outside_the_digest(client_split: ClientSplit, tmp_path: Path) -> None:
+    client_split.save(tmp_path / "a.json")
     data = json.loads((tmp_path / "a.json").read_text())
     assert set(data["provenance"]) == {"fedagentgym", "numpy", "scipy", "python", "date"}
     data["provenance"]["date"] = "1999-01-01"
     (tmp_path / "b.json").write_text(json.dumps(data))
-    assert load_federation(tmp_path / "b.json").digest == federation.digest
+    assert load_client_split(tmp_path / "b.json").digest == client_split.digest
 
 
-def test_local_paths_are_not_stored() -> None:
-    from fedagentgym.partitions.client_split import stored_options
-
-    assert stored_options({"size": "tiny", "data": "/some/where"}) == {"size": "tiny"}
+@pytest.mark.parametrize(("env_id", "name"), [("WebShop", "data"), ("ALFWorld", "games"), ("Math", "data")])
+def test_local_paths_are_not_stored(env_id: str, name: str) -> None:
+    cls: type[TextEnv] = ENVIRONMENTS.get(f"fedagentgym/{env_id}-v0")
+    assert cls.portable_options({"size": "tiny", name: "/some/where"}) == {"size": "tiny"}
 
 
 def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
@@ -92,39 +94,39 @@ def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
         (lambda d: d.update(env=[]), "'env' has the wrong type"),
         (lambda d: d["env"].pop("id"), "'env.id' is missing"),
         (lambda d: d.update(clients=7), '"clients" must be a list'),
-        (lambda d: d.update(worlds=[1]), '"worlds" must be null'),
+        (lambda d: d.update(variants=[1]), '"variants" must be null'),
         (lambda d: d.update(labels={"tasks": 3}), "labels of the split file are malformed"),
         (lambda d: d.update(roles={"public": 3}), "every role must hold a list"),
     ],
 )
 def test_edited_files_are_refused(
-    federation: Federation, tmp_path: Path, change: Callable[[dict[str, object]], object], message: str
+    client_split: ClientSplit, tmp_path: Path, change: Callable[[dict[str, object]], object], message: str
 ) -> None:
     path = tmp_path / "split.json"
-    federation.save(path)
+    client_split.save(path)
     _edit(path, change)
     with pytest.raises(DataError, match=message) as caught:
-        load_federation(path)
+        load_client_split(path)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.97])
-def test_truncated_files_are_refused(federation: Federation, tmp_path: Path, share: float) -> None:
+def test_truncated_files_are_refused(client_split: ClientSplit, tmp_path: Path, share: float) -> None:
     path = tmp_path / "split.json"
-    federation.save(path)
+    client_split.save(path)
     raw = path.read_bytes()
     path.write_bytes(raw[: int(len(raw) * share)])
     with pytest.raises(DataError, match="not valid JSON"):
-        load_federation(path)
+        load_client_split(path)
 
 
-def test_damaged_folders_are_refused(federation: Federation, tmp_path: Path) -> None:
+def test_damaged_folders_are_refused(client_split: ClientSplit, tmp_path: Path) -> None:
     def damaged(name: str, change: Callable[[Path], object]) -> str:
         folder = tmp_path / name
-        federation.save(folder)
+        client_split.save(folder)
         change(folder)
         with pytest.raises(FedAgentGymError) as caught:
-            opened = load_federation(folder)
+            opened = load_client_split(folder)
             [opened.client(client).tasks for client in range(8)]
         return str(caught.value)
 
@@ -141,75 +143,75 @@ def test_damaged_folders_are_refused(federation: Federation, tmp_path: Path) -> 
     assert "header.json is not valid JSON" in damaged("f", lambda folder: (folder / "header.json").write_text("{"))
     assert "offsets.bin is damaged" in damaged("g", lambda folder: (folder / "offsets.bin").write_bytes(bytes(72)))
     with pytest.raises(DataError, match="there is no split file"):
-        load_federation(tmp_path / "nowhere")
+        load_client_split(tmp_path / "nowhere")
 
 
-def test_a_cut_zip_and_a_number_beyond_the_pool_are_refused(federation: Federation, tmp_path: Path) -> None:
-    path = federation.save(tmp_path / "split.zip")
+def test_a_cut_zip_and_a_number_beyond_the_pool_are_refused(client_split: ClientSplit, tmp_path: Path) -> None:
+    path = client_split.save(tmp_path / "split.zip")
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(DataError, match="not a whole zip file"):
-        load_federation(path)
-    federation.save(tmp_path / "folder")
+        load_client_split(path)
+    client_split.save(tmp_path / "folder")
     items = np.fromfile(tmp_path / "folder" / "items.bin", dtype="<i4")
     items[0] = 10**6
     items.tofile(tmp_path / "folder" / "items.bin")
     with pytest.raises(DataError, match="client 0 of the split holds a task number that the pool does not have"):
-        load_federation(tmp_path / "folder").client(0)
+        load_client_split(tmp_path / "folder").client(0)
 
 
-def test_a_folder_brings_its_labels(federation: Federation, tmp_path: Path) -> None:
-    opened = load_federation(federation.save(tmp_path / "split"))
-    assert opened.table.solved is not None and federation.table.solved is not None
-    assert np.array_equal(opened.table.solved, federation.table.solved)
+def test_a_folder_brings_its_labels(client_split: ClientSplit, tmp_path: Path) -> None:
+    opened = load_client_split(client_split.save(tmp_path / "split"))
+    assert opened.table.solved is not None and client_split.table.solved is not None
+    assert np.array_equal(opened.table.solved, client_split.table.solved)
 
 
-def test_a_client_of_a_folder_is_read_alone(federation: Federation, tmp_path: Path) -> None:
+def test_a_client_of_a_folder_is_read_alone(client_split: ClientSplit, tmp_path: Path) -> None:
     """Damage in one client's slice does not keep another from being opened."""
-    federation.save(tmp_path / "split")
+    client_split.save(tmp_path / "split")
     path = tmp_path / "split" / "items.bin"
     raw = bytearray(path.read_bytes())
     raw[0] ^= 1
     path.write_bytes(bytes(raw))
-    opened = load_federation(tmp_path / "split")
-    assert opened.client(5).tasks == federation.client(5).tasks
+    opened = load_client_split(tmp_path / "split")
+    assert opened.client(5).tasks == client_split.client(5).tasks
     with pytest.raises(DataError, match="client 0"):
         opened.client(0)
 
 
-def test_a_split_for_another_pool_is_refused(federation: Federation, tmp_path: Path) -> None:
+def test_a_split_for_another_pool_is_refused(client_split: ClientSplit, tmp_path: Path) -> None:
     path = tmp_path / "split.json"
-    federation.save(path)
+    client_split.save(path)
     with pytest.raises(DataError, match=r"made for another pool .*made from other data or options"):
-        load_federation(path, env={"seed": 3})
+        load_client_split(path, env={"seed": 3})
     few = TaskPool.from_records([{"category": "x", "payload": 1}], env=GUESS)
     with pytest.raises(DataError, match=r"of its task ids are not in this pool, the first is 'guess/train/"):
-        load_federation(path, pool=few)
+        load_client_split(path, pool=few)
     with pytest.raises(OptionError, match=r"made with seed=3, 4 was given"):
         other = federate(GUESS, clients=2, tasks_per_client=3, env={"seed": 3})
         other.save(tmp_path / "other.json")
-        load_federation(tmp_path / "other.json", env={"seed": 4})
+        load_client_split(tmp_path / "other.json", env={"seed": 4})
 
 
 def test_too_many_assignments_for_one_json(
-    federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client_split: ClientSplit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "MOST_IN_JSON", 199)
     with pytest.raises(OptionError, match=r"200 assignments are too many .* folder .*zip"):
-        federation.save(tmp_path / "split.json")
+        client_split.save(tmp_path / "split.json")
 
 
 def test_worlds_are_kept(tmp_path: Path) -> None:
-    world = {"kind": "wording", "variants": 4}
-    made = federate("fedagentgym/Math-v0", clients=5, tasks_per_client=4, world=world, env={"size": "tiny"})
+    variant = {"kind": "wording", "choices": 4}
+    made = federate("fedagentgym/Math-v0", clients=5, tasks_per_client=4, variant=variant, env={"size": "tiny"})
     for form in FORMS:
         made.save(tmp_path / form)
-        again = load_federation(tmp_path / form)
+        again = load_client_split(tmp_path / form)
         assert again.digest == made.digest
-        assert [client.world for client in again] == [client.world for client in made]
+        assert [client.variant for client in again] == [client.variant for client in made]
     path = tmp_path / "split.json"
-    _edit(path, lambda data: data["worlds"].reverse())  # type: ignore[attr-defined]
+    _edit(path, lambda data: data["variants"].reverse())  # type: ignore[attr-defined]
     with pytest.raises(DataError, match="changed after it was made"):
-        load_federation(path)
+        load_client_split(path)
 
 
 def test_options_are_compared_as_they_are_stored(tmp_path: Path) -> None:
@@ -217,10 +219,10 @@ def test_options_are_compared_as_they_are_stored(tmp_path: Path) -> None:
     options = {"kinds": ("math", "qa"), "size": "tiny"}
     made = federate("fedagentgym/Mixture-v0", clients=2, tasks_per_client=3, env=options)
     path = made.save(tmp_path / "split.json")
-    assert load_federation(path, env=options).digest == made.digest
+    assert load_client_split(path, env=options).digest == made.digest
     with pytest.raises(OptionError, match="made with kinds="):
-        load_federation(path, env={"kinds": ("math",)})
+        load_client_split(path, env={"kinds": ("math",)})
 
 
 def test_the_package_names_it() -> None:
-    assert fedagentgym.federate is federate and fedagentgym.load_federation is load_federation
+    assert fedagentgym.federate is federate and fedagentgym.load_client_split is load_client_split

@@ -9,9 +9,9 @@ import pytest
 
 from fedagentgym.partitions.analysis.statistics import describe, excess, jaccard
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
-TABLE = Table(
+TABLE = TaskTable(
     [f"t{number}" for number in range(8)],
     ("a", "b"),
     np.array([0, 0, 0, 0, 0, 0, 1, 1]),

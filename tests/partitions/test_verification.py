@@ -10,13 +10,13 @@ import pytest
 
 from fedagentgym.partitions import verification
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.client_split import Federation, federate
+from fedagentgym.partitions.client_split import ClientSplit, federate
 from fedagentgym.partitions.verification import Check, can_resample
 
 GUESS = "fedagentgym/Guess-v0"
 
 
-def made(**parameters: Any) -> Federation:
+def made(**parameters: Any) -> ClientSplit:
     given = {
         "partition": "preference",
         "omega": 0.9,
@@ -28,13 +28,13 @@ def made(**parameters: Any) -> Federation:
     return federate(GUESS, **given)
 
 
-def failed(federation: Federation) -> dict[str, Check]:
-    return {check.name: check for check in federation.verify() if check.ok is False}
+def failed(client_split: ClientSplit) -> dict[str, Check]:
+    return {check.name: check for check in client_split.verify() if check.ok is False}
 
 
-def tampered(federation: Federation, **changes: Any) -> Federation:
-    """The same federation with a changed split, whose digest is made anew as a forger would."""
-    return Federation(replace(federation.split, **changes), federation.pool, federation.options)
+def tampered(client_split: ClientSplit, **changes: Any) -> ClientSplit:
+    """The same client_split with a changed split, whose digest is made anew as a forger would."""
+    return ClientSplit(replace(client_split.record, **changes), client_split.pool, client_split.options)
 
 
 def test_this_machine_can_resample() -> None:
@@ -57,57 +57,57 @@ def test_this_machine_can_resample() -> None:
     ],
 )
 def test_honest_splits_verify(parameters: dict[str, Any]) -> None:
-    federation = made(**parameters)
-    assert not failed(federation)
-    assert any(check.name == "re-sampling" and check.ok for check in federation.verify())
+    client_split = made(**parameters)
+    assert not failed(client_split)
+    assert any(check.name == "re-sampling" and check.ok for check in client_split.verify())
 
 
 def test_an_exchanged_task_is_found() -> None:
-    federation = made()
-    items = federation.split.clients.items.copy()
-    free = np.setdiff1d(np.arange(600), federation.split.clients[0])
+    client_split = made()
+    items = client_split.record.clients.items.copy()
+    free = np.setdiff1d(np.arange(600), client_split.record.clients[0])
     items[0] = free[0]
     items[:30] = np.sort(items[:30])
-    changed = tampered(federation, clients=Assignment(federation.split.clients.offsets, items))
+    changed = tampered(client_split, clients=Assignment(client_split.record.clients.offsets, items))
     check = failed(changed)["re-sampling"]
     assert "1 of 12 clients do not follow from the seed: the content was changed" in check.detail
 
 
 def test_another_seed_and_another_world_are_found() -> None:
-    federation = made()
-    assert "12 of 12 clients" in failed(tampered(federation, seed=1))["re-sampling"].detail
+    client_split = made()
+    assert "12 of 12 clients" in failed(tampered(client_split, seed=1))["re-sampling"].detail
     roles = made(roles={"public": 10})
     moved = {"public": tuple(sorted(set(roles.pool.ids) - {n for c in roles for n in c.tasks}))[:10]}
     assert "roles do not follow" in failed(tampered(roles, roles=moved))["re-sampling"].detail
 
 
 def test_a_library_that_draws_differently_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    federation = tampered(made(), seed=1)
+    client_split = tampered(made(), seed=1)
     monkeypatch.setattr(verification, "_FINGERPRINTS", {False: "other", True: "other"})
-    detail = failed(federation)["re-sampling"].detail
+    detail = failed(client_split)["re-sampling"].detail
     assert "cannot re-sample" in detail and "content itself matches its digest" in detail
 
 
 def test_a_task_in_two_roles_is_found() -> None:
-    federation = made(roles={"public": 10})
-    held = federation.client(0).tasks[0]
-    changed = tampered(federation, roles={"public": (*federation.split.roles["public"], held)})
+    client_split = made(roles={"public": 10})
+    held = client_split.client(0).tasks[0]
+    changed = tampered(client_split, roles={"public": (*client_split.record.roles["public"], held)})
     assert "belongs to a client too" in failed(changed)["roles"].detail
 
 
 def test_a_leaked_evaluation_task_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedagentgym.partitions import client_split as module
+    from fedagentgym.partitions import verification as module
 
-    federation = made()
+    client_split = made()
     opened = module.open_pool
-    held = federation.client(0).tasks[:2]
+    held = client_split.client(0).tasks[:2]
 
     def leaking(env_id: str, split: str, options: Any) -> Any:
-        return federation.pool.subset(held) if split == "val" else opened(env_id, split, options)
+        return client_split.pool.subset(held) if split == "val" else opened(env_id, split, options)
 
     monkeypatch.setattr(module, "open_pool", leaking)
-    assert "2 tasks of 'val' are given out" in failed(federation)["evaluation"].detail
-    assert "divides 'val'" in failed(tampered(federation, env_split="val"))["evaluation"].detail
+    assert "2 tasks of 'val' are given out" in failed(client_split)["evaluation"].detail
+    assert "divides 'val'" in failed(tampered(client_split, env_split="val"))["evaluation"].detail
 
 
 def test_an_axis_that_moved_without_being_asked_for_is_found() -> None:
@@ -118,8 +118,8 @@ def test_an_axis_that_moved_without_being_asked_for_is_found() -> None:
 
 
 def test_an_edited_value_in_memory_is_found() -> None:
-    federation = made()
-    digest = federation.digest
+    client_split = made()
+    digest = client_split.digest
     assert digest.startswith("sha256:")
-    object.__setattr__(federation.split, "seed", 77)
-    assert "content" in failed(federation)
+    object.__setattr__(client_split.record, "seed", 77)
+    assert "content" in failed(client_split)

@@ -26,7 +26,7 @@ from fedagentgym.envs.reasoning.replies import ReplyEnv
 from fedagentgym.envs.verifiers.code import CodeVerifier
 from fedagentgym.envs.verifiers.math import MathVerifier
 
-WORLDS: tuple[type[ReplyEnv], ...] = (MathEnv, QAEnv, CodeEnv)
+REPLY_ENVS: tuple[type[ReplyEnv], ...] = (MathEnv, QAEnv, CodeEnv)
 GOLDEN = {
     ("math", "tiny"): "sha256:954ddeda8f30cec1064fa5cce5920934ac5f51911796a74d55d733b2019828c7",
     ("math", "default"): "sha256:398f08c1800d283a03a30c7db618c6f2550d073543491a36370525afa41897a8",
@@ -62,22 +62,22 @@ def test_a_deck_gives_every_problem_of_every_form_once() -> None:
 
 
 @pytest.mark.parametrize("size", ["tiny", "default"])
-@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.accuracy)
-def test_splits_are_disjoint_and_the_same_for_ever(world: type[ReplyEnv], size: str) -> None:
+@pytest.mark.parametrize("cls", REPLY_ENVS, ids=lambda cls: cls.accuracy)
+def test_splits_are_disjoint_and_the_same_for_ever(cls: type[ReplyEnv], size: str) -> None:
     seen: dict[Any, str] = {}
-    for split in world.splits:
-        pool = world(size=size, split=split).pool
+    for split in cls.splits:
+        pool = cls(size=size, split=split).pool
         for number in range(min(len(pool), 300) if size == "default" else len(pool)):
             task = pool[number]
             key = asked(task.payload)
             assert seen.setdefault(key, task.id) == task.id
-    pool = world(size=size).pool
+    pool = cls(size=size).pool
     tasks = [pool[number] for number in range(40)]
     sample = [[task.id, task.category, repr(task.payload), task.hardness] for task in tasks]
-    assert tasks == [world(size=size).pool[number] for number in range(40)]
-    assert digest(sample) == GOLDEN[world.accuracy, size]
-    assert world(size=size, seed=1).pool.digest != pool.digest
-    assert asked(world(size=size, seed=1).pool[0].payload) != asked(pool[0].payload)
+    assert tasks == [cls(size=size).pool[number] for number in range(40)]
+    assert digest(sample) == GOLDEN[cls.accuracy, size]
+    assert cls(size=size, seed=1).pool.digest != pool.digest
+    assert asked(cls(size=size, seed=1).pool[0].payload) != asked(pool[0].payload)
 
 
 def test_a_hundred_thousand_mathematics_tasks_are_distinct() -> None:
@@ -89,17 +89,17 @@ def test_a_hundred_thousand_mathematics_tasks_are_distinct() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [QAEnv, CodeEnv], ids=lambda world: world.accuracy)
-def test_a_hundred_thousand_other_tasks_are_distinct(world: type[ReplyEnv]) -> None:
-    pool = world(train_tasks=100_000).pool
+@pytest.mark.parametrize("cls", [QAEnv, CodeEnv], ids=lambda cls: cls.accuracy)
+def test_a_hundred_thousand_other_tasks_are_distinct(cls: type[ReplyEnv]) -> None:
+    pool = cls(train_tasks=100_000).pool
     assert len({asked(task.payload) for task in pool}) == 100_000
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.accuracy)
-def test_more_tasks_than_there_are_is_an_error_with_the_number(world: type[ReplyEnv]) -> None:
-    assert len(world(train_tasks=100_000).pool) == 100_000
+@pytest.mark.parametrize("cls", REPLY_ENVS, ids=lambda cls: cls.accuracy)
+def test_more_tasks_than_there_are_is_an_error_with_the_number(cls: type[ReplyEnv]) -> None:
+    assert len(cls(train_tasks=100_000).pool) == 100_000
     with pytest.raises(OptionError, match=r"has \d+ different training tasks"):
-        world(train_tasks=10_000_000)
+        cls(train_tasks=10_000_000)
 
 
 # ---- independent answers --------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def test_a_client_of_one_kind_knows_one_accuracy() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"kinds": ()}, {"kinds": ("math", "math")}, {"kinds": "math"}, {"kinds": ("moth",)}, {"world": {}}]
+    "options", [{"kinds": ()}, {"kinds": ("math", "math")}, {"kinds": "math"}, {"kinds": ("moth",)}, {"variant": {}}]
 )
 def test_bad_options_are_one_sentence(options: dict[str, Any]) -> None:
     with pytest.raises(FedAgentGymError):

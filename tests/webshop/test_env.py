@@ -119,7 +119,7 @@ def test_start_page_offers_a_search_and_later_pages_offer_clicks(tiny: WebShopEn
         ({"num_prev_obs": -1}, "num_prev_obs"),
         ({"data": "/nowhere"}, "there is no folder"),
         ({"split": "dev"}, "unknown split"),
-        ({"world": {"kind": "x"}}, "unknown kind of WebShop world"),
+        ({"variant": {"kind": "x"}}, "unknown variant of fedagentgym/WebShop-v0"),
         ({"products": 3}, "'train' is empty"),
     ],
 )
@@ -164,4 +164,4 @@ def test_a_goal_of_another_shop_is_refused(tiny: WebShopEnv) -> None:
     with pytest.raises(FedAgentGymError, match="made for another shop"):
         env.reset(seed=0)
     with pytest.raises(FedAgentGymError, match="made for another shop"):
-        WebShopEnv(size="tiny", seed=8, pool=tiny.pool, world={"kind": "lookalikes", "attack": "price"})
+        WebShopEnv(size="tiny", seed=8, pool=tiny.pool, variant={"kind": "lookalikes", "attack": "price"})

@@ -3,36 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedagentgym.agents.players.scripted import check_noise, random_action
 from fedagentgym.agents.protocols import Move
-from fedagentgym.agents.text.rendering import Context, Renderer, Seat
+from fedagentgym.agents.text.rendering import Context, Seat
 from fedagentgym.base.errors import OptionError
+from fedagentgym.envs.scripted import NoisyExpert, check_noise
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.base.streams import Stream
-    from fedagentgym.envs.core import Episode, Expert, TextEnv
+    from fedagentgym.envs.core import Episode, TextEnv
+
+
+@dataclass(frozen=True)
+class Demonstrator:
+    """An agent that does what the environment's expert does and says it in the prompts and tokens of another agent.
+
+    With ``noise``, that share of the actions is a random admissible one (``Move.learn`` is False), so that a model also
+    sees how the expert recovers.
+    """
+
+    agent: TokenAgent
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_noise(self.noise)
+
+    @property
+    def name(self) -> str:
+        return f"{self.agent.name} imitating"
+
+    def play(self, env: TextEnv) -> DemonstratorPlayers:
+        return DemonstratorPlayers(self.agent, env, self.noise)
 
 
 class _Place(NamedTuple):
     seat: Seat
-    expert: Expert
+    expert: NoisyExpert
 
 
-class Demonstrators:
-    """``policy.Players`` that follow the environment's expert and say it in an agent's tokens; no model is asked."""
+class DemonstratorPlayers:
+    """``Players`` that follow the environment's expert and say it in an agent's tokens; no model is asked."""
 
-    def __init__(self, agent: TokenAgent, env: TextEnv, noise: float = 0.0) -> None:
-        check_noise(noise)
+    def __init__(self, agent: TokenAgent, env: TextEnv, noise: float) -> None:
         self.agent, self.env, self.noise = agent, env, noise
-        self._renderer = Renderer(agent, env)
+        self._renderer = agent.renderer(env)
         self._places: dict[int, _Place] = {}
         self._next = 0
         self._end = min(agent.tokenizer.stop_ids)
 
-    def __enter__(self) -> Demonstrators:
+    def __enter__(self) -> DemonstratorPlayers:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -45,7 +67,9 @@ class Demonstrators:
         first = self._next + 1
         for episode, stream in zip(episodes, streams, strict=True):
             self._next += 1
-            self._places[self._next] = _Place(self._renderer.seat(episode, stream), self.env.expert())
+            seat = self._renderer.seat(episode, stream)
+            expert = NoisyExpert(self.env.expert(), self.noise, seat.start, seat.stream)
+            self._places[self._next] = _Place(seat, expert)
         return list(range(first, self._next + 1))
 
     def leave(self, rows: Sequence[int]) -> None:
@@ -57,14 +81,11 @@ class Demonstrators:
 
     def _act(self, place: _Place, episode: Episode) -> Move:
         seat = place.seat
-        context = self._renderer.context(seat, episode)
+        context = self._renderer.render(seat, episode)
         if context is None:
             return Move("", "", fresh=False, finish="context")
-        action = place.expert.act(episode)
-        astray = self.noise > 0.0 and seat.stream.uniform() < self.noise
-        if astray:
-            action = random_action(episode, seat.start, seat.stream)
-        move = self._say(context, action, learn=not astray)
+        action, at_random = place.expert.act(episode)
+        move = self._say(context, action, learn=not at_random)
         self._renderer.note(seat, episode, context, move)
         return move
 

@@ -267,7 +267,9 @@ class EndpointPlayers:
         asked = seat.dialogue.ask(episode)
         answer = self.agent.endpoint.ask(asked, seat.stream.integers(1 << 31))
         settings, takes_reply = self.agent.settings, self.env.takes == "reply"
-        parsed = parse(answer.text, settings.parser or "strict", self.agent.template.think, self.env.id)
+        parsed = parse(
+            answer.text, settings.parser or "strict", self.agent.template.think, self.env.published_action_tail
+        )
         action, form = (answer.text, True) if takes_reply else parsed
         seat.dialogue.note(episode, asked, answer.text, action)
         return Move(answer.text, action, form, finish="length" if answer.cut else "stop")

@@ -1,22 +1,20 @@
 """Generation that can only say admissible actions: a trie over the token ids of all well-formed replies.
 
 An entry with a slot, ``search[<query>]``, becomes its prefix, then one to ``SLOT_WORDS`` free words, then its suffix. Free are
-the words that the episode began with (the instruction), so that a small model can copy what it is looking for; "women's",
-"slip-ons" and "8.5" are one word. Nothing is begun that cannot be ended within the reply's tokens.
+the words that the episode began with (the instruction, see `envs.slots`), so that a small model can copy what it is looking
+for. Nothing is begun that cannot be ended within the reply's tokens.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fedagentgym.agents.protocols import Tokenizer
 from fedagentgym.base.errors import OptionError
+from fedagentgym.envs.slots import SLOT, slot_words
 
-SLOT = re.compile(r"<[a-z_]+>")
 SLOT_WORDS = 24
-_WORD = re.compile(r"[^\W_]+(?:['.,-][^\W_]+)*")
 _NEVER = 1 << 30
 _REMEMBERED = 4096
 
@@ -146,7 +144,7 @@ class TrieMaker:
         """Return the trie of well-formed replies, free slots filled with words of ``start``."""
         words: tuple[str, ...] = ()
         if any(SLOT.search(_inner(reply)) for reply in replies):
-            words = tuple(sorted(set(_WORD.findall(start)))) or ("a",)
+            words = tuple(sorted(set(slot_words(start)))) or ("a",)
         key = (replies, words)
         if key not in self._tries:
             if len(self._tries) >= _REMEMBERED:

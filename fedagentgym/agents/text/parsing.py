@@ -5,8 +5,9 @@ The form is judged here and only the format penalty uses it; whether the world r
 * ``strict``: the whole reply is ``<think>...</think><action>...</action>`` (the thought only if it is asked for), each tag once
   and no others inside. Without a complete action pair the action is empty.
 * ``published``: the convention of the published agent code. The reply is lower-cased; the text between the first opening and the
-  first closing tag is the action; without both, its last characters are (20 in WebShop, 30 elsewhere) and the form is broken; so
-  it is when a think tag is missing (as written) or a Chinese character occurs. Broken replies are executed all the same.
+  first closing tag is the action; without both, its last characters are (as many as the environment's
+  ``published_action_tail`` says) and the form is broken; so it is when a think tag is missing (as written) or a Chinese
+  character occurs. Broken replies are executed all the same.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def parse_published(reply: str, think: bool, tail: int = 30) -> Parsed:
     return Parsed(lowered[start + len(_OPEN) : end].strip(), thought and not _CHINESE.search(reply))
 
 
-def parse(reply: str, parser: Literal["strict", "published"], think: bool, env_id: str) -> Parsed:
-    """Apply the named convention."""
+def parse(reply: str, parser: Literal["strict", "published"], think: bool, tail: int = 30) -> Parsed:
+    """Apply the named convention; ``tail`` characters are what ``published`` takes from a reply without tags."""
     if parser == "strict":
         return parse_strict(reply, think)
-    return parse_published(reply, think, tail=20 if "webshop" in env_id.lower() else 30)
+    return parse_published(reply, think, tail)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from fedagentgym.envs.core import TextEnv, View
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.view import View
 
 
 class PastTurn(NamedTuple):
@@ -27,58 +28,56 @@ class Template:
     name: Literal["standard", "compact"] = "standard"
     think: bool = True
 
-    def first(self, world: TextEnv, view: View) -> str:
+    def first(self, env: TextEnv, view: View) -> str:
         """Return the opening of a dialogue."""
         if self.name == "compact":
             return f"{view.observation}\n"
-        parts = [_introduction(world), f"What you see:\n{view.observation}", *self._closing(world, view)]
+        parts = [_introduction(env), f"What you see:\n{view.observation}", *self._closing(env, view)]
         return "\n\n".join(parts)
 
-    def following(self, world: TextEnv, view: View, goal: str = "") -> str:
+    def following(self, env: TextEnv, view: View, goal: str = "") -> str:
         """Return what the world answers, as the next message of the dialogue; ``compact`` repeats the goal after it."""
         if self.name == "compact":
             return f"\n{_reminding(view, goal)}"
-        return "\n\n".join([f"What you see now:\n{view.observation}", *self._choices(world, view)])
+        return "\n\n".join([f"What you see now:\n{view.observation}", *self._choices(env, view)])
 
-    def window(
-        self, world: TextEnv, start: str, past: Sequence[PastTurn], turn: int, view: View, goal: str = ""
-    ) -> str:
+    def window(self, env: TextEnv, start: str, past: Sequence[PastTurn], turn: int, view: View, goal: str = "") -> str:
         """Return a whole prompt for turn ``turn`` that shows the start, the given past turns and the present."""
         if turn == 0:
-            return self.first(world, view)
+            return self.first(env, view)
         begun = turn - len(past)
         if self.name == "compact":
             lines = [start, "..."] if begun else []
-            lines += [line for old in past for line in (old.observation, self.reply(world, old.action))]
+            lines += [line for old in past for line in (old.observation, self.reply(env, old.action))]
             return "\n".join([*lines, _reminding(view, goal)])
-        parts = [_introduction(world)]
+        parts = [_introduction(env)]
         if begun:
             parts.append(f"What you saw at the start:\n{start}")
         told = f"You have taken {turn} {'step' if turn == 1 else 'steps'} so far."
         parts.append(f"{told} The last of them:" if past else told)
         for index, old in enumerate(past, start=begun + 1):
             parts.append(f"Step {index}\nYou saw: {old.observation}\nYou did: {old.action}")
-        return "\n\n".join([*parts, f"What you see now:\n{view.observation}", *self._closing(world, view)])
+        return "\n\n".join([*parts, f"What you see now:\n{view.observation}", *self._closing(env, view)])
 
-    def reply(self, world: TextEnv, action: str) -> str:
+    def reply(self, env: TextEnv, action: str) -> str:
         """Return a well-formed reply that takes an action; what demonstrations say."""
-        if world.takes == "reply":
+        if env.takes == "reply":
             return action
         thought = f"<think>I will try this: {action}</think>" if self.think else ""
         return f"{thought}<action>{action}</action>"
 
-    def _closing(self, world: TextEnv, view: View) -> list[str]:
-        if world.takes == "reply":
+    def _closing(self, env: TextEnv, view: View) -> list[str]:
+        if env.takes == "reply":
             return []
         how = (
             "Think first, between <think> and </think>. Then give exactly one action between <action> and </action>."
             if self.think
             else "Answer with exactly one action between <action> and </action>, and nothing else."
         )
-        return [*self._choices(world, view), how]
+        return [*self._choices(env, view), how]
 
-    def _choices(self, world: TextEnv, view: View) -> list[str]:
-        if view.admissible is None or world.takes == "reply":
+    def _choices(self, env: TextEnv, view: View) -> list[str]:
+        if view.admissible is None or env.takes == "reply":
             return []
         return ["The actions you can take now:\n" + "\n".join(f"- {action}" for action in view.admissible)]
 
@@ -88,5 +87,5 @@ def _reminding(view: View, goal: str) -> str:
     return f"{view.observation}\n{goal}\n" if goal else f"{view.observation}\n"
 
 
-def _introduction(world: TextEnv) -> str:
-    return f"{world.role}\n\n{world.action_help}"
+def _introduction(env: TextEnv) -> str:
+    return f"{env.role}\n\n{env.action_help}"

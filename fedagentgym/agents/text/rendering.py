@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fedagentgym.agents.protocols import Move
-from fedagentgym.agents.text.prompts import PastTurn
+from fedagentgym.agents.text.prompts import PastTurn, Template
+from fedagentgym.agents.text.tokens import TokenizerSeam
 from fedagentgym.base.errors import DataError, OptionError
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.base.streams import Stream
     from fedagentgym.envs.core import Episode, TextEnv
 
@@ -34,35 +34,51 @@ class Seat:
     held: int = 0
 
 
+@dataclass(frozen=True)
 class Renderer:
-    """Turns episodes into token ids, turn by turn, in the agent's context."""
+    """Turns the episodes of an environment into token ids, turn by turn.
 
-    def __init__(self, agent: TokenAgent, env: TextEnv) -> None:
-        self.agent, self.env = agent, env
-        self.room = agent.policy.context_length - agent.decoding.max_new_tokens
+    ``context``: one growing dialogue per episode, or a fresh prompt with the last ``history`` turns at every step. A prompt
+    leaves room for a reply of ``max_new_tokens`` in ``context_length``.
+    """
+
+    env: TextEnv
+    tokenizer: TokenizerSeam
+    template: Template
+    context: Literal["session", "window"]
+    history: int
+    chat: bool
+    context_length: int
+    max_new_tokens: int
+
+    def __post_init__(self) -> None:
         if self.room < 1:
             raise OptionError(
-                f"max_new_tokens {agent.decoding.max_new_tokens} fills the whole context of {agent.policy.context_length} tokens"
+                f"max_new_tokens {self.max_new_tokens} fills the whole context of {self.context_length} tokens"
             )
+
+    @property
+    def room(self) -> int:
+        """Tokens that may stand before a reply."""
+        return self.context_length - self.max_new_tokens
 
     def seat(self, episode: Episode, stream: Stream) -> Seat:
         return Seat(stream, episode.view.observation)
 
-    def context(self, seat: Seat, episode: Episode) -> Context | None:
+    def render(self, seat: Seat, episode: Episode) -> Context | None:
         """Return what the row is given this turn; None where no room is left for a reply."""
-        if episode.turn == 0 or self.agent.context == "window" or not seat.held:
+        if episode.turn == 0 or self.context == "window" or not seat.held:
             found = self._whole(seat, episode)
             if found is None and episode.turn == 0:
                 raise self._too_long(seat, episode)
             return found
-        text = self.agent.template.following(self.env, episode.view, self.env.goal(episode.task))
-        tokenizer = self.agent.tokenizer
-        ids = tokenizer.encode_next(text, stopped=seat.stopped) if self.agent.chat else tokenizer.encode(text)
-        return Context(ids, False) if seat.held + len(ids) <= self.room else None
+        text = self.template.following(self.env, episode.view, self.env.goal(episode.task))
+        encoded = self.tokenizer.encode_next(text, stopped=seat.stopped) if self.chat else self.tokenizer.encode(text)
+        return Context(encoded, False) if seat.held + len(encoded) <= self.room else None
 
     def _whole(self, seat: Seat, episode: Episode) -> Context | None:
         """Render the window; the oldest turns go first when it is too long."""
-        shown = seat.past[-self.agent.history :] if self.agent.history else []
+        shown = seat.past[-self.history :] if self.history else []
         for skipped in range(len(shown) + 1):
             ids = self._prompt(seat, shown[skipped:], episode)
             if len(ids) <= self.room:
@@ -71,15 +87,14 @@ class Renderer:
 
     def _prompt(self, seat: Seat, past: Sequence[PastTurn], episode: Episode) -> tuple[int, ...]:
         goal = self.env.goal(episode.task)
-        text = self.agent.template.window(self.env, seat.start, past, episode.turn, episode.view, goal)
-        tokenizer = self.agent.tokenizer
-        return tokenizer.encode_chat(text) if self.agent.chat else tokenizer.encode(text)
+        text = self.template.window(self.env, seat.start, past, episode.turn, episode.view, goal)
+        return self.tokenizer.encode_chat(text) if self.chat else self.tokenizer.encode(text)
 
     def _too_long(self, seat: Seat, episode: Episode) -> DataError:
         length = len(self._prompt(seat, (), episode))
         return DataError(
-            f"{episode.task.id}: the first prompt has {length} tokens, but the context of {self.agent.policy.context_length} "
-            f"leaves room for {self.room} beside a reply of {self.agent.decoding.max_new_tokens}"
+            f"{episode.task.id}: the first prompt has {length} tokens, but the context of {self.context_length} "
+            f"leaves room for {self.room} beside a reply of {self.max_new_tokens}"
         )
 
     def note(self, seat: Seat, episode: Episode, context: Context, move: Move) -> None:

@@ -19,6 +19,7 @@ from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.algorithms.support.state_arrays import copy_arrays
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import derive
+from fedagentgym.envs import open_env
 from fedagentgym.federation.message import ArrayForm
 from fedagentgym.learning.local import LocalTraining, SiteState, trainable_policy
 from fedagentgym.learning.settings import LearningSettings
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.pool import TaskPool
-    from fedagentgym.partitions.client_split import Federation
+    from fedagentgym.partitions.client_split import ClientSplit
 
 _WARM_SITES = 64
 
@@ -57,15 +58,15 @@ class Runtime:
         self._sites: OrderedDict[int, Site] = OrderedDict()
 
     @cached_property
-    def federation(self) -> Federation:
+    def client_split(self) -> ClientSplit:
         """The tasks' division among clients."""
-        from fedagentgym.partitions.client_split import federate, load_federation
+        from fedagentgym.partitions.client_split import federate, load_client_split
 
         env, partition = self.spec.env, self.spec.partition
         if partition.file is not None:
-            loaded = load_federation(partition.file, env=env.options)
-            if loaded.split.env_id != env.id:
-                raise OptionError(f"partition.file divides {loaded.split.env_id}, env.id is {env.id}")
+            loaded = load_client_split(partition.file, env=env.options)
+            if loaded.record.env_id != env.id:
+                raise OptionError(f"partition.file divides {loaded.record.env_id}, env.id is {env.id}")
             return loaded
         return federate(
             env.id,
@@ -74,7 +75,7 @@ class Runtime:
             seed=self.seed if partition.seed is None else partition.seed,
             split=env.split,
             env=env.options,
-            world=partition.world,
+            variant=partition.variant,
             roles=partition.roles,
             server_overlap=partition.server_overlap,
             labels=partition.labels,
@@ -82,9 +83,9 @@ class Runtime:
         )
 
     @cached_property
-    def world(self) -> TextEnv:
-        """The unperturbed world over the whole divided split."""
-        return self.open_env(pool=self.federation.pool)
+    def env(self) -> TextEnv:
+        """The unperturbed environment over the whole divided split."""
+        return self.open_env(pool=self.client_split.pool)
 
     @property
     def agent(self) -> TokenAgent:
@@ -100,7 +101,7 @@ class Runtime:
         settings = self.spec.agent
         if self._device is not None:
             settings = settings.model_copy(update={"device": self._device})
-        agent: Any = make_agent(settings, self.world, seed=derive(self.seed, "agent"))
+        agent: Any = make_agent(settings, self.env, seed=derive(self.seed, "agent"))
         return agent, trainable_policy(agent).get_weights()
 
     @property
@@ -116,8 +117,7 @@ class Runtime:
     def site(self, client: int) -> Site:
         """A client's tasks and world, kept warm for a while."""
         if client not in self._sites:
-            env: Any = self.federation.client(client).make(disable_env_checker=True).unwrapped
-            self._sites[client] = self.seat(client, env)
+            self._sites[client] = self.seat(client, self.client_split.client(client).open_env())
         self._sites.move_to_end(client)
         while len(self._sites) > _WARM_SITES:
             self._sites.popitem(last=False)
@@ -145,17 +145,12 @@ class Runtime:
 
     def open_env(self, *, split: str | None = None, pool: TaskPool | None = None) -> TextEnv:
         """The unperturbed world over another split, or over a pool (a role's tasks)."""
-        import gymnasium
-
         chosen = {"pool": pool} if pool is not None else {"split": split or self.spec.env.split}
-        options = {**self.federation.options, **chosen}
-        env: Any = gymnasium.make(self.spec.env.id, disable_env_checker=True, **options).unwrapped
-        opened: TextEnv = env
-        return opened
+        return open_env(self.spec.env.id, **{**self.client_split.options, **chosen})
 
     def role(self, name: str) -> TextEnv:
         """The unperturbed world over the tasks of a role; what the server holds comes without answers."""
-        return self.open_env(pool=self.federation.role(name))
+        return self.open_env(pool=self.client_split.role(name))
 
     def evaluator(self, weights: Mapping[str, NDArray[Any]], temperature: float) -> TokenAgent:
         """The resident agent with these parameters, decoding at another temperature."""

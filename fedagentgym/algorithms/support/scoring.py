@@ -34,8 +34,8 @@ class Scorer:
 
     def answered_rightly(self, records: Sequence[Mapping[str, Any]], seed: int) -> list[bool]:
         """Whether the client's model gets each of these tasks right."""
-        world = self._world(records)
-        rollouts = collect(self._site.agent, world, list(world.pool.ids), seed=seed)
+        env = self._open_env(records)
+        rollouts = collect(self._site.agent, env, list(env.pool.ids), seed=seed)
         return [group[0].success for group in rollouts.groups]
 
     def believe(self, questions: Sequence[Mapping[str, Any]], answers: bool, seed: int) -> None:
@@ -44,22 +44,20 @@ class Scorer:
         asked = [record for identifier, record in records.items() if not (answers and self._holds(identifier))]
         if not asked:
             return
-        world = self._world(asked)
-        played = collect(self._site.agent, world, list(world.pool.ids), seed=seed).groups
-        for task, (own,) in zip(world.pool, played, strict=True):
-            self._believed[task.id] = believing(world, task, own.turns[-1].reply if own.turns else "")
+        env = self._open_env(asked)
+        played = collect(self._site.agent, env, list(env.pool.ids), seed=seed).groups
+        for task, (own,) in zip(env.pool, played, strict=True):
+            self._believed[task.id] = env.with_belief(task, own.turns[-1].reply if own.turns else "")
 
     def scores(self, question: Mapping[str, Any], scorer: str, answers: bool, seed: int) -> list[float]:
         """One number in 0..1 per candidate, NaN for none: AE if the client holds the question, else ME."""
         identifier = str(question["task"]["id"])
         candidates = question["candidates"]
         if answers and self._holds(identifier):
-            held = self._runtime.federation.pool[identifier]
-            return [replayed(self._runtime.world, held, candidate) for candidate in candidates]
+            held = self._runtime.client_split.pool[identifier]
+            return [replayed(self._runtime.env, held, candidate) for candidate in candidates]
         if scorer == "reward_model":
-            received_pool(
-                [question["task"]], self._runtime.world
-            )  # a task that does not exist is an error, not a score
+            received_pool([question["task"]], self._runtime.env)  # a task that does not exist is an error, not a score
             return [self._likelihood(from_plain(candidate["trajectory"])) for candidate in candidates]
         return self._agreements(question, candidates, seed)
 
@@ -74,7 +72,7 @@ class Scorer:
         believed = self._believed[identifier]
         if believed is None:
             return [0.0] * len(candidates)
-        return [replayed(self._runtime.world, believed, candidate) for candidate in candidates]
+        return [replayed(self._runtime.env, believed, candidate) for candidate in candidates]
 
     def _likelihood(self, trajectory: Trajectory) -> float:
         """How likely the candidate is to the client's model: the geometric mean of its tokens' probabilities."""
@@ -83,21 +81,15 @@ class Scorer:
         said = np.concatenate(own) if own else np.zeros(0)
         return float(np.exp(said.mean())) if len(said) else float("nan")
 
-    def _world(self, records: Sequence[Mapping[str, Any]]) -> TextEnv:
-        return self._runtime.open_env(pool=received_pool(records, self._runtime.world))
+    def _open_env(self, records: Sequence[Mapping[str, Any]]) -> TextEnv:
+        return self._runtime.open_env(pool=received_pool(records, self._runtime.env))
 
 
-def believing(world: TextEnv, task: Task, reply: str) -> Task | None:
-    """The task with the answer of `reply` as its gold; None if the reply holds no answer."""
-    believe: Any = getattr(world, "believing", None)
-    return None if believe is None else believe(task, reply)
-
-
-def replayed(world: TextEnv, task: Task, candidate: Mapping[str, Any]) -> float:
+def replayed(env: TextEnv, task: Task, candidate: Mapping[str, Any]) -> float:
     """The score that a candidate's actions earn in the unperturbed world."""
-    (episode,) = world.reset_many([task], [int(candidate["seed"])])
+    (episode,) = env.reset_many([task], [int(candidate["seed"])])
     for action in candidate["actions"]:
         if episode.over:
             break
-        (episode,) = world.step_many([episode], [str(action)])
+        (episode,) = env.step_many([episode], [str(action)])
     return float(episode.view.score)

@@ -32,7 +32,7 @@ class PartitionSettings(Settings):
     clients: int | None = Field(default=None, ge=1, description="number of clients")
     seed: int | None = Field(default=None, description="seed of the split; the run's seed by default")
     roles: dict[str, int] = Field(default_factory=dict, description="tasks set aside: public, auxiliary, server")
-    world: str | dict[str, Any] | None = Field(default=None, description="what differs between the clients' worlds")
+    variant: str | dict[str, Any] | None = Field(default=None, description="what differs between the clients' worlds")
     labels: str | None = Field(default=None, description="file of hardness labels")
     server_overlap: float = Field(
         default=1.0, ge=0.0, le=1.0, description="share of the server's tasks that clients hold too"

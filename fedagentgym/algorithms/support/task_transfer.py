@@ -40,10 +40,10 @@ def plain_payload(payload: Any) -> Any:
     return payload
 
 
-def received_pool(records: Any, world: TextEnv) -> TaskPool:
+def received_pool(records: Any, env: TextEnv) -> TaskPool:
     """A pool of the tasks in a message; anything else is one clear error, since messages come from other machines."""
     if not isinstance(records, list | tuple) or not all(isinstance(record, Mapping) for record in records):
         raise DataError("expected a list of task records")
-    if world.takes == "command":
-        return world.pool.subset([str(record.get("id")) for record in records])
-    return TaskPool.from_records(records, env=world.id)
+    if env.takes == "command":
+        return env.pool.subset([str(record.get("id")) for record in records])
+    return TaskPool.from_records(records, env=env.id)

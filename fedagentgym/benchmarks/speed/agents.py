@@ -93,8 +93,8 @@ def _measure(size: str, env: TextEnv, policies: dict[str, TorchPolicy], bar: Bar
 
 
 def _play(env: TextEnv, policy: TorchPolicy, way: Callable[[TorchPolicy], Any], turns: int) -> Played:
-    from fedagentgym.agents.players.scripted import random_action
     from fedagentgym.base.streams import stream
+    from fedagentgym.envs.scripted import random_action
 
     tasks = [env.pool.ids[index % len(env.pool)] for index in range(EPISODES)]
     walkers = [stream(0, "walk", index) for index in range(EPISODES)]

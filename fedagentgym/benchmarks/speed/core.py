@@ -1,4 +1,4 @@
-"""What gymnasium's vector interface costs per step, beside `step_many`, in one run on the smallest world."""
+"""What gymnasium's vector interface costs per step, beside `step_many`, in one run on the smallest env."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def run(quick: bool = False) -> list[Measurement]:
     """A thousand environments in lockstep, five rounds of each way in turn; the best of each counts."""
     count, steps = (200, 5) if quick else (1000, 10)
     vector = gymnasium.make_vec("fedagentgym/Guess-v0", num_envs=count, vectorization_mode="sync")
-    world = GuessEnv()
-    ids = [world.pool.ids[number % len(world.pool)] for number in range(count)]
+    env = GuessEnv()
+    ids = [env.pool.ids[number % len(env.pool)] for number in range(count)]
     actions = tuple(f"guess {1 + number % 10}" for number in range(count))
 
     def through_gymnasium() -> float:
@@ -28,10 +28,10 @@ def run(quick: bool = False) -> list[Measurement]:
         return (time.perf_counter() - start) / (count * steps)
 
     def through_step_many() -> float:
-        episodes = world.reset_many(ids, range(count))
+        episodes = env.reset_many(ids, range(count))
         start = time.perf_counter()
         for _ in range(steps):
-            episodes = world.step_many(episodes, actions)
+            episodes = env.step_many(episodes, actions)
         return (time.perf_counter() - start) / (count * steps)
 
     pairs = [(through_gymnasium(), through_step_many()) for _ in range(ROUNDS)]

@@ -62,7 +62,7 @@ def measure(sampler: str, items: int, clients: int, tasks: int) -> dict[str, flo
     the peak of resident memory of the whole process."""
     import resource
 
-    from fedagentgym.partitions.client_split import federate, load_federation
+    from fedagentgym.partitions.client_split import federate, load_client_split
 
     pool = synthetic_pool(items)
     parameters = dict(samplers(items, clients, tasks)[sampler])
@@ -81,7 +81,7 @@ def measure(sampler: str, items: int, clients: int, tasks: int) -> dict[str, flo
     with TemporaryDirectory() as folder:
         path = Path(folder) / ("split.json" if clients * tasks <= 1_000_000 else "split")
         timed("write", lambda: made.save(path))
-        opened = timed("open", lambda: load_federation(path, pool=pool))
+        opened = timed("open", lambda: load_client_split(path, pool=pool))
         timed("client", lambda: opened.client(clients // 2).tasks)
     found["processor"] = time.process_time()
     found["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB

@@ -17,29 +17,10 @@ from typing import NamedTuple
 from fedagentgym.envs.alfworld import wording
 from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, members
 from fedagentgym.envs.alfworld.grounding import evaluate
-from fedagentgym.envs.alfworld.tables import Tables, names_in
+from fedagentgym.envs.alfworld.state import State
+from fedagentgym.envs.alfworld.tables import Tables, names_in, tables_of
 
 NOTHING_HAPPENS = "Nothing happens."
-
-
-class State(NamedTuple):
-    """Everything that changes in play. Sets of objects or receptacles are bit sets, numbered as in the game."""
-
-    place: int
-    held: int
-    opened: int
-    contents: tuple[int, ...]
-    """Per receptacle, the objects in it."""
-    laid: tuple[int, ...]
-    """Per location, the objects at it."""
-    taken: tuple[int, ...]
-    """Per receptacle, the objects that were taken out of it and not put back."""
-    clean: int
-    hot: int
-    cool: int
-    sliced: int
-    toggled: int
-    won: bool
 
 
 class Outcome(NamedTuple):
@@ -66,7 +47,7 @@ def start(game: Game) -> Outcome:
         toggled=game.conditions[4],
         won=False,
     )
-    state = state._replace(won=evaluate(game.tables.goal, state))
+    state = state._replace(won=evaluate(tables_of(game).goal, state))
     return Outcome(state, wording.intro(_room(game, state), game.task))
 
 
@@ -86,7 +67,7 @@ def step(game: Game, state: State, command: str) -> Outcome:
 
 def admissible(game: Game, state: State) -> tuple[str, ...]:
     """Every command that does something now, sorted."""
-    tables = game.tables
+    tables = tables_of(game)
     here, held = tables.at[state.place], state.held
     names, things = tables.receptacle_names, tables.object_names
     commands = [command for command, place in tables.go_to if place != state.place]
@@ -148,13 +129,13 @@ def _look(game: Game, state: State, rest: str) -> Outcome | None:
 
 def _room(game: Game, state: State) -> str:
     """What the player reads first: the receptacles in front, or all of the room's."""
-    tables = game.tables
+    tables = tables_of(game)
     placed = [name for name, place in zip(tables.receptacle_names, game.receptacle_places, strict=True) if place >= 0]
     return _facing(game, state) or wording.middle_of_room(placed)
 
 
 def _facing(game: Game, state: State) -> str | None:
-    tables = game.tables
+    tables = tables_of(game)
     here = members(tables.at[state.place])
     if not here:
         return None
@@ -171,11 +152,11 @@ def _inventory(game: Game, state: State, rest: str) -> Outcome | None:
     if rest:
         return None
     held = state.held
-    return Outcome(state, wording.inventory(None if held < 0 else game.tables.object_names[held]))
+    return Outcome(state, wording.inventory(None if held < 0 else tables_of(game).object_names[held]))
 
 
 def _go(game: Game, state: State, rest: str) -> Outcome | None:
-    tables = game.tables
+    tables = tables_of(game)
     number = tables.receptacle_index.get(rest[3:], NOWHERE) if rest.startswith("to ") else NOWHERE
     place = game.receptacle_places[number] if number >= 0 else NOWHERE
     if place < 0 or place == state.place:
@@ -187,7 +168,7 @@ def _go(game: Game, state: State, rest: str) -> Outcome | None:
 
 def _seen(game: Game, state: State, number: int) -> str:
     """What the player reads about a receptacle."""
-    tables, bit = game.tables, 1 << number
+    tables, bit = tables_of(game), 1 << number
     openable, opened = bool(game.openable & bit), bool(state.opened & bit)
     shown = names_in(tables.object_names, state.contents[number]) if opened or not openable else []
     return wording.receptacle(tables.receptacle_names[number], shown, openable, opened)
@@ -197,7 +178,7 @@ def _open(game: Game, state: State, rest: str) -> Outcome | None:
     number = _receptacle_here(game, state, rest)
     if number < 0 or not game.openable >> number & 1 or state.opened >> number & 1:
         return None
-    state = _settled(game.tables, state._replace(opened=state.opened | 1 << number), "opened")
+    state = _settled(tables_of(game), state._replace(opened=state.opened | 1 << number), "opened")
     return Outcome(state, f"You open the {rest}. {_seen(game, state, number)}")
 
 
@@ -205,13 +186,13 @@ def _close(game: Game, state: State, rest: str) -> Outcome | None:
     number = _receptacle_here(game, state, rest)
     if number < 0 or not game.openable >> number & 1 or not state.opened >> number & 1:
         return None
-    state = _settled(game.tables, state._replace(opened=state.opened & ~(1 << number)), "opened")
+    state = _settled(tables_of(game), state._replace(opened=state.opened & ~(1 << number)), "opened")
     return Outcome(state, f"You close the {rest}.")
 
 
 def _take(game: Game, state: State, rest: str) -> Outcome | None:
     name, _, holder = rest.partition(" from ")
-    thing, number = game.tables.object_index.get(name, NOWHERE), _receptacle_here(game, state, holder)
+    thing, number = tables_of(game).object_index.get(name, NOWHERE), _receptacle_here(game, state, holder)
     if thing < 0 or number < 0 or state.held >= 0 or not _accessible(game, state, number):
         return None
     bit = 1 << thing
@@ -224,16 +205,16 @@ def _take(game: Game, state: State, rest: str) -> Outcome | None:
         taken=_with(state.taken, number, state.taken[number] | bit),
     )
     return Outcome(
-        _settled(game.tables, state, "held", "holding", "in", "laid"), f"You pick up the {name} from the {holder}."
+        _settled(tables_of(game), state, "held", "holding", "in", "laid"), f"You pick up the {name} from the {holder}."
     )
 
 
 def _put(game: Game, state: State, rest: str) -> Outcome | None:
     name, _, holder = rest.partition(wording.PUT_PREPOSITION[game.wording])
-    thing, number = game.tables.object_index.get(name, NOWHERE), _receptacle_here(game, state, holder)
+    thing, number = tables_of(game).object_index.get(name, NOWHERE), _receptacle_here(game, state, holder)
     if thing < 0 or thing != state.held or number < 0 or not _accessible(game, state, number):
         return None
-    if not game.tables.accepts[number] >> thing & 1:
+    if not tables_of(game).accepts[number] >> thing & 1:
         return None
     bit = 1 << thing
     state = state._replace(
@@ -242,7 +223,7 @@ def _put(game: Game, state: State, rest: str) -> Outcome | None:
         laid=_with(state.laid, state.place, state.laid[state.place] | bit),
         taken=_with(state.taken, number, state.taken[number] & ~bit),
     )
-    state = _settled(game.tables, state, "held", "holding", "in", "laid")
+    state = _settled(tables_of(game), state, "held", "holding", "in", "laid")
     return Outcome(state, wording.put_feedback(game.wording, name, holder))
 
 
@@ -250,10 +231,10 @@ def _examine(game: Game, state: State, rest: str) -> Outcome | None:
     number = _receptacle_here(game, state, rest)
     if number >= 0:
         return Outcome(state, _seen(game, state, number))
-    thing = game.tables.object_index.get(rest, NOWHERE)
+    thing = tables_of(game).object_index.get(rest, NOWHERE)
     if thing < 0 or thing != state.held:
         return None
-    bit, names = 1 << thing, game.tables.object_names
+    bit, names = 1 << thing, tables_of(game).object_names
     if game.traits[_CONTAINER] & bit:
         inside = dict(game.inner).get(thing, 0) & ~bit  # the original never tells that a thing lies in itself
         return Outcome(state, wording.container(rest, names_in(names, inside)))
@@ -272,42 +253,42 @@ def _examine(game: Game, state: State, rest: str) -> Outcome | None:
 
 
 def _clean(game: Game, state: State, rest: str) -> Outcome | None:
-    treated = _treated(game, state, rest, _CLEANABLE, game.tables.basins)
+    treated = _treated(game, state, rest, _CLEANABLE, tables_of(game).basins)
     if treated is None:
         return None
-    state = _settled(game.tables, state._replace(clean=state.clean | 1 << state.held), "clean")
+    state = _settled(tables_of(game), state._replace(clean=state.clean | 1 << state.held), "clean")
     return Outcome(state, "You clean the {} using the {}.".format(*treated))
 
 
 def _heat(game: Game, state: State, rest: str) -> Outcome | None:
-    treated = _treated(game, state, rest, _HEATABLE, game.tables.microwaves)
+    treated = _treated(game, state, rest, _HEATABLE, tables_of(game).microwaves)
     if treated is None:
         return None
     bit = 1 << state.held
-    state = _settled(game.tables, state._replace(hot=state.hot | bit, cool=state.cool & ~bit), "hot", "cool")
+    state = _settled(tables_of(game), state._replace(hot=state.hot | bit, cool=state.cool & ~bit), "hot", "cool")
     return Outcome(state, "You heat the {} using the {}.".format(*treated))
 
 
 def _cool(game: Game, state: State, rest: str) -> Outcome | None:
-    treated = _treated(game, state, rest, _COOLABLE, game.tables.fridges)
+    treated = _treated(game, state, rest, _COOLABLE, tables_of(game).fridges)
     if treated is None:
         return None
     bit = 1 << state.held
-    state = _settled(game.tables, state._replace(cool=state.cool | bit, hot=state.hot & ~bit), "hot", "cool")
+    state = _settled(tables_of(game), state._replace(cool=state.cool | bit, hot=state.hot & ~bit), "hot", "cool")
     return Outcome(state, "You cool the {} using the {}.".format(*treated))
 
 
 def _treated(game: Game, state: State, rest: str, trait: int, tools: int) -> tuple[str, str] | None:
     """The names of the object in hand and of the tool here, if the one can be treated with the other."""
     name, _, tool = rest.partition(" with ")
-    thing, number = game.tables.object_index.get(name, NOWHERE), _receptacle_here(game, state, tool)
+    thing, number = tables_of(game).object_index.get(name, NOWHERE), _receptacle_here(game, state, tool)
     if thing < 0 or thing != state.held or number < 0:
         return None
     return (name, tool) if game.traits[trait] >> thing & 1 and tools >> number & 1 else None
 
 
 def _use(game: Game, state: State, rest: str) -> Outcome | None:
-    tables = game.tables
+    tables = tables_of(game)
     thing = tables.object_index.get(rest, NOWHERE)
     if thing < 0 or not game.traits[_TOGGLEABLE] >> thing & 1:
         return None
@@ -318,7 +299,7 @@ def _use(game: Game, state: State, rest: str) -> Outcome | None:
 
 
 def _slice(game: Game, state: State, rest: str) -> Outcome | None:
-    tables = game.tables
+    tables = tables_of(game)
     name, _, tool = rest.partition(" with ")
     thing, knife = tables.object_index.get(name, NOWHERE), tables.object_index.get(tool, NOWHERE)
     if thing < 0 or knife < 0 or knife != state.held or not tables.knives >> knife & 1:
@@ -331,7 +312,7 @@ def _slice(game: Game, state: State, rest: str) -> Outcome | None:
 
 def _receptacle_here(game: Game, state: State, name: str) -> int:
     """The number of a receptacle in reach, or NOWHERE."""
-    number = game.tables.receptacle_index.get(name, NOWHERE)
+    number = tables_of(game).receptacle_index.get(name, NOWHERE)
     return number if number >= 0 and game.receptacle_places[number] == state.place else NOWHERE
 
 

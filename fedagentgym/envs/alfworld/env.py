@@ -9,19 +9,23 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.envs.alfworld.engine import State, admissible, start, step
+from fedagentgym.envs.alfworld.engine import admissible, start, step
 from fedagentgym.envs.alfworld.expert import HouseholdExpert
-from fedagentgym.envs.alfworld.folders import folder_index, folder_pool, games_folder
+from fedagentgym.envs.alfworld.folders import INSTALLED, folder_index, folder_pool, games_folder
 from fedagentgym.envs.alfworld.game import Game
 from fedagentgym.envs.alfworld.gamefiles import game_content
 from fedagentgym.envs.alfworld.house_pool import TURNS, check_options, house_pool, house_words
 from fedagentgym.envs.alfworld.reader import read_json_object
 from fedagentgym.envs.alfworld.real import RealEngine
 from fedagentgym.envs.alfworld.sentences import WORDINGS_OF_TYPE
+from fedagentgym.envs.alfworld.state import State
+from fedagentgym.envs.alfworld.variants import OwnRooms, SceneSplit
 from fedagentgym.envs.alfworld.wording import words_of, words_said
-from fedagentgym.envs.core import Expert, TextEnv, View, choose
+from fedagentgym.envs.core import Expert, TextEnv, choose
+from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task
+from fedagentgym.envs.view import View
 
 ENGINES = ("native", "textworld")
 _WON, _NOT_WON = {"accuracy/alfworld": 1.0}, {"accuracy/alfworld": 0.0}
@@ -70,6 +74,9 @@ class ALFWorldEnv(TextEnv):
     split_aliases: ClassVar[Mapping[str, str]] = {"valid_seen": "val", "valid_unseen": "test"}
     default_max_turns = 50
     reward_names = ("accuracy/alfworld",)
+    variants = (SceneSplit,)
+    local_options = ("games",)
+    handicap = Handicap(error=0.5, turns=17)
 
     def __init__(
         self,
@@ -86,8 +93,6 @@ class ALFWorldEnv(TextEnv):
         self.engine = choose("engine", engine, ENGINES)
         if plan and engine != "textworld":
             raise OptionError("plan=True asks the real engine's planner for a plan: it needs engine='textworld'")
-        if games is not None and options.get("world") is not None:
-            raise OptionError("a world changes generated houses; it cannot be combined with games=FOLDER")
         self.size, self.seed, self.wording, self.plan = size, seed, wording, plan
         self.folder = None if games is None else games_folder(games)
         self._real = RealEngine() if engine == "textworld" else None
@@ -97,9 +102,19 @@ class ALFWorldEnv(TextEnv):
 
     def load_pool(self, split: str) -> TaskPool:
         """Generated houses, or the games of the folder; see `house_pool` and `folders`."""
+        rooms = self.variant if isinstance(self.variant, OwnRooms) else None
         if self.folder is not None:
+            if rooms is not None:
+                raise OptionError("the variant scene_split changes generated houses: leave it out with games=FOLDER")
             return folder_pool(self.folder, split, env=self.id)
-        return house_pool(split, env=self.id, size=self.size, seed=self.seed, wording=self.wording, world=self.world)
+        owner = "" if rooms is None else rooms.owner
+        return house_pool(split, env=self.id, size=self.size, seed=self.seed, wording=self.wording, owner=owner)
+
+    @classmethod
+    def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """A folder of games lies somewhere; the real data set, once it is imported, is "installed" everywhere."""
+        kept = super().portable_options(options)
+        return {**kept, "games": INSTALLED} if options.get("games") == INSTALLED else kept
 
     def begin(self, task: Task, seed: int) -> tuple[Any, View]:
         game = task.payload

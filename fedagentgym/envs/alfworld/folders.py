@@ -23,6 +23,7 @@ from fedagentgym.base.progress import progress
 from fedagentgym.envs.alfworld.game import Game
 from fedagentgym.envs.alfworld.plans import shortest_plan
 from fedagentgym.envs.alfworld.reader import GAME_FILE, TRAJECTORY_FILE, read_game
+from fedagentgym.envs.alfworld.tables import tables_of
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import task_id
 
@@ -151,7 +152,7 @@ def _cache_file(folder: Path) -> Path:
 
 
 def _words(game: Game) -> Iterator[str]:
-    for names in game.tables[:3]:
+    for names in tables_of(game)[:3]:
         yield from (name.split(" ")[0] for name in names)
     yield from re.findall(r"[^\W\d_]+", game.task)
 

@@ -23,13 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 from fedagentgym.base.errors import DataError
-
-if TYPE_CHECKING:
-    from fedagentgym.envs.alfworld.tables import Tables
 
 Goal: TypeAlias = tuple[Any, ...]
 """An S-expression: ``("and", ("objectType", "?o", "AppleType"), ...)``; each item is a string or a tuple again."""
@@ -104,15 +101,11 @@ class Game:
     origin: str = field(default="", compare=False)
     """The file that the game was read from, if it was read from one."""
 
-    @cached_property
-    def tables(self) -> Tables:
-        """What the engine derives from a game, computed at first use and never pickled."""
-        from fedagentgym.envs.alfworld.tables import derive_tables
-
-        return derive_tables(self)
+    derived: dict[str, object] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """What was worked out about the game and is kept with it (see `tables`), never pickled."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {column.name: getattr(self, column.name) for column in fields(self)}
+        return {**{column.name: getattr(self, column.name) for column in fields(self)}, "derived": {}}
 
     def __hash__(self) -> int:
         return hash((self.receptacles, self.objects, self.contents, self.start, self.goal, self.task, self.wording))

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, Goal
-
-if TYPE_CHECKING:
-    from fedagentgym.envs.alfworld.engine import State
+from fedagentgym.envs.alfworld.state import State
 
 
 class Fact(NamedTuple):

@@ -1,4 +1,4 @@
-"""Pools of generated houses: how many tasks each split has, their mixture, and the worlds they can be played in.
+"""Pools of generated houses: how many tasks each split has, their mixture, and whose rooms they can be played in.
 
 The default size `full` has ALFWorld's own numbers: 3,553 training, 140 seen and 134 unseen validation games with its mixture
 of task types in each. `small` has the same numbers. `tiny` has 3,000 / 200 / 200, every task type equally often. Each size
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,14 +41,13 @@ def house_pool(
     size: str = "full",
     seed: int = 0,
     wording: str = "move",
-    world: Mapping[str, Any] | None = None,
+    owner: str = "",
 ) -> TaskPool:
     """The generated tasks of a split, or of all splits one after the other.
 
-    A world changes the rooms that tasks are played in, never which tasks there are: ids, categories and digest stay.
+    An owner's private rooms change where tasks are played, never which tasks there are: ids, categories and digest stay.
     """
     check_options(size, seed, wording)
-    owner = world_owner(world)
     names = SPLITS if split == "all" else (split,)
     mixtures = [mixture(size, name) for name in names]
     codes = np.concatenate([_order(seed, size, name) for name in names])
@@ -127,25 +125,6 @@ def check_options(size: str, seed: int, wording: str) -> None:
         raise unknown("wording of ALFWorld's games", str(wording), WORDINGS)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise OptionError(f"the seed of ALFWorld's houses is a whole number from 0 on, got {seed!r}")
-
-
-def world_owner(world: Mapping[str, Any] | None) -> str:
-    """Whose private rooms a world is: the empty string for the common world.
-
-    `{"kind": "scene_split", "client": 7, "seed": 0}` gives client 7 its own three rooms of each kind, which no other
-    client and no split has.
-    """
-    if world is None:
-        return ""
-    if world.get("kind") != "scene_split":
-        raise unknown("kind of ALFWorld world", str(world.get("kind")), ("scene_split",))
-    if surplus := sorted(set(world) - {"kind", "client", "seed"}):
-        raise unknown("key of the world scene_split", surplus[0], ("kind", "client", "seed"))
-    for name in ("client", "seed"):
-        value = world.get(name, 0 if name == "seed" else None)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise OptionError(f"the world scene_split needs {name!r}, a whole number from 0 on, got {value!r}")
-    return f"{world.get('seed', 0)}.{world['client']}"
 
 
 def house_words(size: str) -> frozenset[str]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from fedagentgym.envs.alfworld.game import TRAITS, Game, Goal, members
 from fedagentgym.envs.alfworld.goals import TREATMENTS
+from fedagentgym.envs.alfworld.tables import tables_of
 from fedagentgym.envs.alfworld.wording import put_command
 
 APPLIANCE = {"Clean": "SinkBasin", "Heat": "Microwave", "Cool": "Fridge"}
@@ -92,8 +93,8 @@ def plan_commands(game: Game) -> tuple[str, ...] | None:
 
 
 def _command(game: Game, move: Move) -> str:
-    receptacle = game.tables.receptacle_names[move.receptacle] if move.receptacle >= 0 else ""
-    thing = game.tables.object_names[move.thing] if move.thing >= 0 else ""
+    receptacle = tables_of(game).receptacle_names[move.receptacle] if move.receptacle >= 0 else ""
+    thing = tables_of(game).object_names[move.thing] if move.thing >= 0 else ""
     if move.verb == "put":
         return put_command(game.wording, thing, receptacle)
     forms = {"go": "go to {1}", "open": "open {1}", "take": "take {0} from {1}", "use": "use {0}"}

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 
 from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game
 from fedagentgym.envs.alfworld.grounding import Fact, can_hold, ground
-from fedagentgym.envs.alfworld.tables import Tables
+from fedagentgym.envs.alfworld.tables import Tables, tables_of
 
 
 def within_reach(game: Game) -> bool:
     """Whether every fact that the goal of a game needs holds at the start or can be brought about."""
-    return can_hold(ground(game, relaxed=True), _Reach(game, game.tables).reachable)
+    return can_hold(ground(game, relaxed=True), _Reach(game, tables_of(game)).reachable)
 
 
 class _Reach:

@@ -31,7 +31,16 @@ class Tables(NamedTuple):
     """The kinds of fact the goal depends on: only an action that changes one of them can win or lose."""
 
 
-def derive_tables(game: Game) -> Tables:
+def tables_of(game: Game) -> Tables:
+    """The tables of a game, made at first use and kept with it."""
+    found = game.derived.get("tables")
+    if isinstance(found, Tables):
+        return found
+    game.derived["tables"] = made = _derive(game)
+    return made
+
+
+def _derive(game: Game) -> Tables:
     receptacle_names, object_names, location_names = shown_names(game)
     at = [0] * len(game.locations)
     for number, place in enumerate(game.receptacle_places):

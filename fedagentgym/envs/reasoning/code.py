@@ -41,7 +41,7 @@ class CodeEnv(ReplyEnv):
     **Reward.** 1 when all hidden tests pass, else 0; with `score="share"` the share of them that pass. Components:
     `accuracy/code`, `format`, `code_format`, `tags`, `repetition`.
     **Programs** run confined, `time_limit` seconds each: no network, no processes, no files but a folder that is removed.
-    **World.** `{"kind": "wording", "variant": 0..7}`: the same task in other words around it.
+    **Variant.** `{"kind": "wording", "phrasing": 0..7}`: the same task in other words around it.
     **Versions.** v0: first one.
     """
 

@@ -32,7 +32,7 @@ class MathEnv(ReplyEnv):
     reply may be `<tool> calc[3 * (4 + 5)] </tool>`; with `attempts=n` a wrong answer gets feedback and another try.
     **Observations.** The problem; results of the calculator; feedback.
     **Reward.** 1 for the right answer, else 0. Components: `accuracy/math`, `format`, `tags`, `repetition`.
-    **World.** `{"kind": "wording", "variant": 0..7}`: the same problem in other words around it.
+    **Variant.** `{"kind": "wording", "phrasing": 0..7}`: the same problem in other words around it.
     **Versions.** v0: first one.
     """
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from fedagentgym.base.errors import OptionError, listed, unknown
 from fedagentgym.base.registry import resolve
-from fedagentgym.envs.core import Episode, Expert, TextEnv, View
+from fedagentgym.envs.core import Episode, Expert, TextEnv
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task
+from fedagentgym.envs.view import View
 
 MEMBERS = {
     "math": "fedagentgym.envs.reasoning.math:MathEnv",
@@ -53,8 +54,6 @@ class MixtureEnv(TextEnv):
         for kind in kinds:
             if kind not in MEMBERS:
                 raise unknown("kind", kind, MEMBERS)
-        if options.get("world") is not None:
-            raise OptionError(f"{self.id} has no world variants")
         split = options.get("split", "train")
         self.kinds, self.size, self.seed = tuple(kinds), size, seed
         made = {"size": size, "seed": seed, "split": "train" if split == "all" else split}

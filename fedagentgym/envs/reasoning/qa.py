@@ -34,7 +34,7 @@ class QAEnv(ReplyEnv):
     **Observations.** The facts (unless they are to be searched) and the question; what a search found; feedback.
     **Reward.** 1 for an exact match after normalisation, else 0; with `score="f1"` the overlap of words. Components:
     `accuracy/qa` (exact match), `f1`, `format`, `tags`, `repetition`.
-    **World.** `{"kind": "wording", "variant": 0..7}`: the same question in other words around it.
+    **Variant.** `{"kind": "wording", "phrasing": 0..7}`: the same question in other words around it.
     **Versions.** v0: first one.
     """
 

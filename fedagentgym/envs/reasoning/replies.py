@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from fedagentgym.base.errors import OptionError, unknown
-from fedagentgym.envs.core import TextEnv, View, choose
+from fedagentgym.envs.core import TextEnv, choose
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.reasoning.pools import Cell, Generated, loaded_pool
+from fedagentgym.envs.reasoning.variants import Phrasing, Wording
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.verifiers import Verdict
 from fedagentgym.envs.verifiers.formats import ToolCall, format_rewards, tool_call
+from fedagentgym.envs.view import View
 
 SIZES = ("default", "tiny")
 TURNS_WITH_TOOLS = 8
@@ -41,6 +43,8 @@ class ReplyEnv(TextEnv):
 
     takes = "reply"
     default_max_turns = 1
+    variants = (Wording,)
+    local_options = ("data",)
     accuracy: ClassVar[str]
     tool_help: ClassVar[Mapping[str, str]]
     wordings: ClassVar[tuple[str, ...]]
@@ -66,11 +70,13 @@ class ReplyEnv(TextEnv):
             raise OptionError(f"tools is a list of names, for example [{tools!r}]")
         self.tools = tuple(tools)
         self._check()
-        self.wording = self._wording(options.get("world"))
         turns = attempts + (TURNS_WITH_TOOLS if self.tools else 0)
         if options.get("max_turns") is None:
             options["max_turns"] = turns
         super().__init__(**options)
+        self.wording = self.variant.phrasing if isinstance(self.variant, Phrasing) else 0
+        if self.wording >= len(self.wordings):
+            raise OptionError(f"{self.id} has the phrasings 0 to {len(self.wordings) - 1}, got {self.wording}")
 
     def _check(self) -> None:
         for tool in self.tools:
@@ -84,18 +90,6 @@ class ReplyEnv(TextEnv):
             raise OptionError("data= needs source=: the name of the data set that the file holds")
         if self.holdout and self.source is None:
             raise OptionError("holdout= is for loaded data (source=); generated tasks have val and test splits")
-
-    def _wording(self, world: Any) -> int:
-        if world is None:
-            return 0
-        if not isinstance(world, Mapping) or world.get("kind") != "wording" or set(world) != {"kind", "variant"}:
-            raise OptionError(
-                f"{self.id}: a world is {{'kind': 'wording', 'variant': 0..{len(self.wordings) - 1}}}, got {world!r}"
-            )
-        variant = world["variant"]
-        if type(variant) is not int or not 0 <= variant < len(self.wordings):
-            raise OptionError(f"{self.id} has the wordings 0 to {len(self.wordings) - 1}, got {variant!r}")
-        return variant
 
     # ---- what a world writes ------------------------------------------------------------------------------------
 
@@ -153,7 +147,7 @@ class ReplyEnv(TextEnv):
         source = {"generator": self.accuracy, "version": self.generator_version(), "size": self.size, "seed": self.seed}
         return Generated(self.id, self.cells(), sizes, source, self.strip)
 
-    def believing(self, task: Task, reply: str) -> Task | None:
+    def with_belief(self, task: Task, reply: str) -> Task | None:
         """The task as it is for somebody who takes this reply's answer for the right one; None if it gives no answer,
         or if an answer of this world (a program) is not something that others could be compared with."""
         record = self.record(task.payload)

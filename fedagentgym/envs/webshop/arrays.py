@@ -7,7 +7,7 @@ Processes that open the same folder share its pages, so a catalogue of a million
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -136,10 +136,3 @@ def store(folder: Path | None, arrays: Mapping[str, Array | int], header: Mappin
         return in_memory(arrays, header)
     save(folder, arrays, header)
     return open_folder(folder)
-
-
-def names_and_codes(labels: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
-    """Distinct labels in order of appearance, and the number of each entry's label."""
-    number: dict[str, int] = {}
-    codes = np.fromiter((number.setdefault(label, len(number)) for label in labels), dtype=np.int32, count=len(labels))
-    return list(number), codes

@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedagentgym.base.errors import DataError, OptionError, listed
-from fedagentgym.envs.core import Expert, TextEnv, View
+from fedagentgym.envs.core import Expert, TextEnv
+from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.pool import TaskIds, TaskPool
 from fedagentgym.envs.task import Task
+from fedagentgym.envs.view import View
 from fedagentgym.envs.webshop import pages
 from fedagentgym.envs.webshop.expert import TURNS, Shopper
 from fedagentgym.envs.webshop.goals import Goal
@@ -18,8 +20,8 @@ from fedagentgym.envs.webshop.nouns import NounFunction, noun_function
 from fedagentgym.envs.webshop.pages import Piece
 from fedagentgym.envs.webshop.site import Move, Site, State
 from fedagentgym.envs.webshop.stock import Choice, open_stock
+from fedagentgym.envs.webshop.variants import WEBSHOP_VARIANTS, build_shop
 from fedagentgym.envs.webshop.vocabulary import vocabulary_of
-from fedagentgym.envs.webshop.worlds import build_shop, check_world
 
 ACCURACY = "accuracy/webshop"
 
@@ -53,6 +55,10 @@ class WebShopEnv(TextEnv):
     split_aliases: ClassVar[Mapping[str, str]] = {"eval": "val"}
     default_max_turns = TURNS
     reward_names = (ACCURACY,)
+    variants = WEBSHOP_VARIANTS
+    local_options = ("data",)
+    handicap = Handicap(error=0.3, turns=10)
+    published_action_tail = 20
 
     def __init__(
         self,
@@ -60,7 +66,7 @@ class WebShopEnv(TextEnv):
         split: str = "train",
         tasks: Sequence[str] | None = None,
         pool: TaskPool | None = None,
-        world: Mapping[str, Any] | None = None,
+        variant: Mapping[str, Any] | None = None,
         max_turns: int | None = None,
         reward: str = "score",
         render_mode: str | None = None,
@@ -81,7 +87,6 @@ class WebShopEnv(TextEnv):
             if isinstance(number, bool) or not isinstance(number, int) or number < 0:
                 raise OptionError(f"{name} is a whole number from 0, got {number!r}")
         tagger = noun_function(nouns)
-        checked = check_world(world)
         place = None if data is None else str(data)
         self.stock = open_stock(Choice(place, size, products, goals, goal_order, seed))
         self.observation_mode = observation
@@ -90,12 +95,12 @@ class WebShopEnv(TextEnv):
             split=split,
             tasks=tasks,
             pool=pool,
-            world=world,
+            variant=variant,
             max_turns=max_turns,
             reward=reward,
             render_mode=render_mode,
         )
-        self.site = Site(build_shop(self.stock, checked, map(self._goal, self.pool), tagger), tagger)
+        self.site = Site(build_shop(self.stock, self.variant, map(self._goal, self.pool), tagger), tagger)
 
     def load_pool(self, split: str) -> TaskPool:
         goals, splits = self.stock.goals, self.stock.splits

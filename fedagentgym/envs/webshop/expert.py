@@ -11,6 +11,7 @@ import re
 from typing import NamedTuple
 
 from fedagentgym.envs.core import Episode
+from fedagentgym.envs.slots import slot_words
 from fedagentgym.envs.webshop import pages
 from fedagentgym.envs.webshop.analysis import terms
 from fedagentgym.envs.webshop.fuzzy import token_set_ratio
@@ -28,8 +29,6 @@ _CAP = re.compile(r",? and price lower than (\d+(?:\.\d+)?) dollars")
 _NAMED = r"((?:(?! with |, and )[^:,])+): "
 _FIRST_OPTION = re.compile(f" with {_NAMED}")
 _OPTION = re.compile(f"(?: with |, and ){_NAMED}(.+?)(?=, and {_NAMED}|$)")
-_WORD = re.compile(r"[^\W_]+(?:['.,-][^\W_]+)*")
-"""Queries are words of the instruction as they stand there: what a player that copies can say."""
 _PRICE = re.compile(r"\d+(?:\.\d+)?")
 _SMALL_TALK = frozenset(terms("find me i am looking for show want to buy need would like some please get my"))
 
@@ -96,7 +95,7 @@ class Shopper:
         """First everything that was asked for, then the kind of product and its properties alone."""
         wanted = " ".join(value for _, value in wish.options) if self._searches % 2 == 0 else ""
         self._searches += 1
-        query = " ".join(_WORD.findall(f"{wish.text} {wanted}")) or "gift"
+        query = " ".join(slot_words(f"{wish.text} {wanted}")) or "gift"
         self._spelt[query.lower()] = query
         return f"search[{query}]"
 

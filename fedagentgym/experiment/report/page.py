@@ -83,7 +83,7 @@ def _lead(result: Record, last: Record) -> str:
     division = config["partition"].get("file") or config["partition"]["sampler"]
     return escape(
         f"{result['algorithm']} on {config['env']['id']}, agent {config['agent']['name']},"
-        f" {result['split']['clients']} clients ({division}), {result['rounds']} rounds, seed {result['seed']}"
+        f" {result['client_split']['clients']} clients ({division}), {result['rounds']} rounds, seed {result['seed']}"
     )
 
 
@@ -265,7 +265,7 @@ def _settings(place: Path, result: Record) -> str:
     if (place / "config.yaml").is_file():
         parts.append(("Configuration", (place / "config.yaml").read_text("utf-8")))
     if result:
-        kept = ("versions", "env", "split", "agent", "config_digest", "final")
+        kept = ("versions", "env", "client_split", "agent", "config_digest", "final")
         told = json.dumps({name: result[name] for name in kept if name in result}, indent=1)
         parts.append(("Versions and digests", told))
     blocks = "".join(f"<details><summary>{name}</summary><pre>{escape(text)}</pre></details>" for name, text in parts)

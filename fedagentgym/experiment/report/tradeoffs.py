@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice
 from typing import Any
 
+from fedagentgym.base.numbers import mean
 from fedagentgym.experiment.report.charts import Chart, Series
 
 Record = Mapping[str, Any]
@@ -42,7 +43,7 @@ def weight_chart(trained: Sequence[Record], names: Sequence[str]) -> Chart:
         colour = 1 + place % COLOURS
         found = [(record["round"], client, told[name]) for record in trained for client, told in _clients(record, name)]
         rounds = sorted({number for number, _, _ in found})
-        means = [(number, _mean([value for at, _, value in found if at == number])) for number in rounds]
+        means = [(number, mean([value for at, _, value in found if at == number])) for number in rounds]
         labels = [f"{_short(name)} of client {client}, round {number}: {value:.3g}" for number, client, value in found]
         dots = [(float(number), value) for number, _, value in found]
         series.append(Series("", dots, "dots", labels=labels, colour=colour))
@@ -99,10 +100,6 @@ def _clients(record: Record, *names: str) -> Iterator[tuple[str, Mapping[str, fl
 def _evaluated(record: Record, *names: str) -> tuple[float, ...] | None:
     found = record.get("evaluation", {}).get("overall", {})
     return tuple(float(found[name]["mean"]) for name in names) if all(name in found for name in names) else None
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)
 
 
 def _short(name: str) -> str:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fedagentgym.base.registry import Registry
+from fedagentgym.federation.clients import Backend
+
+OpenBackend = Callable[..., Backend]
+"""Takes the recipe of the application and, by keyword, `folder`, `workers`, `application`, `device_per_worker` and what
+`federation.options` says."""
 
 BACKENDS = Registry(
     "backend",

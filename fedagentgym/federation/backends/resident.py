@@ -27,9 +27,10 @@ from typing import Any
 from fedagentgym.base.encoding import bytes_digest, decode, digest, encode
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.logs import log_to_stderr, logger
+from fedagentgym.base.plugins import load_plugins
 from fedagentgym.federation.backends.process import ONE_THREAD
 from fedagentgym.federation.exchange import Reply, Request, perform
-from fedagentgym.federation.operation import Application, ApplicationSpec, load_plugins
+from fedagentgym.federation.operation import Application, ApplicationSpec
 from fedagentgym.federation.states import StateStore
 
 log = logger(__name__)

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.extras import require
-from fedagentgym.envs.task import short_name
+from fedagentgym.envs.task import plain_name
 
 if TYPE_CHECKING:
     from fedagentgym.partitions.analysis.statistics import Statistics
-    from fedagentgym.partitions.client_split import Federation
+    from fedagentgym.partitions.files.split import SplitRecord
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -30,7 +30,6 @@ _SEAM = {"edgecolor": "white", "linewidth": 0.35}
 MOST_BARS = 100
 MOST_CATEGORIES = 8
 _STOPS = ("#16324f", "#1f5f7a", "#2f8a86", "#74b06f", "#cfcf5a", "#fbe7a1")
-_NAMES = {"webshop": "WebShop", "alfworld": "ALFWorld", "math": "Math", "qa": "QA", "code": "Code"}
 _STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
@@ -44,23 +43,19 @@ _STYLE = {
 }
 
 
-def draw(federation: Federation, path: str | Path | None = None) -> Any:
-    """The figure that fits the sampler of a federation; an array of axes."""
+def draw(record: SplitRecord, statistics: Statistics, path: str | Path | None = None) -> Any:
+    """The figure that fits the sampler of a client split; an array of axes."""
     matplotlib = require("matplotlib", "plots")
-    statistics = federation.statistics()
     with matplotlib.rc_context(_STYLE):
-        figure, axes = _panels(federation, statistics)
-        figure.suptitle(
-            title(federation), x=0.012, y=0.985, ha="left", va="top", fontsize=12.5, color=INK, weight="bold"
-        )
-        figure.text(0.012, 0.915, subtitle(federation, statistics), ha="left", va="top", fontsize=9, color=QUIET)
+        figure, axes = _panels(record.sampler, statistics)
+        figure.suptitle(title(record), x=0.012, y=0.985, ha="left", va="top", fontsize=12.5, color=INK, weight="bold")
+        figure.text(0.012, 0.915, subtitle(record, statistics), ha="left", va="top", fontsize=9, color=QUIET)
         if path is not None:
             save(figure, path)
     return axes
 
 
-def _panels(federation: Federation, statistics: Statistics) -> tuple[Any, Any]:
-    sampler = federation.split.sampler
+def _panels(sampler: str, statistics: Statistics) -> tuple[Any, Any]:
     if sampler == "hardness" and statistics.solved is not None:
         figure, axes = _figure([3, 1])
         solved_bars(statistics, axes[0])
@@ -104,27 +99,25 @@ def checked_path(path: str | Path) -> Path:
     return path
 
 
-def title(federation: Federation) -> str:
-    split = federation.split
-    parameters = split.parameters
-    name = split.sampler.replace("_", " ").capitalize()
+def title(record: SplitRecord) -> str:
+    parameters = record.parameters
+    name = record.sampler.replace("_", " ").capitalize()
     symbols = [
         ("omega", "\u03c9"),
-        ("xi", "\u03be\u2032" if split.sampler == "hardness" else "\u03be"),
+        ("xi", "\u03be\u2032" if record.sampler == "hardness" else "\u03be"),
         ("beta", "\u03b2"),
     ]
     shown = ", ".join(f"{symbol} = {parameters[key]:g}" for key, symbol in symbols if key in parameters)
-    env = short_name(split.env_id)
-    return "  \u00b7  ".join([_NAMES.get(env, env.capitalize()), f"{name} {shown}".strip()])
+    return "  \u00b7  ".join([plain_name(record.env_id), f"{name} {shown}".strip()])
 
 
-def subtitle(federation: Federation, statistics: Statistics) -> str:
+def subtitle(record: SplitRecord, statistics: Statistics) -> str:
     sizes, (measure, value) = statistics.sizes, statistics.dispersion()
     each = f"{sizes.min():,} to {sizes.max():,} tasks, mean {sizes.mean():.0f}"
     if not np.ptp(sizes):
         each = f"{sizes[0]:,} tasks each"
     pool = f"pool of {statistics.tasks_in_pool:,}"
-    return f"{len(sizes):,} clients, {each}, {pool}; {measure} {value:.3f}; seed {federation.split.seed}"
+    return f"{len(sizes):,} clients, {each}, {pool}; {measure} {value:.3f}; seed {record.seed}"
 
 
 def palette(count: int) -> list[Any]:

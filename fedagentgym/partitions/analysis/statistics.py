@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -121,7 +121,7 @@ class Statistics:
         return result
 
 
-def describe(assignment: Assignment, table: Table, sampler: str) -> Statistics:
+def describe(assignment: Assignment, table: TaskTable, sampler: str) -> Statistics:
     """Measure an assignment over its table."""
     counts = label_counts(assignment, table.codes, len(table.names))
     sizes = assignment.sizes

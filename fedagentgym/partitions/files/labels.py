@@ -127,15 +127,15 @@ def pack(labels: LabelFile, ids: Sequence[str]) -> str:
     return canonical_json({**labels.header(), "successes": "".join(str(labels.successes[name]) for name in ids)}) + "\n"
 
 
-def shipped(pool: TaskPool) -> LabelFile | None:
+def find_shipped(pool: TaskPool) -> LabelFile | None:
     """The labels that come with the package for this very pool, if there are any."""
-    for record in shipped_records().values():
+    for record in read_shipped().values():
         if record["env"]["id"] == pool.env and record["pool_digest"] == pool.digest:
             return _unpacked(record, pool.ids)
     return None
 
 
-def shipped_records() -> dict[str, dict[str, Any]]:
+def read_shipped() -> dict[str, dict[str, Any]]:
     """Every label file that comes with the package, by name."""
     entries = resources.files("fedagentgym.partitions").joinpath("data").iterdir()
     files = {entry.name: entry for entry in entries if entry.name.startswith("labels_")}

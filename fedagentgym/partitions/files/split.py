@@ -1,8 +1,8 @@
-"""The split file: who holds which tasks in which world, made from what, and how to prove it.
+"""The split file: who holds which tasks in which variant of the environment, made from what, and how to prove it.
 
-A split is a value that people publish and cite. Its digest covers everything that decides what a client plays: the
+A client split is a value that people publish and cite. Its digest covers everything that decides what a client plays: the
 environment and its options, the digest of the pool, sampler, parameters and seed, roles, and one digest per client over
-its task ids and its world. When and by which library version it was made stands beside the digest, not under it.
+its task ids and its variant. When and by which library version it was made stands beside the digest, not under it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.envs.variants import Plain
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.files.labels import Labels
 
-SCHEMA = "fedagentgym/split/1"
+SCHEMA = "fedagentgym/client-split/1"
 ROLES = ("public", "auxiliary", "server", "warmup")
-World = Mapping[str, Any]
 
 
-class NoWorlds(Sequence[None]):
-    """The worlds of a split in which everybody plays the unperturbed one."""
+class NoVariants(Sequence[None]):
+    """The clients' variants where everybody plays the unchanged environment."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -43,8 +43,8 @@ class NoWorlds(Sequence[None]):
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
-    """One division of one pool. `clients` numbers the tasks by their place among the sorted `ids`."""
+class SplitRecord:
+    """One division of one pool, as it is stored. `clients` numbers the tasks by their place among the sorted `ids`."""
 
     env_id: str
     env_split: str
@@ -55,8 +55,8 @@ class Split:
     seed: int
     clients: Assignment
     ids: Sequence[str] | None
-    worlds: Sequence[World | None]
-    world: World | None = None
+    variants: Sequence[Plain | None]
+    variant: Plain | None = None
     roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     server_overlap: float = 1.0
     evaluation: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Split:
         ids = self._names(client)
         if self.stored_digests is not None:
             expected = self.stored_digests[32 * client : 32 * client + 32]
-            if client_digest(ids, self.worlds[client]) != expected:
+            if client_digest(ids, self.variants[client]) != expected:
                 raise DataError(
                     f"client {client} of the split does not match its digest: the file was changed, or the pool is another one"
                 )
@@ -91,8 +91,8 @@ class Split:
         """The task ids of every client, in order."""
         return (self._names(client) for client in range(len(self)))
 
-    def bound(self, ids: Sequence[str]) -> Split:
-        """This split with the sorted ids of its pool, which a stored folder leaves out."""
+    def with_ids(self, ids: Sequence[str]) -> SplitRecord:
+        """This record with the sorted ids of its pool, which a stored folder leaves out."""
         return self if self.ids is not None else replace(self, ids=ids)
 
     def header(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Split:
             "pool_digest": self.pool_digest,
             "sampler": {"name": self.sampler, "parameters": dict(self.parameters)},
             "seed": self.seed,
-            "world": None if self.world is None else dict(self.world),
+            "variant": None if self.variant is None else dict(self.variant),
             "server_overlap": self.server_overlap,
             "evaluation": list(self.evaluation),
             "labels": None if self.labels is None else self.labels.as_record(),
@@ -115,15 +115,15 @@ class Split:
         """32 bytes per client."""
         if self.stored_digests is not None:
             return self.stored_digests
-        return b"".join(client_digest(ids, world) for ids, world in zip(self.held(), self.worlds, strict=True))
+        return b"".join(client_digest(ids, variant) for ids, variant in zip(self.held(), self.variants, strict=True))
 
     @cached_property
     def digest(self) -> str:
-        return split_digest(self.header(), self.client_digests)
+        return record_digest(self.header(), self.client_digests)
 
     def _names(self, client: int) -> tuple[str, ...]:
         if self.ids is None:
-            raise DataError("this split holds numbers only: open it together with its pool (load_federation)")
+            raise DataError("this split holds numbers only: open it together with its pool (load_client_split)")
         numbers = self.clients[client].tolist()
         if numbers and not 0 <= min(numbers) <= max(numbers) < len(self.ids):
             raise DataError(
@@ -132,10 +132,10 @@ class Split:
         return tuple(map(self.ids.__getitem__, numbers))
 
 
-def client_digest(ids: Sequence[str], world: World | None) -> bytes:
-    text = "\n".join([*ids, "null" if world is None else canonical_json(dict(world))])
+def client_digest(ids: Sequence[str], variant: Plain | None) -> bytes:
+    text = "\n".join([*ids, "null" if variant is None else canonical_json(dict(variant))])
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-def split_digest(header: Mapping[str, Any], client_digests: bytes) -> str:
+def record_digest(header: Mapping[str, Any], client_digests: bytes) -> str:
     return "sha256:" + hashlib.sha256(canonical_json(header).encode("ascii") + b"\n" + client_digests).hexdigest()

@@ -1,8 +1,8 @@
-"""Split files on disk: one JSON up to a million assignments; above, a folder (or a zip of it) of integers.
+"""SplitRecord files on disk: one JSON up to a million assignments; above, a folder (or a zip of it) of integers.
 
 The folder holds `header.json` and flat little-endian arrays: `offsets.bin` (int64), `items.bin` (int32, numbers among the
-pool's sorted ids), `digests.bin` (32 bytes per client), and, if clients play different worlds, `worlds.bin` with
-`world_offsets.bin`. A client is read by its slice alone and checked against its own digest; the digests themselves are
+pool's sorted ids), `digests.bin` (32 bytes per client), and, if clients play in different variants, `variants.bin` with
+`variant_offsets.bin`. A client is read by its slice alone and checked against its own digest; the digests themselves are
 under the digest of the split.
 """
 
@@ -23,22 +23,22 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, read_json, write_atomic
 from fedagentgym.partitions.assignment import Assignment, offsets_of
 from fedagentgym.partitions.files.labels import Labels
-from fedagentgym.partitions.files.split import SCHEMA, NoWorlds, Split, split_digest
+from fedagentgym.partitions.files.split import SCHEMA, NoVariants, SplitRecord, record_digest
 
 MOST_IN_JSON = 1_000_000
 _ARRAYS = {
     "offsets.bin": "<i8",
     "items.bin": "<i4",
     "digests.bin": "|u1",
-    "worlds.bin": "|u1",
-    "world_offsets.bin": "<i8",
+    "variants.bin": "|u1",
+    "variant_offsets.bin": "<i8",
 }
 _FIELDS: dict[str, tuple[type, ...]] = {
     "env": (dict,),
     "pool_digest": (str,),
     "sampler": (dict,),
     "seed": (int,),
-    "world": (dict, type(None)),
+    "variant": (dict, type(None)),
     "server_overlap": (int, float),
     "evaluation": (list,),
     "labels": (dict, type(None)),
@@ -53,25 +53,25 @@ _INNER: tuple[tuple[str, str, type], ...] = (
 )
 
 
-def save(split: Split, path: str | Path, pool_ids: Sequence[str]) -> Path:
+def save(record: SplitRecord, path: str | Path, pool_ids: Sequence[str]) -> Path:
     """Write the split: `.json` is one file, `.zip` a zip, anything else a folder. `pool_ids` are the pool's sorted ids."""
     path = Path(path)
     if path.suffix == ".json":
-        if split.clients.items.size > MOST_IN_JSON:
+        if record.clients.items.size > MOST_IN_JSON:
             raise OptionError(
-                f"{split.clients.items.size:,} assignments are too many for one JSON file (at most {MOST_IN_JSON:,}): "
+                f"{record.clients.items.size:,} assignments are too many for one JSON file (at most {MOST_IN_JSON:,}): "
                 f"write a folder ({path.with_suffix('')}) or a zip ({path.with_suffix('.zip')})"
             )
-        write_atomic(path, as_json(split))
+        write_atomic(path, as_json(record))
     elif path.suffix == ".zip":
-        _write_zip(split, path, pool_ids)
+        _write_zip(record, path, pool_ids)
     else:
         with atomic_folder(path) as folder:
-            _write_arrays(split, folder, pool_ids)
+            _write_arrays(record, folder, pool_ids)
     return path
 
 
-def load(path: str | Path) -> Split:
+def load(path: str | Path) -> SplitRecord:
     """Read a split and check that it is whole; ids of a folder come with the pool."""
     path = Path(path)
     if not path.exists():
@@ -83,20 +83,22 @@ def load(path: str | Path) -> Split:
     return from_json(read_json(path), str(path))
 
 
-def as_json(split: Split) -> str:
+def as_json(record: SplitRecord) -> str:
     """One line per entry and per client, so that two splits can be compared line by line."""
-    header = split.header()
-    rows = [json.dumps(list(ids)) for ids in split.held()]
-    worlds = None if isinstance(split.worlds, NoWorlds) else [canonical_json(world) for world in split.worlds]
+    header = record.header()
+    rows = [json.dumps(list(ids)) for ids in record.held()]
+    variants = (
+        None if isinstance(record.variants, NoVariants) else [canonical_json(variant) for variant in record.variants]
+    )
     lines = [f"{json.dumps(key)}: {json.dumps(value, sort_keys=True)}" for key, value in header.items()]
-    lines.append(f'"digest": {json.dumps(split.digest)}')
-    lines.append(f'"provenance": {json.dumps(dict(split.provenance), sort_keys=True)}')
-    lines.append('"worlds": ' + ("null" if worlds is None else "[\n" + ",\n".join(worlds) + "\n]"))
+    lines.append(f'"digest": {json.dumps(record.digest)}')
+    lines.append(f'"provenance": {json.dumps(dict(record.provenance), sort_keys=True)}')
+    lines.append('"variants": ' + ("null" if variants is None else "[\n" + ",\n".join(variants) + "\n]"))
     lines.append('"clients": [\n' + ",\n".join(rows) + "\n]")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def from_json(data: Any, where: str) -> Split:
+def from_json(data: Any, where: str) -> SplitRecord:
     header, extra = _checked_header(data, where)
     clients = data.get("clients")
     if not isinstance(clients, list) or not clients or not all(_is_id_list(row) for row in clients):
@@ -104,22 +106,24 @@ def from_json(data: Any, where: str) -> Split:
     ids = sorted({name for row in clients for name in row})
     number = {name: index for index, name in enumerate(ids)}
     assignment = Assignment.from_lists([number[name] for name in row] for row in clients)
-    worlds = data.get("worlds")
-    if worlds is not None and not _are_worlds(worlds, len(clients)):
-        raise DataError(f'{where}: "worlds" must be null or hold one entry (an object or null) per client')
-    split = _split(header, extra, assignment, ids, NoWorlds(len(clients)) if worlds is None else worlds, None)
-    if split.digest != data.get("digest"):
+    variants = data.get("variants")
+    if variants is not None and not _are_variants(variants, len(clients)):
+        raise DataError(f'{where}: "variants" must be null or hold one entry (an object or null) per client')
+    record = _make_record(
+        header, extra, assignment, ids, NoVariants(len(clients)) if variants is None else variants, None
+    )
+    if record.digest != data.get("digest"):
         raise _changed(where)
-    return split
+    return record
 
 
 def _is_id_list(row: Any) -> bool:
     return isinstance(row, list) and all(isinstance(name, str) for name in row)
 
 
-def _are_worlds(worlds: Any, clients: int) -> bool:
-    known = isinstance(worlds, list) and len(worlds) == clients
-    return known and all(world is None or isinstance(world, dict) for world in worlds)
+def _are_variants(variants: Any, clients: int) -> bool:
+    known = isinstance(variants, list) and len(variants) == clients
+    return known and all(variant is None or isinstance(variant, dict) for variant in variants)
 
 
 def _changed(where: str) -> DataError:
@@ -145,15 +149,15 @@ def _checked_header(data: Any, where: str) -> tuple[dict[str, Any], dict[str, An
     return header, {"digest": data.get("digest"), "provenance": provenance if isinstance(provenance, dict) else {}}
 
 
-def _split(
+def _make_record(
     header: Mapping[str, Any],
     extra: Mapping[str, Any],
     clients: Assignment,
     ids: Sequence[str] | None,
-    worlds: Sequence[Any],
+    variants: Sequence[Any],
     digests: bytes | None,
-) -> Split:
-    return Split(
+) -> SplitRecord:
+    return SplitRecord(
         env_id=header["env"]["id"],
         env_split=header["env"]["split"],
         env_options=header["env"]["options"],
@@ -163,8 +167,8 @@ def _split(
         seed=header["seed"],
         clients=clients,
         ids=ids,
-        worlds=worlds,
-        world=header["world"],
+        variants=variants,
+        variant=header["variant"],
         roles={name: tuple(role) for name, role in header["roles"].items()},
         server_overlap=header["server_overlap"],
         evaluation=tuple(header["evaluation"]),
@@ -177,7 +181,7 @@ def _split(
 # ---- folder and zip ---------------------------------------------------------------------------------------------
 
 
-class StoredWorlds(Sequence[Any]):
+class StoredVariants(Sequence[Any]):
     """Worlds that are read when asked for."""
 
     def __init__(self, offsets: NDArray[np.int64], raw: NDArray[np.uint8]) -> None:
@@ -194,48 +198,52 @@ class StoredWorlds(Sequence[Any]):
         try:
             return json.loads(self._raw[self._offsets[index] : self._offsets[index + 1]].tobytes())
         except ValueError:
-            raise DataError(f"the world of client {index} cannot be read: worlds.bin was changed") from None
+            raise DataError(f"the variant of client {index} cannot be read: variants.bin was changed") from None
 
 
-def _write_arrays(split: Split, folder: Path, pool_ids: Sequence[str]) -> None:
+def _write_arrays(record: SplitRecord, folder: Path, pool_ids: Sequence[str]) -> None:
     arrays: dict[str, NDArray[Any]] = {
-        "offsets.bin": split.clients.offsets,
-        "items.bin": _pool_numbers(split, pool_ids),
-        "digests.bin": np.frombuffer(split.client_digests, dtype=np.uint8),
+        "offsets.bin": record.clients.offsets,
+        "items.bin": _pool_numbers(record, pool_ids),
+        "digests.bin": np.frombuffer(record.client_digests, dtype=np.uint8),
     }
-    if not isinstance(split.worlds, NoWorlds):
-        texts = [canonical_json(world).encode("ascii") for world in split.worlds]
-        arrays["worlds.bin"] = np.frombuffer(b"".join(texts), dtype=np.uint8)
-        arrays["world_offsets.bin"] = offsets_of(np.array([len(text) for text in texts], dtype=np.int64))
+    if not isinstance(record.variants, NoVariants):
+        texts = [canonical_json(variant).encode("ascii") for variant in record.variants]
+        arrays["variants.bin"] = np.frombuffer(b"".join(texts), dtype=np.uint8)
+        arrays["variant_offsets.bin"] = offsets_of(np.array([len(text) for text in texts], dtype=np.int64))
     for name, array in arrays.items():
         array.astype(_ARRAYS[name]).tofile(folder / name)
-    sizes = {"clients": len(split), "assignments": int(split.clients.items.size), "worlds": "worlds.bin" in arrays}
-    record = {**split.header(), **sizes, "digest": split.digest, "provenance": dict(split.provenance)}
-    (folder / "header.json").write_text(json.dumps(record, sort_keys=True, indent=1) + "\n", encoding="ascii")
+    sizes = {
+        "clients": len(record),
+        "assignments": int(record.clients.items.size),
+        "variants": "variants.bin" in arrays,
+    }
+    header = {**record.header(), **sizes, "digest": record.digest, "provenance": dict(record.provenance)}
+    (folder / "header.json").write_text(json.dumps(header, sort_keys=True, indent=1) + "\n", encoding="ascii")
 
 
-def _pool_numbers(split: Split, pool_ids: Sequence[str]) -> NDArray[np.int64]:
+def _pool_numbers(record: SplitRecord, pool_ids: Sequence[str]) -> NDArray[np.int64]:
     """The items as numbers among all sorted ids of the pool, whatever they were numbered by."""
-    if split.ids is None or split.ids is pool_ids:
-        return np.asarray(split.clients.items)
+    if record.ids is None or record.ids is pool_ids:
+        return np.asarray(record.clients.items)
     place = {name: number for number, name in enumerate(pool_ids)}
-    names = np.array([place[name] for name in split.ids], dtype=np.int64)
-    return names[split.clients.items]
+    names = np.array([place[name] for name in record.ids], dtype=np.int64)
+    return names[record.clients.items]
 
 
-def _write_zip(split: Split, path: Path, pool_ids: Sequence[str]) -> None:
+def _write_zip(record: SplitRecord, path: Path, pool_ids: Sequence[str]) -> None:
     with TemporaryDirectory() as scratch:
         folder = Path(scratch) / "split"
         folder.mkdir()
-        _write_arrays(split, folder, pool_ids)
-        packed = Path(scratch) / "split.zip"
+        _write_arrays(record, folder, pool_ids)
+        packed = Path(scratch) / "record.zip"
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
             for file in sorted(folder.iterdir()):
                 archive.writestr(zipfile.ZipInfo(file.name), file.read_bytes())
         write_atomic(path, packed.read_bytes())
 
 
-def _load_arrays(path: Path) -> Split:
+def _load_arrays(path: Path) -> SplitRecord:
     where = str(path)
     files = _zipped(path) if path.is_file() else {file.name: (file, 0, file.stat().st_size) for file in path.iterdir()}
     if "header.json" not in files:
@@ -257,13 +265,13 @@ def _load_arrays(path: Path) -> Split:
     digests = _array(files, "digests.bin", 32 * clients, where).tobytes()
     if offsets[0] != 0 or offsets[-1] != assignments or np.any(np.diff(offsets) < 0):
         raise DataError(f"{where}: offsets.bin is damaged: it does not divide {assignments:,} assignments")
-    worlds: Sequence[Any] = NoWorlds(clients)
-    if data.get("worlds"):
-        world_offsets = _array(files, "world_offsets.bin", clients + 1, where)
-        worlds = StoredWorlds(world_offsets, _array(files, "worlds.bin", int(world_offsets[-1]), where))
-    if split_digest(header, digests) != extra["digest"]:
+    variants: Sequence[Any] = NoVariants(clients)
+    if data.get("variants"):
+        variant_offsets = _array(files, "variant_offsets.bin", clients + 1, where)
+        variants = StoredVariants(variant_offsets, _array(files, "variants.bin", int(variant_offsets[-1]), where))
+    if record_digest(header, digests) != extra["digest"]:
         raise _changed(where)
-    return _split(header, extra, Assignment(offsets, items), None, worlds, digests)
+    return _make_record(header, extra, Assignment(offsets, items), None, variants, digests)
 
 
 def _array(files: Mapping[str, tuple[Path, int, int]], name: str, count: int, where: str) -> NDArray[Any]:

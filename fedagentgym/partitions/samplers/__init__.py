@@ -1,1 +1,19 @@
 """Samplers of client splits, one file each, and the arithmetic that they share."""
+
+from __future__ import annotations
+
+from fedagentgym.base.registry import Registry
+
+SAMPLERS = Registry(
+    "sampler",
+    {
+        "uniform": "fedagentgym.partitions.samplers.uniform:Uniform",
+        "preference": "fedagentgym.partitions.samplers.preference:Preference",
+        "preference_dirichlet": "fedagentgym.partitions.samplers.preference_dirichlet:PreferenceDirichlet",
+        "coverage": "fedagentgym.partitions.samplers.coverage:Coverage",
+        "preference_coverage": "fedagentgym.partitions.samplers.preference_coverage:PreferenceCoverage",
+        "hardness": "fedagentgym.partitions.samplers.hardness:Hardness",
+        "dirichlet": "fedagentgym.partitions.samplers.dirichlet:Dirichlet",
+        "by_source": "fedagentgym.partitions.samplers.by_source:BySource",
+    },
+)

@@ -11,7 +11,7 @@ from fedagentgym.base.errors import OptionError, listed, unknown
 from fedagentgym.base.streams import stream
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.samplers.sampler import Axis, Sampler
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
 
 class BySource(Sampler):
@@ -30,7 +30,7 @@ class BySource(Sampler):
         None, ge=1, description="tasks of every client; None: an equal part of its category"
     )
 
-    def sample(self, table: Table, clients: int, seed: int) -> Assignment:
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         lists: list[list[int]] = []
         for name, sharers in sorted(self.shares(table, clients).items()):
             members = np.flatnonzero(table.codes == table.names.index(name))
@@ -44,7 +44,7 @@ class BySource(Sampler):
             lists.extend(order[: tasks * sharers].reshape(sharers, tasks).tolist())
         return Assignment.from_lists(lists)
 
-    def shares(self, table: Table, clients: int) -> dict[str, int]:
+    def shares(self, table: TaskTable, clients: int) -> dict[str, int]:
         """How many clients each category gets."""
         if self.sources is None:
             each, rest = divmod(clients, len(table.names))

@@ -14,7 +14,7 @@ from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.samplers.dealing import deal
 from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler
 from fedagentgym.partitions.samplers.sizing import beta_sizes, check_total, total_places
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
 
 class Bounds(NamedTuple):
@@ -45,7 +45,7 @@ class Coverage(Sampler):
     )
     compat: Compat | None = Field(default=None, description="'fedagent': the authors' published sampling, seed and all")
 
-    def sample(self, table: Table, clients: int, seed: int) -> Assignment:
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         bounds = self.bounds(len(table), clients)
         if self.compat == "fedagent":
             from fedagentgym.partitions.compat import coverage

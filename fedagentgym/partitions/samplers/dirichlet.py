@@ -15,7 +15,7 @@ from fedagentgym.base.streams import Stream, log_gamma_quantile, on_grid, stream
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.samplers.draws import category_counts, softmax
 from fedagentgym.partitions.samplers.sampler import Axis, Sampler, check_disjoint
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]
 
@@ -36,7 +36,7 @@ class Dirichlet(Sampler):
     min_tasks: int = Field(default=1, ge=0, description="without equal_size: a poorer client gets tasks of the richest")
     label: Literal["category", "hardness"] = Field(default="category", description="what is skewed")
 
-    def sample(self, table: Table, clients: int, seed: int) -> Assignment:
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         labels, names = self._labels(table)
         totals = np.bincount(labels, minlength=len(names)).astype(np.int64)
         if self.equal_size:
@@ -45,7 +45,7 @@ class Dirichlet(Sampler):
             counts = self._cut(table, clients, names, totals, seed)
         return _dealt_by_label(labels, names, counts, seed)
 
-    def _labels(self, table: Table) -> tuple[Ints, tuple[str, ...]]:
+    def _labels(self, table: TaskTable) -> tuple[Ints, tuple[str, ...]]:
         if self.label == "category":
             return table.codes, table.names
         if table.solved is None:
@@ -54,7 +54,7 @@ class Dirichlet(Sampler):
             )
         return table.solved.astype(np.int64), ("unsolved", "solved")
 
-    def _cut(self, table: Table, clients: int, names: tuple[str, ...], totals: Ints, seed: int) -> Ints:
+    def _cut(self, table: TaskTable, clients: int, names: tuple[str, ...], totals: Ints, seed: int) -> Ints:
         if self.tasks_per_client is not None:
             raise OptionError(
                 "dirichlet takes tasks_per_client only with equal_size=True: without it the whole pool is dealt"
@@ -68,7 +68,7 @@ class Dirichlet(Sampler):
             counts[:, number] = np.diff(np.floor(ends / ends[-1] * totals[number]).astype(np.int64), prepend=0)
         return _with_minimum(counts, self.min_tasks)
 
-    def _equal(self, table: Table, clients: int, totals: Ints, seed: int) -> Ints:
+    def _equal(self, table: TaskTable, clients: int, totals: Ints, seed: int) -> Ints:
         tasks = self.tasks_per_client or len(table) // clients
         check_disjoint(clients, max(tasks, 1), table)
         streams = StreamBatch(seed, "dirichlet", "equal", count=clients)

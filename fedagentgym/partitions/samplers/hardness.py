@@ -15,7 +15,7 @@ from fedagentgym.partitions.samplers.coverage import Bounds, checked, covered
 from fedagentgym.partitions.samplers.draws import batches, distinct
 from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_fits
 from fedagentgym.partitions.samplers.sizing import total_places
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]
 
@@ -43,7 +43,7 @@ class Hardness(Sampler):
         default=None, description="'fedagent': the authors' published sampling, seed and defects"
     )
 
-    def sample(self, table: Table, clients: int, seed: int) -> Assignment:
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         if table.solved is None:
             raise DataError(
                 "hardness needs labels of which tasks are solved: make them with `fedagentgym label`, pass labels="

@@ -13,7 +13,7 @@ from fedagentgym.base.philox import StreamBatch
 from fedagentgym.partitions.assignment import Assignment, offsets_of
 from fedagentgym.partitions.samplers.draws import batches, category_counts, distinct, softmax, within_capacity
 from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_fits
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -37,7 +37,7 @@ class Preference(Sampler):
         default=None, description="'fedagent': the authors' published sampling, seeds and all"
     )
 
-    def sample(self, table: Table, clients: int, seed: int) -> Assignment:
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         check_fits(clients, self.tasks_per_client, table)
         if self.compat == "fedagent":
             from fedagentgym.partitions.compat import preference
@@ -61,7 +61,7 @@ class Preference(Sampler):
         return np.asarray(np.log(share / (1.0 - share)), dtype=np.float64)
 
 
-def drawn_by_category(table: Table, streams: StreamBatch, weights: Ints, tasks: Ints) -> Assignment:
+def drawn_by_category(table: TaskTable, streams: StreamBatch, weights: Ints, tasks: Ints) -> Assignment:
     """Lines 4-6: category counts, cut to what each category has, then distinct tasks inside each category."""
     counts = category_counts(streams, tasks, weights)
     counts = within_capacity(streams, counts, weights, table.counts)

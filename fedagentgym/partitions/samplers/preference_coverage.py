@@ -13,7 +13,7 @@ from fedagentgym.partitions.samplers.draws import batches, softmax
 from fedagentgym.partitions.samplers.preference import Preference, drawn_by_category
 from fedagentgym.partitions.samplers.sampler import Axis, Sampler
 from fedagentgym.partitions.samplers.sizing import beta_sizes
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
 
 class PreferenceCoverage(Sampler):
@@ -33,7 +33,7 @@ class PreferenceCoverage(Sampler):
     )
     anchor: Literal["log", "logit"] = Field(default="log", description="what the noise is added to")
 
-    def sample(self, table: Table, clients: int, seed: int) -> Assignment:
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         sizing = Coverage(xi=self.xi, mean_tasks=self.mean_tasks, min_tasks=self.min_tasks, max_tasks=self.max_tasks)
         bounds = sizing.bounds(len(table), clients)
         sizes = beta_sizes(seed, "preference_coverage", clients, *bounds, self.xi)

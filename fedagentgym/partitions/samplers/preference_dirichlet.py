@@ -13,7 +13,7 @@ from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.samplers.draws import batches, softmax
 from fedagentgym.partitions.samplers.preference import drawn_by_category
 from fedagentgym.partitions.samplers.sampler import Axis, Sampler, check_fits
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
 
 class PreferenceDirichlet(Sampler):
@@ -27,7 +27,7 @@ class PreferenceDirichlet(Sampler):
     )
     tasks_per_client: int = Field(ge=1, description="tasks of every client")
 
-    def sample(self, table: Table, clients: int, seed: int) -> Assignment:
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         check_fits(clients, self.tasks_per_client, table)
         share = table.counts / table.counts.sum()
         alpha = share * (1.0 - self.omega) / self.omega

@@ -1,21 +1,26 @@
-"""What every partition is: a small frozen settings class with one method, `sample`."""
+"""What every sampler is, a small frozen settings class with one method `sample`, and the way from its name to an assignment."""
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
-from fedagentgym.base.errors import OptionError
+import numpy as np
+
+from fedagentgym.base.errors import DataError, OptionError, listed, nearest
 from fedagentgym.base.settings import Settings
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.samplers import SAMPLERS
+from fedagentgym.partitions.table import TaskTable
 
 Axis = Literal["mixture", "sizes", "hardness"]
 Compat = Literal["fedagent"]
 
 
 class Sampler(Settings):
-    """Settings of one partition. The fields are its parameters; they are written into the split file as they are."""
+    """Settings of one sampler. The fields are its parameters; they are written into the split file as they are."""
 
     axes: ClassVar[frozenset[Axis]] = frozenset()
     """What this sampler makes clients differ in; the other axes stay at what chance gives."""
@@ -23,11 +28,85 @@ class Sampler(Settings):
     needs_labels: ClassVar[bool] = False
 
     @abstractmethod
-    def sample(self, table: Table, clients: int, seed: int) -> Assignment:
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         """Which items of the table each client holds. Depends on nothing but the arguments."""
 
 
-def check_fits(clients: int, tasks: int, table: Table) -> None:
+class FunctionSampler:
+    """A plain function (table, clients, seed, **parameters) that returns an Assignment or one list of task ids per client."""
+
+    axes: frozenset[Axis] = frozenset({"mixture", "sizes", "hardness"})
+    needs_labels = False
+
+    def __init__(self, function: Any, parameters: Mapping[str, Any]) -> None:
+        self._function, self._parameters = function, dict(parameters)
+
+    def model_dump(self, **_: Any) -> dict[str, Any]:
+        return self._parameters
+
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
+        result = self._function(table, clients, seed, **self._parameters)
+        if isinstance(result, Assignment):
+            return result
+        return Assignment.from_lists(table.numbers(ids, f"client {number}") for number, ids in enumerate(result))
+
+
+def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | FunctionSampler:
+    """The sampler of this name with its parameters checked. `tasks_per_client` is the mean where sizes vary."""
+    target = SAMPLERS.get(name)
+    given = {key: value for key, value in parameters.items() if value is not None}
+    if isinstance(target, type) and issubclass(target, Sampler):
+        fields = target.model_fields
+        if "mean_tasks" in fields and "tasks_per_client" not in fields and "tasks_per_client" in given:
+            if "mean_tasks" in given:
+                raise OptionError("give mean_tasks or tasks_per_client, not both: they mean the same here")
+            given["mean_tasks"] = given.pop("tasks_per_client")
+        missing = [key for key, info in fields.items() if info.is_required() and key not in given]
+        if missing:
+            raise OptionError(f"the sampler {name!r} needs {missing[0]} ({fields[missing[0]].description})")
+        return target.load(given, f"sampler {name}")
+    if callable(target):
+        accepted = list(inspect.signature(target).parameters)[3:]
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(target).parameters.values())
+        for key in given:
+            if key not in accepted and not takes_any:
+                guess = nearest(key, accepted)
+                hint = f"did you mean {guess!r}?" if guess else f"it takes {listed(accepted)}"
+                raise OptionError(f"the sampler {name!r} has no parameter {key!r}: {hint}")
+        return FunctionSampler(target, given)
+    raise OptionError(f"the sampler {name!r} is neither a Sampler class nor a function (table, clients, seed, ...)")
+
+
+def check_whole_number(value: Any, name: str, least: int | None = None) -> int:
+    """An integer that a caller gave, numpy's included."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or (least is not None and value < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise OptionError(f"{name} is a whole number{bound}, got {value!r}")
+    return int(value)
+
+
+def dump_parameters(sampler: Sampler | FunctionSampler) -> dict[str, Any]:
+    """The parameters as they go into the split file: those that were left at None are left out."""
+    return {key: value for key, value in sampler.model_dump(mode="json").items() if value is not None}
+
+
+def sample_clients(sampler: Sampler | FunctionSampler, table: TaskTable, clients: int, seed: int) -> Assignment:
+    """Sample, and hold the sampler to what every split must be."""
+    clients = check_whole_number(clients, "clients", least=1)
+    assignment = sampler.sample(table, clients, seed)
+    if len(assignment) != clients:
+        raise DataError(f"the sampler made {len(assignment):,} clients, {clients:,} were asked for")
+    if assignment.items.size and not 0 <= int(np.min(assignment.items)) <= int(np.max(assignment.items)) < len(table):
+        raise DataError("the sampler gave out an item that the pool does not hold")
+    if assignment.has_repeats():
+        raise DataError("the sampler gave one client an item twice")
+    return assignment
+
+
+# ---- sizes that fit ---------------------------------------------------------------------------------------------
+
+
+def check_fits(clients: int, tasks: int, table: TaskTable) -> None:
     """Every client gets `tasks` different items: more than the pool has is impossible."""
     if tasks > len(table):
         raise OptionError(
@@ -36,12 +115,12 @@ def check_fits(clients: int, tasks: int, table: Table) -> None:
         )
 
 
-def check_disjoint(clients: int, tasks: int, table: Table) -> None:
+def check_disjoint(clients: int, tasks: int, table: TaskTable) -> None:
     """No two clients share an item: the sizes must fit into the pool together."""
     check_overlap(clients, tasks, 1.0, clients * tasks, table)
 
 
-def check_overlap(clients: int, tasks: int, overlap: float, needed: int, table: Table) -> None:
+def check_overlap(clients: int, tasks: int, overlap: float, needed: int, table: TaskTable) -> None:
     """`needed` different items are dealt out with the given number of copies."""
     if needed > len(table):
         enough = -(-clients * tasks * 100 // len(table)) / 100

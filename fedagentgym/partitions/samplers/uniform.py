@@ -14,7 +14,7 @@ from fedagentgym.partitions.assignment import Assignment, offsets_of
 from fedagentgym.partitions.samplers.dealing import deal
 from fedagentgym.partitions.samplers.draws import batches, distinct
 from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_fits, check_overlap
-from fedagentgym.partitions.table import Table
+from fedagentgym.partitions.table import TaskTable
 
 
 class Uniform(Sampler):
@@ -36,7 +36,7 @@ class Uniform(Sampler):
     )
     compat: Compat | None = Field(default=None, description="'fedagent': contiguous windows, as in the authors' code")
 
-    def sample(self, table: Table, clients: int, seed: int) -> Assignment:
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         if self.compat == "fedagent":
             from fedagentgym.partitions.compat import windows
 
@@ -47,7 +47,7 @@ class Uniform(Sampler):
         check_fits(clients, tasks, table)
         return Assignment.joined(_drawn(len(table), part, tasks, seed) for part in batches(clients, tasks))
 
-    def _tasks(self, table: Table, clients: int) -> int:
+    def _tasks(self, table: TaskTable, clients: int) -> int:
         if self.tasks_per_client is not None:
             return self.tasks_per_client
         if not self.disjoint:
@@ -58,7 +58,7 @@ class Uniform(Sampler):
             )
         return len(table) // clients
 
-    def _dealt(self, table: Table, clients: int, tasks: int, seed: int) -> Assignment:
+    def _dealt(self, table: TaskTable, clients: int, tasks: int, seed: int) -> Assignment:
         overlap = 1.0 if self.disjoint else float(self.overlap or 1.0)
         if self.disjoint and self.overlap not in (None, 1.0):
             raise OptionError(

@@ -12,7 +12,7 @@ from fedagentgym.envs.webshop.env import WebShopEnv
 from fedagentgym.envs.webshop.lookalikes import best_choice, fails_exactly
 from fedagentgym.envs.webshop.nouns import nouns_by_rule
 from fedagentgym.envs.webshop.reward import matched_options, worth
-from fedagentgym.envs.webshop.worlds import CatalogSplit, kept_products
+from fedagentgym.envs.webshop.variants import OwnCatalogue, keep_products
 
 SPLIT = {"kind": "catalog_split", "env_div": 0.5, "keep_ratio": 0.3, "seed": 1, "client": 4}
 
@@ -30,7 +30,7 @@ def test_env_div_moves_from_one_shared_subset_to_independent_ones() -> None:
     means = []
     for env_div in (0.0, 0.25, 0.5, 1.0):
         kept = [
-            kept_products(4000, [], CatalogSplit(env_div=env_div, keep_ratio=0.3, seed=0, client=client))
+            keep_products(4000, [], OwnCatalogue(env_div=env_div, keep_ratio=0.3, seed=0, client=client))
             for client in range(4)
         ]
         assert all(abs(mask.mean() - 0.3) < 0.03 for mask in kept)
@@ -41,7 +41,7 @@ def test_env_div_moves_from_one_shared_subset_to_independent_ones() -> None:
 
 
 def test_a_split_catalogue_keeps_targets_in_reach_and_pages_full(default: WebShopEnv, client_tasks: list[str]) -> None:
-    env = WebShopEnv(tasks=client_tasks, world=SPLIT)
+    env = WebShopEnv(tasks=client_tasks, variant=SPLIT)
     shop, whole = env.site.shop, default.site.shop
     assert shop.allowed is not None
     targets = {task.payload.row for task in env.pool}
@@ -58,7 +58,7 @@ def test_a_split_catalogue_keeps_targets_in_reach_and_pages_full(default: WebSho
             assert found.index(task.payload.row) <= before.index(task.payload.row)
     assert all(shop.allowed[row] for row in shop.find("<c> beauty", 0) or ())
     assert all(shop.allowed[row] for row in shop.find("<r>", 0) or ())
-    again = WebShopEnv(tasks=client_tasks, world=SPLIT).site.shop.allowed
+    again = WebShopEnv(tasks=client_tasks, variant=SPLIT).site.shop.allowed
     assert again is not None and (again == shop.allowed).all()
 
 
@@ -67,7 +67,7 @@ def test_a_split_catalogue_keeps_targets_in_reach_and_pages_full(default: WebSho
     [("as_ranked", "same"), ("reverse", "reversed"), ("shuffle", "shuffled"), ("random_half", "half")],
 )
 def test_rank_wrappers_only_reorder(default: WebShopEnv, mode: str, expectation: str) -> None:
-    env = WebShopEnv(world={"kind": "rank_wrapper", "mode": mode, "seed": 2, "client": 1})
+    env = WebShopEnv(variant={"kind": "rank_wrapper", "mode": mode, "seed": 2, "client": 1})
     queries = [default.pool[place].payload.instruction.lower() for place in range(0, 600, 20)]
     pairs = [(list(env.site.shop.find(q, 0) or ()), list(default.site.shop.find(q, 0) or ())) for q in queries]
     assert all(sorted(mine) == sorted(theirs) for mine, theirs in pairs)
@@ -78,15 +78,15 @@ def test_rank_wrappers_only_reorder(default: WebShopEnv, mode: str, expectation:
         "half": 0.2 < same / len(pairs) < 0.8,
     }  # fmt: skip
     assert expected[expectation]
-    other = WebShopEnv(world={"kind": "rank_wrapper", "mode": mode, "seed": 2, "client": 1})
+    other = WebShopEnv(variant={"kind": "rank_wrapper", "mode": mode, "seed": 2, "client": 1})
     assert list(other.site.shop.find(queries[0], 0) or ()) == pairs[0][0]
 
 
 def test_index_fields_and_weights_change_the_ranking_and_nothing_else(default: WebShopEnv) -> None:
     query = default.pool[0].payload.instruction.lower()
     rankings = {
-        str(world): tuple(WebShopEnv(world=world).site.shop.find(query, 0) or ())
-        for world in (
+        str(variant): tuple(WebShopEnv(variant=variant).site.shop.find(query, 0) or ())
+        for variant in (
             None,
             {"kind": "index_fields", "fields": ["name"]},
             {"kind": "index_fields", "fields": ["description"]},
@@ -98,7 +98,7 @@ def test_index_fields_and_weights_change_the_ranking_and_nothing_else(default: W
     ranked = list(rankings.values())
     assert ranked[3] == ranked[4]
     assert len(set(ranked)) == 5
-    env = WebShopEnv(world={"kind": "index_fields", "fields": ["name"]})
+    env = WebShopEnv(variant={"kind": "index_fields", "fields": ["name"]})
     assert env.pool.digest == default.pool.digest
 
 
@@ -110,7 +110,7 @@ def test_lookalikes_fail_exactly_what_they_attack(
     options: dict[str, Any] = {}
     if real_data:
         options["data"] = str(request.getfixturevalue("webshop_data"))
-    env = WebShopEnv(tasks=client_tasks, world={"kind": "lookalikes", "attack": attack, "seed": 3}, **options)
+    env = WebShopEnv(tasks=client_tasks, variant={"kind": "lookalikes", "attack": attack, "seed": 3}, **options)
     shop, copies = env.site.shop, env.site.shop.extra
     assert len(copies) > 15
     by_asin = {f"LK{task.payload.asin}": task.payload for task in env.pool}
@@ -132,7 +132,7 @@ def test_lookalikes_fail_exactly_what_they_attack(
 
 
 def test_a_lookalike_can_be_opened_and_bought(client_tasks: list[str]) -> None:
-    env = WebShopEnv(tasks=client_tasks, world={"kind": "lookalikes", "attack": "price"}, max_turns=50)
+    env = WebShopEnv(tasks=client_tasks, variant={"kind": "lookalikes", "attack": "price"}, max_turns=50)
     copy = env.site.shop.extra[0]
     task = next(task for task in env.pool if f"LK{task.payload.asin}" == copy.asin)
     env.reset(seed=0, options={"task": task.id})
@@ -145,20 +145,20 @@ def test_a_lookalike_can_be_opened_and_bought(client_tasks: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("world", "message"),
+    ("variant", "message"),
     [
         ({}, "the key 'kind'"),
         ("shuffle", "the key 'kind'"),
         ({"kind": "catalog_splitt"}, "did you mean 'catalog_split'"),
-        ({"kind": "catalog_split", "env_div": 2, "keep_ratio": 0.1, "seed": 0, "client": 0}, "world.env_div"),
-        ({"kind": "catalog_split", "keep_ratio": 0.1, "seed": 0, "client": 0}, "'world.env_div' is missing"),
-        ({"kind": "bm25_weights", "k1": 0, "b": 0.5}, "world.k1"),
-        ({"kind": "index_fields", "fields": ["titel"]}, "world.fields are some of"),
-        ({"kind": "index_fields", "fields": []}, "world.fields"),
-        ({"kind": "lookalikes", "attack": "brand"}, "world.attack"),
+        ({"kind": "catalog_split", "env_div": 2, "keep_ratio": 0.1, "seed": 0, "client": 0}, "variant.env_div"),
+        ({"kind": "catalog_split", "keep_ratio": 0.1, "seed": 0, "client": 0}, "'variant.env_div' is missing"),
+        ({"kind": "bm25_weights", "k1": 0, "b": 0.5}, "variant.k1"),
+        ({"kind": "index_fields", "fields": ["titel"]}, "variant.fields.0: input should be 'name'"),
+        ({"kind": "index_fields", "fields": []}, "variant.fields"),
+        ({"kind": "lookalikes", "attack": "brand"}, "variant.attack"),
         ({"kind": "rank_wrapper", "mode": "shuffle", "sed": 1}, "did you mean 'seed'"),
     ],
 )
-def test_malformed_worlds_are_explained(world: Any, message: str) -> None:
+def test_malformed_variants_are_explained(variant: Any, message: str) -> None:
     with pytest.raises(FedAgentGymError, match=message):
-        WebShopEnv(size="tiny", world=world)
+        WebShopEnv(size="tiny", variant=variant)

@@ -1,4 +1,4 @@
-"""From a federation to a client's environment, with and without gymnasium's ids."""
+"""From a client_split to a client's environment, with and without gymnasium's ids."""
 
 from __future__ import annotations
 
@@ -11,79 +11,79 @@ import pytest
 
 import fedagentgym
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
-from fedagentgym.partitions.client_split import Federation, federate, load_federation
+from fedagentgym.partitions.client_split import ClientSplit, federate, load_client_split
 
 GUESS = "fedagentgym/Guess-v0"
 
 
 @pytest.fixture(scope="module")
-def federation() -> Federation:
+def client_split() -> ClientSplit:
     return federate(
         GUESS, partition="uniform", clients=6, tasks_per_client=20, roles={"public": 15, "server": 10, "warmup": 5}
     )
 
 
-def test_a_client_plays_its_own_tasks_only(federation: Federation) -> None:
-    client = federation.client(2)
+def test_a_client_plays_its_own_tasks_only(client_split: ClientSplit) -> None:
+    client = client_split.client(2)
     env = client.make()
     assert set(env.unwrapped.pool.ids) == set(client.tasks) and len(client) == 20
     seen = {env.reset(seed=seed)[1]["task"] for seed in range(200)}
     assert seen <= set(client.tasks) and len(seen) > 15
     with pytest.raises(UnknownNameError):
-        env.reset(options={"task": federation.client(3).tasks[0]})
+        env.reset(options={"task": client_split.client(3).tasks[0]})
 
 
-def test_by_id_it_is_the_same_environment(federation: Federation, tmp_path: Path) -> None:
-    path = federation.save(tmp_path / "split.json")
-    direct = federation.client(4).make()
-    for given in (str(path), path, federation):
-        by_id = gymnasium.make(GUESS, federation=given, client=4)
+def test_by_id_it_is_the_same_environment(client_split: ClientSplit, tmp_path: Path) -> None:
+    path = client_split.save(tmp_path / "split.json")
+    direct = client_split.client(4).make()
+    for given in (str(path), path, client_split):
+        by_id = gymnasium.make(GUESS, client_split=given, client=4)
         assert list(by_id.unwrapped.pool.ids) == list(direct.unwrapped.pool.ids)
         assert by_id.reset(seed=3)[0] == direct.reset(seed=3)[0]
         assert by_id.reset(seed=3)[1]["task"] == direct.reset(seed=3)[1]["task"]
-    assert gymnasium.make(f"fedagentgym:{GUESS}", federation=str(path), client=0).reset(seed=0)
+    assert gymnasium.make(f"fedagentgym:{GUESS}", client_split=str(path), client=0).reset(seed=0)
 
 
-def test_vector_environments(federation: Federation) -> None:
-    vector = federation.client(1).make_vec(3)
+def test_vector_environments(client_split: ClientSplit) -> None:
+    vector = client_split.client(1).make_vec(3)
     observations, infos = vector.reset(seed=5)
-    assert len(observations) == 3 and set(infos["task"]) <= set(federation.client(1).tasks)
+    assert len(observations) == 3 and set(infos["task"]) <= set(client_split.client(1).tasks)
     vector.close()
 
 
-def test_vector_environments_in_processes(federation: Federation) -> None:
-    vector = federation.client(1).make_vec(2, mode="async")
+def test_vector_environments_in_processes(client_split: ClientSplit) -> None:
+    vector = client_split.client(1).make_vec(2, mode="async")
     observations, infos = vector.reset(seed=5)
-    assert len(observations) == 2 and set(infos["task"]) <= set(federation.client(1).tasks)
+    assert len(observations) == 2 and set(infos["task"]) <= set(client_split.client(1).tasks)
     vector.step(("guess 3", "guess 4"))
     vector.close()
 
 
-def test_a_client_number_out_of_range(federation: Federation, tmp_path: Path) -> None:
-    path = federation.save(tmp_path / "split.json")
+def test_a_client_number_out_of_range(client_split: ClientSplit, tmp_path: Path) -> None:
+    path = client_split.save(tmp_path / "split.json")
     for number in (-1, 6, 10**9):
         with pytest.raises(OptionError, match=r"there is no client .* the split has 6, numbered 0 to 5"):
-            federation.client(number)
+            client_split.client(number)
         with pytest.raises(OptionError, match="there is no client"):
-            gymnasium.make(GUESS, federation=str(path), client=number)
+            gymnasium.make(GUESS, client_split=str(path), client=number)
     for odd in (True, 1.0, "1"):
         with pytest.raises(OptionError, match="there is no client"):
-            federation.client(odd)  # type: ignore[arg-type]
+            client_split.client(odd)  # type: ignore[arg-type]
 
 
-def test_gym_make_refuses_what_the_split_decides(federation: Federation, tmp_path: Path) -> None:
-    path = str(federation.save(tmp_path / "split.json"))
+def test_gym_make_refuses_what_the_split_decides(client_split: ClientSplit, tmp_path: Path) -> None:
+    path = str(client_split.save(tmp_path / "split.json"))
     with pytest.raises(OptionError, match="belong together"):
-        gymnasium.make(GUESS, federation=path)
+        gymnasium.make(GUESS, client_split=path)
     with pytest.raises(OptionError, match="tasks= is decided by the split"):
-        gymnasium.make(GUESS, federation=path, client=0, tasks=["guess/train/00001"])
+        gymnasium.make(GUESS, client_split=path, client=0, tasks=["guess/train/00001"])
     with pytest.raises(OptionError, match="split= is decided by the split"):
-        gymnasium.make(GUESS, federation=path, client=0, split="val")
+        gymnasium.make(GUESS, client_split=path, client=0, split="val")
     with pytest.raises(OptionError, match="divides fedagentgym/Guess-v0, not fedagentgym/Math-v0"):
-        gymnasium.make("fedagentgym/Math-v0", federation=path, client=0)
+        gymnasium.make("fedagentgym/Math-v0", client_split=path, client=0)
     with pytest.raises(DataError, match="there is no split file"):
-        gymnasium.make(GUESS, federation=str(tmp_path / "none.json"), client=0)
-    assert gymnasium.make(GUESS, federation=path, client=0, max_turns=3).unwrapped.max_turns == 3
+        gymnasium.make(GUESS, client_split=str(tmp_path / "none.json"), client=0)
+    assert gymnasium.make(GUESS, client_split=path, client=0, max_turns=3).unwrapped.max_turns == 3
 
 
 def test_evaluation_splits_are_never_divided() -> None:
@@ -94,25 +94,25 @@ def test_evaluation_splits_are_never_divided() -> None:
         federate("fedagentgym/ALFWorld-v0", clients=2, tasks_per_client=2, split="valid_unseen", env={"size": "tiny"})
 
 
-def test_roles_are_apart(federation: Federation) -> None:
-    held = {name for client in federation for name in client.tasks}
-    public, warmup = set(federation.role("public").ids), set(federation.role("warmup").ids)
+def test_roles_are_apart(client_split: ClientSplit) -> None:
+    held = {name for client in client_split for name in client.tasks}
+    public, warmup = set(client_split.role("public").ids), set(client_split.role("warmup").ids)
     assert len(public) == 15 and len(warmup) == 5
     assert not public & held and not warmup & held and not public & warmup
-    server = federation.role("server")
+    server = client_split.role("server")
     assert set(server.ids) <= held and all(not task.graded for task in server)
-    assert all(task.graded for task in federation.role("public"))
+    assert all(task.graded for task in client_split.role("public"))
     with pytest.raises(OptionError, match="no role 'auxiliary'"):
-        federation.role("auxiliary")
+        client_split.role("auxiliary")
 
 
 @pytest.mark.parametrize(("overlap", "shared"), [(1.0, 40), (0.0, 0), (0.25, 10)])
 def test_server_overlap(overlap: float, shared: int) -> None:
     made = federate(GUESS, clients=5, tasks_per_client=40, roles={"server": 40, "public": 20}, server_overlap=overlap)
     held = {name for client in made for name in client.tasks}
-    server = made.split.roles["server"]
+    server = made.record.roles["server"]
     assert len(server) == 40 and sum(name in held for name in server) == shared
-    assert not set(server) & set(made.split.roles["public"])
+    assert not set(server) & set(made.record.roles["public"])
 
 
 def test_role_errors() -> None:
@@ -139,14 +139,14 @@ def test_other_mistakes() -> None:
         federate(GUESS, clients=2, tasks_per_client=2, env={"sead": 1})
     with pytest.raises(OptionError, match="seed"):
         federate(GUESS, clients=2, tasks_per_client=2, seed="0")  # type: ignore[arg-type]
-    with pytest.raises(UnknownNameError, match="world"):
-        federate(GUESS, clients=2, tasks_per_client=2, world="upside_down")
-    with pytest.raises(OptionError, match=r"'wording' is for math, qa, code, not for fedagentgym/Guess-v0"):
-        federate(GUESS, clients=2, tasks_per_client=2, world="wording")
+    with pytest.raises(UnknownNameError, match="variant"):
+        federate(GUESS, clients=2, tasks_per_client=2, variant="upside_down")
+    with pytest.raises(UnknownNameError, match="unknown variant of fedagentgym/Guess-v0 'wording': known are none"):
+        federate(GUESS, clients=2, tasks_per_client=2, variant="wording")
 
 
-def test_environments_of_clients_pickle_between_steps(federation: Federation) -> None:
-    env = federation.client(0).make()
+def test_environments_of_clients_pickle_between_steps(client_split: ClientSplit) -> None:
+    env = client_split.client(0).make()
     env.reset(seed=1)
     state = pickle.loads(pickle.dumps(env.unwrapped.snapshot()))
     env.step("guess 3")
@@ -174,16 +174,16 @@ def test_loaded_data_is_found_by_whoever_has_it(shared_data: Path, tmp_path: Pat
     made = federate(shop, partition="preference", clients=100, tasks_per_client=100, omega=0.9, env=options)
     path = made.save(tmp_path / "split.json")
     assert str(shared_data) not in path.read_text() and len(made.pool) == 6410
-    with pytest.raises(DataError, match="made for another pool"):
-        load_federation(path)
-    again = load_federation(path, env=data)
+    with pytest.raises(DataError, match=r"made for another pool .*; if it was made with data=, give that again"):
+        load_client_split(path)
+    again = load_client_split(path, env=data)
     assert again.digest == made.digest and all(check.ok is not False for check in again.verify())
-    env = gymnasium.make(shop, federation=str(path), client=21, **data)
+    env = gymnasium.make(shop, client_split=str(path), client=21, **data)
     assert env.reset(seed=0)[1]["task"] in made.client(21).tasks
 
 
-def test_numpy_integers_are_integers(federation: Federation) -> None:
-    assert federation.client(np.int64(2)).tasks == federation.client(2).tasks  # type: ignore[arg-type]
+def test_numpy_integers_are_integers(client_split: ClientSplit) -> None:
+    assert client_split.client(np.int64(2)).tasks == client_split.client(2).tasks  # type: ignore[arg-type]
     made = federate(GUESS, clients=np.int32(2), tasks_per_client=3, seed=np.int64(1))  # type: ignore[arg-type]
     assert made.digest == federate(GUESS, clients=2, tasks_per_client=3, seed=1).digest
 
@@ -191,6 +191,6 @@ def test_numpy_integers_are_integers(federation: Federation) -> None:
 def test_lazy_names_resolve() -> None:
     import fedagentgym.partitions as room
 
-    assert room.Federation is Federation and room.federate is fedagentgym.federate
+    assert room.ClientSplit is ClientSplit and room.federate is fedagentgym.federate
     with pytest.raises(AttributeError):
         room.nothing  # noqa: B018

@@ -8,14 +8,17 @@ import typer
 
 from fedagentgym.base.errors import unknown
 from fedagentgym.base.settings import assign
-from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.task import short_name
 
 EnvId = Annotated[str, typer.Argument(help="Environment id, for example fedagentgym/WebShop-v0 (or only WebShop).")]
 EnvSet = Annotated[
     list[str] | None,
     typer.Option(
-        "--env-set", help="World option as key=value, for example size=tiny; may be repeated.", metavar="KEY=VALUE"
+        "--env-set",
+        help="Option of the environment as key=value, for example size=tiny; may be repeated.",
+        metavar="KEY=VALUE",
     ),
 ]
 
@@ -24,13 +27,13 @@ def full_id(name: str) -> str:
     """The id that a name stands for: the id itself, or its part without namespace and version."""
     if name in ENVIRONMENTS:
         return name
-    short = {env_id.rpartition("/")[2].partition("-v")[0].lower(): env_id for env_id in ENVIRONMENTS.names()}
+    short = {short_name(env_id): env_id for env_id in ENVIRONMENTS.names()}
     if name.lower() in short:
         return short[name.lower()]
     raise unknown("environment", name, ENVIRONMENTS.names())
 
 
-def world_options(assignments: list[str] | None) -> dict[str, Any]:
+def env_options(assignments: list[str] | None) -> dict[str, Any]:
     """`--env-set` values as keyword options."""
     options: dict[str, Any] = {}
     for assignment in assignments or []:
@@ -38,10 +41,6 @@ def world_options(assignments: list[str] | None) -> dict[str, Any]:
     return options
 
 
-def open_world(name: str, options: dict[str, Any]) -> TextEnv:
-    """The environment itself, without gymnasium's wrappers."""
-    from fedagentgym.registration import make_env
-
-    made = make_env(full_id(name), **options)
-    assert isinstance(made, TextEnv)
-    return made
+def open_named(name: str, options: dict[str, Any]) -> TextEnv:
+    """The environment itself, without gymnasium's wrappers; its name may be the short one."""
+    return open_env(full_id(name), **options)

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedagentgym
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.envs import open_env
 from fedagentgym.envs.core import Episode
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.reasoning.code import CodeEnv
@@ -23,7 +24,7 @@ from fedagentgym.envs.verifiers.arithmetic import calculate
 from fedagentgym.testing import check_env
 
 assert fedagentgym
-WORLDS: tuple[type[ReplyEnv], ...] = (MathEnv, QAEnv, CodeEnv)
+REPLY_ENVS: tuple[type[ReplyEnv], ...] = (MathEnv, QAEnv, CodeEnv)
 IDS = ("fedagentgym/Math-v0", "fedagentgym/QA-v0", "fedagentgym/Code-v0")
 TOOLS = {"fedagentgym/Math-v0": ["calc"], "fedagentgym/QA-v0": ["search"], "fedagentgym/Code-v0": ["run"]}
 
@@ -59,19 +60,19 @@ def test_conformance_with_tools(env_id: str) -> None:
 @pytest.mark.parametrize("tools", [False, True], ids=["plain", "tools"])
 @pytest.mark.parametrize("env_id", IDS)
 def test_the_expert_solves_every_task_in_the_right_layout(env_id: str, size: str, tools: bool) -> None:
-    world: Any = gymnasium.make(env_id, size=size, split="test", tools=TOOLS[env_id] if tools else []).unwrapped
-    for identifier in world.pool.ids[:: 20 if env_id.endswith("Code-v0") else 4]:
-        last = solve(world, identifier)[-1]
+    env: Any = open_env(env_id, size=size, split="test", tools=TOOLS[env_id] if tools else [])
+    for identifier in env.pool.ids[:: 20 if env_id.endswith("Code-v0") else 4]:
+        last = solve(env, identifier)[-1]
         assert last.terminated and last.view.success and last.reward == 1.0, last
-        assert last.view.rewards[f"accuracy/{world.accuracy}"] == 1.0
+        assert last.view.rewards[f"accuracy/{env.accuracy}"] == 1.0
         assert last.view.rewards["format"] == 1.0 and last.view.rewards["tags"] == 1.0
         if env_id.endswith("Code-v0"):
             assert last.view.rewards["code_format"] == 1.0
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.accuracy)
-def test_tiny_prompts_and_replies_are_short_and_in_the_vocabulary(world: type[ReplyEnv]) -> None:
-    env = world(size="tiny", split="warmup")
+@pytest.mark.parametrize("cls", REPLY_ENVS, ids=lambda cls: cls.accuracy)
+def test_tiny_prompts_and_replies_are_short_and_in_the_vocabulary(cls: type[ReplyEnv]) -> None:
+    env = cls(size="tiny", split="warmup")
     known = set(env.vocabulary())
     for identifier in env.pool.ids[::9]:
         (episode,) = env.reset_many([identifier], [0])
@@ -179,46 +180,46 @@ def test_a_program_can_be_run_before_it_is_handed_in() -> None:
     assert "timeout" in episode.view.observation
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.accuracy)
-def test_wordings_change_the_words_around_the_same_task(world: type[ReplyEnv]) -> None:
-    plain = world(size="tiny")
+@pytest.mark.parametrize("cls", REPLY_ENVS, ids=lambda cls: cls.accuracy)
+def test_wordings_change_the_words_around_the_same_task(cls: type[ReplyEnv]) -> None:
+    plain = cls(size="tiny")
     task = plain.pool.ids[0]
     said = set()
-    for variant in range(len(world.wordings)):
-        env = world(size="tiny", world={"kind": "wording", "variant": variant})
+    for phrasing in range(len(cls.wordings)):
+        env = cls(size="tiny", variant={"kind": "wording", "phrasing": phrasing})
         episodes = solve(env, task)
         assert plain.reset_many([task], [0])[0].view.observation in episodes[0].view.observation
         assert episodes[-1].view.success and env.pool.digest == plain.pool.digest
         said.add(episodes[0].view.observation)
-    assert len(said) == len(world.wordings) == 8
+    assert len(said) == len(cls.wordings) == 8
     for bad in (
-        {"kind": "wording", "variant": 8},
+        {"kind": "wording", "phrasing": 8},
         {"kind": "wording"},
-        {"kind": "x", "variant": 0},
-        {"kind": "wording", "variant": True},
+        {"kind": "wordin", "phrasing": 0},
+        {"kind": "wording", "phrasing": True},
     ):
-        with pytest.raises(OptionError, match="wording"):
-            world(size="tiny", world=bad)
+        with pytest.raises(FedAgentGymError, match=r"wording|phrasing"):
+            cls(size="tiny", variant=bad)
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.accuracy)
-def test_who_does_not_know_the_gold_is_not_graded(world: type[ReplyEnv]) -> None:
-    graded = world(size="tiny")
+@pytest.mark.parametrize("cls", REPLY_ENVS, ids=lambda cls: cls.accuracy)
+def test_who_does_not_know_the_gold_is_not_graded(cls: type[ReplyEnv]) -> None:
+    graded = cls(size="tiny")
     ids = graded.pool.ids[:3]
-    env = world(size="tiny", pool=graded.pool.without_answers(ids))
+    env = cls(size="tiny", pool=graded.pool.without_answers(ids))
     reply = graded.expert().act(graded.reset_many([ids[0]], [0])[0])
     (start,) = env.reset_many([ids[0]], [0])
     assert reply.split("<answer>")[1].strip() not in repr(start.task.payload)
     (episode,) = env.step_many([start], [reply])
     assert episode.view.score == 0.0 and not episode.view.success and episode.reward == 0.0
-    assert episode.view.rewards["format"] == 1.0 and episode.view.rewards[f"accuracy/{world.accuracy}"] == 0.0
+    assert episode.view.rewards["format"] == 1.0 and episode.view.rewards[f"accuracy/{cls.accuracy}"] == 0.0
     assert all(value == 0.0 for name, value in episode.view.rewards.items() if name in ("f1",))
     assert env.expert().act(start)
     pickle.loads(pickle.dumps(episode))
 
 
 def test_every_world_tells_the_version_of_its_verifier() -> None:
-    versions = [world(size="tiny").verifier_version() for world in WORLDS]
+    versions = [cls(size="tiny").verifier_version() for cls in REPLY_ENVS]
     assert [version.partition("/")[0] for version in versions] == ["math", "qa", "code"]
 
 
@@ -229,19 +230,19 @@ def test_pools_are_made_of_plain_records() -> None:
         {"category": "y", "payload": {"question": "Who ?", "answers": ["Ann"], "facts": [["Ann", "Ann did it ."]]}},
     ]
     code_records = [{"category": "z", "payload": {"statement": "f", "entry": "f", "calls": [[[1], 2]]}}]
-    for world, records, replies in (
+    for cls, records, replies in (
         (MathEnv, math_records, ["<answer> 4 </answer>"]),
         (QAEnv, qa_records, ["<answer> two </answer>", "<answer> ann </answer>"]),
         (CodeEnv, code_records, ["<answer> def f(x): return x + 1 </answer>"]),
     ):
-        pool = TaskPool.from_records(records, env=world.id)
-        env = world(pool=pool)
+        pool = TaskPool.from_records(records, env=cls.id)
+        env = cls(pool=pool)
         for task, reply in zip(pool, replies, strict=True):
             (episode,) = env.step_many(env.reset_many([task], [0]), [reply])
             assert episode.view.success, (task, episode.view)
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.accuracy)
+@pytest.mark.parametrize("cls", REPLY_ENVS, ids=lambda cls: cls.accuracy)
 @pytest.mark.parametrize(
     "payload",
     [
@@ -254,9 +255,9 @@ def test_pools_are_made_of_plain_records() -> None:
         {"question": "x", "answers": [3]},
     ],
 )
-def test_malformed_payloads_are_refused(world: type[ReplyEnv], payload: Any) -> None:
-    pool = TaskPool.from_records([{"category": "x", "payload": payload}], env=world.id)
-    env = world(pool=pool)
+def test_malformed_payloads_are_refused(cls: type[ReplyEnv], payload: Any) -> None:
+    pool = TaskPool.from_records([{"category": "x", "payload": payload}], env=cls.id)
+    env = cls(pool=pool)
     with pytest.raises(DataError, match="payload of fedagentgym/"):
         env.reset(seed=0)
 

@@ -1,0 +1,77 @@
+"""`check_agent`: what everything that plays must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedagentgym.agents.make import make_agent
+from fedagentgym.agents.protocols import Agent, Move
+from fedagentgym.base.streams import stream
+from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.envs.core import Episode, TextEnv
+from fedagentgym.testing.conditions import errors_as_failures, global_generators_untouched
+
+EPISODES = 6
+PARALLEL = 3
+
+
+def check_agent(name: str, *, env: str = "fedagentgym/Guess-v0", **settings: object) -> None:
+    """Let a registered agent play a few episodes.
+
+    It must take episodes in and give one move for each, with tokens and log-probs that belong together, play alike when it draws
+    from the same streams, and leave the global generators alone. An agent without tokens must also play an episode alike
+    whichever others are played beside it; a language model does so only up to floating point.
+    """
+    with errors_as_failures():
+        made = ENVIRONMENTS.get(env)()
+        agent = make_agent({"name": name, **settings}, made, seed=0)
+        assert isinstance(getattr(agent, "name", None), str), f"{name} has no name"
+        with global_generators_untouched(name):
+            first = played_moves(agent, made, PARALLEL)
+            again = played_moves(agent, made, PARALLEL)
+        assert first == again, f"{name} plays otherwise when it draws from the same streams"
+        if not any(move.token_ids for moves in first for move in moves):
+            alone = played_moves(agent, made, 1)
+            assert first == alone, f"{name} plays an episode otherwise when others are played beside it"
+        agent.close()
+
+
+def played_moves(agent: Agent, env: TextEnv, parallel: int) -> list[list[Move]]:
+    """The moves of some episodes, so many at a time; a freed row is taken by the next episode."""
+    waiting = list(range(EPISODES))
+    numbers: dict[int, int] = {}
+    episodes: dict[int, Episode] = {}
+    moves: list[list[Move]] = [[] for _ in waiting]
+    with agent.play(env) as players:
+        while waiting or episodes:
+            fresh, waiting = waiting[: parallel - len(episodes)], waiting[parallel - len(episodes) :]
+            begun = env.reset_many([env.pool[number].id for number in fresh], fresh)
+            rows = players.enter(begun, [stream(0, "check agent", number) for number in fresh])
+            assert len(rows) == len(fresh), f"{agent.name}: enter gives {len(rows)} rows for {len(fresh)} episodes"
+            assert len({*rows, *episodes}) == len(rows) + len(episodes), f"{agent.name}: enter gives a row away twice"
+            numbers.update(zip(rows, fresh, strict=True))
+            episodes.update(zip(rows, begun, strict=True))
+            order = list(episodes)
+            found = players.act(order, [episodes[row] for row in order])
+            check_moves(agent.name, found, order)
+            for row, move in zip(order, found, strict=True):
+                moves[numbers[row]].append(move)
+                if move.finish != "context":
+                    (episodes[row],) = env.step_many([episodes[row]], [move.action])
+            over = [
+                row for row, move in zip(order, found, strict=True) if move.finish == "context" or episodes[row].over
+            ]
+            players.leave(over)
+            for row in over:
+                del episodes[row]
+    return moves
+
+
+def check_moves(name: str, moves: Sequence[Move], rows: Sequence[int]) -> None:
+    """One well-formed move per row."""
+    assert len(moves) == len(rows), f"{name}: act gives {len(moves)} moves for {len(rows)} rows"
+    for move in moves:
+        assert isinstance(move, Move), f"{name}: act gives a {type(move).__name__} in place of a Move"
+        assert isinstance(move.action, str) and isinstance(move.reply, str), f"{name}: an action or reply is no string"
+        sizes = {len(part) for part in (move.token_ids, move.logprobs, move.allowed) if part}
+        assert len(sizes) <= 1, f"{name}: a move has {len(move.token_ids)} tokens and {len(move.logprobs)} log-probs"

@@ -1,0 +1,28 @@
+"""What several checks demand alike."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from fedagentgym.base.errors import FedAgentGymError
+
+
+@contextmanager
+def global_generators_untouched(who: str) -> Iterator[None]:
+    """Whatever runs inside draws from streams of its own, never from the process's global generators."""
+    before = (random.getstate(), repr(np.random.get_state()))
+    yield
+    assert (random.getstate(), repr(np.random.get_state())) == before, f"{who} draws from a global generator"
+
+
+@contextmanager
+def errors_as_failures() -> Iterator[None]:
+    """A sentence of this package about what is checked becomes the sentence of the failed check."""
+    try:
+        yield
+    except FedAgentGymError as error:
+        raise AssertionError(str(error)) from error

@@ -1,0 +1,116 @@
+"""Plugins: loaded once, by every command that opens an environment or reads a configuration; a bad one is one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.plugins import load_plugins, module_name
+from fedagentgym.cli.main import main
+
+ECHO = "import fedagentgym\nprint('here')\n"
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """A file that says when it is loaded, with a module name of its own for every test."""
+    file = tmp_path / f"echo_{abs(hash(request.node.name))}.py"
+    file.write_text(ECHO)
+    return str(file)
+
+
+def test_a_plugin_is_loaded_once(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
+    load_plugins([plugin, plugin])
+    load_plugins((plugin,))
+    assert capsys.readouterr().out == "here\n"
+    assert module_name(Path(plugin)) in sys.modules
+
+
+BROKEN = {
+    "raise ValueError('two\\nlines')": "ValueError: two lines",
+    "def (": "SyntaxError: ",
+    "import sys\nsys.exit(0)": "it calls sys.exit",
+    "import no_such_module_anywhere": "No module named 'no_such_module_anywhere'",
+    "import fedagentgym\nfedagentgym.register_objective('length', len)": "objective 'length' is registered already",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_broken_plugin_is_one_sentence_and_exit_code_2(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(text)
+    assert main(["envs", "Guess", "--plugin", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"fedagentgym: cannot load the plugin {str(file)!r}: ") and BROKEN[text] in said
+    assert said.count("\n") == 1
+    assert module_name(file) not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("absent.py", "no such file"), ("no_such_module_anywhere", "No module named"), ("", "Empty")]
+)
+def test_a_plugin_that_is_not_there(name: str, told: str) -> None:
+    with pytest.raises(DataError, match=told):
+        load_plugins([name])
+
+
+COMMANDS = (
+    ("envs", "Guess"),
+    ("play", "Nowhere"),
+    ("eval", "--env", "Nowhere"),
+    ("label", "Nowhere"),
+    ("pretrain", "tiny", "--env", "Nowhere"),
+    ("split", "make"),
+    ("split", "show", "nowhere.json"),
+    ("split", "verify", "nowhere.json"),
+    ("split", "plot", "nowhere.json"),
+    ("split", "diff", "nowhere.json", "nowhere.json"),
+    ("train", "nowhere"),
+    ("export", "nowhere", "out"),
+    ("flower", "init", "out", "--config", "nowhere.yaml"),
+    ("bench", "nothing"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_loads_plugins_before_it_does_anything(
+    command: tuple[str, ...],
+    plugin: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*command, "--plugin", plugin]) == (0 if command[0] == "envs" else 2)
+    assert capsys.readouterr().out.startswith("here\n")
+
+
+def test_a_run_that_is_resumed_takes_no_further_plugin(
+    plugin: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--resume", str(tmp_path), "--plugin", plugin]) == 2
+    assert "loads the plugins that it was started with" in capsys.readouterr().err
+
+
+def test_an_exit_in_a_plugin_does_not_end_the_process_well(tmp_path: Path) -> None:
+    file = tmp_path / "leaves.py"
+    file.write_text("raise SystemExit")
+    command = [sys.executable, "-m", "fedagentgym.cli", "envs", "--plugin", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "Traceback" not in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_flower_app_names_the_plugins(tmp_path: Path, plugin: str) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        "env: {id: fedagentgym/Guess-v0}\npartition: {clients: 2}\nagent: random\n"
+        f"output: {{folder: {tmp_path / 'run'}}}\n"
+    )
+    assert main(["flower", "init", str(tmp_path / "app"), "--config", str(config), "--plugin", plugin]) == 0
+    assert f'plugins = "{plugin}"' in (tmp_path / "app" / "pyproject.toml").read_text()
