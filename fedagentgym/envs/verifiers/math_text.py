@@ -1,4 +1,4 @@
-"""Reading mathematical answers as text: where the answer stands in a reply, and its normal form. All of it is linear in the text."""
+"""Reading mathematical answers as text: where the answer stands in a reply, and its normal form."""
 
 from __future__ import annotations
 
@@ -66,10 +66,8 @@ _REPLACED = (
     (re.compile(r"\\(?:approx|approxeq|simeq|doteq|sim|cong)(?![a-zA-Z])|[\u2248\u2243]"), r"\\approx "),
     (re.compile(r"\\(?:emptyset|varnothing)(?![a-zA-Z])|\u2205"), r"\\emptyset "),
     (re.compile(r"\\mathbf\s*\{\s*R\s*\}"), r"\\mathbb{R}"),
-    (
-        re.compile(r"\\(?:mathbb|Bbb)\s*\{?\s*([A-Z])\s*\}?|\\(?:reals|R)(?![a-zA-Z])|\u211d"),
-        lambda m: rf"\mathbb{{{m[1] or 'R'}}}",
-    ),
+    (re.compile(r"\\(?:mathbb|Bbb)\s*\{?\s*([A-Z])\s*\}?"), r"\\mathbb{\1}"),
+    (re.compile(r"\\(?:reals|R)(?![a-zA-Z])|\u211d"), r"\\mathbb{R}"),
     (re.compile(r"\u2208"), r"\\in "),
     (re.compile(r"\u222a"), r"\\cup "),
     (re.compile(r"\u2229"), r"\\cap "),

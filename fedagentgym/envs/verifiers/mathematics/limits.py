@@ -11,9 +11,10 @@ _POWER_OF_SUM = re.compile(r"[)}\]]\s*\^\s*[{(]?\s*(?:1[3-9]|[2-9][0-9]|[0-9]{3}
 _FACTORIAL = re.compile(r"([0-9]+|[^0-9\s])\s*!")
 _LETTER = re.compile(r"[A-Za-z]")
 _LONG_WORD = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{3,}")
-_MATHEMATICAL = frozenset(
-    """and sqrt sin cos tan cot sec csc log exp infty infinity mod max min gcd lcm arcsin arccos arctan for all
-    pmatrix bmatrix matrix vmatrix array begin end""".split()
+_MATHEMATICAL = re.compile(
+    r"and|sqrt|sin|cos|tan|cot|sec|csc|log|exp|infty|infinity|mod|max|min|gcd|lcm|arcsin|arccos|arctan|for|all"
+    r"|[pbv]?matrix|array|begin|end",
+    re.IGNORECASE,
 )
 _SERIES = re.compile(r"\\(?:binom|choose|sum|prod|int|lim)(?![a-z])")
 
@@ -30,7 +31,7 @@ def refusal(text: str) -> str | None:
         return "a number too long"
     if any(len(power) > 4 for power in _POWER.findall(text)):
         return "a power too large"
-    if len([word for word in _LONG_WORD.findall(text) if word.lower() not in _MATHEMATICAL]) > 5:
+    if len([word for word in _LONG_WORD.findall(text) if not _MATHEMATICAL.fullmatch(word)]) > 5:
         return "prose"
     factorials = _FACTORIAL.findall(text)
     if len(factorials) > 4 or not all(_modest_factorial(argument) for argument in factorials):

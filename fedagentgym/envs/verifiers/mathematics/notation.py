@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-FUNCTIONS = {
-    name: name
-    for name in """sin cos tan sec csc cot arcsin arccos arctan sinh cosh tanh cis exp ln log abs sgn""".split()
-} | {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "lg": "log", "sqrt": "sqrt"}
+_SAME = (
+    "sin", "cos", "tan", "sec", "csc", "cot", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "cis",
+    "exp", "ln", "log", "abs", "sgn", "sqrt",
+)  # fmt: skip
+FUNCTIONS = {name: name for name in _SAME} | {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "lg": "log"}
 TWO_ARGUMENTS = frozenset(("binom", "tbinom", "dbinom"))
 SERIES = frozenset(("sum", "prod", "int", "iint", "oint", "lim"))
 ABOVE = frozenset(("vec", "bar", "hat", "tilde", "overline", "overrightarrow", "widehat"))

@@ -204,7 +204,7 @@ def is_decimal_of(decimal: Fraction, places: int, exact: Fraction) -> bool:
     """Are these the decimals of an exact value, rounded or cut off, six or more of them and four that count?"""
     if places < 6:
         return False
-    scale = 10**places
+    scale = Fraction(10) ** places
     shown, wanted = decimal * scale, exact * scale
     if abs(shown) < 1000:
         return False

@@ -74,9 +74,10 @@ _BASE = re.compile(
     r"\(?\s*(?P<digits>[0-9][0-9A-Fa-f]*|[A-F][0-9A-Fa-f]*[0-9][0-9A-Fa-f]*|\\overline\s*\{[0-9A-Fa-f]+\})\s*\)?"
     r"(?:\s*_\s*\{?\s*(?P<base>[0-9]{1,3}|[a-z]+)\s*\}?|\s*\(?(?:in\s+)?base[- ](?P<said>[0-9]{1,2}|[a-z]+)\)?)"
 )
-_BASES = dict(zip("two three four five six seven eight nine ten eleven twelve".split(), range(2, 13), strict=True)) | {
-    "sixteen": 16
-}
+_BASES = {
+    "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "eleven": 11,
+    "twelve": 12, "sixteen": 16,
+}  # fmt: skip
 _CLOCK = re.compile(r"(?P<hour>[0-9]{1,2})(?:\s*:\s*(?P<minute>[0-9]{2}))?\s*(?P<half>[aApP])\.?\s*[mM]\.?")
 _CONGRUENCE = re.compile(
     r"(?:(?P<name>[a-z])\s*\\equiv\s*)?(?P<rest>-?[0-9]+)\s*(?:\(|\\pmod|\\bmod|\\mod|\\;)*\s*(?:mod)?\s*\{?\s*(?P<modulus>[0-9]+)\s*\}?\s*\)?"
@@ -207,7 +208,7 @@ def _braces(text: str, inner: str, depth: int) -> Answer:
     items = split_outside(inner, _AND)
     if len(items) > MOST_PARTS:
         raise TooManyParts
-    found_items = []
+    found_items: list[Answer] = []
     for item in (read(item, depth + 1) for item in items):
         found_items += list(item.items) if isinstance(item, Listing) else [item]
     return Braces(text, tuple(found_items))

@@ -146,7 +146,7 @@ class Rules:
         if last is not None and not any(_symbols(side) for side in gold.sides):
             return self.equal(Scalar(gold.sides[-1]), answer)
         if isinstance(answer, Equation):
-            sides = answer.sides
+            sides: tuple[str, ...] = answer.sides
         elif isinstance(answer, Named) and not answer.element:
             sides = (answer.name, answer.value)
         else:
@@ -214,7 +214,8 @@ class Rules:
         """`(a,b]` is `a < x \\le b` for any name x that is no bound."""
         if len(answer.signs) != 2:
             return False
-        sides, signs = answer.sides, answer.signs
+        sides: tuple[str, ...] = answer.sides
+        signs: tuple[str, ...] = answer.signs
         if signs[0] in (">", "\\ge"):
             turned = {">": "<", "\\ge": "\\le"}
             sides, signs = sides[::-1], tuple(turned.get(sign, "") for sign in reversed(signs))

@@ -93,7 +93,8 @@ def as_fraction(value: Fraction | mpmath.mpf) -> Fraction:
     if isinstance(value, Fraction):
         return value
     sign, mantissa, exponent, _ = value._mpf_
-    return (-1) ** sign * Fraction(int(mantissa)) * Fraction(2) ** exponent
+    size = Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
+    return -size if sign else size
 
 
 def proportional(gold: Sequence[str], answer: Sequence[str]) -> bool:

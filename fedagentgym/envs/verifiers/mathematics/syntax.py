@@ -108,7 +108,7 @@ def _tokens(text: str) -> Iterator[_Token]:
         elif kind == "command":
             yield _Token("command", token[1:])
         elif kind == "greek":
-            yield _Token("command", GREEK[token] if token in GREEK else token)
+            yield _Token("command", GREEK.get(token, token))
         else:
             yield _Token(kind, "^" if token == "**" else token)
 

@@ -9,8 +9,8 @@ _WRAPPED = re.compile(
 )
 _PHRASE = re.compile(r"[A-Za-z\s.'-]+")
 _FUNCTIONS = re.compile(r"sqrt|infty|sin|cos|tan|log|pi\b|theta|alpha|beta|infinity")
-_SHORT = frozenset(
-    "yes no odd even true false none max min red blue man men boy cat dog sun mon tue wed thu fri sat".split()
+_SHORT = re.compile(
+    r"yes|no|odd|even|true|false|none|red|blue|man|men|boy|cat|dog|sun|mon|tue|wed|thu|fri|sat", re.IGNORECASE
 )
 _NAME = re.compile(r"[A-Z][a-z]+")
 _CHOICE = re.compile(r"\(?([A-H])\)?")
@@ -44,8 +44,11 @@ def words_of_gold(gold: str, normal_gold: str) -> tuple[str, ...] | None:
     parts = re.findall(r"[A-Za-z]+", normal_gold)
     if not parts:
         return None
-    lower = {part.lower() for part in parts}
-    is_phrase = max(map(len, parts)) > 3 or lower & _SHORT or all(_NAME.fullmatch(part) for part in parts)
+    is_phrase = (
+        max(map(len, parts)) > 3
+        or any(_SHORT.fullmatch(part) for part in parts)
+        or all(_NAME.fullmatch(part) for part in parts)
+    )
     return words(normal_gold) if is_phrase else None
 
 
