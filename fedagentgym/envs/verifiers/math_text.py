@@ -44,12 +44,13 @@ def last_box(text: str) -> str | None:
 
 _REPLACED = (
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
-    (re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|mathstrut)(?![a-zA-Z])\s*\.?"), ""),
+    (re.compile(r"\\(?:left|right|middle|[bB]igg?[lrm]?|displaystyle|textstyle|limits|mathstrut)(?![a-zA-Z])\s*\.?"), ""),
     (re.compile(r"\{,\}|\\!,|,\\!|(?<=[0-9])\\,(?=[0-9]{3}(?![0-9]))"), ","),
+    (re.compile(r"(?:\\q?quad(?![a-zA-Z])\s*)+(?=[a-zA-Z](?:_\{?\w\}?)?\s*=)"), ", "),
     (re.compile(r"(?<!\\)\\[!,;: ]|\\q?quad(?![a-zA-Z])|~|[\u00a0\u2009\u202f]"), " "),
     (re.compile(r"(?<=\\\\)\s*\[[0-9a-z. ]*\]"), " "),
     (re.compile(r"(?<!\\)\\[()\[\]]|\\?\$|[\u00a3\u20ac\u00a5]|\\(?:pounds|euro)(?![a-zA-Z])"), " "),
-    (re.compile(r"\^\s*\{?\s*\\circ\s*\}?|\\degree(?![a-zA-Z])"), "\u00b0"),
+    (re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degree(?![a-zA-Z])"), "\u00b0"),
     (re.compile(r"[\u2212\u2010\u2011\u2013]"), "-"),
     (re.compile(r"[\u00d7\u00b7\u22c5\u2217]"), r"\\times "),
     (re.compile(r"\u00f7"), "/"),
@@ -90,6 +91,7 @@ _SUPERSCRIPTS = str.maketrans(
 )
 _FRACTIONS = {"\u00bd": "1/2", "\u00bc": "1/4", "\u00be": "3/4", "\u2153": "1/3", "\u2154": "2/3", "\u2155": "1/5"}
 UNIT_MARK = "\u2060"
+_SPACED_THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?: [0-9]{3})+(?:\.[0-9]+)?")
 _START = re.compile(r"(?:####|[=:\s]|\\(?:therefore|implies|Rightarrow|Longrightarrow|to|rightarrow)(?![a-zA-Z]))+")
 _SINGLE_BRACES = re.compile(r"(?<=[\^_])\{(\w)\}")
 _BLANKS = re.compile(r"(?<![0-9.])\s+|\s+(?![0-9.])")
@@ -109,6 +111,8 @@ def normal(text: str) -> str:
     text = " ".join(text.split())
     if text and (found := _START.match(text)):
         text = text[found.end() :]
+    if " " in text and _SPACED_THOUSANDS.fullmatch(text):
+        text = text.replace(" ", "")
     while text and text[-1] in ".,;:" and not text.endswith("..."):
         text = text[:-1].rstrip()
     return text

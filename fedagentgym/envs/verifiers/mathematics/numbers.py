@@ -54,12 +54,23 @@ _CHANGES_THE_VALUE = _set(
     seventh sevenths eighth eighths ninth ninths tenth tenths hundredth hundredths thousandth thousandths double
     doubled twice triple tripled not no never nor or except least most wrong incorrect zero one two three four
     five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
-    twenty thirty forty fifty sixty seventy eighty ninety base hundreds thousands millions billions am pm"""
+    twenty thirty forty fifty sixty seventy eighty ninety base hundreds thousands millions billions am pm noon
+    midnight fold"""
 )
 _CHANGES_WHAT_PRECEDES = _set("""less fewer more greater smaller larger short over under above below too""")
 _CHANGES_WHAT_FOLLOWS = _set(
     """times over square cube sum difference product than more less fewer greater larger smaller above below under
     between from without add subtract every nearly almost last first if"""
+)
+
+
+_ONES = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+    seventeen eighteen nineteen"""
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_SPELLED = re.compile(
+    rf"(?:(?P<tens>{'|'.join(_TENS.split())})(?:[- ](?P<unit>one|two|three|four|five|six|seven|eight|nine))?"
+    rf"|(?P<ones>{'|'.join(sorted(_ONES.split(), key=len, reverse=True))}))",
+    re.IGNORECASE,
 )
 
 
@@ -79,7 +90,10 @@ def number(text: str) -> Number | None:
     >>> number("1 1/2").value, number("\\\\frac12").value, number("18 - x")
     (Fraction(3, 2), Fraction(1, 2), None)
     """
-    text = _LEADING.sub("", text, count=1) if text[:1].isalpha() else text
+    if text[:1].isalpha():
+        text = _LEADING.sub("", text, count=1)
+        if (spelled := _SPELLED.fullmatch(text)) is not None:
+            return Number(Fraction(_spelled_value(spelled)))
     if assigned := _ASSIGNED.match(text):
         text = text[assigned.end() :]
     found = _NUMBER.match(text) or _first_number(text)
@@ -107,6 +121,14 @@ def number(text: str) -> Number | None:
         scale = _SCALES[words[0].lower()]
         rest = rest.lstrip()[len(words[0]) :]
     return Number(value * scale, percent is not None, places) if _is_words(rest, before=False) else None
+
+
+def _spelled_value(found: re.Match[str]) -> int:
+    ones = [*_ONES.split()]
+    if found["ones"]:
+        return ones.index(found["ones"].lower())
+    tens = 10 * (_TENS.split().index(found["tens"].lower()) + 2)
+    return tens + (ones.index(found["unit"].lower()) if found["unit"] else 0)
 
 
 def gold_number(text: str) -> Number | None:

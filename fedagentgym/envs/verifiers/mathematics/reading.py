@@ -72,7 +72,7 @@ _PLUS_MINUS = re.compile(r"\\pm(?![a-z])|\\mp(?![a-z])")
 _BUILDER = re.compile(rf"\s*(?P<name>{_LETTER})\s*(?:\\in\s*(?P<domain>[^|:]+?))?\s*[|:]\s*(?P<condition>.+)")
 _BASE = re.compile(
     r"\(?\s*(?P<digits>[0-9][0-9A-Fa-f]*|[A-F][0-9A-Fa-f]*[0-9][0-9A-Fa-f]*|\\overline\s*\{[0-9A-Fa-f]+\})\s*\)?"
-    r"(?:\s*_\s*\{?\s*(?P<base>[0-9]{1,3}|[a-z]+)\s*\}?|\s*\(?(?:in\s+)?base[- ](?P<said>[0-9]{1,2}|[a-z]+)\)?)"
+    r"(?:\s*_\s*\{?\s*\(?\s*(?P<base>[0-9]{1,3}|[a-z]+)\s*\)?\s*\}?|\s*\(?(?:in\s+)?base[- ](?P<said>[0-9]{1,2}|[a-z]+)\)?)"
 )
 _BASES = {
     "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "eleven": 11,
@@ -85,7 +85,9 @@ _CONGRUENCE = re.compile(
 _NO_SOLUTION = re.compile(
     r"(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?|none|(?:the )?(?:empty|null) set", re.IGNORECASE
 )
-_ALL_REALS = re.compile(r"(?:the set of )?(?:all )?(?:real numbers|reals)|any real(?: number)?|all real", re.IGNORECASE)
+_ALL_REALS = re.compile(r"(?:the set of )?(?:all )?(?:real numbers|reals)(?: [a-z])?|any real(?: number)?|all real", re.IGNORECASE)
+_ALL_INTEGERS = re.compile(r"(?:the set of )?(?:all|the) integers", re.IGNORECASE)
+_ELLIPSIS = re.compile(r"\.\.\.|\\[lc]?dots(?:c|b)?|\u2026")
 _HALF_OF_REALS = re.compile(r"\\mathbb\{R\}\s*[\^_]\s*\{?\s*([-+]|[<>]\s*0)\s*\}?")
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _COMMA_IN_NUMBER = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
@@ -125,6 +127,8 @@ def _special(text: str) -> Answer | None:
         return Reals(text, half_line(Fraction(0), ">" if "+" in found[1] or ">" in found[1] else "<"))
     if text == "\\mathbb{R}" or _ALL_REALS.fullmatch(text):
         return Reals(text, REALS)
+    if _ALL_INTEGERS.fullmatch(text):
+        return Scalar("\\mathbb{Z}")
     if found := _CLOCK.fullmatch(text):
         hour, minute = int(found["hour"]) % 12 + 12 * (found["half"] in "pP"), int(found["minute"] or 0)
         return Clock(text, 60 * hour + minute)
@@ -205,13 +209,27 @@ def _braces(text: str, inner: str, depth: int) -> Answer:
         if isinstance(condition, Named) and condition.name == found["name"]:
             return as_set(text, condition.of)
         return Scalar(text)
-    items = split_outside(inner, _AND)
+    items = _written_out(split_outside(inner, _AND))
     if len(items) > MOST_PARTS:
         raise TooManyParts
     found_items: list[Answer] = []
     for item in (read(item, depth + 1) for item in items):
         found_items += list(item.items) if isinstance(item, Listing) else [item]
     return Braces(text, tuple(found_items))
+
+
+def _written_out(items: list[str]) -> list[str]:
+    """`1, 2, \\ldots, 5` with all its whole numbers; anything else as it is."""
+    if len(items) < 4 or not _ELLIPSIS.fullmatch(items[-2]):
+        return items
+    try:
+        first, second, last = int(items[-4]), int(items[-3]), int(items[-1])
+    except ValueError:
+        return items
+    step = second - first
+    if step == 0 or (last - second) % step or not 1 <= (last - second) // step <= MOST_PARTS:
+        return items
+    return [*items[:-2], *(str(number) for number in range(second + step, last + step, step))]
 
 
 def as_set(text: str, answer: Answer) -> Answer:

@@ -69,8 +69,10 @@ class Rules:
             return self._rows_of(gold, answer)
         return False
 
-    def _value_of(self, gold: Answer, answer: Named) -> bool:
-        return not (answer.element and not isinstance(answer.of, Braces)) and self.equal(gold, answer.of)
+    def _value_of(self, gold: Scalar, answer: Named) -> bool:
+        if answer.element and not isinstance(answer.of, Braces):
+            return gold == answer.of and gold.text.startswith("\\mathbb")
+        return self.equal(gold, answer.of)
 
     def _true_chain(self, gold: Scalar, answer: Equation) -> bool:
         """3 + 4 = 7 counts for 7; after an approximation sign decimals of the value before it may stand."""
