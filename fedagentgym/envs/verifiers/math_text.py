@@ -44,7 +44,10 @@ def last_box(text: str) -> str | None:
 
 _REPLACED = (
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
-    (re.compile(r"\\(?:left|right|middle|[bB]igg?[lrm]?|displaystyle|textstyle|limits|mathstrut)(?![a-zA-Z])\s*\.?"), ""),
+    (
+        re.compile(r"\\(?:left|right|middle|[bB]igg?[lrm]?|displaystyle|textstyle|limits|mathstrut)(?![a-zA-Z])\s*\.?"),
+        "",
+    ),
     (re.compile(r"\{,\}|\\!,|,\\!|(?<=[0-9])\\,(?=[0-9]{3}(?![0-9]))"), ","),
     (re.compile(r"(?:\\q?quad(?![a-zA-Z])\s*)+(?=[a-zA-Z](?:_\{?\w\}?)?\s*=)"), ", "),
     (re.compile(r"(?<!\\)\\[!,;: ]|\\q?quad(?![a-zA-Z])|~|[\u00a0\u2009\u202f]"), " "),
