@@ -21,7 +21,7 @@ from fedagentgym.envs.verifiers.mathematics.limits import refusal, refusal_of_al
 from fedagentgym.envs.verifiers.mathematics.numbers import gold_number, number, same_number
 from fedagentgym.envs.verifiers.mathematics.reading import TooManyParts, read
 from fedagentgym.envs.verifiers.mathematics.rules import Rules
-from fedagentgym.envs.verifiers.mathematics.syntax import NeedsAlgebra
+from fedagentgym.envs.verifiers.mathematics.tokens import NeedsAlgebra
 from fedagentgym.envs.verifiers.mathematics.values import TooLarge
 from fedagentgym.envs.verifiers.mathematics.words import same_words, words_of_gold
 

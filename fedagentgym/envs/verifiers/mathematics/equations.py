@@ -10,9 +10,10 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from fedagentgym.envs.verifiers.mathematics.reading import expression
+from fedagentgym.envs.verifiers.mathematics.bounds import expression
+from fedagentgym.envs.verifiers.mathematics.equality import points
 from fedagentgym.envs.verifiers.mathematics.syntax import Expr
-from fedagentgym.envs.verifiers.mathematics.values import Evaluator, Undefined, Value, points
+from fedagentgym.envs.verifiers.mathematics.values import Evaluator, Undefined, Value
 
 _ZERO = Fraction(0)
 Relation = tuple[tuple[str, ...], tuple[str, ...]]

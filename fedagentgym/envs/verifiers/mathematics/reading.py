@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from fractions import Fraction
 
+from fedagentgym.envs.verifiers.mathematics.bounds import expression, infinity
+from fedagentgym.envs.verifiers.mathematics.joining import as_set, intersect_sets, join, subtract_sets, unite_sets
 from fedagentgym.envs.verifiers.mathematics.kinds import (
     Answer,
     Based,
@@ -21,27 +22,17 @@ from fedagentgym.envs.verifiers.mathematics.kinds import (
     Reals,
     Scalar,
     Together,
-    Union,
 )
-from fedagentgym.envs.verifiers.mathematics.numbers import number
 from fedagentgym.envs.verifiers.mathematics.regions import (
     EMPTY,
-    INFINITE,
     REALS,
-    End,
-    Interval,
     Region,
-    complement,
-    end,
     half_line,
     intersect,
     solve,
-    unite,
 )
 from fedagentgym.envs.verifiers.mathematics.splitting import encloses, split_outside
-from fedagentgym.envs.verifiers.mathematics.syntax import Expr, NeedsAlgebra, NotAnExpression, parse
-from fedagentgym.envs.verifiers.mathematics.units import without_units
-from fedagentgym.envs.verifiers.mathematics.values import TooLarge, Undefined, constant
+from fedagentgym.envs.verifiers.mathematics.values import TooLarge, Undefined
 
 MOST_PARTS = 24
 DEEPEST = 6
@@ -109,7 +100,7 @@ def read(text: str, depth: int = 0) -> Answer:
         return special
     parts = split_outside(text, _OR)
     if len(parts) > 1:
-        return _join(text, [read(part, depth + 1) for part in parts], alternatives=True)
+        return join(text, [read(part, depth + 1) for part in parts], alternatives=True)
     if _THOUSANDS.fullmatch(text):
         return Scalar(text)
     if ", " in text or "; " in text:
@@ -118,7 +109,7 @@ def read(text: str, depth: int = 0) -> Answer:
     if len(parts) > 1:
         if len(parts) > MOST_PARTS:
             raise TooManyParts
-        return _join(text, [read(part, depth + 1) for part in parts], alternatives=False)
+        return join(text, [read(part, depth + 1) for part in parts], alternatives=False)
     return _read_one(text, depth)
 
 
@@ -160,10 +151,10 @@ def _read_one(text: str, depth: int) -> Answer:
     """An answer without commas, `and` or `or` outside of brackets."""
     if split_outside(text, _RELATION, separators=True):
         return _relation(text, depth)
-    for separator, join in ((_UNION, _unite), (_INTERSECTION, _intersect), (_DIFFERENCE, _subtract)):
+    for separator, combine in ((_UNION, unite_sets), (_INTERSECTION, intersect_sets), (_DIFFERENCE, subtract_sets)):
         pieces = split_outside(text, separator)
         if len(pieces) > 1 and all(pieces):
-            return join(text, [read(piece, depth + 1) for piece in pieces])
+            return combine(text, [read(piece, depth + 1) for piece in pieces])
     if text.startswith("\\{") and text.endswith("\\}") and encloses(text):
         return _braces(text, text[2:-2], depth)
     if text.startswith("{") and text.endswith("}") and encloses(text):
@@ -233,13 +224,6 @@ def _written_out(items: list[str]) -> list[str]:
     if step == 0 or (last - second) % step or not 1 <= (last - second) // step <= MOST_PARTS:
         return items
     return [*items[:-2], *(str(number) for number in range(second + step, last + step, step))]
-
-
-def as_set(text: str, answer: Answer) -> Answer:
-    """What `x = ...` or `x \\in ...` says about x, as a set."""
-    if isinstance(answer, Listing):
-        return Braces(text, answer.items)
-    return Braces(text, (answer,)) if isinstance(answer, Scalar) else answer
 
 
 # ---- relations ------------------------------------------------------------------------------------------------------
@@ -337,154 +321,3 @@ def _solve(left: str, sign: str, right: str) -> tuple[Region, frozenset[str]] | 
     except (Undefined, TooLarge):
         return None
     return None if region is None else (region, trees[0].symbols() | trees[1].symbols())
-
-
-# ---- several answers side by side -------------------------------------------------------------------------------------
-
-
-def _join(text: str, items: Sequence[Answer], alternatives: bool) -> Answer:
-    items = [_condition(item) for item in items]
-    if all(isinstance(item, Reals) and item.name for item in items):
-        return _join_inequalities(text, items, alternatives)
-    if any(isinstance(item, Named) and not item.element for item in items):
-        return _join_names(text, items)
-    found: list[Answer] = []
-    for item in items:
-        found += list(item.items) if isinstance(item, Listing) else [item]
-    if any(_is_surely_interval(item) for item in found):
-        regions = [as_region(item) for item in found]
-        if all(region is not None for region in regions):
-            return Reals(text, unite([piece for region in regions if region for piece in region]))
-    return Listing(text, tuple(found))
-
-
-def _condition(item: Answer) -> Answer:
-    """`x \\in \\mathbb{R}` beside other conditions on x is one of them."""
-    if isinstance(item, Named) and item.element and isinstance(item.of, Reals):
-        return Reals(item.text, item.of.region, item.name)
-    return item
-
-
-def _join_inequalities(text: str, items: Sequence[Answer], alternatives: bool) -> Answer:
-    regions = [item.region for item in items if isinstance(item, Reals)]
-    names = {item.name for item in items if isinstance(item, Reals)}
-    if len(names) > 1:
-        return Listing(text, tuple(items))
-    united = unite([piece for region in regions for piece in region])
-    common = regions[0]
-    for region in regions[1:]:
-        common = intersect(common, region)
-    return Reals(text, united if alternatives or not common else common, names.pop())
-
-
-def _join_names(text: str, items: Sequence[Answer]) -> Answer:
-    """`x = 1, y = 2` are values of different names, `x = 1, x = 2` and `x = 1, 2` are alternatives of one."""
-    named = [item for item in items if isinstance(item, Named)]
-    names = {item.name for item in named}
-    if len(named) == len(items) and len(names) == len(items):
-        return Together(text, tuple(named))
-    if isinstance(items[0], Named) and len(names) == 1 and all(isinstance(item, Named | Scalar) for item in items):
-        values: list[Answer] = []
-        for item in items:
-            value = item.of if isinstance(item, Named) else item
-            values += list(value.items) if isinstance(value, Listing) else [value]
-        return Named(text, named[0].name, Listing(text, tuple(values)), text)
-    return Listing(text, tuple(items))
-
-
-# ---- sets of real numbers ---------------------------------------------------------------------------------------------
-
-
-def _unite(text: str, items: Sequence[Answer]) -> Answer:
-    regions = [as_region(item, points=True) for item in items]
-    if all(region is not None for region in regions):
-        united = unite([piece for region in regions if region for piece in region])
-        if all(isinstance(item, Braces) for item in items):
-            return Braces(text, tuple(part for item in items if isinstance(item, Braces) for part in item.items))
-        return Reals(text, united)
-    return Union(text, tuple(items))
-
-
-def _intersect(text: str, items: Sequence[Answer]) -> Answer:
-    region: Region = REALS
-    for item in items:
-        piece = as_region(item, points=True)
-        if piece is None:
-            return Scalar(text)
-        region = intersect(region, piece)
-    return Reals(text, region)
-
-
-def _subtract(text: str, items: Sequence[Answer]) -> Answer:
-    first, *rest = [as_region(item, points=True) for item in items]
-    if first is None:
-        return Scalar(text)
-    for region in rest:
-        if region is None:
-            return Scalar(text)
-        first = intersect(first, complement(region))
-    return Reals(text, first)
-
-
-def as_region(answer: Answer, points: bool = False) -> Region | None:
-    """The set of real numbers that an answer is, if it is one; with `points` a set of numbers in braces is one too."""
-    if isinstance(answer, Reals):
-        return answer.region
-    if isinstance(answer, Named) and answer.element:
-        return as_region(answer.of, points)
-    if isinstance(answer, Braces) and not answer.items:
-        return EMPTY
-    if isinstance(answer, Bracketed) and len(answer.items) == 2:
-        low, high = bound(answer.items[0].text), bound(answer.items[1].text)
-        if low is None or high is None:
-            return None
-        return (Interval(low, answer.brackets[0] == "[", high, answer.brackets[1] == "]"),)
-    if points and isinstance(answer, Braces):
-        bounds = [bound(item.text) for item in answer.items]
-        known = [each for each in bounds if each is not None]
-        return unite([Interval(each, True, each, True) for each in known]) if len(known) == len(bounds) else None
-    return None
-
-
-def _is_surely_interval(answer: Answer) -> bool:
-    if not isinstance(answer, Bracketed) or len(answer.items) != 2:
-        return isinstance(answer, Reals) and not answer.name
-    infinite = any(infinity(item.text) is not None for item in answer.items)
-    return infinite or answer.brackets in ("(]", "[)")
-
-
-def is_half_open(answer: Bracketed) -> bool:
-    return _is_surely_interval(answer)
-
-
-def infinity(text: str) -> float | None:
-    found = re.fullmatch(r"([-+]?)\s*(?:\\infty|infinity|inf|oo)", text.strip())
-    if found is None:
-        return None
-    return -INFINITE if found[1] == "-" else INFINITE
-
-
-def bound(text: str) -> End | None:
-    """A real number or an infinity, from text."""
-    if (infinite := infinity(text)) is not None:
-        return infinite
-    tree = expression(text)
-    if tree is None or tree.symbols():
-        return None
-    try:
-        return end(constant(tree))
-    except (Undefined, TooLarge):
-        return None
-
-
-def expression(text: str) -> Expr | None:
-    """The tree of an expression, with a plain number's units and sentence left out; None where there is none."""
-    found = number(text)
-    if found is not None:
-        value = found.value / 100 if found.percent else found.value
-        return Expr("number", number=Fraction(value))
-    try:
-        return parse(text)
-    except (NotAnExpression, NeedsAlgebra):
-        bare = without_units(text)
-        return None if bare is None else expression(bare)

@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+from fedagentgym.envs.verifiers.mathematics.bounds import bound, expression
 from fedagentgym.envs.verifiers.mathematics.equations import (
     is_general_form_of,
     same_equations,
     same_inequalities,
     solved_for,
 )
+from fedagentgym.envs.verifiers.mathematics.joining import as_region, as_set, is_surely_interval
 from fedagentgym.envs.verifiers.mathematics.kinds import (
     Answer,
     Based,
@@ -30,7 +32,7 @@ from fedagentgym.envs.verifiers.mathematics.kinds import (
     Union,
 )
 from fedagentgym.envs.verifiers.mathematics.numbers import number
-from fedagentgym.envs.verifiers.mathematics.reading import as_region, as_set, bound, expression, is_half_open, read
+from fedagentgym.envs.verifiers.mathematics.reading import read
 from fedagentgym.envs.verifiers.mathematics.regions import same_regions, unite
 from fedagentgym.envs.verifiers.mathematics.scalars import as_fraction, equal_scalars, proportional
 
@@ -206,7 +208,7 @@ class Rules:
             return self._interval_with_letters(gold, answer)
         if isinstance(answer, Braces) and len(answer.items) == 1:
             return self.equal(gold, answer.items[0])
-        if is_half_open(gold) or gold.brackets != "()":
+        if is_surely_interval(gold) or gold.brackets != "()":
             return False
         if isinstance(answer, Together):
             return self._one_by_one(gold.items, _in_order(answer.values))

@@ -8,10 +8,12 @@ from fractions import Fraction
 
 import mpmath
 
+from fedagentgym.envs.verifiers.mathematics.equality import equal_expressions
 from fedagentgym.envs.verifiers.mathematics.numbers import Number, gold_number, is_decimal_of, number, same_number
-from fedagentgym.envs.verifiers.mathematics.syntax import Expr, NeedsAlgebra, NotAnExpression, parse
+from fedagentgym.envs.verifiers.mathematics.syntax import Expr, parse
+from fedagentgym.envs.verifiers.mathematics.tokens import NeedsAlgebra, NotAnExpression
 from fedagentgym.envs.verifiers.mathematics.units import without_units
-from fedagentgym.envs.verifiers.mathematics.values import Evaluator, Undefined, Value, constant, equal_expressions
+from fedagentgym.envs.verifiers.mathematics.values import Evaluator, Undefined, Value, constant
 
 _IN_DEGREES = re.compile(r"\u00b0(?!\s*[CF])|[0-9]\s*degrees?\s*$")
 

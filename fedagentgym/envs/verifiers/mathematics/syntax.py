@@ -16,20 +16,12 @@ from fedagentgym.envs.verifiers.mathematics.notation import (
     ABOVE,
     FUNCTIONS,
     GREEK,
-    SERIES,
     TWO_ARGUMENTS,
     several_arguments,
 )
+from fedagentgym.envs.verifiers.mathematics.tokens import END, NotAnExpression, Token, tokenize
 
 DEEPEST = 60
-
-
-class NotAnExpression(Exception):
-    """The text is not an expression that the parser knows."""
-
-
-class NeedsAlgebra(Exception):
-    """The text holds a sum, an integral or a limit, which only computer algebra evaluates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +44,8 @@ class Expr:
         return frozenset(node.name for node in self.walk() if node.head == "symbol")
 
 
-_TOKEN = re.compile(
-    r"""\s*(?:
-    (?P<repeating>[0-9]*\.[0-9]*\\(?:overline|bar)\s*\{\s*[0-9]+\s*\}
-                | [0-9]*\.[0-9]*\\dot\s*\{?\s*[0-9]\s*\}?(?:[0-9]*\\dot\s*\{?\s*[0-9]\s*\}?)?)
-  | (?P<number>[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)? | [0-9]+(?:\.[0-9]*)? | \.[0-9]+)
-  | (?P<begin>\\begin\s*\{\s*(?:[pbBv]?matrix|smallmatrix|array\s*\}\s*\{[lcr|\s]*)\s*\})
-  | (?P<end>\\end\s*\{\s*(?:[pbBv]?matrix|smallmatrix|array)\s*\})
-  | (?P<command>\\(?:[A-Za-z]+|\\|\{|\}|\|))
-  | (?P<word>[A-Za-z]+)
-  | (?P<greek>[\u0391-\u03c9])
-  | (?P<sign>\*\*|[-+*/^_(){}\[\]|!%&,'\u00b0])
-  )""",
-    re.VERBOSE,
-)
 _REPEATING_IN_BRACKETS = re.compile(r"(-?\s*[0-9]+\.[0-9]*)\(([0-9]+)\)")
 _REPEATING_WITH_DOTS = re.compile(r"(-?\s*[0-9]+\.[0-9]*?)([0-9])\2\2+\s*(?:\.\.\.|\\[lc]?dots|\u2026)")
-_FUNCTION_OF_LETTER = re.compile(r"(sin|cos|tan|sec|csc|cot|ln|log)([a-z])")
 
 
 @lru_cache(maxsize=4096)
@@ -80,77 +57,31 @@ def parse(text: str, tight: bool = False) -> Expr:
     """
     if found := _REPEATING_IN_BRACKETS.fullmatch(text) or _REPEATING_WITH_DOTS.fullmatch(text):
         text = rf"{found[1]}\overline{{{found[2]}}}"
-    return _Parser(list(_tokens(text)), tight).whole()
+    return _Parser(list(tokenize(text)), tight).whole()
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-
-
-_END = _Token("end", "")
 _NO_FACTOR = frozenset(("cdot", "times", "ast", "div", "{", "}", "|", "\\", "rfloor", "rceil"))
-
-
-def _tokens(text: str) -> Iterator[_Token]:
-    position, text = 0, text.rstrip()
-    while position < len(text):
-        found = _TOKEN.match(text, position)
-        if found is None or found.lastgroup is None:
-            raise NotAnExpression(text[position : position + 20])
-        position = found.end()
-        kind, token = found.lastgroup, found[found.lastgroup]
-        if kind == "word":
-            yield from _split_word(token)
-        elif kind == "command" and token[1:] in SERIES:
-            raise NeedsAlgebra(token)
-        elif kind == "command":
-            yield _Token("command", token[1:])
-        elif kind == "greek":
-            yield _Token("command", GREEK.get(token, token))
-        else:
-            yield _Token(kind, "^" if token == "**" else token)
-
-
-def _split_word(word: str) -> Iterator[_Token]:
-    """A word is a function, a constant or letters that are multiplied."""
-    if word in FUNCTIONS or word in TWO_ARGUMENTS or word in GREEK.values() or several_arguments(word):
-        yield _Token("command", word)
-    elif word in ("inf", "infinity", "Infinity", "oo"):
-        yield _Token("command", "infty")
-    elif found := _FUNCTION_OF_LETTER.fullmatch(word):
-        yield _Token("command", found[1])
-        yield _Token("letter", found[2])
-    elif word.startswith("pi") and len(word) == 3:
-        yield _Token("command", "pi")
-        yield _Token("letter", word[2])
-    elif len(word) <= 4:
-        for letter in word:
-            yield _Token("letter", letter)
-    else:
-        raise NotAnExpression(word)
 
 
 class _Parser:
     """Recursive descent over the tokens; `depth` keeps hostile nesting away from Python's own stack."""
 
-    def __init__(self, tokens: list[_Token], tight: bool) -> None:
+    def __init__(self, tokens: list[Token], tight: bool) -> None:
         self.tokens, self.position, self.tight = tokens, 0, tight
         self.depth, self.bars = 0, 0
 
     def whole(self) -> Expr:
         found = self.sum()
-        if self.peek() is not _END:
+        if self.peek() is not END:
             raise NotAnExpression(self.peek().text)
         return found
 
     # ---- tokens -----------------------------------------------------------------------------------------------------
 
-    def peek(self) -> _Token:
-        return self.tokens[self.position] if self.position < len(self.tokens) else _END
+    def peek(self) -> Token:
+        return self.tokens[self.position] if self.position < len(self.tokens) else END
 
-    def next(self) -> _Token:
+    def next(self) -> Token:
         token = self.peek()
         self.position += 1
         return token
@@ -318,7 +249,7 @@ class _Parser:
             return token.text
         texts = []
         while not self.sees("}"):
-            if self.peek() is _END:
+            if self.peek() is END:
                 raise NotAnExpression("a brace is missing")
             texts.append(self.next().text)
         self.next()
@@ -351,7 +282,7 @@ class _Parser:
         """One argument of a command: a group, or a single character as in LaTeX."""
         token = self.peek()
         if token.kind == "number" and len(token.text) > 1 and token.text.isdigit():
-            self.tokens[self.position] = _Token("number", token.text[1:])
+            self.tokens[self.position] = Token("number", token.text[1:])
             return Expr("number", number=Fraction(token.text[0]))
         return self.factor()
 
