@@ -52,6 +52,14 @@ def test_what_was_written_can_be_played_again(env: GuessEnv, tmp_path: Path) -> 
     assert [readable(t) for t, _ in records] == [readable(group[0]) for group in result.groups]
 
 
+def test_every_episode_names_the_verifier_that_judged_it(tmp_path: Path) -> None:
+    from fedagentgym.envs.reasoning.math import MathEnv
+
+    env, file = MathEnv(size="tiny", split="val", verifier="math-verify"), tmp_path / "0000.jsonl"
+    evaluate(Guesser(), env, EvaluationSettings(tasks=2), file=file)
+    assert {about["verifier"] for _, about in read_json_lines(file)} == {env.verifier_version()}
+
+
 def test_a_changed_record_is_found_by_replay(env: GuessEnv, tmp_path: Path) -> None:
     file = tmp_path / "0000.jsonl"
     evaluate(Guesser(), env, EvaluationSettings(tasks=1), file=file)

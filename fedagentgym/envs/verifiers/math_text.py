@@ -64,7 +64,7 @@ _REPLACED = (
     (re.compile(r"\\%"), "%"),
     (re.compile(r"\\leqslant(?![a-zA-Z])|\\leqq?(?![a-zA-Z])|\u2264|\u2a7d|<="), r"\\le "),
     (re.compile(r"\\geqslant(?![a-zA-Z])|\\geqq?(?![a-zA-Z])|\u2265|\u2a7e|>="), r"\\ge "),
-    (re.compile(r"\\neq(?![a-zA-Z])|\\not\s*=|\u2260|!="), r"\\ne "),
+    (re.compile(r"\\neq(?![a-zA-Z])|\\not\s*=|\u2260|(?<=\s)!="), r"\\ne "),
     (re.compile(r"\\lt(?![a-zA-Z])"), "<"),
     (re.compile(r"\\gt(?![a-zA-Z])"), ">"),
     (re.compile(r"\\(?:approx|approxeq|simeq|doteq|sim|cong)(?![a-zA-Z])|[\u2248\u2243]"), r"\\approx "),

@@ -29,6 +29,8 @@ from fedagentgym.envs.verifiers.mathematics.regions import (
 
 def join(text: str, items: Sequence[Answer], alternatives: bool) -> Answer:
     items = [_condition(item) for item in items]
+    if (excluded := _excluded(text, items)) is not None:
+        return excluded
     if all(isinstance(item, Reals) and item.name for item in items):
         return _join_inequalities(text, items, alternatives)
     if any(isinstance(item, Named) and not item.element for item in items):
@@ -41,6 +43,18 @@ def join(text: str, items: Sequence[Answer], alternatives: bool) -> Answer:
         if all(region is not None for region in regions):
             return Reals(text, unite([piece for region in regions if region for piece in region]))
     return Listing(text, tuple(found))
+
+
+def _excluded(text: str, items: Sequence[Answer]) -> Answer | None:
+    """`x \\ne 1, 2` leaves out both numbers."""
+    first, *rest = items
+    if not isinstance(first, Reals) or "\\ne" not in first.text or not all(isinstance(item, Scalar) for item in rest):
+        return None
+    bounds = [bound(item.text) for item in rest]
+    points = [Interval(each, True, each, True) for each in bounds if each is not None]
+    if len(points) != len(bounds):
+        return None
+    return Reals(text, intersect(first.region, complement(unite(points))), first.name)
 
 
 def _condition(item: Answer) -> Answer:

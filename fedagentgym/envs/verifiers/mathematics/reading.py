@@ -59,10 +59,12 @@ _NAME = re.compile(
 _NO_NAME = frozenset(("e", "i", "\\pi"))
 _TUPLE_OF_NAMES = re.compile(rf"\(\s*{_LETTER}(?:\s*,\s*{_LETTER})+\s*\)")
 _RATIO_OF_NAMES = re.compile(rf"{_LETTER}(?:\s*:\s*{_LETTER})+")
+_POINT = re.compile(r"(?:(?:the )?point\s*[A-Z]?|[A-Z])\s*(?=\([^()]*[0-9][^()]*,[^()]*\)$)")
 _PLUS_MINUS = re.compile(r"\\pm(?![a-z])|\\mp(?![a-z])")
+_PLUS_OR_MINUS, _MINUS_PLUS = re.compile(r"\\pm(?![a-z])"), re.compile(r"\\mp(?![a-z])")
 _BUILDER = re.compile(rf"\s*(?P<name>{_LETTER})\s*(?:\\in\s*(?P<domain>[^|:]+?))?\s*[|:]\s*(?P<condition>.+)")
 _BASE = re.compile(
-    r"\(?\s*(?P<digits>[0-9][0-9A-Fa-f]*|[A-F][0-9A-Fa-f]*[0-9][0-9A-Fa-f]*|\\overline\s*\{[0-9A-Fa-f]+\})\s*\)?"
+    r"\(?\s*(?P<digits>[0-9][0-9A-Fa-f]*|[A-F][0-9A-Fa-f]*[0-9][0-9A-Fa-f]*|[A-Fa-f]{2,8}(?=_\{?16(?![0-9]))|\\overline\s*\{[0-9A-Fa-f]+\})\s*\)?"
     r"(?:\s*_\s*\{?\s*\(?\s*(?P<base>[0-9]{1,3}|[a-z]+)\s*\)?\s*\}?|\s*\(?(?:in\s+)?base[- ](?P<said>[0-9]{1,2}|[a-z]+)\)?)"
 )
 _BASES = {
@@ -160,6 +162,7 @@ def _read_one(text: str, depth: int) -> Answer:
     if text.startswith("{") and text.endswith("}") and encloses(text):
         inner = split_outside(text[1:-1], _AND)
         return _braces(text, text[1:-1], depth) if len(inner) > 1 else read(text[1:-1], depth + 1)
+    text = _POINT.sub("", text)
     if text[:1] in ("(", "[", "]", "\u27e8") and text[-1:] in (")", "]", "[", "\u27e9") and len(text) > 2:
         items = split_outside(text[1:-1], _AND)
         if len(items) > 1 and (encloses(text) or text[0] == "]" or text[-1] == "["):
@@ -183,10 +186,10 @@ def _brackets(text: str) -> str:
 
 
 def _both_signs(text: str) -> Answer:
-    signs = {"\\pm": "+-", "\\mp": "-+"}
+    """`a \\pm b` is both values; with `\\mp` beside it the signs belong together."""
     both = []
-    for which in (0, 1):
-        found = _PLUS_MINUS.sub(lambda sign, which=which: signs[sign[0]][which], text)  # type: ignore[misc]
+    for plus_minus, minus_plus in (("+", "-"), ("-", "+")):
+        found = _MINUS_PLUS.sub(minus_plus, _PLUS_OR_MINUS.sub(plus_minus, text))
         both.append(Scalar(found.strip().removeprefix("+").strip()))
     return Listing(text, tuple(both))
 

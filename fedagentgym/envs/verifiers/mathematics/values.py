@@ -1,7 +1,7 @@
 """The value of an expression at a point: exact while it stays rational, else with sixty digits and more.
 
-Two expressions are equal when their values agree at every point where both have one. Points are rational numbers, so
-polynomials and fractions are compared exactly. Work is bounded: large powers, factorials and digits are refused.
+Points are rational numbers, so polynomials and fractions are evaluated exactly. Work is bounded: large powers, factorials and
+digits are refused.
 """
 
 from __future__ import annotations
@@ -171,8 +171,6 @@ class Evaluator:
             raise Undefined
         if not right:
             raise Undefined
-        if isinstance(right, Fraction):
-            return self.multiply(left, 1 / right)
         return self.multiply(left, 1 / right)
 
     def _power(self, base: Value, exponent: Value) -> Value:
@@ -236,7 +234,7 @@ class Evaluator:
         if head == "root":
             return self._power(first, self.divide(Fraction(1), values[1]))
         if head == "abs":
-            return abs(first)  # type: ignore[arg-type]
+            return abs(first) if isinstance(first, Fraction) else abs(self._float(first))
         if head in ("floor", "ceil"):
             return self._rounded(first, up=head == "ceil")
         if head == "log":
