@@ -6,8 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedagentgym.agents.protocols import Move
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.streams import Stream
+from fedagentgym.envs.core import Episode
 from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.learning.evaluation import bootstrap, evaluate, replay, summarise
 from fedagentgym.learning.export import conversation, read_json_lines, readable, write_conversations, write_json_lines
 from fedagentgym.learning.settings import EvaluationSettings
@@ -53,10 +57,12 @@ def test_what_was_written_can_be_played_again(env: GuessEnv, tmp_path: Path) -> 
 
 
 def test_every_episode_names_the_verifier_that_judged_it(tmp_path: Path) -> None:
-    from fedagentgym.envs.reasoning.math import MathEnv
+    class Silent(Guesser):
+        def _move(self, stream: Stream, episode: Episode) -> Move:
+            return Move("I do not know", "I do not know")
 
     env, file = MathEnv(size="tiny", split="val", verifier="math-verify"), tmp_path / "0000.jsonl"
-    evaluate(Guesser(), env, EvaluationSettings(tasks=2), file=file)
+    evaluate(Silent(), env, EvaluationSettings(tasks=2), file=file)
     assert {about["verifier"] for _, about in read_json_lines(file)} == {env.verifier_version()}
 
 

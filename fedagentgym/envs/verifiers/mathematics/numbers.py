@@ -85,7 +85,7 @@ class Number(NamedTuple):
 def number(text: str) -> Number | None:
     """The exact value of a plain number in normal form, with units or a sentence around it, if it surely is one.
 
-    >>> number(normal("\\\\$1,234.50 per month."))
+    >>> number("1,234.50 per month")
     Number(value=Fraction(2469, 2), percent=False, places=2)
     >>> number("1 1/2").value, number("\\\\frac12").value, number("18 - x")
     (Fraction(3, 2), Fraction(1, 2), None)

@@ -52,7 +52,7 @@ _REPEATING_WITH_DOTS = re.compile(r"(-?\s*[0-9]+\.[0-9]*?)([0-9])\2\2+\s*(?:\.\.
 def parse(text: str, tight: bool = False) -> Expr:
     """The tree of an expression. `tight` reads `1/2x` as one over 2x; otherwise it is half of x.
 
-    >>> parse("2x").head, sorted(parse(r"\\\\frac{a}{b}").symbols())
+    >>> parse("2x").head, sorted(parse("a/b").symbols())
     ('*', ['a', 'b'])
     """
     if found := _REPEATING_IN_BRACKETS.fullmatch(text) or _REPEATING_WITH_DOTS.fullmatch(text):
