@@ -119,6 +119,10 @@ class TextEnv(gymnasium.Env[str, str]):
         """State and view after an action. Any string is admitted, and the given state is left as it was."""
         raise NotImplementedError
 
+    def get_verifier_version(self) -> str | None:
+        """Name and version of the rules by which replies are judged; None where the course of the episode decides."""
+        return None
+
     def vocabulary(self) -> Iterable[str]:
         """The words this world says and accepts, for agents with a small vocabulary of their own."""
         raise NotImplementedError

@@ -102,6 +102,7 @@ class Run:
         self.algorithm: Algorithm[Any] = make_algorithm(self.spec, self.runtime)
         if config.evaluation is not None:
             self._evaluated = self.runtime.open_env(split=config.evaluation.split)
+        self.verifier = self.runtime.open_env().get_verifier_version()
 
     def finish(self, observers: Sequence[Observer] = ()) -> RunResult:
         """All rounds that are left, then the record and the report."""
@@ -177,7 +178,7 @@ class Run:
             "seed": self.config.seed,
             "config": self.config.plain(),
             "config_digest": self.config.digest,
-            "versions": collect_versions(),
+            "versions": collect_versions() | ({} if self.verifier is None else {"verifier": self.verifier}),
             "env": {"id": self.config.env.id, "options": self.config.env.options, "pool": client_split.pool.digest},
             "client_split": {"digest": client_split.digest, "clients": len(client_split)},
             "agent": {"name": self.config.agent.name, **self.agent_note},

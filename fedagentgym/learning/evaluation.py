@@ -80,7 +80,8 @@ def evaluate(
             agent, env, ids, group_size=chosen.repeats, seed=seed, parallel=chosen.parallel_episodes, progress=bar
         )
     if file is not None:
-        write_json_lines(file, rollouts.trajectories, {"env": env.id, "agent": agent.name, **(about or {})})
+        verifier = {} if env.get_verifier_version() is None else {"verifier": env.get_verifier_version()}
+        write_json_lines(file, rollouts.trajectories, {"env": env.id, "agent": agent.name, **verifier, **(about or {})})
     return summarise(rollouts.groups, chosen, seed, rollouts.stats)
 
 

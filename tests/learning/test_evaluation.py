@@ -6,8 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedagentgym.agents.protocols import Move
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.streams import Stream
+from fedagentgym.envs.core import Episode
 from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.learning.evaluation import bootstrap, evaluate, find_replay_differences, summarise
 from fedagentgym.learning.export import (
     format_episode,
@@ -56,6 +60,16 @@ def test_what_was_written_can_be_played_again(env: GuessEnv, tmp_path: Path) -> 
         "policy": "sha256:0",
     }
     assert [format_episode(t) for t, _ in records] == [format_episode(group[0]) for group in result.groups]
+
+
+def test_every_episode_names_the_verifier_that_judged_it(tmp_path: Path) -> None:
+    class Silent(Guesser):
+        def _move(self, stream: Stream, episode: Episode) -> Move:
+            return Move("I do not know", "I do not know")
+
+    env, file = MathEnv(size="tiny", split="val", verifier="math-verify"), tmp_path / "0000.jsonl"
+    evaluate(Silent(), env, EvaluationSettings(tasks=2), file=file)
+    assert {about["verifier"] for _, about in read_json_lines(file)} == {env.get_verifier_version()}
 
 
 def test_a_changed_record_is_found_by_replay(env: GuessEnv, tmp_path: Path) -> None:

@@ -15,8 +15,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.envs.verifiers.math import MathVerifier, grade_math, math_verifier_version, split
-from fedagentgym.envs.verifiers.math_text import extract_answer, normal, number, refusal, unreadable
+from fedagentgym.envs.verifiers.math import MathVerifier, grade_math, math_verifier_version
+from fedagentgym.envs.verifiers.math_text import extract_answer, normal, unreadable
+from fedagentgym.envs.verifiers.mathematics.limits import refusal
+from fedagentgym.envs.verifiers.mathematics.numbers import number
+from fedagentgym.envs.verifiers.mathematics.reading import read
 
 EQUAL = [
     ("18", "18 eggs per day"),
@@ -76,7 +79,6 @@ EQUAL = [
     (r"\text{Evelyn}", "evelyn."),
     (r"\text{(C)}", "C"),
     ("12_{5}", "12_5"),
-    ("12_5", "12"),
     (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\2.0\end{pmatrix}"),
 ]
 DIFFERENT = [
@@ -117,6 +119,7 @@ DIFFERENT = [
     ("6 - 5i", "6+5i"),
     ("x=3", "y=3"),
     ("12_5", "12_6"),
+    ("12_5", "12"),
     ("12_5", "7"),
     (r"\text{Evelyn}", "Bob"),
     ("even", "odd"),
@@ -151,6 +154,9 @@ HOSTILE = {
     "prose": "we cannot know the answer since nothing is said about the second train",
     "symbols": "abcdefghijklmnopqrstuvwxyz" * 20,
 }
+
+
+SERIES = r"\sum_{k=1}^{3} k"  # what only computer algebra evaluates, so that a worker has to
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +208,7 @@ def test_rational_numbers_are_exact(value: Fraction, step: int) -> None:
 def test_any_text_has_a_verdict_without_computer_algebra_raising(text: str) -> None:
     assert isinstance(normal(text), str)
     number(normal(text))
-    split(normal(text))
+    read(normal(text))
     refusal(normal(text))
     unreadable(text)
 
@@ -257,12 +263,12 @@ def test_contest_golds_verify(verifier: MathVerifier, shared_data: Path, name: s
 
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_answers_are_wrong_within_two_seconds(verifier: MathVerifier, answer: str) -> None:
-    verifier.verify("x+1", "1+x")
+    verifier.verify(SERIES, "6")
     started = time.monotonic()
     assert not verifier.verify("x+1", answer).correct
     assert not grade_math(f"<answer> {answer} </answer>", "x+1").correct
     assert time.monotonic() - started < 30.0
-    assert verifier.verify("x+1", "1+x").correct
+    assert verifier.verify(SERIES, "6").correct
 
 
 def _resident() -> int:
@@ -271,10 +277,11 @@ def _resident() -> int:
 
 def _many_threads(count: int, clock: float) -> MathVerifier:
     verifier = MathVerifier(clock=clock)
-    assert verifier.verify("x+1", "1+x").correct
+    assert verifier.verify(SERIES, "6").correct
     burners = [
         "((x+y+z+w+1)^{12})^{12}",
         r"\int \frac{1}{x^5+x+1} dx",
+        r"\int_0^1 \sin(x^{x^x}) e^{x^2} dx",
         "9^{9^9}",
         "(((9)!)!)!",
         "7" * 5000,
@@ -314,25 +321,25 @@ def test_hostile_answers_from_eight_threads_leave_a_working_verifier(count: int)
 
 def test_a_dead_worker_and_a_dead_parent_are_replaced(verifier: MathVerifier) -> None:
     made = MathVerifier(workers=1)
-    assert made.verify("x+1", "1+x").correct
+    assert made.verify(SERIES, "6").correct
     assert made.pool._parent is not None
     made.pool._parent.kill()
     made.pool._parent.wait()
     for worker in made.pool._idle:
         worker.close()
-    assert made.verify("x+2", "2+x").correct
+    assert made.verify(SERIES, "6.0").correct
     made.close()
-    assert made.verify("x+3", "3+x").correct
+    assert made.verify(SERIES, "6.0").correct
     made.close()
 
 
 def test_a_forked_process_uses_workers_of_its_own(verifier: MathVerifier) -> None:
-    assert verifier.verify("x+1", "1+x").correct
+    assert verifier.verify(SERIES, "6").correct
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            os.write(writing, b"1" if verifier.verify("x+4", "4+x").correct else b"0")
+            os.write(writing, b"1" if verifier.verify(SERIES, "6.0").correct else b"0")
             verifier.close()
         finally:
             os._exit(0)
@@ -340,7 +347,7 @@ def test_a_forked_process_uses_workers_of_its_own(verifier: MathVerifier) -> Non
     assert os.read(reading, 1) == b"1"
     os.close(reading)
     os.waitpid(child, 0)
-    assert verifier.verify("x+5", "5+x").correct
+    assert verifier.verify(SERIES, "6.0").correct
 
 
 def test_prose_is_not_given_to_computer_algebra(verifier: MathVerifier) -> None:
@@ -349,4 +356,4 @@ def test_prose_is_not_given_to_computer_algebra(verifier: MathVerifier) -> None:
 
 
 def test_the_version_names_the_library() -> None:
-    assert math_verifier_version().startswith("math/1+math-verify-0.9")
+    assert math_verifier_version().startswith("math/2+math-verify-0.9")

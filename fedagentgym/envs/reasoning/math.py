@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.envs.core import Episode
+from fedagentgym.envs.core import Episode, check_choice
 from fedagentgym.envs.reasoning.generators.math_levels import LEVEL_FORMS, LEVEL_WORDS
 from fedagentgym.envs.reasoning.generators.math_tiny import TINY_FORMS, TINY_WORDS
 from fedagentgym.envs.reasoning.generators.problem import MathProblem
@@ -17,7 +17,7 @@ from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, 
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.arithmetic import calculate
 from fedagentgym.envs.verifiers.formats import ToolCall
-from fedagentgym.envs.verifiers.math import grade_math, math_verifier_version
+from fedagentgym.envs.verifiers.math import RULES, VERIFIERS, grade_math, math_verifier_version
 
 GENERATOR_VERSIONS = {"default": 1, "tiny": 2}
 TOOLS = {"calc[3 * (4 + 5)]": "calculates"}
@@ -53,6 +53,10 @@ class MathEnv(ReplyEnv):
         "{} Reply with the answer only at the end .",
     )
 
+    def __init__(self, *, verifier: str = RULES, **options: Any) -> None:
+        self.verifier = check_choice("verifier", verifier, VERIFIERS)
+        super().__init__(**options)
+
     def build_cells(self) -> Sequence[Cell]:
         return _build_cells(self.size, self.seed)
 
@@ -65,7 +69,7 @@ class MathEnv(ReplyEnv):
         return GENERATOR_VERSIONS[self.size]
 
     def get_verifier_version(self) -> str:
-        return math_verifier_version()
+        return math_verifier_version(self.verifier)
 
     def parse_payload(self, payload: Any) -> MathProblem:
         return parse_math_problem(payload)
@@ -74,7 +78,7 @@ class MathEnv(ReplyEnv):
         return record.problem
 
     def grade(self, record: MathProblem, reply: str) -> tuple[Verdict, Mapping[str, float]]:
-        verdict = grade_math(reply, record.answers) if record.answers else _make_no_gold_verdict(reply)
+        verdict = grade_math(reply, record.answers, self.verifier) if record.answers else _make_no_gold_verdict(reply)
         return verdict, {"accuracy/math": verdict.score}
 
     def run_tool(self, state: State, call: ToolCall) -> str:

@@ -32,7 +32,7 @@ class MixtureEnv(TextEnv):
     """Questions of several kinds: mathematics, question answering, programming.
 
     **Tasks.** The tasks of the worlds named in `kinds`, one after the other; the kind is the category, so that
-    `by_source` gives whole kinds to whole clients. `size` and `seed` are handed on.
+    `by_source` gives whole kinds to whole clients. `size` and `seed` are handed on, `verifier` to mathematics.
     **Actions, observations.** Those of the task's own world.
     **Reward.** That of the task's own world. Components: the accuracies of the kinds that the pool holds, `format`, `tags`,
     `repetition` (and `code_format` with programming).
@@ -47,7 +47,13 @@ class MixtureEnv(TextEnv):
     reward_names: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
-        self, *, kinds: Sequence[str] = ("math", "code"), size: str = "default", seed: int = 0, **options: Any
+        self,
+        *,
+        kinds: Sequence[str] = ("math", "code"),
+        size: str = "default",
+        seed: int = 0,
+        verifier: str | None = None,
+        **options: Any,
     ):
         if isinstance(kinds, str) or not kinds or len(set(kinds)) != len(kinds):
             raise OptionError(f"kinds is a list of different names among {join_names(MEMBERS)}, got {kinds!r}")
@@ -57,7 +63,12 @@ class MixtureEnv(TextEnv):
         split = options.get("split", "train")
         self.kinds, self.size, self.seed = tuple(kinds), size, seed
         made = {"size": size, "seed": seed, "split": "train" if split == "all" else split}
-        self._members: dict[str, TextEnv] = {kind: resolve(MEMBERS[kind])(**made) for kind in self.kinds}
+        if verifier is not None and "math" not in kinds:
+            raise OptionError("verifier= is for mathematics, and kinds has no math")
+        own = {"math": {"verifier": verifier}} if verifier is not None else {}
+        self._members: dict[str, TextEnv] = {
+            kind: resolve(MEMBERS[kind])(**made, **own.get(kind, {})) for kind in self.kinds
+        }
         super().__init__(**options)
         self.reward_names = self._collect_reward_names()  # type: ignore[misc]
 
@@ -66,6 +77,11 @@ class MixtureEnv(TextEnv):
         held = [kind for kind in self.kinds if kind in self.pool.categories]
         names = [name for kind in held for name in self._members[kind].reward_names]
         return tuple(dict.fromkeys(names))
+
+    def get_verifier_version(self) -> str:
+        """The versions of the verifiers of all kinds, for results."""
+        members: list[Any] = list(self._members.values())
+        return " ".join(member.get_verifier_version() for member in members)
 
     def load_pool(self, split: str) -> TaskPool:
         pools = {kind: member.load_pool(split) for kind, member in self._members.items()}

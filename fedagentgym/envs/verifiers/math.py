@@ -1,55 +1,43 @@
 """Is this answer that number, expression, tuple, set or interval?
 
-The question is answered by the cheapest means that is sure:
-
-1. equal strings in normal form, and plain numbers (integers, decimals, fractions, percentages, with units or a sentence
-   around them), are decided here, exactly, without computer algebra;
-2. the outer structure is compared here too: an ordered tuple component by component, an interval with its brackets, lists
-   and sets in any order, unions part by part. (math-verify alone merges several boxes into a set and may compare ordered
-   tuples unordered.);
-3. what is left, a single expression, equation or inequality, goes to math-verify in a worker with a clock and a memory limit,
-   unless its size or shape is such that no sensible answer looks like it.
+The kind of the gold answer decides what counts as equal; the rules stand in `docs/reasoning.md`. Most answers are decided
+here, in this process, by exact numbers and by the values of expressions. Only sums, integrals and limits go to math-verify,
+in a worker with a clock and a memory limit.
 
 Nothing here raises or hangs, whatever the reply; `Verdict.reason` says how it was decided.
 """
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
-from typing import NamedTuple
 
+from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.envs.verifiers import Verdict, right, wrong
 from fedagentgym.envs.verifiers.math_pool import WorkerPool
-from fedagentgym.envs.verifiers.math_text import (
-    extract_answer,
-    normal,
-    number,
-    refusal,
-    same_number,
-    squeezed,
-    unreadable,
-)
+from fedagentgym.envs.verifiers.math_text import extract_answer, normal, squeezed, unreadable
+from fedagentgym.envs.verifiers.mathematics.limits import refusal, refusal_of_algebra
+from fedagentgym.envs.verifiers.mathematics.numbers import gold_number, number, same_number
+from fedagentgym.envs.verifiers.mathematics.reading import TooManyParts, read
+from fedagentgym.envs.verifiers.mathematics.rules import Rules
+from fedagentgym.envs.verifiers.mathematics.tokens import NeedsAlgebra
+from fedagentgym.envs.verifiers.mathematics.values import TooLarge
+from fedagentgym.envs.verifiers.mathematics.words import same_words, words_of_gold
 
-MOST_PARTS = 24
+RULES = "rules"
+LIBRARY = "math-verify"
+VERIFIERS = (RULES, LIBRARY)
+RULES_VERSION = 2
 
 
-def math_verifier_version() -> str:
-    """Version of the rules here and of the library behind them, for results."""
+def math_verifier_version(verifier: str = RULES) -> str:
+    """Name and version of what judges, for results: the rules here with the library behind them, or the library alone."""
     try:
-        return f"math/1+math-verify-{version('math-verify')}"
+        library = f"math-verify-{version('math-verify')}"
     except PackageNotFoundError:
-        return "math/1"
-
-
-class Parts(NamedTuple):
-    """The outer structure of an answer: a kind, the brackets, and what is between the commas."""
-
-    kind: str
-    brackets: str
-    items: tuple[str, ...]
+        library = "math-verify"
+    return library if verifier == LIBRARY else f"math/{RULES_VERSION}+{library}"
 
 
 class _Unsettled(Exception):
@@ -57,9 +45,14 @@ class _Unsettled(Exception):
 
 
 class MathVerifier:
-    """Compares answers, with a pool of workers of its own."""
+    """Compares answers, with a pool of workers of its own. `verifier="math-verify"` is the library as it is."""
 
-    def __init__(self, clock: float = 1.0, memory: int = 512 << 20, workers: int | None = None) -> None:
+    def __init__(
+        self, clock: float = 1.0, memory: int = 512 << 20, workers: int | None = None, verifier: str = RULES
+    ) -> None:
+        if verifier not in VERIFIERS:
+            raise unknown_name_error("verifier of mathematics", verifier, VERIFIERS)
+        self.verifier = verifier
         self.pool = WorkerPool(clock, memory, workers)
 
     def verify(self, gold: str, answer: str) -> Verdict:
@@ -68,14 +61,18 @@ class MathVerifier:
         try:
             if reason := unreadable(answer):
                 return wrong(reason, _shown(answer))
-            wanted, given = normal(gold), normal(answer)
-            equal = comparison.plainly(wanted, given)
-            if equal is None:
-                if reason := refusal(given):
-                    return wrong(reason, _shown(answer))
-                equal = comparison.equal(wanted, given)
+            if self.verifier == LIBRARY:
+                equal = comparison.library(gold, answer)
+            else:
+                equal = comparison.equal(gold, answer)
         except _Unsettled as unsettled:
             return wrong(str(unsettled), _shown(answer))
+        except NeedsAlgebra:
+            return wrong("not readable", _shown(answer))
+        except TooLarge:
+            return wrong("a power too large", _shown(answer))
+        except TooManyParts:
+            return wrong("too many parts", _shown(answer))
         except RecursionError:
             return wrong("too deep", _shown(answer))
         return right(comparison.reason, _shown(answer)) if equal else wrong(comparison.reason, _shown(answer))
@@ -102,218 +99,76 @@ class _Comparison:
     def __init__(self, pool: WorkerPool) -> None:
         self.pool, self.left, self.reason = pool, pool.clock, "equal text"
 
-    def equal(self, gold: str, answer: str, depth: int = 0) -> bool:
-        decided = self.plainly(gold, answer)
-        if decided is not None:
-            return decided
-        wanted, given = split(gold), split(answer)
-        if depth < 4 and (wanted.kind != "one" or given.kind != "one"):
-            decided = self._by_parts(wanted, given, gold, answer, depth)
-            if decided is not None:
-                return decided
-        return self._by_algebra(gold, answer)
-
-    def plainly(self, gold: str, answer: str) -> bool | None:
-        """Decide by strings and exact numbers, if that is sure."""
-        self.reason = "equal text"
-        if not gold or not answer:
+    def equal(self, gold: str, answer: str) -> bool:
+        wanted, given = normal(gold), normal(answer)
+        if not wanted or not given:
             self.reason = "empty"
             return False
-        if squeezed(gold) == squeezed(answer):
+        if squeezed(wanted) == squeezed(given):
             return True
-        wanted = number(gold)
-        if wanted is not None and (given := number(answer)) is not None:
-            self.reason = "numbers"
-            if "=" in gold and "=" in answer and _name(gold) != _name(answer):
-                return False
-            return same_number(wanted, given)
-        self.reason = "words"
-        if _is_text(gold):
-            return _words_of(gold) == _words_of(answer)
-        based_gold, based_answer = _BASED.fullmatch(squeezed(gold)), _BASED.fullmatch(squeezed(answer))
-        if based_gold:
-            self.reason = "number with a base"
-            if based_answer:
-                return based_gold.groups() == based_answer.groups()
-            return squeezed(answer) == based_gold[1]
-        return None
+        if (decided := self._as_numbers(wanted, given)) is not None:
+            return decided
+        if (words := words_of_gold(gold, wanted)) is not None:
+            self.reason = "words"
+            return same_words(words, given)
+        if reason := refusal(given):
+            raise _Unsettled(reason)
+        if reason := refusal(wanted):
+            raise _Unsettled(f"gold: {reason}")
+        rules = Rules(self.algebra)
+        equal = rules.equal(read(wanted), read(given))
+        self.reason = rules.reason
+        return equal
 
-    def _by_parts(self, wanted: Parts, given: Parts, gold: str, answer: str, depth: int) -> bool | None:
-        self.reason = "parts"
-        if max(len(wanted.items), len(given.items)) > MOST_PARTS:
-            raise _Unsettled("too many parts")
-        if wanted.kind == "union" or given.kind == "union":
-            return self._any_order(wanted.items, given.items, depth) if len(wanted.items) == len(given.items) else False
-        if wanted.kind == "one":
-            return self._single_in(given, gold, depth)
-        if wanted.kind == "tuple":
-            fits = given.kind in ("tuple", "list") and (given.brackets == wanted.brackets or given.kind == "list")
-            if fits and len(given.items) == len(wanted.items):
-                return all(self.equal(*pair, depth + 1) for pair in zip(wanted.items, given.items, strict=True))
-            return None if given.kind == "one" and len(wanted.items) == 2 else False
-        if given.kind == "tuple":
-            same_length = len(given.items) == len(wanted.items)
-            return same_length and all(
-                self.equal(*pair, depth + 1) for pair in zip(wanted.items, given.items, strict=True)
-            )
-        if len(given.items) != len(wanted.items):
-            return False
-        return self._any_order(wanted.items, given.items, depth)
+    def _as_numbers(self, gold: str, answer: str) -> bool | None:
+        """Decide by exact numbers, if that is what both are. A name is left to the rules."""
+        if "=" in gold:
+            return None
+        wanted = gold_number(gold)
+        given = number(answer) if wanted is not None else None
+        if wanted is None or given is None:
+            return None
+        self.reason = "numbers"
+        return same_number(wanted, given)
 
-    def _single_in(self, given: Parts, gold: str, depth: int) -> bool | None:
-        """A gold of one part against an answer of several: only a set of one, or an interval for an inequality."""
-        if given.kind == "set" and len(given.items) == 1:
-            return self.equal(gold, given.items[0], depth + 1)
-        inequality = re.search(r"[<>]|\\[lg]e(?![a-z])|\\ne", gold)
-        return None if given.kind == "tuple" and len(given.items) == 2 and inequality else False
+    def algebra(self, gold: str, answer: str) -> bool:
+        """What only computer algebra evaluates: sums, integrals, limits."""
+        for text, whose in ((answer, ""), (gold, "gold: ")):
+            if reason := refusal_of_algebra(text):
+                raise _Unsettled(whose + reason)
+        return self.library(gold.replace("%", "\\%"), answer.replace("%", "\\%"))
 
-    def _any_order(self, wanted: Sequence[str], given: Sequence[str], depth: int) -> bool:
-        """Can every wanted part be paired with a given one of its own?"""
-        left = list(given)
-        for part in wanted:
-            exact = next((other for other in left if self.plainly(part, other)), None)
-            found = (
-                exact
-                if exact is not None
-                else next((other for other in left if self.equal(part, other, depth + 1)), None)
-            )
-            if found is None:
-                return False
-            left.remove(found)
-        return True
-
-    def _by_algebra(self, gold: str, answer: str) -> bool:
-        self.reason = "math-verify"
+    def library(self, gold: str, answer: str) -> bool:
         if self.left <= 0:
             raise _Unsettled("timeout")
-        if reason := refusal(gold):
-            raise _Unsettled(f"gold: {reason}")
-        outcome = self.pool.compare(_for_algebra(gold), _for_algebra(answer), self.left)
+        self.reason = LIBRARY
+        outcome = self.pool.compare(gold, answer, self.left)
         self.left -= outcome.seconds
-        if outcome.said not in ("equal", "different", "not readable"):
+        if outcome.said not in ("equal", "different"):
             raise _Unsettled(outcome.said)
-        if outcome.said == "not readable":
-            self.reason = "not readable"
         return outcome.said == "equal"
-
-
-# ---- structure ------------------------------------------------------------------------------------------------------
-
-_UNION = re.compile(r"\\cup(?![a-z])|\u222a|\bU\b")
-_ELEMENT = re.compile(r"^[a-zA-Z]\s*\\in\s*")
-_OR = re.compile(r"\s+or\s+")
-_AND_OR = re.compile(r",?\s+(?:and|or)\s+|;")
-_PLUS_MINUS = re.compile(r"\\pm(?![a-z])|\u00b1")
-_ASSIGNMENT = re.compile(r"[a-zA-Z](?:_\{?\w\}?)?\s*=\s*")
-_THOUSANDS = re.compile(r"-?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
-_BASED = re.compile(r"([0-9A-F]+)_\{?([0-9]{1,2})\}?")
-_FUNCTIONS = re.compile(r"sqrt|infty|sin|cos|tan|log|pi\b|theta|alpha|beta")
-
-
-def split(text: str) -> Parts:
-    """The outer structure of an answer in normal form.
-
-    >>> split("(1, 2)"), split(r"\\{3, 4\\}").kind, split("1, 2").kind, split("(x+1)(x+2)").kind
-    (Parts(kind='tuple', brackets='()', items=('1', '2')), 'set', 'list', 'one')
-    """
-    text = _ELEMENT.sub("", text)
-    pieces = [piece.strip() for piece in _UNION.split(text)]
-    if len(pieces) > 1 and all(pieces):
-        return Parts("union", "", tuple(pieces))
-    if len(alternatives := _OR.split(text)) > 1 and all(
-        re.search(r"[<>]|\\[lg]e(?![a-z])", part) for part in alternatives
-    ):
-        return Parts("union", "", tuple(part.strip() for part in alternatives))
-    if text.startswith("\\{") and text.endswith("\\}"):
-        return Parts("set", "{}", _items(text[2:-2]))
-    if text[:1] in "([" and text[-1:] in ")]" and len(text) > 2 and _encloses(text):
-        items = _items(text[1:-1])
-        if len(items) > 1:
-            return Parts("tuple", text[0] + text[-1], items)
-    plus_minus = _PLUS_MINUS.findall(text)
-    if len(plus_minus) == 1 and "," not in text:
-        bare = _ASSIGNMENT.sub("", text) if _ASSIGNMENT.match(text) else text
-        return Parts("list", "", tuple(_PLUS_MINUS.sub(sign, bare).lstrip("+ ") for sign in ("+", "-")))
-    if not _THOUSANDS.fullmatch(text):
-        items = tuple(
-            part for item in _items(text) for part in (piece.strip() for piece in _AND_OR.split(item)) if part
-        )
-        if len(items) > 1:
-            return Parts(
-                "list", "", tuple(_ASSIGNMENT.sub("", item) if _ASSIGNMENT.match(item) else item for item in items)
-            )
-    return Parts("one", "", (text,))
-
-
-def _items(text: str) -> tuple[str, ...]:
-    """What is between the commas outside of all brackets."""
-    items, depth, start = [], 0, 0
-    for position, character in enumerate(text):
-        if character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-        elif character == "," and depth == 0:
-            items.append(text[start:position].strip())
-            start = position + 1
-    items.append(text[start:].strip())
-    return tuple(item for item in items if item)
-
-
-def _encloses(text: str) -> bool:
-    """Does the first bracket close with the last one?"""
-    depth = 0
-    for position, character in enumerate(text):
-        depth += (character in "([{") - (character in ")]}")
-        if depth == 0:
-            return position == len(text) - 1
-    return False
-
-
-def _is_text(gold: str) -> bool:
-    """Is the gold a word or phrase rather than an expression?"""
-    words = re.findall(r"[A-Za-z]+", gold)
-    return (
-        bool(words)
-        and re.fullmatch(r"[A-Za-z\s.'-]+", gold) is not None
-        and max(map(len, words)) > 3
-        and not _FUNCTIONS.search(gold)
-    )
-
-
-def _name(text: str) -> str:
-    return text.partition("=")[0].strip()
-
-
-def _words_of(text: str) -> list[str]:
-    return re.findall(r"[a-z0-9]+", text.lower())
-
-
-def _for_algebra(text: str) -> str:
-    return text.replace("%", "\\%")
 
 
 def _shown(answer: str) -> str:
     return answer[:200]
 
 
-_default: MathVerifier | None = None
-_default_lock = threading.Lock()
+_shared: dict[str, MathVerifier] = {}
+_shared_lock = threading.Lock()
 
 
-def default_verifier() -> MathVerifier:
+def default_verifier(verifier: str = RULES) -> MathVerifier:
     """The verifier that this process shares; its workers start with the first answer that needs them."""
-    global _default
-    with _default_lock:
-        if _default is None:
-            _default = MathVerifier()
-        return _default
+    with _shared_lock:
+        if verifier not in _shared:
+            _shared[verifier] = MathVerifier(verifier=verifier)
+        return _shared[verifier]
 
 
-def grade_math(reply: str, golds: str | Iterable[str]) -> Verdict:
+def grade_math(reply: str, golds: str | Iterable[str], verifier: str = RULES) -> Verdict:
     """Grade a whole reply with the shared verifier.
 
     >>> grade_math("<think> 3 + 4 = 7 </think> <answer> 7 eggs </answer>", "7").correct
     True
     """
-    return default_verifier().grade(reply, golds)
+    return default_verifier(verifier).grade(reply, golds)

@@ -1,0 +1,172 @@
+"""Sets of real numbers made of intervals: from inequalities, interval notation, and the operations on sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cmp_to_key
+from typing import TypeAlias
+
+import mpmath
+
+from fedagentgym.envs.verifiers.mathematics.syntax import Expr
+from fedagentgym.envs.verifiers.mathematics.values import DIGITS, Evaluator, Undefined, Value, constant, context
+
+End: TypeAlias = "Fraction | mpmath.mpf | float"
+INFINITE = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """From `low` to `high`; a bound belongs to it when it is closed there."""
+
+    low: End
+    low_closed: bool
+    high: End
+    high_closed: bool
+
+
+Region: TypeAlias = tuple[Interval, ...]
+REALS: Region = (Interval(-INFINITE, False, INFINITE, False),)
+EMPTY: Region = ()
+
+
+def compare_ends(one: End, other: End) -> int:
+    """-1, 0 or 1; two values that agree in as many digits as are computed are the same."""
+    if one == other:
+        return 0
+    if isinstance(one, float) or isinstance(other, float):
+        return -1 if float(one) < float(other) else 1
+    if isinstance(one, Fraction) and isinstance(other, Fraction):
+        return -1 if one < other else 1
+    evaluator = Evaluator(DIGITS)
+    if evaluator.same(one, other):
+        return 0
+    distance = _float(one) - _float(other)
+    return -1 if distance < 0 else 1
+
+
+def _float(end: Fraction | mpmath.mpf) -> mpmath.mpf:
+    return context().mpf(end.numerator) / end.denominator if isinstance(end, Fraction) else end
+
+
+def _starts_before(one: Interval, other: Interval) -> int:
+    return compare_ends(one.low, other.low) or int(other.low_closed) - int(one.low_closed)
+
+
+def _ends_before(one: Interval, other: Interval) -> int:
+    return compare_ends(one.high, other.high) or int(one.high_closed) - int(other.high_closed)
+
+
+def is_empty(interval: Interval) -> bool:
+    order = compare_ends(interval.low, interval.high)
+    return order > 0 or (order == 0 and not (interval.low_closed and interval.high_closed))
+
+
+def unite(pieces: Sequence[Interval]) -> Region:
+    """The union as separate intervals in order."""
+    found: list[Interval] = []
+    for piece in sorted((piece for piece in pieces if not is_empty(piece)), key=cmp_to_key(_starts_before)):
+        if found:
+            last = found[-1]
+            order = compare_ends(piece.low, last.high)
+            if order < 0 or (order == 0 and (piece.low_closed or last.high_closed)):
+                if _ends_before(last, piece) < 0:
+                    found[-1] = Interval(last.low, last.low_closed, piece.high, piece.high_closed)
+                continue
+        found.append(piece)
+    return tuple(found)
+
+
+def intersect(one: Region, other: Region) -> Region:
+    found = []
+    for left in one:
+        for right in other:
+            low = left if _starts_before(left, right) >= 0 else right
+            high = left if _ends_before(left, right) <= 0 else right
+            found.append(Interval(low.low, low.low_closed, high.high, high.high_closed))
+    return unite(found)
+
+
+def complement(region: Region) -> Region:
+    found, low, closed = [], -INFINITE, False
+    start: End = low
+    for piece in region:
+        found.append(Interval(start, closed, piece.low, not piece.low_closed))
+        start, closed = piece.high, not piece.high_closed
+    found.append(Interval(start, closed, INFINITE, False))
+    return unite([piece for piece in found if not (piece.low == INFINITE or piece.high == -INFINITE)])
+
+
+def same_regions(one: Region, other: Region) -> bool:
+    return len(one) == len(other) and all(
+        _starts_before(left, right) == 0 and _ends_before(left, right) == 0
+        for left, right in zip(one, other, strict=True)
+    )
+
+
+def solve(left: Expr, sign: str, right: Expr) -> Region | None:
+    """The region of an inequality in one unknown that is linear, or the absolute value of something linear; else None."""
+    names = left.symbols() | right.symbols()
+    if len(names) != 1:
+        return None
+    if right.head == "abs" and not left.symbols():
+        left, sign, right = right, _TURNED[sign], left
+    if left.head == "abs" and not right.symbols():
+        return _solve_absolute(left.parts[0], sign, right)
+    return _solve_linear(left, sign, right, next(iter(names)))
+
+
+_TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "\\ne": "\\ne", "=": "="}
+
+
+def _solve_absolute(inner: Expr, sign: str, bound: Expr) -> Region | None:
+    name = next(iter(inner.symbols()))
+    value = end(constant(bound))
+    if value is None or isinstance(value, float):
+        return None
+    minus = Expr("negative", (bound,))
+    if value < 0:
+        return REALS if sign in (">", "\\ge", "\\ne") else EMPTY
+    above, below = _solve_linear(inner, sign, bound, name), _solve_linear(inner, _TURNED[sign], minus, name)
+    if above is None or below is None:
+        return None
+    if sign in ("<", "\\le", "\\ne"):
+        return intersect(above, below)
+    return unite(above + below)
+
+
+def _solve_linear(left: Expr, sign: str, right: Expr, name: str) -> Region | None:
+    evaluator = Evaluator(DIGITS)
+    difference = Expr("+", (left, Expr("negative", (right,))))
+    try:
+        at = [evaluator.value(difference, {name: Fraction(place)}) for place in (0, 1, 3, -5)]
+        start, slope = at[0], evaluator.add(at[1], evaluator.multiply(Fraction(-1), at[0]))
+        for place, value in ((3, at[2]), (-5, at[3])):
+            if not evaluator.same(value, evaluator.add(start, evaluator.multiply(Fraction(place), slope))):
+                return None
+        real = evaluator.real(slope)
+        if real is None or evaluator.same(real, Fraction(0)):
+            return None
+        root = end(evaluator.divide(evaluator.multiply(Fraction(-1), start), slope))
+    except Undefined:
+        return None
+    if root is None:
+        return None
+    return half_line(root, sign if real > 0 else _TURNED[sign])
+
+
+def half_line(bound: End, sign: str) -> Region:
+    """All x with x < bound, and so on for the other signs."""
+    if sign in ("<", "\\le"):
+        return (Interval(-INFINITE, False, bound, sign == "\\le" and not isinstance(bound, float)),)
+    if sign in (">", "\\ge"):
+        return (Interval(bound, sign == "\\ge" and not isinstance(bound, float), INFINITE, False),)
+    point = (Interval(bound, True, bound, True),)
+    return point if sign == "=" else complement(point)
+
+
+def end(value: Value) -> End | None:
+    """A bound from a value, if that is real."""
+    return Evaluator(DIGITS).real(value)
