@@ -115,3 +115,20 @@ def test_nothing_escapes(place: Place) -> None:
     assert [getattr(after, name) for name in kept] == [getattr(before[1], name) for name in kept]
     assert sorted(path.name for path in place.file.parent.iterdir()) == ["file", "runs", "secret", "socket"]
     assert list(place.set_up.folder.iterdir()) == []
+
+
+def test_honest_programs_run(place: Place) -> None:
+    wrong = []
+    for name, (program, expected) in honest.PROGRAMS.items():
+        status, code, out, err = place.set_up.ask(do="run", program=program, limits={"seconds": 30.0})
+        if (status, code) != ("ended", 0) or out.strip() != expected:
+            wrong.append((name, status, code, out, err))
+    assert wrong == []
+    assert len(honest.PROGRAMS) >= 50
+
+
+def test_refusals_are_clear(place: Place) -> None:
+    for name, (program, words) in honest.REFUSED.items():
+        status, code, _, err = place.set_up.ask(do="run", program=program)
+        assert (status, code) == ("ended", 1), name
+        assert words in err, (name, err)
