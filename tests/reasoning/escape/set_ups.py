@@ -91,9 +91,9 @@ def main() -> None:
         elif request["do"] == "test":
             answer = list(verifier.verify(request["program"], Checks(**request["tests"]), limits))
         else:
-            from fedagentgym.cli.doctor import examine
+            from fedagentgym.cli.doctor import examine_sandbox
 
-            answer = examine()["sandbox"]
+            answer = examine_sandbox(left_out)
         print(json.dumps(answer), flush=True)  # noqa: T201 - the answer to whoever started this process
     verifier.close()
 

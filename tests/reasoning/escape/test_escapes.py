@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import json
 import os
 import platform
 import socket
@@ -37,8 +39,20 @@ SET_UPS = [(who, left) for who in ("root", "plain") for left in LEFT_OUT if not 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is for Linux")
 
 
+TRUTHS = {
+    "process namespace": "print(os.getpid() == 1)",
+    "network namespace": "print(os.uname().nodename == 'sandbox')",
+    "private files": "print(os.getcwd() == '/run')",
+    "system calls": "print(libc.syscall(25, 0, 0, 0, 0, 0) < 0 and libc.prctl(3, 0, 0, 0, 0) < 0)",
+    "no new privileges": "print(True)",
+}
+"""What a program sees for itself of each protection."""
+
+
 class Place(NamedTuple):
     """A set-up and what lies outside of it."""
+
+    who: str
 
     set_up: Any
     up: dict[str, bool]
@@ -77,7 +91,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "HOSTNAME": platform.node(),
     }
     up = {name: is_up for name, is_up, _ in set_up.ask(do="protections")}
-    yield Place(set_up, up, words, victim, base / "file")
+    yield Place(who, set_up, up, words, victim, base / "file")
     set_up.close()
     victim.kill()
     victim.wait()
@@ -132,3 +146,29 @@ def test_refusals_are_clear(place: Place) -> None:
         status, code, _, err = place.set_up.ask(do="run", program=program)
         assert (status, code) == ("ended", 1), name
         assert words in err, (name, err)
+
+
+def test_doctor_tells_the_truth(place: Place) -> None:
+    told = place.set_up.ask(do="doctor")
+    assert {one["name"]: one["up"] for one in told["protections"]} == place.up
+    assert all(one["reason"] and one["purpose"] for one in told["protections"])
+    for name, body in TRUTHS.items():
+        status, _, out, err = place.set_up.ask(do="run", program=f"{probes.START}\n{body}")
+        assert out.strip() == str(place.up[name]), (name, status, out, err)
+    runs_as_root = place.who == "root" and not place.up["other user"]
+    assert bool(told["refuses"]) == runs_as_root
+
+
+@pytest.mark.slow
+def test_humaneval_solutions_pass(place: Place, shared_data: Path) -> None:
+    with gzip.open(shared_data / "humaneval" / "HumanEval.jsonl.gz") as file:
+        rows = [json.loads(line) for line in file]
+    wrong = []
+    for row in rows:
+        tests = {"entry": row["entry_point"], "code": row["test"], "setup": row["prompt"], "check": "check"}
+        correct, _, _, reason = place.set_up.ask(
+            do="test", program=row["prompt"] + row["canonical_solution"], tests=tests, limits={"seconds": 30.0}
+        )
+        if not correct:
+            wrong.append((row["task_id"], reason))
+    assert len(rows) == 164 and wrong == []

@@ -36,6 +36,7 @@ KILL_SIGNAL = 9
 REMOVED = "left out on request"
 NO_LINUX = "this system is not 64-bit Linux"
 CPU_TIME_GRACE = 1
+STAT_BY_EMPTY_PATH = "with this C library a program that calls the kernel directly can learn the sizes of other files"
 
 
 class Prepared(NamedTuple):
@@ -69,7 +70,10 @@ def prepare(left_out: Collection[str], base: str) -> Prepared:
     namespaces, spaces = _choose_namespaces(left)
     program = None
     if calls.why_impossible() is None and CALLS not in left:
-        program = calls.compile_filter(files.up, _stat_needs_empty_path())
+        empty_paths = _stat_needs_empty_path()
+        program = calls.compile_filter(files.up, empty_paths)
+        if empty_paths and not files.up:
+            files = files._replace(reason=f"{files.reason}; {STAT_BY_EMPTY_PATH}")
     return Prepared(user, namespaces, mapped, program, files.up, left, (network, files, told, *spaces))
 
 

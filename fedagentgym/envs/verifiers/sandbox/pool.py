@@ -113,7 +113,7 @@ class Server:
             [sys.executable, "-P", "-s", "-S", "-B", script, *self.left_out],
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
-            stderr=None if os.environ.get("DBG") else subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             env={"PYTHONHASHSEED": "0", **keep},
             cwd="/",
             start_new_session=True,
