@@ -95,7 +95,9 @@ def examine_sandbox(left_out: Collection[str] = ()) -> dict[str, Any]:
         protections, refuses = (), str(error)
     finally:
         slots.close()
-    found = [{"name": one.name, "up": one.up, "reason": one.reason, "purpose": PURPOSES[one.name]} for one in protections]
+    found = [
+        {"name": one.name, "up": one.up, "reason": one.reason, "purpose": PURPOSES[one.name]} for one in protections
+    ]
     return {"protections": found, "refuses": refuses}
 
 

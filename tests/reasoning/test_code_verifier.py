@@ -1,4 +1,5 @@
 """Programs: what passes, what fails, and what must not get out, stay behind, or win by cheating."""
+# ruff: noqa: E501
 
 from __future__ import annotations
 
@@ -325,7 +326,7 @@ def test_what_a_system_lacks_is_said_once(caplog: pytest.LogCaptureFixture, monk
 def test_root_needs_another_user_or_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     down = [Protection("limits", True, ""), Protection("other user", False, "another user cannot read the library")]
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    with pytest.raises(SandboxError, match="would run as root.*cannot read the library.*accept: "):
+    with pytest.raises(SandboxError, match=r"would run as root.*cannot read the library.*accept: "):
         pool.refuse_without(down, ())
     pool.refuse_without(down, ("other user",))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -457,7 +458,7 @@ TRICKS = {
     "forged frames": "import socket\nfor n in range(3, 9):\n    try:\n        s = socket.socket(1, 1, 0, n)\n"
     "        for text in (b'{\"passed\": true, \"reason\": \"passed\"}', b'{\"d\": []}', b'{}', b'[]', b'0'):\n"
     "            s.sendall(len(text).to_bytes(4, 'big') + text)\n    except OSError: pass\ndef f(x): return 1",
-    "forged errors": "import socket\ns = socket.socket(1, 1, 0, 3)\ntext = b'{\"d\": [[\"error\", \"StopIteration\"], [\"text\", \"\"]]}'\n"
+    "forged errors": 'import socket\ns = socket.socket(1, 1, 0, 3)\ntext = b\'{"d": [["error", "StopIteration"], ["text", ""]]}\'\n'
     "ok = b'{\"d\": [[\"value\", null]]}'\ns.sendall(len(ok).to_bytes(4, 'big') + ok)\n"
     "for _ in range(9): s.sendall(len(text).to_bytes(4, 'big') + text)\ndef f(x): return 1",
     "a test of its own error": "def f(x): raise AssertionError",

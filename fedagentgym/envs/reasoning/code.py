@@ -117,9 +117,7 @@ class CodeEnv(ReplyEnv):
 
     def use(self, state: State, call: ToolCall) -> str:
         fenced = last_fenced_code(call.argument)
-        ended = default_verifier().run(
-            call.argument if fenced is None else fenced, "", self.limits, self.accept
-        )
+        ended = default_verifier().run(call.argument if fenced is None else fenced, "", self.limits, self.accept)
         if ended.status != "ended":
             return f"It did not end well : {ended.status} ."
         last_line = ended.err.strip().rsplit("\n", 1)[-1]

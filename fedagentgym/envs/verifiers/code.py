@@ -95,9 +95,7 @@ class CodeVerifier:
         first_failure = next((reason for reason in reasons if reason != "passed"), "passed")
         return Verdict(all(passed), sum(passed) / len(passed), program[:200], first_failure[:200])
 
-    def run(
-        self, program: str, given: str = "", limits: Limits | None = None, accept: Collection[str] = ()
-    ) -> Ended:
+    def run(self, program: str, given: str = "", limits: Limits | None = None, accept: Collection[str] = ()) -> Ended:
         """Run a whole program and say how it ended and what it wrote."""
         if refused := refusal(program):
             return Ended("refused", -1, "", refused)

@@ -1,4 +1,5 @@
 """Programs that do nothing wrong: each has to end well and print what is expected."""
+# ruff: noqa: E501
 
 from __future__ import annotations
 
@@ -100,8 +101,10 @@ PROGRAMS: dict[str, tuple[str, str]] = {
         "True",
     ),
     "large integers": ("print(len(str(3 ** 9000)), 2 ** 4000 % 1000007)", "4295 " + str(2**4000 % 1000007)),
-    "factorials": ("import math\nprint(math.factorial(500) % (10 ** 9 + 7), math.comb(100, 50))",
-                   "688653593 100891344545564193334812497256"),
+    "factorials": (
+        "import math\nprint(math.factorial(500) % (10 ** 9 + 7), math.comb(100, 50))",
+        "688653593 100891344545564193334812497256",
+    ),
     "decimals": (
         "from decimal import Decimal, getcontext\ngetcontext().prec = 50\nprint(Decimal(2).sqrt())",
         "1.4142135623730950488016887242096980785696718753769",
@@ -167,13 +170,22 @@ PROGRAMS: dict[str, tuple[str, str]] = {
         "ca978112 8 8 4",
     ),
     "chance": ("import random\nrandom.seed(5)\nprint(random.randint(1, 100), random.sample(range(9), 2))", "80 [4, 5]"),
-    "statistics": ("import statistics as s\nprint(s.mean([1, 2, 3]), s.median([3, 1, 2]), round(s.stdev([1, 2, 4]), 3))", "2 2 1.528"),
+    "statistics": (
+        "import statistics as s\nprint(s.mean([1, 2, 3]), s.median([3, 1, 2]), round(s.stdev([1, 2, 4]), 3))",
+        "2 2 1.528",
+    ),
     "json, base64, struct": (
         "import json, base64, struct, textwrap\nprint(json.loads(json.dumps({'a': [1, None]})), base64.b64encode(b'a'), struct.pack('<I', 7))",
         "{'a': [1, None]} b'YQ==' b'\\x07\\x00\\x00\\x00'",
     ),
-    "trees of syntax": ("import ast, dis, inspect, tokenize\nprint(ast.unparse(ast.parse('a=1+2')), eval('3*4'))", "a = 1 + 2 12"),
-    "unicode": ("import unicodedata\nprint(unicodedata.name('é'), 'ß'.upper(), 'é'.encode())", "LATIN SMALL LETTER E WITH ACUTE SS b'\\xc3\\xa9'"),
+    "trees of syntax": (
+        "import ast, dis, inspect, tokenize\nprint(ast.unparse(ast.parse('a=1+2')), eval('3*4'))",
+        "a = 1 + 2 12",
+    ),
+    "unicode": (
+        "import unicodedata\nprint(unicodedata.name('é'), 'ß'.upper(), 'é'.encode())",
+        "LATIN SMALL LETTER E WITH ACUTE SS b'\\xc3\\xa9'",
+    ),
     "xml, html, web addresses": (
         "import xml.etree.ElementTree as E, html, urllib.parse as u\nprint(E.fromstring('<a><b>1</b></a>').find('b').text,"
         " html.escape('<'), u.urlparse('http://a/b?c=1').query)",
@@ -204,8 +216,10 @@ PROGRAMS: dict[str, tuple[str, str]] = {
         "a, b = socket.socketpair()\na.sendall(b'y')\nprint(b.recv(1))",
         "True b'x'\nb'y'",
     ),
-    "where am I": ("import os, sys, platform, getpass\nprint(os.cpu_count() >= 1, sys.version_info >= (3, 11), platform.system(), os.getpid() > 0)",
-                   "True True Linux True"),
+    "where am I": (
+        "import os, sys, platform, getpass\nprint(os.cpu_count() >= 1, sys.version_info >= (3, 11), platform.system(), os.getpid() > 0)",
+        "True True Linux True",
+    ),
     "context variables and locals": (
         "import contextvars, threading\nv = contextvars.ContextVar('v', default=1)\nl = threading.local()\nl.x = 2\nprint(v.get(), l.x)",
         "1 2",
@@ -214,7 +228,10 @@ PROGRAMS: dict[str, tuple[str, str]] = {
         "import sys\nopen('mine.py', 'w').write('x = 41')\nsys.path.insert(0, '.')\nsys.dont_write_bytecode = True\nimport mine\nprint(mine.x + 1)",
         "42",
     ),
-    "a locked file": ("import fcntl\nf = open('x', 'w')\nfcntl.flock(f, fcntl.LOCK_EX)\nfcntl.lockf(f, fcntl.LOCK_UN)\nprint('locked')", "locked"),
+    "a locked file": (
+        "import fcntl\nf = open('x', 'w')\nfcntl.flock(f, fcntl.LOCK_EX)\nfcntl.lockf(f, fcntl.LOCK_UN)\nprint('locked')",
+        "locked",
+    ),
     "limits of its own": (
         "import resource\nsoft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\nresource.setrlimit(resource.RLIMIT_NOFILE, (32, hard))\n"
         "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], resource.getrusage(resource.RUSAGE_SELF).ru_utime >= 0)",

@@ -3,6 +3,7 @@
 `held_by` names the protections of which any one has to stop it; where all of them are down, the attempt is not judged.
 The words VICTIM, FILE, SECRET, FOLDER, SOCKET and PORT stand for things outside that belong to the same user.
 """
+# ruff: noqa: E501
 
 from __future__ import annotations
 

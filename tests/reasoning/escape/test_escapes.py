@@ -34,7 +34,9 @@ probes, set_ups, honest = _load("probes"), _load("set_ups"), _load("honest")
 CONTAINER = ("user namespace", "process namespace", "network namespace", "private files")
 """What a usual container does not permit."""
 LEFT_OUT = [(), CONTAINER, *((name,) for name in REMOVABLE)]
-SET_UPS = [(who, left) for who in ("root", "plain") for left in LEFT_OUT if not (who == "plain" and "other user" in left)]
+SET_UPS = [
+    (who, left) for who in ("root", "plain") for left in LEFT_OUT if not (who == "plain" and "other user" in left)
+]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is for Linux")
 
@@ -83,13 +85,19 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         os.chown(path, owner, owner)
     base.chmod(0o777)
     (base / "socket").chmod(0o777)
-    victim = subprocess.Popen(["sleep", "600"], **({} if user is None else {"user": user, "group": user, "extra_groups": []}))
+    victim = subprocess.Popen(
+        ["sleep", "600"], **({} if user is None else {"user": user, "group": user, "extra_groups": []})
+    )
     set_up = set_ups.SetUp(user, list(left_out), runs)
-    words = {
-        **{"VICTIM": str(victim.pid), "FILE": str(base / "file"), "SECRET": str(base / "secret")},
-        **{"SOCKET": str(base / "socket"), "FOLDER": str(base), "PORT": str(listener.getsockname()[1])},
-        "HOSTNAME": platform.node(),
-    }
+    words = dict(
+        VICTIM=str(victim.pid),
+        FILE=str(base / "file"),
+        SECRET=str(base / "secret"),
+        SOCKET=str(base / "socket"),
+        FOLDER=str(base),
+        PORT=str(listener.getsockname()[1]),
+        HOSTNAME=platform.node(),
+    )
     up = {name: is_up for name, is_up, _ in set_up.ask(do="protections")}
     yield Place(who, set_up, up, words, victim, base / "file")
     set_up.close()

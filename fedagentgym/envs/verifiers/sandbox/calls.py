@@ -15,36 +15,46 @@ import sys
 MACHINE = "x86_64"
 _ARCHITECTURE = 0xC000003E
 
-_ALWAYS = {
-    **{"read": 0, "write": 1, "close": 3, "fstat": 5, "poll": 7, "lseek": 8, "mmap": 9, "mprotect": 10, "munmap": 11},
-    **{"brk": 12, "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15, "pread64": 17, "pwrite64": 18},
-    **{"readv": 19, "writev": 20, "pipe": 22, "select": 23, "sched_yield": 24, "mremap": 25, "msync": 26, "madvise": 28},
-    **{"dup": 32, "dup2": 33, "pause": 34, "nanosleep": 35, "getitimer": 36, "alarm": 37, "setitimer": 38, "getpid": 39},
-    **{"sendfile": 40, "recvfrom": 45, "shutdown": 48, "getsockname": 51, "getpeername": 52, "exit": 60, "wait4": 61},
-    **{"uname": 63, "flock": 73, "fsync": 74, "fdatasync": 75, "ftruncate": 77, "getdents": 78, "getcwd": 79},
-    **{"chdir": 80, "fchdir": 81, "rename": 82, "unlink": 87, "umask": 95, "gettimeofday": 96, "getrlimit": 97},
-    **{"getrusage": 98, "sysinfo": 99, "times": 100, "getuid": 102, "getgid": 104, "geteuid": 107, "getegid": 108},
-    **{"getppid": 110, "getpgrp": 111, "getgroups": 115, "getresuid": 118, "getresgid": 120, "rt_sigpending": 127},
-    **{"rt_sigtimedwait": 128, "rt_sigsuspend": 130, "sigaltstack": 131, "gettid": 186, "time": 201, "futex": 202},
-    **{"epoll_create": 213, "getdents64": 217, "set_tid_address": 218, "restart_syscall": 219, "fadvise64": 221},
-    **{"exit_group": 231, "epoll_wait": 232, "epoll_ctl": 233, "unlinkat": 263, "renameat": 264, "pselect6": 270},
-    **{"ppoll": 271, "set_robust_list": 273, "epoll_pwait": 281, "eventfd": 284, "fallocate": 285, "eventfd2": 290},
-    **{"epoll_create1": 291, "dup3": 292, "pipe2": 293, "preadv": 295, "pwritev": 296, "getcpu": 309, "renameat2": 316},
-    **{"getrandom": 318, "copy_file_range": 326, "preadv2": 327, "pwritev2": 328, "rseq": 334, "close_range": 436},
-}
-_IN_PRIVATE_FILES = {
-    **{"stat": 4, "lstat": 6, "access": 21, "truncate": 76, "readlink": 89, "chmod": 90, "fchmod": 91, "utime": 132},
-    **{"statfs": 137, "fstatfs": 138, "utimes": 235, "futimesat": 261, "newfstatat": 262, "readlinkat": 267},
-    **{"fchmodat": 268, "faccessat": 269, "utimensat": 280, "statx": 332, "faccessat2": 439},
-}
-_NO_SUCH_THING = {"getxattr": 191, "lgetxattr": 192, "fgetxattr": 193, "listxattr": 194, "llistxattr": 195, "flistxattr": 196}
+
+def _read_table(text: str) -> dict[str, int]:
+    """Names and numbers of system calls, as written below."""
+    return {name: int(number) for name, number in (pair.split() for pair in text.split(","))}
+
+
+_ALWAYS = _read_table(
+    """
+    read 0, write 1, close 3, fstat 5, poll 7, lseek 8, mmap 9, mprotect 10, munmap 11, brk 12, rt_sigaction 13,
+    rt_sigprocmask 14, rt_sigreturn 15, pread64 17, pwrite64 18, readv 19, writev 20, pipe 22, select 23,
+    sched_yield 24, mremap 25, msync 26, madvise 28, dup 32, dup2 33, pause 34, nanosleep 35, getitimer 36, alarm 37,
+    setitimer 38, getpid 39, sendfile 40, recvfrom 45, shutdown 48, getsockname 51, getpeername 52, exit 60, wait4 61,
+    uname 63, flock 73, fsync 74, fdatasync 75, ftruncate 77, getdents 78, getcwd 79, chdir 80, fchdir 81, rename 82,
+    unlink 87, umask 95, gettimeofday 96, getrlimit 97, getrusage 98, sysinfo 99, times 100, getuid 102, getgid 104,
+    geteuid 107, getegid 108, getppid 110, getpgrp 111, getgroups 115, getresuid 118, getresgid 120,
+    rt_sigpending 127, rt_sigtimedwait 128, rt_sigsuspend 130, sigaltstack 131, gettid 186, time 201, futex 202,
+    epoll_create 213, getdents64 217, set_tid_address 218, restart_syscall 219, fadvise64 221, exit_group 231,
+    epoll_wait 232, epoll_ctl 233, unlinkat 263, renameat 264, pselect6 270, ppoll 271, set_robust_list 273,
+    epoll_pwait 281, eventfd 284, fallocate 285, eventfd2 290, epoll_create1 291, dup3 292, pipe2 293, preadv 295,
+    pwritev 296, getcpu 309, renameat2 316, getrandom 318, copy_file_range 326, preadv2 327, pwritev2 328, rseq 334,
+    close_range 436
+    """
+)
+_IN_PRIVATE_FILES = _read_table(
+    """
+    stat 4, lstat 6, access 21, truncate 76, readlink 89, chmod 90, fchmod 91, utime 132, statfs 137, fstatfs 138,
+    utimes 235, futimesat 261, newfstatat 262, readlinkat 267, fchmodat 268, faccessat 269, utimensat 280, statx 332,
+    faccessat2 439
+    """
+)
+_NO_SUCH_THING = _read_table(
+    """
+    getxattr 191, lgetxattr 192, fgetxattr 193, listxattr 194, llistxattr 195, flistxattr 196
+    """
+)
 _ABSENT = {"clone3": 435}
 
 _OPEN, _IOCTL, _SENDTO, _SOCKETPAIR, _CLONE, _FCNTL, _OPENAT = 2, 16, 44, 53, 56, 72, 257
-_PRCTL, _SCHED_GETAFFINITY, _CLOCK_GETTIME, _CLOCK_GETRES, _CLOCK_NANOSLEEP, _NEWFSTATAT, _PRLIMIT = (
-    *(157, 204),
-    *(228, 229, 230, 262, 302),
-)
+_PRCTL, _SCHED_GETAFFINITY, _CLOCK_GETTIME, _CLOCK_GETRES, _CLOCK_NANOSLEEP = 157, 204, 228, 229, 230
+_NEWFSTATAT, _PRLIMIT = 262, 302
 _REQUESTS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 """Of `ioctl`: is this a terminal, how large, how much can be read, blocking or not, to be closed by a new program or not."""
 _COMMANDS = (0, 1, 2, 3, 5, 6, 7, 1030, 1032)

@@ -2,7 +2,7 @@
 
 Each protection is tried; one that the system lacks is down with its reason, and the others go up all the same.
 """
-# ruff: noqa: PTH108, PTH123
+# ruff: noqa: PTH123
 
 from __future__ import annotations
 

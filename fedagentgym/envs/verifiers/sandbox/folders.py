@@ -3,7 +3,7 @@
 The lock belongs to the open folder, so the kernel releases it however its server ends: a folder that can be locked belongs
 to nobody.
 """
-# ruff: noqa: PTH102, PTH106, PTH108, PTH118, PTH208
+# ruff: noqa: PTH106, PTH118
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Version 4 adds TCP, 5 requests to devices, 6 signals and abstract sockets of processes outside. Landlock does not cover
 metadata (`stat`, `chmod`): `calls` and `view` do.
 """
-# ruff: noqa: PTH112, PTH116, PTH120, PTH123
+# ruff: noqa: PTH112, PTH120
 
 from __future__ import annotations
 

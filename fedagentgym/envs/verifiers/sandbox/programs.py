@@ -1,5 +1,5 @@
 """What the child of a run does: become the program, in one of the modes `script`, `serve` and `grade`."""
-# ruff: noqa: PTH108, PTH123, SIM115
+# ruff: noqa: SIM115
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def become(run: dict[str, Any], prepared: Prepared, given: int, out: int, err: i
         sys.argv = ["solution.py"]
         sys.modules["random"].seed(0)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        channels = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, REQUESTS + place) for place in range(len(handles))]
+        channels = [
+            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, REQUESTS + place) for place in range(len(handles))
+        ]
         confine(run["folder"], run["seconds"], run["memory"], prepared)
         explain_refusals()
         code = MODES[run["mode"]](run, channels)

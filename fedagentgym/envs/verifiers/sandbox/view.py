@@ -3,7 +3,7 @@
 It is made once, in a mount namespace of the server. The paths of the standard library stay what they are, but the folders
 above it are new: another user can read it even if nobody may enter the home folder in which Python is installed.
 """
-# ruff: noqa: PTH102, PTH103, PTH112, PTH115, PTH118, PTH120, PTH123
+# ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH120
 
 from __future__ import annotations
 
@@ -32,22 +32,24 @@ def build_root(root: str) -> None:
     if machine not in _PIVOT_ROOT:
         raise OSError(f"no private files on {machine}")
     kernel.mount("none", "/", _RECURSIVE_MOUNT | _PRIVATE, "")
-    trees = {path: copy_tree(path) for path in (*landlock.readable_folders(), *landlock.DEVICES) if os.path.exists(path)}
+    trees = {
+        path: copy_tree(path) for path in (*landlock.readable_folders(), *landlock.DEVICES) if os.path.exists(path)
+    }
     kernel.mount("tmpfs", root, _NO_SET_USER | _NO_DEVICES, "mode=755,size=1m")
     for path, tree in sorted(trees.items()):
         attach_tree(tree, root + path, folder=os.path.isdir(path) and path not in landlock.DEVICES)
     for path in landlock.readable_folders():
         for name in _PACKAGES:
             if os.path.isdir(f"{root}{path}/{name}"):
-                kernel.mount("tmpfs", f"{root}{path}/{name}", _READ_ONLY | _NO_SET_USER | _NO_DEVICES, "mode=755,size=4k")
+                kernel.mount(
+                    "tmpfs", f"{root}{path}/{name}", _READ_ONLY | _NO_SET_USER | _NO_DEVICES, "mode=755,size=4k"
+                )
     os.mkdir(root + RUN_FOLDER, 0o755)
     os.chdir(root)
     kernel.call(_PIVOT_ROOT[machine], b".", b".")
     kernel.unmount(".", _DETACH)
     os.chdir("/")
     _set_attributes(_HERE, "/", 0, _READ_ONLY)
-
-
 
 
 def copy_tree(path: str) -> int:

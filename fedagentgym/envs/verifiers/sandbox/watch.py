@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -107,10 +108,8 @@ class Watch:
     def _kill_all(self) -> None:
         """Kill the group, then whatever was orphaned to us, until nothing is left."""
         for kill in (os.killpg, os.kill):
-            try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 kill(self.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
         self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         for _ in range(_ATTEMPTS_TO_REAP):
             try:
