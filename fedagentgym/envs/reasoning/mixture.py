@@ -19,6 +19,8 @@ MEMBERS = {
     "code": "fedagentgym.envs.reasoning.code:CodeEnv",
 }
 
+DEFAULT_KINDS = ("math", "code")
+
 
 class State(NamedTuple):
     """Which world the episode is played in, and its state there."""
@@ -31,7 +33,7 @@ class MixtureEnv(TextEnv):
     """Questions of several kinds: mathematics, question answering, programming.
 
     **Tasks.** The tasks of the worlds named in `kinds`, one after the other; the kind is the category, so that
-    `by_source` gives whole kinds to whole clients. `size` and `seed` are handed on.
+    `by_source` gives whole kinds to whole clients. `size` and `seed` are handed on, and `sandbox` to programming.
     **Actions, observations.** Those of the task's own world.
     **Reward.** That of the task's own world. Components: the accuracies of the kinds that the pool holds, `format`, `tags`,
     `repetition` (and `code_format` with programming).
@@ -46,7 +48,13 @@ class MixtureEnv(TextEnv):
     reward_names: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
-        self, *, kinds: Sequence[str] = ("math", "code"), size: str = "default", seed: int = 0, **options: Any
+        self,
+        *,
+        kinds: Sequence[str] = DEFAULT_KINDS,
+        size: str = "default",
+        seed: int = 0,
+        sandbox: Mapping[str, Sequence[str]] | None = None,
+        **options: Any,
     ):
         if isinstance(kinds, str) or not kinds or len(set(kinds)) != len(kinds):
             raise OptionError(f"kinds is a list of different names among {listed(MEMBERS)}, got {kinds!r}")
@@ -58,7 +66,10 @@ class MixtureEnv(TextEnv):
         split = options.get("split", "train")
         self.kinds, self.size, self.seed = tuple(kinds), size, seed
         made = {"size": size, "seed": seed, "split": "train" if split == "all" else split}
-        self._members: dict[str, TextEnv] = {kind: resolve(MEMBERS[kind])(**made) for kind in self.kinds}
+        own: dict[str, dict[str, Any]] = {"code": {"sandbox": sandbox}}
+        self._members: dict[str, TextEnv] = {
+            kind: resolve(MEMBERS[kind])(**made, **own.get(kind, {})) for kind in self.kinds
+        }
         super().__init__(**options)
         self.reward_names = self._reward_names()  # type: ignore[misc]
 
@@ -113,6 +124,12 @@ class MixtureEnv(TextEnv):
     def _own(task: Task) -> Task:
         """The task as its own world knows it."""
         return Task(task.id, task.env, task.split, task.category, task.payload[1], task.hardness, task.graded)
+
+
+def runs_programs(env_id: str, options: Mapping[str, Any]) -> bool:
+    """Does this environment run programs that nobody trusts? Records then tell how they were confined."""
+    kinds = options.get("kinds", DEFAULT_KINDS) if env_id == MixtureEnv.id else ()
+    return env_id == "fedagentgym/Code-v0" or "code" in kinds
 
 
 class MixtureExpert:

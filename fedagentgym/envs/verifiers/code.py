@@ -250,6 +250,11 @@ def grade_code(reply: str, tests: Checks, limits: Limits | None = None, accept: 
     return wrong("no program") if program is None else default_verifier().verify(program, tests, limits, accept)
 
 
-def describe_protections() -> str:
-    """Which protections are up around this process's programs, for records; empty before the first program."""
+def describe_protections(start: bool = False) -> str:
+    """Which protections are up around this process's programs, for records.
+
+    Empty before the first program, unless `start` says to find out now.
+    """
+    if start:
+        default_verifier().protections()
     return ", ".join(list_names_up(_default.slots.seen)) if _default is not None else ""

@@ -89,15 +89,15 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         ["sleep", "600"], **({} if user is None else {"user": user, "group": user, "extra_groups": []})
     )
     set_up = set_ups.SetUp(user, list(left_out), runs)
-    words = dict(
-        VICTIM=str(victim.pid),
-        FILE=str(base / "file"),
-        SECRET=str(base / "secret"),
-        SOCKET=str(base / "socket"),
-        FOLDER=str(base),
-        PORT=str(listener.getsockname()[1]),
-        HOSTNAME=platform.node(),
-    )
+    words = {
+        "VICTIM": str(victim.pid),
+        "FILE": str(base / "file"),
+        "SECRET": str(base / "secret"),
+        "SOCKET": str(base / "socket"),
+        "FOLDER": str(base),
+        "PORT": str(listener.getsockname()[1]),
+        "HOSTNAME": platform.node(),
+    }
     up = {name: is_up for name, is_up, _ in set_up.ask(do="protections")}
     yield Place(who, set_up, up, words, victim, base / "file")
     set_up.close()

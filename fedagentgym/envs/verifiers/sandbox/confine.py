@@ -33,6 +33,7 @@ NOBODY, OWN_USERS = 65534, 2_000_000_000
 LARGEST_FILE = 4 << 20
 MOST_TASKS = 128
 KILL_SIGNAL = 9
+_END_OTHERS = 5
 REMOVED = "left out on request"
 NO_LINUX = "this system is not 64-bit Linux"
 CPU_TIME_GRACE = 1
@@ -58,15 +59,16 @@ def prepare(left_out: Collection[str], base: str) -> Prepared:
     """
     left, known = frozenset(left_out), []  # type: frozenset[str], list[Protection]
     mapped, users = _mapped_memory(), _candidate_users()
+    may_end = _may_end_others() if kernel.LINUX else True
     if not kernel.LINUX:
         down = (USER_SPACE, PROCESS_SPACE, NETWORK_SPACE, FILES)
         known = [Protection(name, False, NO_LINUX) for name in down]
-        user, told = _choose_user(users, left)
+        user, told = _choose_user(users, left, may_end)
         return Prepared(user, 0, mapped, None, False, left, (*known, told))
     _enter_user_namespace()
     network = _attempt(NETWORK_SPACE, left, _leave_network, "an empty network")
     files = _attempt(FILES, left, lambda: _leave_files(base), "a root folder in memory")
-    user, told = _choose_user(users, left)
+    user, told = _choose_user(users, left, may_end)
     namespaces, spaces = _choose_namespaces(left)
     program = None
     if calls.why_impossible() is None and CALLS not in left:
@@ -144,19 +146,28 @@ def _candidate_users() -> list[int]:
     return [user for user in wanted if any(first <= user < first + count for first, _, count in ranges)]
 
 
-def _choose_user(candidates: list[int], left_out: Collection[str]) -> tuple[int | None, Protection]:
+def _choose_user(candidates: list[int], left_out: Collection[str], may_end: bool) -> tuple[int | None, Protection]:
     """The user that programs run as: the first that can be become and that can read the standard library."""
     if USER in left_out:
         return None, Protection(USER, False, REMOVED)
     if not candidates and os.geteuid() != 0:
         return None, Protection(USER, False, f"only root can change the user; programs run as user {os.geteuid()}")
-    told = "no other user exists here"
+    told = "no other user exists here" if candidates else "this system cannot change the user"
+    if candidates and not may_end:
+        return None, Protection(USER, False, "root may not end the processes of other users here")
     for user in candidates:
         problem = _in_a_child(lambda user=user: _try_user(user))  # type: ignore[misc]
         if problem is None:
             return user, Protection(USER, True, f"user {user}")
         told = problem
     return None, Protection(USER, False, told)
+
+
+def _may_end_others() -> bool:
+    """May this process end another user's processes (CAP_KILL)? A container can take that right from root."""
+    with open("/proc/self/status") as file:
+        rights = next(line.split()[1] for line in file if line.startswith("CapEff"))
+    return bool(int(rights, 16) >> _END_OTHERS & 1)
 
 
 def _try_user(user: int) -> None:

@@ -72,10 +72,9 @@ class Remote:
     def make_error(self, name: str, text: str) -> Exception:
         """The error that the test sees."""
         kind: object = getattr(builtins, name, None)
-        if isinstance(kind, type) and issubclass(kind, BaseException):
-            if issubclass(kind, ENDS_LOOPS) or not issubclass(kind, Exception):
-                self.failure = self.failure or f"the program raised {name}"
-                return ProgramError(f"{name}: {text}")
+        if _ends_loops_or_programs(kind):
+            self.failure = self.failure or f"the program raised {name}"
+            return ProgramError(f"{name}: {text}")
         if not _is_plain_error(kind):
             return RuntimeError(f"{name}: {text}")
         try:
@@ -88,6 +87,12 @@ class Remote:
 
     def handle(self, number: int, kind: str) -> Any:
         return Kept(self, number, kind)
+
+
+def _ends_loops_or_programs(kind: object) -> bool:
+    if not isinstance(kind, type) or not issubclass(kind, BaseException):
+        return False
+    return issubclass(kind, ENDS_LOOPS) or not issubclass(kind, Exception)
 
 
 def _is_plain_error(kind: object) -> TypeGuard[type[Exception]]:

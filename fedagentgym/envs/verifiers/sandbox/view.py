@@ -28,6 +28,8 @@ def build_root(root: str) -> None:
 
     The mount namespace has to be this process's own already.
     """
+    if root == "/":
+        raise OSError("there is no folder for temporary files")
     machine = os.uname().machine
     if machine not in _PIVOT_ROOT:
         raise OSError(f"no private files on {machine}")
