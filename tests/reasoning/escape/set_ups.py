@@ -1,8 +1,9 @@
 """Set-ups in which programs are run: as root, as a plain user, and with protections left out.
 
 A set-up is a process of its own (`python set_ups.py USER LEFT_OUT...`): it reads programs as lines of JSON, runs each and
-answers with how it ended. A plain user has to be able to read the interpreter, so a private mount namespace shows the
-interpreter's folder under new folders when the real ones are closed to others.
+answers with how it ended. With CONTAINER among what is left out, the kernel itself refuses namespaces and mounts.
+A plain user has to be able to read the interpreter, so a private mount namespace shows the interpreter's folder under new
+folders when the real ones are closed to others.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import json
 import os
 import stat
+import struct
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 PLAIN_USER = 12_345
+CONTAINER = "in a container"
 
 
 def is_open_to_all(path: Path) -> bool:
@@ -32,6 +35,29 @@ def show_to_all(path: Path) -> None:
     tree = view.copy_tree(str(path))
     kernel.mount("tmpfs", str(closed), 0, "mode=755,size=1m")
     view.attach_tree(tree, str(path), folder=True)
+
+
+def enter_container() -> None:
+    """Forbid this process and its children what usual containers forbid: new namespaces and mounts."""
+    from fedagentgym.envs.verifiers.sandbox import kernel
+
+    load, equal, any_bit, give = 0x20, 0x15, 0x45, 0x06
+    allow, refuse, absent = 0x7FFF0000, 0x00050001, 0x00050026
+    code = [(load, 0, 0, 0), (equal, 0, 1, 435), (give, 0, 0, absent)]
+    code += [
+        line
+        for call in (155, 165, 166, 272, 308, 428, 429, 442)
+        for line in ((equal, 0, 1, call), (give, 0, 0, refuse))
+    ]
+    code += [
+        (equal, 0, 3, 56),
+        (load, 0, 0, 16),
+        (any_bit, 0, 1, 0x7E020000),
+        (give, 0, 0, refuse),
+        (give, 0, 0, allow),
+    ]
+    kernel.set_process_option(kernel.NO_NEW_PRIVILEGES, 1)
+    kernel.attach_filter(b"".join(struct.pack("<HBBI", *one) for one in code))
 
 
 def become_plain(user: int) -> None:
@@ -77,9 +103,11 @@ def main() -> None:
     from fedagentgym.envs.verifiers.code import Checks, CodeVerifier
     from fedagentgym.envs.verifiers.sandbox.pool import Limits
 
-    user, left_out = sys.argv[1], sys.argv[2:]
+    user, left_out = sys.argv[1], [name for name in sys.argv[2:] if name != CONTAINER]
     if user:
         become_plain(int(user))
+    if CONTAINER in sys.argv:
+        enter_container()
     verifier = CodeVerifier(workers=1, left_out=left_out, accept=["other user"])
     for line in sys.stdin:
         request = json.loads(line)

@@ -31,11 +31,13 @@ def _load(name: str) -> ModuleType:
 
 probes, set_ups, honest = _load("probes"), _load("set_ups"), _load("honest")
 
-CONTAINER = ("user namespace", "process namespace", "network namespace", "private files")
-"""What a usual container does not permit."""
-LEFT_OUT = [(), CONTAINER, *((name,) for name in REMOVABLE)]
+LEFT_OUT = [(), (set_ups.CONTAINER,), *((name,) for name in REMOVABLE)]
 SET_UPS = [
-    (who, left) for who in ("root", "plain") for left in LEFT_OUT if not (who == "plain" and "other user" in left)
+    pytest.param((who, left), id=f"{who}, without {', '.join(left) or 'nothing'}", marks=marks)
+    for who in ("root", "plain")
+    for left in LEFT_OUT
+    for marks in ([pytest.mark.slow] if who == "plain" and left in LEFT_OUT[2:] else [],)
+    if not (who == "plain" and "other user" in left)
 ]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is for Linux")
@@ -63,7 +65,7 @@ class Place(NamedTuple):
     file: Path
 
 
-@pytest.fixture(scope="module", params=SET_UPS, ids=lambda one: f"{one[0]}, without {', '.join(one[1]) or 'nothing'}")
+@pytest.fixture(scope="module", params=SET_UPS)
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     who, left_out = request.param
     if who == "root" and os.geteuid() != 0:
@@ -98,6 +100,8 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "PORT": str(listener.getsockname()[1]),
         "HOSTNAME": platform.node(),
     }
+    if set_ups.CONTAINER in left_out and platform.machine() != "x86_64":
+        pytest.skip("the container of this test is for x86-64")
     up = {name: is_up for name, is_up, _ in set_up.ask(do="protections")}
     yield Place(who, set_up, up, words, victim, base / "file")
     set_up.close()

@@ -31,7 +31,7 @@ from fedagentgym.envs.verifiers.sandbox.protections import (
 
 NOBODY, OWN_USERS = 65534, 2_000_000_000
 LARGEST_FILE = 4 << 20
-MOST_TASKS = 128
+MOST_TASKS = 256
 KILL_SIGNAL = 9
 _END_OTHERS = 5
 REMOVED = "left out on request"
@@ -91,6 +91,7 @@ def confine(folder: str, seconds: float, memory: int, prepared: Prepared) -> lis
         found += [Protection(name, False, NO_LINUX) for name in (PRIVILEGES, CAPABILITIES, ACCESS, CALLS)]
         resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
         return found
+    _limit_tasks(prepared)
     left = prepared.left_out
     found = _enter_own_user_namespace(found, prepared)
     found.append(_attempt(PRIVILEGES, (), lambda: kernel.set_process_option(kernel.NO_NEW_PRIVILEGES, 1), "always"))
@@ -100,7 +101,6 @@ def confine(folder: str, seconds: float, memory: int, prepared: Prepared) -> lis
     if prepared.filter is None:
         reason = REMOVED if CALLS in left else calls.why_impossible() or ""
         found.append(Protection(CALLS, False, reason))
-        _limit_tasks(prepared)
         return found
     if not prepared.private_files:
         replace_stat()
@@ -305,7 +305,8 @@ def _limit(seconds: float, memory: int) -> None:
 
 
 def _limit_tasks(prepared: Prepared) -> None:
-    """Without a list of system calls: threads only where they can be counted apart from the rest of the user's."""
+    """Limit threads where they can be counted apart from the rest of the user's; elsewhere none, unless calls are listed."""
     apart = prepared.user is not None or bool(prepared.namespaces & kernel.NEW_USER)
-    most = MOST_TASKS if apart else 0
-    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+    if apart or prepared.filter is None:
+        most = MOST_TASKS if apart else 0
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))

@@ -3,7 +3,7 @@
 The lock belongs to the open folder, so the kernel releases it however its server ends: a folder that can be locked belongs
 to nobody.
 """
-# ruff: noqa: PTH106, PTH118
+# ruff: noqa: PTH106, PTH112, PTH118
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_folder(base: str) -> Folder:
             lock = os.open(path, _OPEN_FOLDER)
         except FileNotFoundError:
             continue
-        if _take(lock) and os.path.isdir(path):
+        if _lock(lock) is not False and os.path.isdir(path):
             return Folder(path, lock)
         os.close(lock)
 
@@ -59,7 +59,7 @@ def sweep_folders(base: str) -> int:
             lock = os.open(path, _OPEN_FOLDER)
         except OSError:
             continue
-        if os.geteuid() in (0, os.fstat(lock).st_uid) and _take(lock):
+        if os.geteuid() in (0, os.fstat(lock).st_uid) and _lock(lock):
             remove_folder(Folder(path, lock))
             swept += 1
         else:
@@ -67,11 +67,14 @@ def sweep_folders(base: str) -> int:
     return swept
 
 
-def _take(lock: int) -> bool:
+def _lock(folder: int) -> bool | None:
+    """Lock an open folder. False when somebody else holds the lock, None where the file system has no locks."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
+    except OSError:
+        return None
     return True
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from fedagentgym.envs.verifiers.sandbox import frames, plain
 from fedagentgym.envs.verifiers.sandbox.confine import Prepared, confine
+from fedagentgym.envs.verifiers.sandbox.protections import list_names_up
 from fedagentgym.envs.verifiers.sandbox.refusals import explain_refusals
 from fedagentgym.envs.verifiers.sandbox.remote import run_grade, text_of
 
@@ -46,7 +47,9 @@ def become(run: dict[str, Any], prepared: Prepared, given: int, out: int, err: i
         channels = [
             socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, REQUESTS + place) for place in range(len(handles))
         ]
-        confine(run["folder"], run["seconds"], run["memory"], prepared)
+        found = confine(run["folder"], run["seconds"], run["memory"], prepared)
+        if missing := set(run["protections"]) - set(list_names_up(found)):
+            raise OSError(f"protections that were up before are down now: {', '.join(sorted(missing))}")
         explain_refusals()
         code = MODES[run["mode"]](run, channels)
     except BaseException:

@@ -45,6 +45,7 @@ from fedagentgym.envs.verifiers.sandbox import frames, kernel, view
 from fedagentgym.envs.verifiers.sandbox.confine import Prepared, confine, prepare
 from fedagentgym.envs.verifiers.sandbox.folders import Folder, make_folder, remove_folder, sweep_folders
 from fedagentgym.envs.verifiers.sandbox.programs import become
+from fedagentgym.envs.verifiers.sandbox.protections import Protection, list_names_up
 from fedagentgym.envs.verifiers.sandbox.watch import Children, Watch
 
 _NO_LOCK = -1
@@ -55,11 +56,12 @@ class Host:
 
     def __init__(self, control: socket.socket, prepared: Prepared, children: Children, base: str) -> None:
         self.control, self.prepared, self.children, self.base = control, prepared, children, base
+        self.up: tuple[str, ...] = ()
 
     def serve(self, run: dict[str, Any], handles: list[int]) -> dict[str, Any]:
         """Fork the child of a run and watch it to its end."""
         folder = self.open_folder()
-        run["folder"] = folder.path
+        run["folder"], run["protections"] = folder.path, self.up
         given = self._open_input(run)
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         pid = kernel.fork_into(self.prepared.namespaces)
@@ -93,7 +95,7 @@ class Host:
         else:
             remove_folder(folder)
 
-    def find_protections(self) -> list[tuple[str, bool, str]]:
+    def find_protections(self) -> list[Protection]:
         """What is up and down around a program, found out by putting it up around a child."""
         folder = self.open_folder()
         ours, theirs = os.pipe()
@@ -108,7 +110,8 @@ class Host:
         os.close(ours)
         os.waitpid(pid, 0)
         self.close_folder(folder)
-        found: list[tuple[str, bool, str]] = json.loads(told) if told else []
+        found = [Protection(*one) for one in json.loads(told)]
+        self.up = list_names_up(found)
         return found
 
     def _open_input(self, run: dict[str, Any]) -> int:
