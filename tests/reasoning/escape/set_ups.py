@@ -2,8 +2,8 @@
 
 A set-up is a process of its own (`python set_ups.py USER LEFT_OUT...`): it reads programs as lines of JSON, runs each and
 answers with how it ended. With CONTAINER among what is left out, the kernel itself refuses namespaces and mounts.
-A plain user has to be able to read the interpreter, so a private mount namespace shows the interpreter's folder under new
-folders when the real ones are closed to others.
+There, and for a plain user, others have to be able to read the interpreter, so a private mount namespace shows its folder
+under new folders when the real ones are closed.
 """
 
 from __future__ import annotations
@@ -61,9 +61,6 @@ def enter_container() -> None:
 
 
 def become_plain(user: int) -> None:
-    prefix = Path(sys.base_prefix).resolve()
-    if not is_open_to_all(prefix):
-        show_to_all(prefix)
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
@@ -104,6 +101,9 @@ def main() -> None:
     from fedagentgym.envs.verifiers.sandbox.pool import Limits
 
     user, left_out = sys.argv[1], [name for name in sys.argv[2:] if name != CONTAINER]
+    prefix = Path(sys.base_prefix).resolve()
+    if (user or CONTAINER in sys.argv) and not is_open_to_all(prefix):
+        show_to_all(prefix)
     if user:
         become_plain(int(user))
     if CONTAINER in sys.argv:
