@@ -73,7 +73,8 @@ PROGRAMS: dict[str, tuple[str, str]] = {
         "1\n[]",
     ),
     "copy a file": (
-        "import shutil\nopen('x', 'w').write('abc')\nshutil.copyfile('x', 'y')\nprint(open('y').read())",
+        "import shutil\nopen('x', 'w').write('abc')\nshutil.copyfile('x', 'y')\nshutil.copy('y', 'z')\n"
+        "shutil.move('z', 'w')\nprint(open('w').read())",
         "abc",
     ),
     "a memory map of a file": (
