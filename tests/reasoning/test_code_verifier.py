@@ -374,10 +374,16 @@ def test_folders_of_killed_servers_are_swept(
     thread = threading.Thread(target=made.run, args=("open('x', 'w').write('x')\nimport time\ntime.sleep(60)",))
     thread.start()
     deadline = time.monotonic() + 20
-    while left_out and not list(tmp_path.glob("*/x")) and time.monotonic() < deadline:
+    while not children_of(process.pid) or (left_out and not list(tmp_path.glob("*/x"))):
+        assert time.monotonic() < deadline
         time.sleep(0.01)
+    time.sleep(0.3)
+    running = children_of(process.pid)
     process.kill()
     thread.join()
+    while any(Path(f"/proc/{pid}").exists() for pid in running):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     other = CodeVerifier(workers=1, left_out=left_out, accept=["other user"])
     assert other.run("print(1)").out == "1\n"
     assert list(tmp_path.iterdir()) == []

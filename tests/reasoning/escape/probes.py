@@ -201,6 +201,13 @@ PROBES: list[Probe] = [
         },
     ),
     *_make(
+        "file",
+        (FILES,),
+        {
+            "tell a size by a path that is said to be empty": "call(262, -100, b'FILE', ctypes.create_string_buffer(144), 0x1000)"
+        },
+    ),
+    *_make(
         "network",
         (CALLS,),
         {

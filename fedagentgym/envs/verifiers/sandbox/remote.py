@@ -56,10 +56,11 @@ class Remote:
         self.failure: str | None = None
 
     def __call__(self, **request: Any) -> Any:
+        frame = plain.dumps(request)
         try:
-            frames.send(self.channel, plain.dumps(request))
+            frames.send(self.channel, frame)
             answer = plain.loads(frames.receive(self.channel), self.handle)
-        except (OSError, EOFError, frames.FrameError) as error:
+        except (OSError, EOFError, frames.FrameError, plain.NotPlain) as error:
             self.failure = self.failure or f"the program gave no answer ({type(error).__name__})"
             raise
         if not isinstance(answer, dict) or not ({"value"} == set(answer) or {"error", "text"} == set(answer)):
