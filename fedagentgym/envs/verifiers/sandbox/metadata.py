@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import posix
-from typing import Any
+
+AnyPath = int | str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 _real_stat, _real_chmod = posix.stat, posix.chmod
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -20,7 +21,7 @@ def replace_stat() -> None:
             setattr(module, function.__name__, function)
 
 
-def stat(path: Any, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> os.stat_result:
+def stat(path: AnyPath, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> os.stat_result:
     if isinstance(path, int):
         return _real_stat(path)
     opened = os.open(path, _FLAGS | (0 if follow_symlinks else os.O_NOFOLLOW), dir_fd=dir_fd)
@@ -30,11 +31,11 @@ def stat(path: Any, *, dir_fd: int | None = None, follow_symlinks: bool = True) 
         os.close(opened)
 
 
-def lstat(path: Any, *, dir_fd: int | None = None) -> os.stat_result:
+def lstat(path: AnyPath, *, dir_fd: int | None = None) -> os.stat_result:
     return stat(path, dir_fd=dir_fd, follow_symlinks=False)
 
 
-def access(path: Any, mode: int, **_options: Any) -> bool:
+def access(path: AnyPath, mode: int, **_options: object) -> bool:
     """`os.access` for reading and existence; nobody may execute, and who may write finds out by writing."""
     try:
         stat(path)
@@ -43,7 +44,7 @@ def access(path: Any, mode: int, **_options: Any) -> bool:
     return not mode & os.X_OK
 
 
-def chmod(path: Any, mode: int, **options: Any) -> None:
+def chmod(path: AnyPath, mode: int, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> None:
     """`os.chmod`: a mode that a file has already needs no change (`shutil.copy` asks for that); the kernel refuses others."""
-    if stat(path).st_mode & 0o7777 != mode:
-        _real_chmod(path, mode, **options)
+    if stat(path, dir_fd=dir_fd).st_mode & 0o7777 != mode:
+        _real_chmod(path, mode, dir_fd=dir_fd, follow_symlinks=follow_symlinks)

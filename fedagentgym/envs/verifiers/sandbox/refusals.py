@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import Any, NoReturn
+from typing import NoReturn
 
 NO_PROCESSES = "programs may not start processes here; use threads"
 NO_PROGRAMS = "programs may not start other programs here"
@@ -31,7 +31,7 @@ def explain_refusals() -> None:
         vars(subprocess)["_fork_exec"] = _make_refusal(NO_PROGRAMS)
 
 
-def _make_refusal(sentence: str) -> Any:
+def _make_refusal(sentence: str) -> object:
     class Refused:
         SEM_VALUE_MAX = 1
 
