@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Collection
 from importlib import metadata
 from importlib.util import find_spec
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.files import cache_folder, data_folder
 from fedagentgym.base.progress import get_console
 from fedagentgym.version import __version__
@@ -46,6 +48,12 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Machine-readabl
     screen.print(f"  GPU: {report['gpu'] or 'none found'}", highlight=False)
     screen.print(f"  data in {report['data_folder']}: {', '.join(report['data']) or 'none imported'}", highlight=False)
     screen.print(f"  free disk: {report['free_disk_gb']:.0f} GB", highlight=False)
+    screen.print("  protections around programs of fedagentgym/Code-v0:", highlight=False)
+    for one in report["sandbox"]["protections"]:
+        word = "[green]up[/]  " if one["up"] else "[yellow]down[/]"
+        screen.print(f"    {word} {one['name']}: {escape(one['purpose'])} ({escape(one['reason'])})", highlight=False)
+    if report["sandbox"]["refuses"]:
+        screen.print(f"    [yellow]refused[/]: {escape(report['sandbox']['refuses'])}", highlight=False)
 
 
 def examine() -> dict[str, Any]:
@@ -64,7 +72,33 @@ def examine() -> dict[str, Any]:
         "data_folder": str(folder),
         "data": sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else [],
         "free_disk_gb": shutil.disk_usage(_existing(cache_folder())).free / 1e9,
+        "sandbox": examine_sandbox(),
     }
+
+
+def examine_sandbox(left_out: Collection[str] = ()) -> dict[str, Any]:
+    """Every protection around programs, up or down with the reason, and why programs are refused, if they are.
+
+    A server of the sandbox is started and puts them up: what is told is what was tried, not what should work.
+    """
+    from fedagentgym.envs.verifiers.sandbox.pool import SandboxError, Slots, refuse_without
+    from fedagentgym.envs.verifiers.sandbox.protections import PURPOSES
+
+    slots = Slots(1, left_out)
+    try:
+        protections, refuses = slots.protections(), ""
+        try:
+            refuse_without(protections, ())
+        except SandboxError as error:
+            refuses = str(error)
+    except FedAgentGymError as error:
+        protections, refuses = (), str(error)
+    finally:
+        slots.close()
+    found = [
+        {"name": one.name, "up": one.up, "reason": one.reason, "purpose": PURPOSES[one.name]} for one in protections
+    ]
+    return {"protections": found, "refuses": refuses}
 
 
 def _gpu() -> str | None:

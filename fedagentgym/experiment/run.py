@@ -25,6 +25,8 @@ from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import cache_folder, write_atomic
 from fedagentgym.base.streams import derive
+from fedagentgym.envs.reasoning.mixture import runs_programs
+from fedagentgym.envs.verifiers.code import describe_protections
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.settings import RESUMABLE, RunConfig
 from fedagentgym.federation.algorithm import Algorithm
@@ -179,7 +181,12 @@ class Run:
             "config": self.config.plain(),
             "config_digest": self.config.digest,
             "versions": collect_versions() | ({} if self.verifier is None else {"verifier": self.verifier}),
-            "env": {"id": self.config.env.id, "options": self.config.env.options, "pool": client_split.pool.digest},
+            "env": {
+                "id": self.config.env.id,
+                "options": self.config.env.options,
+                "pool": client_split.pool.digest,
+                **self._protections(),
+            },
             "client_split": {"digest": client_split.digest, "clients": len(client_split)},
             "agent": {"name": self.config.agent.name, **self.agent_note},
             "rounds": commit.round,
@@ -198,6 +205,12 @@ class Run:
             "failures": sum(len(record["failures"]) for record in records),
             "seconds": commit.record["seconds_total"],
         }
+
+    def _protections(self) -> dict[str, str]:
+        """Which protections are up around programs, where the environment runs any."""
+        if not runs_programs(self.config.env.id, self.config.env.options):
+            return {}
+        return {"protections": describe_protections(start=True)}
 
 
 def summarize_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:

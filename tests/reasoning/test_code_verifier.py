@@ -1,20 +1,25 @@
 """Programs: what passes, what fails, and what must not get out, stay behind, or win by cheating."""
+# ruff: noqa: E501
 
 from __future__ import annotations
 
 import gzip
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedagentgym  # noqa: F401 - registers the environments
+from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.envs.verifiers.code import (
     Call,
     Checks,
@@ -24,8 +29,9 @@ from fedagentgym.envs.verifiers.code import (
     remote_names,
     same_output,
 )
-from fedagentgym.envs.verifiers.sandbox import plain, pool
-from fedagentgym.envs.verifiers.sandbox.pool import Limits
+from fedagentgym.envs.verifiers.sandbox import folders, plain, pool
+from fedagentgym.envs.verifiers.sandbox.pool import Limits, SandboxError
+from fedagentgym.envs.verifiers.sandbox.protections import Protection
 
 ANSWER = Checks("f", (Call((1,), 42), Call((2,), 42)))
 ANSWER_BY_TEST = Checks("f", code="def check(candidate):\n    assert candidate(1) == 42\n", check="check")
@@ -259,10 +265,9 @@ def test_hostile_programs_fail_in_time_and_leave_nothing(verifier: CodeVerifier,
 
 
 @pytest.mark.parametrize("program", FORBIDDEN.values(), ids=FORBIDDEN.keys())
-def test_a_program_cannot_get_out(verifier: CodeVerifier, program: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_program_cannot_get_out(verifier: CodeVerifier, program: str) -> None:
     ended = verifier.run(program)
-    standing = verifier.slots.walls()
-    if {"system calls", "file access"} <= set(standing):
+    if {"system calls", "file access"} <= {one.name for one in verifier.protections() if one.up}:
         assert ended.status == "ended" and ended.code == 1
         assert "Error" in ended.err
 
@@ -308,13 +313,177 @@ def test_programs_from_threads_and_after_a_server_died() -> None:
 
 
 def test_what_a_system_lacks_is_said_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_told", False)
+    monkeypatch.setattr(pool, "_told", set())
+    lacking = Protection("file access", False, "no Landlock")
     with caplog.at_level(logging.WARNING):
-        pool._tell_once(["limits", "no new privileges"])
-        pool._tell_once(["limits"])
+        pool._tell_once([Protection("limits", True, ""), lacking])
+        pool._tell_once([lacking])
     assert [record.getMessage() for record in caplog.records] == [
-        "the sandbox for programs lacks on this system: system calls, file access"
+        "the sandbox for programs lacks file access: no Landlock"
     ]
+
+
+def test_root_needs_another_user_or_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    down = [Protection("limits", True, ""), Protection("other user", False, "another user cannot read the library")]
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(SandboxError, match=r"would run as root.*cannot read the library.*accept: "):
+        pool.refuse_without(down, ())
+    pool.refuse_without(down, ("other user",))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    pool.refuse_without(down, ())
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root may have another user")
+def test_code_env_refuses_to_run_as_root_unless_told() -> None:
+    verifier = CodeVerifier(workers=1, left_out=["other user"])
+    with pytest.raises(SandboxError, match="left out on request"):
+        verifier.verify("def f(x): return 42", ANSWER)
+    with pytest.raises(SandboxError):
+        verifier.run("print(1)")
+    assert verifier.verify("def f(x): return 42", ANSWER, accept=["other user"]).correct
+    verifier.close()
+
+
+def test_the_option_sandbox_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gym.make("fedagentgym/Code-v0", sandbox={"accept": ["other user"]}).unwrapped.accept == ("other user",)
+    for wrong in ({"accept": "other user"}, {"accept": ["users"]}, {"allow": []}, ["other user"], "other user"):
+        with pytest.raises(FedAgentGymError):
+            gym.make("fedagentgym/Code-v0", sandbox=wrong)
+    with pytest.raises(FedAgentGymError, match="cannot be left out"):
+        CodeVerifier(left_out=["limits"])
+
+
+def test_a_graded_step_tells_which_protections_were_up() -> None:
+    env = gym.make("fedagentgym/Code-v0", size="tiny")
+    _, info = env.reset(seed=0)
+    assert info["protections"] == ""
+    _, _, _, _, info = env.step("<answer> ```python\npass\n``` </answer>")
+    assert "limits" in info["protections"].split(", ")
+
+
+@pytest.mark.parametrize("left_out", [(), ("private files", "process namespace", "user namespace")])
+def test_folders_of_killed_servers_are_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_out: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    made = CodeVerifier(workers=1, left_out=left_out, accept=["other user"])
+    assert made.protections()
+    (slot,) = made.slots._idle
+    process = slot.program._process
+    assert process is not None
+    thread = threading.Thread(target=made.run, args=("open('x', 'w').write('x')\nimport time\ntime.sleep(60)",))
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not children_of(process.pid) or (left_out and not list(tmp_path.glob("*/x"))):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.3)
+    running = children_of(process.pid)
+    process.kill()
+    thread.join()
+    while any(Path(f"/proc/{pid}").exists() for pid in running):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    other = CodeVerifier(workers=1, left_out=left_out, accept=["other user"])
+    assert other.run("print(1)").out == "1\n"
+    assert list(tmp_path.iterdir()) == []
+    other.close()
+    made.close()
+
+
+def test_a_sweep_leaves_folders_in_use_and_those_of_others(tmp_path: Path) -> None:
+    used, left = folders.make_folder(str(tmp_path)), tmp_path / f"{folders.PREFIX}left"
+    deep = left
+    for _ in range(300):
+        deep = deep / "d"
+    deep.mkdir(parents=True)
+    (deep / "f").write_text("x")
+    (left / "closed").mkdir(mode=0)
+    (tmp_path / "other").mkdir()
+    (tmp_path / f"{folders.PREFIX}link").symlink_to(tmp_path / "other")
+    assert folders.sweep_folders(str(tmp_path)) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["other", f"{folders.PREFIX}link", Path(used.path).name]
+    )
+    folders.remove_folder(used)
+    assert not Path(used.path).exists()
+
+
+ENDS_OF_LOOPS = ("StopIteration", "StopAsyncIteration", "GeneratorExit", "SystemExit", "KeyboardInterrupt")
+LENIENT_TESTS = {
+    "all of a map": "def check(candidate):\n    assert all(map(lambda x: candidate(x) == 42, [1, 2, 3]))\n",
+    "a map of the program": "def check(candidate):\n    assert all(map(candidate, [1, 2]))\n",
+    "a loop over a call": "def check(candidate):\n    for x in iter(lambda: candidate(1), 42):\n        assert x == 42\n",
+    "a sum": "def check(candidate):\n    assert sum(1 for x in map(candidate, [1]) if x != 42) == 0\n",
+    "sorted by it": "def check(candidate):\n    assert list(filter(lambda x: candidate(x) != 42, [1, 2])) == []\n",
+    "every error is forgiven": "def check(candidate):\n    try:\n        assert candidate(1) == 42\n"
+    "    except AssertionError:\n        raise\n    except BaseException:\n        pass\n",
+    "zip": "def check(candidate):\n    assert all(a == b for a, b in zip(map(candidate, [1, 2]), [42, 42]))\n",
+}
+
+
+@pytest.mark.parametrize("test", LENIENT_TESTS.values(), ids=LENIENT_TESTS.keys())
+def test_errors_that_end_loops_are_failures(verifier: CodeVerifier, test: str) -> None:
+    tests = Checks("f", code=test, check="check")
+    for error in ENDS_OF_LOOPS:
+        for program in (
+            f"def f(x): raise {error}",
+            f"def f(x): raise {error}(0)",
+            f"class E({error}): pass\nE.__name__ = '{error}'\ndef f(x): raise E",
+        ):
+            assert not verifier.verify(program, tests).correct, (error, program)
+    assert not verifier.verify("def f(x): return next(iter(()))", tests).correct
+    assert verifier.verify("def f(x): return 42", tests).correct
+
+
+TRICKS = {
+    "leave": "import sys\ndef f(x): sys.exit(0)",
+    "leave at once": "import os\ndef f(x): os._exit(0)",
+    "leave when loaded": "import os\nos._exit(0)",
+    "at the end": "import atexit, os\natexit.register(os._exit, 0)\ndef f(x): return 1",
+    "equal to all": "class E:\n    __eq__ = lambda *_: True\n    __ne__ = lambda *_: False\n    __hash__ = lambda s: 0\ndef f(x): return E()",
+    "equal number": "class E(int):\n    __eq__ = lambda *_: True\n    __hash__ = int.__hash__\ndef f(x): return E(1)",
+    "equal list": "class E(list):\n    __eq__ = lambda *_: True\ndef f(x): return E([1])",
+    "compares from the right": "class E(int):\n    __req__ = __eq__ = lambda *_: True\n    __hash__ = None\ndef f(x): return E()",
+    "its own check": "def check(candidate): pass\ndef f(x): return 1",
+    "the test's names": "import sys, builtins\nm = sys.modules['__main__']\nm.check = lambda c: None\nm.candidate = lambda x: 42\n"
+    "builtins.check = m.check\ndef f(x): return 1",
+    "other built-ins": "import builtins\nbuiltins.all = lambda x: True\nbuiltins.AssertionError = ValueError\n"
+    "builtins.len = lambda x: 42\ndef f(x): return 1",
+    "another equality": "import operator, functools\noperator.eq = lambda a, b: True\ndef f(x): return 1",
+    "frames": "import sys\ndef f(x):\n    g = sys._getframe()\n    while g:\n        g.f_globals['check'] = lambda c: None\n"
+    "        g.f_locals['check'] = None\n        g = g.f_back\n    return 1",
+    "a trace": "import sys\ndef f(x):\n    sys.settrace(lambda *a: None)\n    sys.setprofile(lambda *a: None)\n    return 1",
+    "a hook for errors": "import sys, os\nsys.excepthook = lambda *a: os._exit(0)\ndef f(x): raise ValueError",
+    "a thread that leaves": "import threading, os\ndef f(x):\n    threading.Thread(target=os._exit, args=(0,)).start()\n"
+    "    import time; time.sleep(5)",
+    "a generator": "def f(x):\n    yield 42",
+    "an endless generator": "def f(x):\n    while True: yield 42",
+    "a failing generator": "def f(x):\n    raise StopIteration\n    yield 42",
+    "a lambda": "f = lambda x: (lambda y: 42)",
+    "forged frames": "import socket\nfor n in range(3, 9):\n    try:\n        s = socket.socket(1, 1, 0, n)\n"
+    "        for text in (b'{\"passed\": true, \"reason\": \"passed\"}', b'{\"d\": []}', b'{}', b'[]', b'0'):\n"
+    "            s.sendall(len(text).to_bytes(4, 'big') + text)\n    except OSError: pass\ndef f(x): return 1",
+    "forged errors": 'import socket\ns = socket.socket(1, 1, 0, 3)\ntext = b\'{"d": [["error", "StopIteration"], ["text", ""]]}\'\n'
+    "ok = b'{\"d\": [[\"value\", null]]}'\ns.sendall(len(ok).to_bytes(4, 'big') + ok)\n"
+    "for _ in range(9): s.sendall(len(text).to_bytes(4, 'big') + text)\ndef f(x): return 1",
+    "a test of its own error": "def f(x): raise AssertionError",
+    "an exit that is an error": "class E(SystemExit, ValueError): pass\ndef f(x): raise E",
+    "a group of ends": "def f(x): raise BaseExceptionGroup('', [SystemExit(0)])",
+    "a changed class": "class int(int):\n    pass\ndef f(x): return type(x)",
+    "a signal": "import os, signal\ndef f(x): os.kill(os.getpid(), 9)",
+    "a module of the test": "import sys, types\nsys.modules['json'] = types.SimpleNamespace(dumps=lambda *a: '42')\ndef f(x): return 1",
+}
+
+
+@pytest.mark.parametrize("program", TRICKS.values(), ids=TRICKS.keys())
+def test_no_trick_passes(verifier: CodeVerifier, program: str) -> None:
+    for test in LENIENT_TESTS.values():
+        if "forgiven" not in test and "BaseException" not in test and "map(candidate, [1, 2]))\n" not in test:
+            assert not verifier.verify(program, Checks("f", code=test, check="check"), SHORT).correct, test
+    assert not verifier.verify(program, ANSWER, SHORT).correct
+    assert not verifier.verify(program, ANSWER_BY_TEST, SHORT).correct
+    assert not verifier.verify(program, ANSWER_BY_OUTPUT, SHORT).correct
 
 
 def test_the_program_of_a_reply() -> None:

@@ -13,17 +13,20 @@ from fedagentgym.envs.reasoning.generators.program import Program
 from fedagentgym.envs.reasoning.generators.space import ProblemSequence, split_words
 from fedagentgym.envs.reasoning.pools import Cell
 from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, make_action_help
+from fedagentgym.envs.task import Task
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.code import (
     CODE_VERIFIER_VERSION,
     Call,
     Checks,
     default_verifier,
+    describe_protections,
     extract_program,
     grade_code,
 )
 from fedagentgym.envs.verifiers.formats import ToolCall, last_fenced_code
-from fedagentgym.envs.verifiers.sandbox.pool import Limits
+from fedagentgym.envs.verifiers.sandbox.pool import Limits, check_accepted
+from fedagentgym.envs.view import View
 
 GENERATOR_VERSION = 1
 MAX_OUTPUT_SHOWN = 1_000
@@ -41,6 +44,8 @@ class CodeEnv(ReplyEnv):
     **Reward.** 1 when all hidden tests pass, else 0; with `score="share"` the share of them that pass. Components:
     `accuracy/code`, `format`, `code_format`, `tags`, `repetition`.
     **Programs** run confined, `time_limit` seconds each: no network, no processes, no files but a folder that is removed.
+    As root they need another user to run as; `sandbox={"accept": ["other user"]}` does without. `info["protections"]` of a
+    graded step names the protections that were up.
     **Variant.** `{"kind": "wording", "phrasing": 0..7}`: the same task in other words around it.
     **Versions.** v0: first one.
     """
@@ -63,11 +68,19 @@ class CodeEnv(ReplyEnv):
         "Think first . {}",
     )
 
-    def __init__(self, *, score: str = "all", time_limit: float = 5.0, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        score: str = "all",
+        time_limit: float = 5.0,
+        sandbox: Mapping[str, Sequence[str]] | None = None,
+        **options: Any,
+    ) -> None:
         self.scoring = check_choice("score", score, ("all", "share"))
         if not 0.05 <= time_limit <= 300:
             raise OptionError(f"time_limit is between 0.05 and 300 seconds, got {time_limit}")
         self.limits = Limits(seconds=float(time_limit))
+        self.accept = accepted_protections(sandbox)
         super().__init__(**options)
 
     def build_cells(self) -> Sequence[Cell]:
@@ -102,19 +115,27 @@ class CodeEnv(ReplyEnv):
     def grade(self, record: Program, reply: str) -> tuple[Verdict, Mapping[str, float]]:
         if not (record.tests.calls or record.tests.code or record.tests.outputs):
             return wrong("no tests", extract_program(reply)), {"accuracy/code": 0.0}
-        verdict = grade_code(reply, record.tests, self.limits)
+        verdict = grade_code(reply, record.tests, self.limits, self.accept)
         passed = float(verdict.correct)
         return (verdict._replace(score=passed) if self.scoring == "all" else verdict), {"accuracy/code": passed}
 
     def run_tool(self, state: State, call: ToolCall) -> str:
         fenced = last_fenced_code(call.argument)
-        ended = default_verifier().run(call.argument if fenced is None else fenced, "", self.limits)
+        ended = default_verifier().run(call.argument if fenced is None else fenced, "", self.limits, self.accept)
         if ended.status != "ended":
             return f"It did not end well : {ended.status} ."
         last_line = ended.err.strip().rsplit("\n", 1)[-1]
         return (
             ended.out.strip()[:MAX_OUTPUT_SHOWN] + (f"\n{last_line[:200]}" if last_line else "")
         ).strip() or "It printed nothing ."
+
+    def begin(self, task: Task, seed: int) -> tuple[State, View]:
+        state, view = super().begin(task, seed)
+        return state, view._replace(extra={**view.extra, "protections": ""})
+
+    def advance(self, state: State, action: str) -> tuple[State, View]:
+        state, view = super().advance(state, action)
+        return state, view._replace(extra={**view.extra, "protections": describe_protections()})
 
     @staticmethod
     def strip(payload: Any) -> Program:
@@ -141,6 +162,15 @@ class CodeExpert:
         if "\n" in program.solution.strip():
             return f"<think> {thought} </think> <answer>\n```python\n{program.solution.rstrip()}\n```\n</answer>"
         return f"<think> {thought} </think> <answer> ```python {program.solution} ``` </answer>"
+
+
+def accepted_protections(sandbox: object) -> tuple[str, ...]:
+    """The protections that the option `sandbox` accepts to be without."""
+    if sandbox is None:
+        return ()
+    if not isinstance(sandbox, Mapping) or set(sandbox) - {"accept"}:
+        raise OptionError(f"sandbox is {{'accept': [names of protections]}}, got {sandbox!r:.80}")
+    return check_accepted(sandbox.get("accept", ()))
 
 
 def parse_program(payload: Any) -> Program:

@@ -20,6 +20,8 @@ MEMBERS = {
     "code": "fedagentgym.envs.reasoning.code:CodeEnv",
 }
 
+DEFAULT_KINDS = ("math", "code")
+
 
 class State(NamedTuple):
     """Which world the episode is played in, and its state there."""
@@ -32,7 +34,8 @@ class MixtureEnv(TextEnv):
     """Questions of several kinds: mathematics, question answering, programming.
 
     **Tasks.** The tasks of the worlds named in `kinds`, one after the other; the kind is the category, so that
-    `by_source` gives whole kinds to whole clients. `size` and `seed` are handed on, `verifier` to mathematics.
+    `by_source` gives whole kinds to whole clients. `size` and `seed` are handed on, `verifier` to mathematics and `sandbox` to
+    programming.
     **Actions, observations.** Those of the task's own world.
     **Reward.** That of the task's own world. Components: the accuracies of the kinds that the pool holds, `format`, `tags`,
     `repetition` (and `code_format` with programming).
@@ -49,10 +52,11 @@ class MixtureEnv(TextEnv):
     def __init__(
         self,
         *,
-        kinds: Sequence[str] = ("math", "code"),
+        kinds: Sequence[str] = DEFAULT_KINDS,
         size: str = "default",
         seed: int = 0,
         verifier: str | None = None,
+        sandbox: Mapping[str, Sequence[str]] | None = None,
         **options: Any,
     ):
         if isinstance(kinds, str) or not kinds or len(set(kinds)) != len(kinds):
@@ -65,7 +69,9 @@ class MixtureEnv(TextEnv):
         made = {"size": size, "seed": seed, "split": "train" if split == "all" else split}
         if verifier is not None and "math" not in kinds:
             raise OptionError("verifier= is for mathematics, and kinds has no math")
-        own = {"math": {"verifier": verifier}} if verifier is not None else {}
+        own: dict[str, dict[str, Any]] = {"code": {"sandbox": sandbox}}
+        if verifier is not None:
+            own["math"] = {"verifier": verifier}
         self._members: dict[str, TextEnv] = {
             kind: resolve(MEMBERS[kind])(**made, **own.get(kind, {})) for kind in self.kinds
         }
@@ -128,6 +134,12 @@ class MixtureEnv(TextEnv):
     def _unwrap_task(task: Task) -> Task:
         """The task as its own world knows it."""
         return Task(task.id, task.env, task.split, task.category, task.payload[1], task.hardness, task.graded)
+
+
+def runs_programs(env_id: str, options: Mapping[str, Any]) -> bool:
+    """Does this environment run programs that nobody trusts? Records then tell how they were confined."""
+    kinds = options.get("kinds", DEFAULT_KINDS) if env_id == MixtureEnv.id else ()
+    return env_id == "fedagentgym/Code-v0" or "code" in kinds
 
 
 class MixtureExpert:

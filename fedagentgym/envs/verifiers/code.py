@@ -13,15 +13,16 @@ import ast
 import builtins
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.formats import ANSWER, last_block, last_fenced_code
 from fedagentgym.envs.verifiers.sandbox import plain
 from fedagentgym.envs.verifiers.sandbox.pool import Ended, Limits, Slots
+from fedagentgym.envs.verifiers.sandbox.protections import Protection, list_names_up
 
-CODE_VERIFIER_VERSION = "code/1"
+CODE_VERIFIER_VERSION = "code/2"
 LONGEST_PROGRAM = 200_000
 
 
@@ -50,12 +51,24 @@ class Checks(NamedTuple):
 
 
 class CodeVerifier:
-    """Runs programs in slots of its own. Callable from threads."""
+    """Runs programs in slots of its own. Callable from threads.
 
-    def __init__(self, limits: Limits = Limits(), workers: int | None = None) -> None:  # noqa: B008 - a constant
-        self.limits, self.slots = limits, Slots(workers)
+    `left_out` names protections of the sandbox that are not put up (for tests of the sandbox itself). `accept`, here and
+    in the methods, names those that may be missing: as root nothing runs without another user unless that is accepted.
+    """
 
-    def verify(self, program: str, tests: Checks, limits: Limits | None = None) -> Verdict:
+    def __init__(
+        self,
+        limits: Limits = Limits(),  # noqa: B008 - a constant
+        workers: int | None = None,
+        accept: Collection[str] = (),
+        left_out: Collection[str] = (),
+    ) -> None:
+        self.limits, self.accept, self.slots = limits, tuple(accept), Slots(workers, left_out)
+
+    def verify(
+        self, program: str, tests: Checks, limits: Limits | None = None, accept: Collection[str] = ()
+    ) -> Verdict:
         """`correct` when all tests pass; `score` is the share that does (test code counts as one)."""
         if refused := refusal(program):
             return wrong(refused, program[:200])
@@ -64,7 +77,7 @@ class CodeVerifier:
         limits = limits or self.limits
         program = f"{tests.preamble}\n{program}" if tests.preamble.strip() else program
         passed, reasons = [], []
-        with self.slots.one() as slot:
+        with self.slots.one((*self.accept, *accept)) as slot:
             if tests.calls:
                 requests = [{"do": "call", "name": tests.entry, "args": list(call.args)} for call in tests.calls]
                 answers, ended = slot.calls(program, requests, limits)
@@ -82,12 +95,16 @@ class CodeVerifier:
         first_failure = next((reason for reason in reasons if reason != "passed"), "passed")
         return Verdict(all(passed), sum(passed) / len(passed), program[:200], first_failure[:200])
 
-    def run(self, program: str, given: str = "", limits: Limits | None = None) -> Ended:
+    def run(self, program: str, given: str = "", limits: Limits | None = None, accept: Collection[str] = ()) -> Ended:
         """Run a whole program and say how it ended and what it wrote."""
         if refused := refusal(program):
             return Ended("refused", -1, "", refused)
-        with self.slots.one() as slot:
+        with self.slots.one((*self.accept, *accept)) as slot:
             return slot.script(program, given, limits or self.limits)
+
+    def protections(self) -> tuple[Protection, ...]:
+        """Every protection around programs on this system, up or down, with the reason."""
+        return self.slots.protections()
 
     def close(self) -> None:
         self.slots.close()
@@ -227,7 +244,17 @@ def default_verifier() -> CodeVerifier:
         return _default
 
 
-def grade_code(reply: str, tests: Checks, limits: Limits | None = None) -> Verdict:
+def grade_code(reply: str, tests: Checks, limits: Limits | None = None, accept: Collection[str] = ()) -> Verdict:
     """Grade a whole reply with the shared verifier."""
     program = extract_program(reply)
-    return wrong("no program") if program is None else default_verifier().verify(program, tests, limits)
+    return wrong("no program") if program is None else default_verifier().verify(program, tests, limits, accept)
+
+
+def describe_protections(start: bool = False) -> str:
+    """Which protections are up around this process's programs, for records.
+
+    Empty before the first program, unless `start` says to find out now.
+    """
+    if start:
+        default_verifier().protections()
+    return ", ".join(list_names_up(_default.slots.seen)) if _default is not None else ""

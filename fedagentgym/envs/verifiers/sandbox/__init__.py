@@ -1,5 +1,5 @@
 """Running programs that nobody trusts.
 
-`pool` is what the rest of the package uses. `server`, `confine` and `plain` also run inside the sandboxed processes, as
-plain scripts: they import the standard library only.
+`pool` is what the rest of the package uses. `server` is a plain script that runs in a process of its own and imports
+nothing but the standard library and the modules of this folder; all of them but `pool` keep to that.
 """

@@ -1,90 +1,294 @@
-# ruff: noqa: PTH112, PTH116, PTH120, PTH123
-"""Walls around a process that is about to run a program nobody trusts. Linux; each wall is used where the system has it.
+"""Puts the protections up: once for the server (`prepare`), and for good around each program (`confine`).
 
-Limits on memory, processor time, file sizes and open files; no new privileges; another user when we are root; a filter on
-system calls (no processes, no programs, no network, no signals to others, no shared memory, no folders or links); and
-access to no files but the standard library and one temporary folder.
+Each protection is tried; one that the system lacks is down with its reason, and the others go up all the same.
 """
+# ruff: noqa: PTH123
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import os
 import resource
-import struct
-import sys
-import sysconfig
+import socket
+import traceback
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
-NOBODY = 65534
-NO_NEW_PRIVILEGES, PARENT_DEATH_SIGNAL, CHILD_SUBREAPER, SECCOMP = 38, 1, 36, 22
-KILL_SIGNAL = 9
+from fedagentgym.envs.verifiers.sandbox import calls, kernel, landlock, view
+from fedagentgym.envs.verifiers.sandbox.metadata import replace_stat
+from fedagentgym.envs.verifiers.sandbox.protections import (
+    ACCESS,
+    CALLS,
+    CAPABILITIES,
+    FILES,
+    LIMITS,
+    NETWORK_SPACE,
+    PRIVILEGES,
+    PROCESS_SPACE,
+    USER,
+    USER_SPACE,
+    Protection,
+)
+
+NOBODY, OWN_USERS = 65534, 2_000_000_000
 LARGEST_FILE = 4 << 20
-CLONE_THREAD = 0x10000
+MOST_TASKS = 256
+KILL_SIGNAL = 9
+_END_OTHERS = 5
+REMOVED = "left out on request"
+NO_LINUX = "this system is not 64-bit Linux"
+CPU_TIME_GRACE = 1
+STAT_BY_EMPTY_PATH = "with this C library a program that calls the kernel directly can learn the sizes of other files"
 
-try:
-    _libc = ctypes.CDLL(None, use_errno=True)
-    _libc.syscall.restype = ctypes.c_long
-    _linux = sys.platform == "linux"
-except (OSError, AttributeError):
-    _linux = False
+
+class Prepared(NamedTuple):
+    """What `confine` needs to know: the user to become, the namespaces to fork into, and what is up or down already."""
+
+    user: int | None
+    namespaces: int
+    mapped: int
+    filter: bytes | None
+    private_files: bool
+    left_out: frozenset[str]
+    known: tuple[Protection, ...]
 
 
-def confine(folder: str, seconds: float, memory: int, other_user: bool) -> list[str]:
-    """Put every wall up around this process, for good. Returns the names of those that stand."""
-    standing = ["limits"]
-    _limit(seconds, memory)
-    if _linux:
-        _prctl(PARENT_DEATH_SIGNAL, KILL_SIGNAL)
-    if other_user:
+def prepare(left_out: Collection[str], base: str) -> Prepared:
+    """Put up what lasts as long as the server, and find out what can be put up around each program.
+
+    `base` is a folder over which the server's private root folder can be put.
+    """
+    left, known = frozenset(left_out), []  # type: frozenset[str], list[Protection]
+    mapped, users = _mapped_memory(), _candidate_users()
+    may_end = _may_end_others() if kernel.LINUX else True
+    if not kernel.LINUX:
+        down = (USER_SPACE, PROCESS_SPACE, NETWORK_SPACE, FILES)
+        known = [Protection(name, False, NO_LINUX) for name in down]
+        user, told = _choose_user(users, left, may_end)
+        return Prepared(user, 0, mapped, None, False, left, (*known, told))
+    _enter_user_namespace()
+    network = _attempt(NETWORK_SPACE, left, _leave_network, "an empty network")
+    files = _attempt(FILES, left, lambda: _leave_files(base), "a root folder in memory")
+    user, told = _choose_user(users, left, may_end)
+    namespaces, spaces = _choose_namespaces(left)
+    program = None
+    if calls.why_impossible() is None and CALLS not in left:
+        empty_paths = _stat_needs_empty_path()
+        program = calls.compile_filter(files.up, empty_paths)
+        if empty_paths and not files.up:
+            files = files._replace(reason=f"{files.reason}; {STAT_BY_EMPTY_PATH}")
+    return Prepared(user, namespaces, mapped, program, files.up, left, (network, files, told, *spaces))
+
+
+def confine(folder: str, seconds: float, memory: int, prepared: Prepared) -> list[Protection]:
+    """Put every protection up around this process, for good. Returns all of them, up or down."""
+    _limit(seconds, prepared.mapped + memory)
+    found = [Protection(LIMITS, True, "limits of the process"), *prepared.known]
+    if prepared.user is not None:
         os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
-        standing.append("other user")
-        if _linux:
-            _prctl(PARENT_DEATH_SIGNAL, KILL_SIGNAL)
-    if _linux and _prctl(NO_NEW_PRIVILEGES, 1):
-        standing.append("no new privileges")
-        if _landlock(folder):
-            standing.append("file access")
-        if _filter_calls():
-            standing.append("system calls")
-    if "system calls" not in standing:
+        os.setresgid(prepared.user, prepared.user, prepared.user)
+        os.setresuid(prepared.user, prepared.user, prepared.user)
+    if not kernel.LINUX:
+        found += [Protection(name, False, NO_LINUX) for name in (PRIVILEGES, CAPABILITIES, ACCESS, CALLS)]
         resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
-    return standing
+        return found
+    _limit_tasks(prepared)
+    left = prepared.left_out
+    found = _enter_own_user_namespace(found, prepared)
+    found.append(_attempt(PRIVILEGES, (), lambda: kernel.set_process_option(kernel.NO_NEW_PRIVILEGES, 1), "always"))
+    found.append(_attempt(CAPABILITIES, left, kernel.drop_capabilities, "all were given up"))
+    kernel.set_process_option(kernel.PARENT_DEATH_SIGNAL, KILL_SIGNAL)
+    found.append(_attempt(ACCESS, left, lambda: landlock.restrict_files(folder), "Landlock version {}"))
+    if prepared.filter is None:
+        reason = REMOVED if CALLS in left else calls.why_impossible() or ""
+        found.append(Protection(CALLS, False, reason))
+        return found
+    if not prepared.private_files:
+        replace_stat()
+    program = prepared.filter
+    found.append(_attempt(CALLS, left, lambda: kernel.attach_filter(program), "a list of allowed calls"))
+    return found
 
 
-def may_change_user() -> bool:
-    """Are we root, and could another user still read the standard library?"""
+def _attempt(name: str, left_out: Collection[str], action: Callable[[], object], done: str) -> Protection:
+    if name in left_out:
+        return Protection(name, False, REMOVED)
+    try:
+        return Protection(name, True, done.format(action()))
+    except (OSError, ValueError) as error:
+        return Protection(name, False, f"the system does not permit it ({_reason_of(error)})")
+
+
+def _reason_of(error: Exception) -> str:
+    return str(error.args[-1]) if error.args else type(error).__name__
+
+
+# ---- once for the server ---------------------------------------------------------------------------------------------
+
+
+def _mapped_memory() -> int:
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 256 << 20
+
+
+def _candidate_users() -> list[int]:
+    """Users that own nothing: one that no other server has, where such numbers exist here, else `nobody`."""
     if not hasattr(os, "setresuid") or os.geteuid() != 0:
-        return False
-    folder = os.path.realpath(os.path.dirname(os.__file__))
-    while folder != "/":
-        if not os.stat(folder).st_mode & 0o001:
-            return False
-        folder = os.path.dirname(folder)
-    return True
+        return []
+    try:
+        with open("/proc/self/uid_map") as file:
+            ranges = [tuple(map(int, line.split())) for line in file]
+    except OSError:
+        return [NOBODY]
+    wanted = (OWN_USERS + os.getpid(), 60_000 + os.getpid() % 5_000, NOBODY)
+    return [user for user in wanted if any(first <= user < first + count for first, _, count in ranges)]
 
 
-def adopt_orphans() -> None:
-    """Make this process the parent of whatever its children leave behind."""
-    if _linux:
-        _prctl(CHILD_SUBREAPER, 1)
+def _choose_user(candidates: list[int], left_out: Collection[str], may_end: bool) -> tuple[int | None, Protection]:
+    """The user that programs run as: the first that can be become and that can read the standard library."""
+    if USER in left_out:
+        return None, Protection(USER, False, REMOVED)
+    if not candidates and os.geteuid() != 0:
+        return None, Protection(USER, False, f"only root can change the user; programs run as user {os.geteuid()}")
+    told = "no other user exists here" if candidates else "this system cannot change the user"
+    if candidates and not may_end:
+        return None, Protection(USER, False, "root may not end the processes of other users here")
+    for user in candidates:
+        problem = _in_a_child(lambda user=user: _try_user(user))  # type: ignore[misc]
+        if problem is None:
+            return user, Protection(USER, True, f"user {user}")
+        told = problem
+    return None, Protection(USER, False, told)
 
 
-def _prctl(option: int, value: int) -> bool:
-    return bool(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) == 0)
+def _may_end_others() -> bool:
+    """May this process end another user's processes (CAP_KILL)? A container can take that right from root."""
+    with open("/proc/self/status") as file:
+        rights = next(line.split()[1] for line in file if line.startswith("CapEff"))
+    return bool(int(rights, 16) >> _END_OTHERS & 1)
+
+
+def _try_user(user: int) -> None:
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    for folder in landlock.readable_folders():
+        try:
+            os.listdir(folder)
+        except OSError as error:
+            raise OSError(0, f"another user cannot read {folder} ({error.strerror})") from None
+    os.close(os.open(os.__file__, os.O_RDONLY))
+
+
+def _enter_user_namespace() -> None:
+    """Without an administrator's rights, namespaces can be had inside a user namespace of the server."""
+    if os.geteuid() == 0:
+        return
+    user, group = os.geteuid(), os.getegid()
+
+    def enter() -> None:
+        kernel.leave_namespaces(kernel.NEW_USER)
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(text)
+
+    if _in_a_child(enter) is None:
+        enter()
+
+
+def _leave_network() -> None:
+    kernel.leave_namespaces(kernel.NEW_NETWORK | kernel.NEW_IPC | kernel.NEW_HOST_NAME)
+    socket.sethostname("sandbox")
+
+
+def _leave_files(base: str) -> None:
+    def leave() -> None:
+        kernel.leave_namespaces(kernel.PRIVATE_MOUNTS)
+        view.build_root(base)
+        view.mount_run_folder(os.geteuid(), os.getegid())
+        view.unmount_run_folder()
+
+    problem = _in_a_child(leave)
+    if problem is not None:
+        raise OSError(0, problem)
+    leave()
+
+
+def _choose_namespaces(left_out: Collection[str]) -> tuple[int, list[Protection]]:
+    """The namespaces of each run that its fork makes; those that the child enters itself are tried here too."""
+    user_flag = 0 if os.geteuid() == 0 or USER_SPACE in left_out else kernel.NEW_USER
+
+    def fork() -> None:
+        flags = user_flag | kernel.NEW_PROCESSES
+        pid = kernel.fork_into(flags)
+        if pid == 0:
+            os._exit(0 if os.getpid() == 1 else 1)
+        if os.waitpid(pid, 0)[1] != 0:
+            raise OSError(0, "a process in a namespace of its own ended at once")
+
+    processes = _attempt(PROCESS_SPACE, left_out, fork, "one for each run")
+    flags = kernel.NEW_PROCESSES if processes.up else 0
+    users = _attempt(USER_SPACE, left_out, _try_user_namespace, "one for each run")
+    if user_flag and users.up and flags:
+        flags |= user_flag
+    return flags, [processes, users]
+
+
+def _try_user_namespace() -> None:
+    problem = _in_a_child(lambda: kernel.leave_namespaces(kernel.NEW_USER))
+    if problem is not None:
+        raise OSError(0, problem)
+
+
+def _stat_needs_empty_path() -> bool:
+    """Does this C library ask for the metadata of an open file by an empty path?"""
+
+    def ask() -> None:
+        kernel.set_process_option(kernel.NO_NEW_PRIVILEGES, 1)
+        kernel.attach_filter(calls.compile_filter(False, False))
+        os.fstat(0)
+
+    return _in_a_child(ask) is not None
+
+
+def _in_a_child(action: Callable[[], None]) -> str | None:
+    """What went wrong when a child did it, or None: a step that fails half-way leaves nothing behind."""
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            action()
+            os._exit(0)
+        except OSError as error:
+            os.write(theirs, (_reason_of(error) or "it failed").encode()[:500])
+        except BaseException:
+            os.write(theirs, traceback.format_exc(limit=1).encode()[-500:])
+        finally:
+            os._exit(1)
+    os.close(theirs)
+    told = os.read(ours, 500).decode("utf-8", "replace")
+    os.close(ours)
+    return None if os.waitpid(pid, 0)[1] == 0 else told or "the attempt ended without a word"
+
+
+# ---- around each program ---------------------------------------------------------------------------------------------
+
+
+def _enter_own_user_namespace(found: list[Protection], prepared: Prepared) -> list[Protection]:
+    """A user namespace of the run, unless its fork made it already."""
+    up = any(one.name == USER_SPACE and one.up for one in found)
+    if not up or prepared.namespaces & kernel.NEW_USER:
+        return found
+    told = _attempt(USER_SPACE, (), lambda: kernel.leave_namespaces(kernel.NEW_USER), "one for each run")
+    return [told if one.name == USER_SPACE else one for one in found]
 
 
 def _limit(seconds: float, memory: int) -> None:
-    try:
-        with open("/proc/self/statm") as file:
-            mapped = int(file.read().split()[0]) * resource.getpagesize()
-    except OSError:
-        mapped = 256 << 20
-    whole = int(seconds) + 1
+    whole = int(seconds) + CPU_TIME_GRACE
     wanted = {
-        "RLIMIT_AS": mapped + memory,
+        "RLIMIT_AS": memory,
         "RLIMIT_CPU": whole,
         "RLIMIT_FSIZE": LARGEST_FILE,
         "RLIMIT_NOFILE": 64,
@@ -100,168 +304,9 @@ def _limit(seconds: float, memory: int) -> None:
             resource.setrlimit(kind, (limit, limit))
 
 
-# ---- files: landlock ------------------------------------------------------------------------------------------------
-
-EXECUTE, WRITE_FILE, READ_FILE, READ_FOLDER, REMOVE_FILE, MAKE_FILE, TRUNCATE = 1, 2, 4, 8, 32, 256, 1 << 14
-CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-
-
-def _landlock(folder: str) -> bool:
-    version = _libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1)
-    if version < 1:
-        return False
-    handled = 0x1FFF | (1 << 13 if version >= 2 else 0) | (TRUNCATE if version >= 3 else 0)
-    ruleset = _libc.syscall(CREATE_RULESET, struct.pack("<Q", handled), ctypes.c_size_t(8), 0)
-    if ruleset < 0:
-        return False
-    reading = EXECUTE | READ_FILE | READ_FOLDER
-    for path in READABLE:
-        _allow(ruleset, path, reading & handled)
-    for path in ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"):
-        _allow(ruleset, path, READ_FILE | (WRITE_FILE if path == "/dev/null" else 0))
-    _allow(ruleset, folder, (READ_FILE | WRITE_FILE | READ_FOLDER | REMOVE_FILE | MAKE_FILE | TRUNCATE) & handled)
-    done = _libc.syscall(RESTRICT_SELF, ruleset, 0) == 0
-    os.close(ruleset)
-    return bool(done)
-
-
-def _readable() -> list[str]:
-    paths = [os.path.dirname(os.__file__), sysconfig.get_config_var("DESTSHARED") or "", "/usr/share/zoneinfo"]
-    return list(dict.fromkeys(os.path.realpath(path) for path in paths if path and os.path.isdir(path)))
-
-
-READABLE = _readable()
-
-
-def _allow(ruleset: int, path: str, access: int) -> None:
-    try:
-        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return
-    if not os.path.isdir(path):
-        access &= ~READ_FOLDER
-    _libc.syscall(ADD_RULE, ruleset, 1, struct.pack("<Qi", access, opened), 0)
-    os.close(opened)
-
-
-# ---- system calls: seccomp ------------------------------------------------------------------------------------------
-
-_REFUSED = {
-    "x86_64": (
-        *(57, 58, 59, 322, 41, 42, 43, 49, 50, 288),
-        *(62, 200, 234, 129, 297, 424, 434, 438, 101, 310, 311),
-        *(112, 109, 29, 30, 31, 64, 65, 66, 68, 69, 70, 71, 240, 241, 248, 249, 250, 321, 298, 323, 425, 426, 427),
-        *(165, 166, 155, 161, 272, 308, 83, 258, 133, 259, 88, 266, 86, 265, 319, 447, 141, 203, 144, 314),
-        *(
-            169,
-            167,
-            175,
-            313,
-            246,
-            304,
-            303,
-            300,
-            294,
-            253,
-            179,
-            163,
-            164,
-            227,
-            159,
-            172,
-            173,
-            135,
-            153,
-            170,
-            103,
-            157,
-            317,
-        ),
-        *(428, 429, 430, 431, 432, 442, 279, 256),
-    ),
-    "aarch64": (
-        *(221, 281, 198, 203, 202, 200, 201, 242),
-        *(129, 130, 131, 138, 240, 424, 434, 438, 117, 270, 271),
-        *(
-            157,
-            154,
-            194,
-            195,
-            196,
-            190,
-            191,
-            193,
-            186,
-            187,
-            188,
-            189,
-            180,
-            181,
-            217,
-            218,
-            219,
-            280,
-            241,
-            282,
-            425,
-            426,
-            427,
-        ),
-        *(40, 39, 41, 51, 97, 268, 34, 33, 36, 37, 279, 447, 140, 122, 119, 274),
-        *(142, 224, 105, 273, 104, 265, 264, 262, 26, 60, 89, 170, 112, 171, 92, 58, 161, 116, 167, 277),
-        *(428, 429, 430, 431, 432, 442, 239, 238),
-    ),
-}
-_NUMBERS = {
-    "x86_64": {"arch": 0xC000003E, "clone": 56, "clone3": 435, "prlimit": 302, "fcntl": 72},
-    "aarch64": {"arch": 0xC00000B7, "clone": 220, "clone3": 435, "prlimit": 261, "fcntl": 25},
-}
-LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-ALLOW, REFUSE, ABSENT, KILL = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS, 0x80000000
-SIGNAL_OWNER_COMMANDS = (8, 10, 15)
-
-
-def _program() -> bytes | None:
-    machine = os.uname().machine
-    if machine not in _REFUSED or sys.maxsize < 1 << 32:
-        return None
-    number = _NUMBERS[machine]
-    code = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, number["arch"]), (RETURN, 0, 0, KILL), (LOAD, 0, 0, 0)]
-    code += [(AT_LEAST, 0, 1, 0x40000000), (RETURN, 0, 0, REFUSE)]
-    code += [(EQUAL, 0, 1, number["clone3"]), (RETURN, 0, 0, ABSENT)]
-    code += [
-        (EQUAL, 0, 4, number["clone"]),
-        (LOAD, 0, 0, 16),
-        (ANY_BIT, 0, 1, CLONE_THREAD),
-        (RETURN, 0, 0, ALLOW),
-        (RETURN, 0, 0, REFUSE),
-    ]
-    code += [
-        (EQUAL, 0, 4, number["prlimit"]),
-        (LOAD, 0, 0, 16),
-        (EQUAL, 0, 1, 0),
-        (RETURN, 0, 0, ALLOW),
-        (RETURN, 0, 0, REFUSE),
-    ]
-    code += [(EQUAL, 0, 6, number["fcntl"]), (LOAD, 0, 0, 24)]
-    code += [(EQUAL, 3 - place, 0, command) for place, command in enumerate(SIGNAL_OWNER_COMMANDS)]
-    code += [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE)]
-    refused = _REFUSED[machine]
-    code += [(EQUAL, len(refused) - place, 0, call) for place, call in enumerate(refused)]
-    code += [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE)]
-    return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
-
-
-PROGRAM = _program()
-
-
-class _Filter(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
-
-
-def _filter_calls() -> bool:
-    if PROGRAM is None:
-        return False
-    held = ctypes.create_string_buffer(PROGRAM, len(PROGRAM))
-    described = _Filter(len(PROGRAM) // 8, ctypes.addressof(held))
-    return bool(_libc.prctl(SECCOMP, 2, ctypes.byref(described), 0, 0) == 0)
+def _limit_tasks(prepared: Prepared) -> None:
+    """Limit threads where they can be counted apart from the rest of the user's; elsewhere none, unless calls are listed."""
+    apart = prepared.user is not None or bool(prepared.namespaces & kernel.NEW_USER)
+    if apart or prepared.filter is None:
+        most = MOST_TASKS if apart else 0
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))

@@ -10,19 +10,29 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedagentgym.base.errors import FedAgentGymError
+from fedagentgym.base.errors import FedAgentGymError, OptionError, unknown_name_error
 from fedagentgym.base.logs import get_logger
-from fedagentgym.envs.verifiers.sandbox import plain
+from fedagentgym.envs.verifiers.sandbox import frames, plain
+from fedagentgym.envs.verifiers.sandbox.protections import (
+    PURPOSES,
+    REMOVABLE,
+    Protection,
+    find_unacceptable,
+    list_names_up,
+)
 
-HEADER = 4
 STARTUP = 60.0
 GRACE = 0.8
-WALLS = ("limits", "no new privileges", "system calls", "file access")
-_told = False
+LARGEST_OUTCOME = 64 << 20
+_told: set[str] = set()
+
+
+class SandboxError(FedAgentGymError):
+    """A protection is missing without which no program may run."""
 
 
 class Ended(NamedTuple):
@@ -45,15 +55,21 @@ class Limits(NamedTuple):
 class Server:
     """One warm server process, started at its first run and again after it died."""
 
-    def __init__(self) -> None:
-        self.walls: tuple[str, ...] = ()
+    def __init__(self, left_out: Collection[str] = ()) -> None:
+        self.left_out = tuple(left_out)
+        self.protections: tuple[Protection, ...] = ()
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
+    def examine(self) -> tuple[Protection, ...]:
+        """Every protection, up or down; starts the server where none is running."""
+        if self._control is None:
+            self._launch()
+        return self.protections
+
     def start(self, run: dict[str, Any], limits: Limits, handles: list[socket.socket]) -> None:
         """Begin a run; `finish` waits for its end."""
-        message = json.dumps({**run, **limits._asdict()}).encode("ascii")
-        framed = len(message).to_bytes(HEADER, "big") + message
+        framed = frames.add_header(json.dumps({**run, **limits._asdict()}).encode("ascii"))
         for fresh in (False, True):
             control = self._control if self._control is not None else self._launch()
             try:
@@ -70,9 +86,8 @@ class Server:
         """The outcome of the run under way; a server that does not answer is replaced."""
         assert self._control is not None
         try:
-            size = int.from_bytes(_exactly(self._control, HEADER), "big")
-            return Ended(**json.loads(_exactly(self._control, size)))
-        except (OSError, EOFError, ValueError, TypeError):
+            return Ended(**json.loads(frames.receive(self._control, LARGEST_OUTCOME)))
+        except (OSError, EOFError, ValueError, TypeError, frames.FrameError):
             self.stop()
             return Ended("lost", -1)
 
@@ -95,7 +110,7 @@ class Server:
         script = str(Path(__file__).with_name("server.py"))
         keep = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-s", "-S", "-B", script],
+            [sys.executable, "-P", "-s", "-S", "-B", script, *self.left_out],
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -106,32 +121,32 @@ class Server:
         theirs.close()
         ours.settimeout(STARTUP)
         try:
-            standing = json.loads(_exactly(ours, int.from_bytes(_exactly(ours, HEADER), "big")))
-        except (OSError, EOFError, ValueError):
+            found = json.loads(frames.receive(ours))
+        except (OSError, EOFError, ValueError, frames.FrameError):
             ours.close()
             self.stop()
             raise FedAgentGymError(
                 f"the sandbox for programs cannot start: {sys.executable} {script} ended at once"
             ) from None
-        self.walls = tuple(standing)
-        _tell_once(standing)
+        self.protections = tuple(Protection(*one) for one in found)
+        _tell_once(self.protections)
         self._control = ours
         return ours
 
 
-def _tell_once(standing: list[str]) -> None:
-    global _told
-    missing = [wall for wall in WALLS if wall not in standing]
-    if missing and not _told:
-        _told = True
-        get_logger(__name__).warning("the sandbox for programs lacks on this system: %s", ", ".join(missing))
+def _tell_once(protections: Collection[Protection]) -> None:
+    """Say in the log, once for each, which protections are down and why."""
+    for one in protections:
+        if not one.up and one.name not in _told:
+            _told.add(one.name)
+            get_logger(__name__).warning("the sandbox for programs lacks %s: %s", one.name, one.reason)
 
 
 class Slot:
     """A server for the program and one for the test that calls it."""
 
-    def __init__(self) -> None:
-        self.program, self.test = Server(), Server()
+    def __init__(self, left_out: Collection[str] = ()) -> None:
+        self.program, self.test = Server(left_out), Server(left_out)
 
     def script(self, source: str, given: str, limits: Limits) -> Ended:
         """Run a whole program on some input."""
@@ -147,16 +162,15 @@ class Slot:
         deadline = time.monotonic() + limits.seconds + GRACE / 2
         try:
             for request in ({"do": "load"}, *requests):
-                frame = plain.dumps(request)
                 ours.settimeout(max(deadline - time.monotonic(), 0.001))
-                ours.sendall(len(frame).to_bytes(HEADER, "big") + frame)
-                answer = plain.loads(_frame(ours, deadline))
+                frames.send(ours, plain.dumps(request))
+                answer = plain.loads(_receive_until(ours, deadline))
                 if not isinstance(answer, dict) or answer.keys() - {"value", "error", "text"}:
                     raise plain.NotPlain("not an answer")
                 answers.append(answer)
                 if "error" in answer and request["do"] == "load":
                     break
-        except (OSError, EOFError, plain.NotPlain) as error:
+        except (OSError, EOFError, frames.FrameError, plain.NotPlain) as error:
             answers.append({"error": type(error).__name__, "text": "no answer"})
         ours.close()
         return answers, self.program.finish()
@@ -171,8 +185,8 @@ class Slot:
         theirs.close()
         verdict: dict[str, Any] | None = None
         try:
-            verdict = json.loads(_frame(ours, time.monotonic() + limits.seconds + GRACE / 2))
-        except (OSError, EOFError, ValueError, plain.NotPlain):
+            verdict = json.loads(_receive_until(ours, time.monotonic() + limits.seconds + GRACE / 2))
+        except (OSError, EOFError, ValueError, frames.FrameError):
             verdict = None
         ours.close()
         self.test.finish()
@@ -184,23 +198,35 @@ class Slot:
 
 
 class Slots:
-    """As many slots as the machine has cores, for any number of threads."""
+    """As many slots as the machine has cores, for any number of threads.
 
-    def __init__(self, count: int | None = None) -> None:
+    `left_out` names protections that are not put up; tests use it to see what the others hold.
+    """
+
+    def __init__(self, count: int | None = None, left_out: Collection[str] = ()) -> None:
         self.count = count or (
             len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         )
+        self.left_out = tuple(left_out)
+        for name in self.left_out:
+            if name not in REMOVABLE:
+                raise OptionError(f"the protection {name!r} cannot be left out, only {', '.join(REMOVABLE)}")
+        self.seen: tuple[Protection, ...] = ()
         self._start_over()
         os.register_at_fork(after_in_child=self._after_fork)
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[Slot]:
-        """A slot of one's own for the length of the block."""
+    def one(self, accept: Collection[str] = ()) -> Iterator[Slot]:
+        """A slot of one's own for the length of the block. Raises where a protection is down that has to be accepted."""
         with self._free:
             with self._lock:
-                slot = self._idle.pop() if self._idle else Slot()
+                slot = self._idle.pop() if self._idle else Slot(self.left_out)
             try:
+                self.seen = slot.program.examine()
+                refuse_without(self.seen, accept)
                 yield slot
+            except SandboxError:
+                raise
             except BaseException:
                 slot.stop()
                 raise
@@ -208,12 +234,10 @@ class Slots:
                 with self._lock:
                     self._idle.append(slot)
 
-    def walls(self) -> tuple[str, ...]:
-        """Which protections stand on this system."""
-        with self.one() as slot:
-            if not slot.program.walls:
-                slot.script("", "", Limits())
-            return slot.program.walls
+    def protections(self) -> tuple[Protection, ...]:
+        """Every protection on this system, up or down, with the reason."""
+        with self.one(accept=REMOVABLE) as slot:
+            return slot.program.protections
 
     def close(self) -> None:
         with self._lock:
@@ -232,20 +256,28 @@ class Slots:
         self._start_over()
 
 
-def _frame(channel: socket.socket, deadline: float) -> bytes:
+def refuse_without(protections: Collection[Protection], accept: Collection[str]) -> None:
+    """Raise unless every protection that programs need here is up or accepted to be down."""
+    administrator = hasattr(os, "geteuid") and os.geteuid() == 0
+    for one in find_unacceptable(protections, administrator):
+        if one.name not in accept:
+            raise SandboxError(
+                f"programs would run as root, because the protection '{one.name}' is down: {one.reason}; run as another "
+                f"user, or accept it with sandbox: {{accept: [{one.name}]}} (protections that are up: "
+                f"{', '.join(list_names_up(protections))})"
+            )
+
+
+def check_accepted(names: object) -> tuple[str, ...]:
+    """The names of protections that somebody accepts to be without; OptionError for what is none."""
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise OptionError(f"accept is a list of protections of the sandbox, got {names!r:.80}")
+    for name in names:
+        if name not in PURPOSES:
+            raise unknown_name_error("protection of the sandbox", name, PURPOSES)
+    return tuple(names)
+
+
+def _receive_until(channel: socket.socket, deadline: float) -> bytes:
     channel.settimeout(max(deadline - time.monotonic(), 0.001))
-    size = int.from_bytes(_exactly(channel, HEADER), "big")
-    if size > plain.LARGEST_FRAME:
-        raise plain.NotPlain("a frame too large")
-    return _exactly(channel, size)
-
-
-def _exactly(channel: socket.socket, size: int) -> bytes:
-    parts = []
-    while size:
-        part = channel.recv(min(size, 1 << 20))
-        if not part:
-            raise EOFError
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+    return frames.receive(channel)
