@@ -87,7 +87,7 @@ def test_the_index_is_kept_and_notices_changes(games: Path, tmp_path: Path, monk
     (kept,) = (tmp_path / "cache" / "alfworld").glob("index-*.json")
     from fedagentgym.envs.alfworld import folders
 
-    folders._index.cache_clear()
+    folders._load_or_build_index.cache_clear()
     monkeypatch.setattr(folders, "read_game", None)
     assert get_folder_index(folder) == first, "an unchanged folder is not read again"
     monkeypatch.undo()
@@ -95,7 +95,7 @@ def test_the_index_is_kept_and_notices_changes(games: Path, tmp_path: Path, monk
     shutil.rmtree(next((folder / "train").iterdir()))
     assert len(get_folder_index(folder).entries) == len(first.entries) - 1
     kept.write_text("{")
-    folders._index.cache_clear()
+    folders._load_or_build_index.cache_clear()
     assert len(get_folder_index(folder).entries) == len(first.entries) - 1, "a damaged index is made anew"
 
 

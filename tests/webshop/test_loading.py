@@ -188,7 +188,7 @@ def test_a_large_set_is_mapped_and_equal(tmp_path: Path, monkeypatch: pytest.Mon
     records, notes = many(3000)
     folder = str(write(tmp_path / "data", records, notes))
     small = WebShopEnv(data=folder)
-    stock._loaded.cache_clear()
+    stock._load_shop_data.cache_clear()
     monkeypatch.setattr(stock, "IN_MEMORY_BYTES", 0)
     mapped = WebShopEnv(data=folder)
     assert mapped.stock.folder is not None and isinstance(mapped.stock.catalogue.low.base, np.memmap)
@@ -197,11 +197,11 @@ def test_a_large_set_is_mapped_and_equal(tmp_path: Path, monkeypatch: pytest.Mon
     for env in (small, mapped):
         env.reset(seed=4)
     assert [small.step(action) for action in actions] == [mapped.step(action) for action in actions]
-    stock._loaded.cache_clear()
+    stock._load_shop_data.cache_clear()
     assert WebShopEnv(data=folder).stock.catalogue.size == 3000
     damaged = mapped.stock.folder / "catalogue" / "low.bin"
     damaged.write_bytes(damaged.read_bytes()[:-8])
-    stock._loaded.cache_clear()
+    stock._load_shop_data.cache_clear()
     with pytest.raises(DataError, match=r"low\.bin holds 23992 bytes, its header says 24000"):
         WebShopEnv(data=folder)
 
@@ -221,9 +221,9 @@ def test_import_and_play(
     monkeypatch.setenv("FEDAGENTGYM_DATA", str(tmp_path / "data"))
     with pytest.raises(FedAgentGymError, match="data add webshop"):
         WebShopEnv(data="installed")
-    place = importer.add(webshop_data)
+    place = importer.import_data(webshop_data)
     with pytest.raises(DataError, match="is there already"):
-        importer.add(webshop_data)
+        importer.import_data(webshop_data)
     installed, loaded = WebShopEnv(data="installed"), WebShopEnv(data=str(webshop_data))
     assert installed.pool.digest == loaded.pool.digest
     assert installed.pool[5] == loaded.pool[5]
@@ -232,7 +232,7 @@ def test_import_and_play(
     ]
     assert open_shop_data(ShopOptions("installed", seed=9)).goals[0].price_upper > 0
     (place / "webshop.json").write_text("[]")
-    stock._loaded.cache_clear()
+    stock._load_shop_data.cache_clear()
     with pytest.raises(DataError, match="import the data again"):
         WebShopEnv(data="installed")
 
@@ -240,7 +240,7 @@ def test_import_and_play(
 def test_a_failed_import_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDAGENTGYM_DATA", str(tmp_path / "data"))
     with pytest.raises(DataError, match="record 1"):
-        importer.add(write(tmp_path / "raw", [RECORD, {**RECORD, "asin": "B2", "pricing": "x"}]))
+        importer.import_data(write(tmp_path / "raw", [RECORD, {**RECORD, "asin": "B2", "pricing": "x"}]))
     assert not any((tmp_path / "data").iterdir())
 
 
