@@ -6,7 +6,7 @@ import logging
 
 
 def get_logger(name: str) -> logging.Logger:
-    """The logger of a module: `logger(__name__)`."""
+    """The logger of a module: `get_logger(__name__)`."""
     return logging.getLogger(name if name.startswith("fedagentgym") else f"fedagentgym.{name}")
 
 

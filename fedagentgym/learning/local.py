@@ -51,7 +51,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SiteState:
-    """All that a site carries from one call to the next; `plain()` is what is encoded.
+    """All that a site carries from one call to the next; `to_plain()` is what is encoded.
 
     `weights` are the trainable parameters. `optimizer` (AdamW's moments) is empty for a fresh start. `anchor` holds the weights
     that the round started from, where they differ from `weights` and a proximal or KL term still needs them. `step` counts the

@@ -1,4 +1,4 @@
-"""The settings of the papers by name, ready for `federate(**preset(name))` and `fedagentgym split make --preset NAME`.
+"""The settings of the papers by name, ready for `federate(**get_preset(name))` and `fedagentgym split make --preset NAME`.
 
 The FedAgent paper divides 100 clients x 100 tasks on WebShop (validation 0-499, training from 500 on: goal_order
 "fedagent") and ALFWorld, mild and strong on each of its three axes. It gives no bounds for coverage; its code uses

@@ -101,7 +101,7 @@ class ALFWorldEnv(TextEnv):
         super().__init__(**options)
 
     def load_pool(self, split: str) -> TaskPool:
-        """Generated houses, or the games of the folder; see `house_pool` and `folders`."""
+        """Generated houses, or the games of the folder; see `make_house_pool` and `folders`."""
         rooms = self.variant if isinstance(self.variant, OwnRooms) else None
         if self.folder is not None:
             if rooms is not None:
