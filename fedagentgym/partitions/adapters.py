@@ -80,7 +80,7 @@ class SplitPartitioner:
         return get_client_dataset(self._client_split, partition_id, self.dataset)
 
 
-def make_make_flower_partitioner(client_split: ClientSplit) -> SplitPartitioner:
+def make_flower_partitioner(client_split: ClientSplit) -> SplitPartitioner:
     """A partitioner for `FederatedDataset(dataset=..., partitioners={"train": make_flower_partitioner(client_split)})`.
 
     flwr-datasets asks whether a partitioner is an instance of its abstract class, so ours is registered there.
