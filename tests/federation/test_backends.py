@@ -22,7 +22,7 @@ from fedagentgym.federation.operation import ApplicationSpec
 
 
 def clients_of(toy: ModuleType, backend: Any, **options: Any) -> Clients:
-    arguments = {"round": 1, "seed": 7, "heads": {}, **options}
+    arguments = {"round_number": 1, "seed": 7, "heads": {}, **options}
     return Clients(backend, toy.build().operations, range(6), **arguments)
 
 
