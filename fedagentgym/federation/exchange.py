@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import time
 import traceback
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
