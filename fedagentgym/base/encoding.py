@@ -211,9 +211,9 @@ def decode(data: bytes | memoryview | Pieces, *, limit: int | None = None, heade
     if len(data) != header.total:
         raise DataError(f"encoded value declares {header.total} bytes, {len(data)} are there")
     arrays = list(data.arrays) if isinstance(data, Pieces) else _view_arrays(memoryview(data), header)
-    used = [False] * len(arrays)
+    used: list[int] = []
     value = _restore(header.tree, arrays, used, 0)
-    if not all(used):
+    if len(used) != len(arrays):
         raise DataError("encoded value holds an array that nothing refers to")
     return value
 
@@ -278,7 +278,7 @@ def _append(array: np.ndarray[Any, Any], arrays: list[np.ndarray[Any, Any]]) -> 
     return len(arrays) - 1
 
 
-def _restore(tree: Any, arrays: list[np.ndarray[Any, Any]], used: list[bool], depth: int) -> Any:
+def _restore(tree: Any, arrays: list[np.ndarray[Any, Any]], used: list[int], depth: int) -> Any:
     _check_depth(depth)
     if isinstance(tree, list):
         return [_restore(item, arrays, used, depth + 1) for item in tree]
@@ -294,7 +294,7 @@ def _restore(tree: Any, arrays: list[np.ndarray[Any, Any]], used: list[bool], de
     return {_check_leaf(key): _restore(item, arrays, used, depth + 1) for key, item in tree.items()}
 
 
-def _unescape(inner: Any, arrays: list[np.ndarray[Any, Any]], used: list[bool], depth: int) -> Any:
+def _unescape(inner: Any, arrays: list[np.ndarray[Any, Any]], used: list[int], depth: int) -> Any:
     if isinstance(inner, dict) and len(inner) == 1 and next(iter(inner)) in _RESERVED:
         return {key: _restore(item, arrays, used, depth + 1) for key, item in inner.items()}
     if inner in ("nan", "inf", "-inf"):
@@ -308,10 +308,10 @@ def _take_bytes(array: np.ndarray[Any, Any]) -> bytes:
     return array.tobytes()
 
 
-def _take(index: Any, arrays: list[np.ndarray[Any, Any]], used: list[bool]) -> np.ndarray[Any, Any]:
-    if type(index) is not int or not 0 <= index < len(arrays) or used[index]:
-        raise DataError(f"encoded value refers to an array {str(index)[:50]} that it does not hold")
-    used[index] = True
+def _take(index: Any, arrays: list[np.ndarray[Any, Any]], used: list[int]) -> np.ndarray[Any, Any]:
+    if type(index) is not int or index != len(used) or index >= len(arrays):
+        raise DataError(f"encoded value refers to an array {ascii(index)[:50]} that it does not hold or not here")
+    used.append(index)
     return arrays[index]
 
 

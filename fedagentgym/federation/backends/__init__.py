@@ -41,16 +41,27 @@ def load_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
     if given is not None:
         raise OptionError(f"federation.options.{given} is no option of a backend: see federation.{given}")
     opener = BACKENDS.get(name)
-    parameters = inspect.signature(opener).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+    parameters = list(inspect.signature(opener).parameters.values())[1:]
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return dict(options)
-    hints = get_type_hints(opener, include_extras=True)
+    hints = _read_hints(opener)
     fields: dict[str, Any] = {
-        keyword: (hints.get(keyword, Any), ... if parameter.default is parameter.empty else parameter.default)
-        for keyword, parameter in parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and keyword not in COMMON_KEYWORDS
+        parameter.name: (
+            hints.get(parameter.name, Any),
+            ... if parameter.default is parameter.empty else parameter.default,
+        )
+        for parameter in parameters
+        if parameter.name not in COMMON_KEYWORDS
     }
     if not fields and options:
         raise OptionError(f"the backend {name!r} takes no federation.options, got {min(options)[:80]!r}")
     loaded = create_model("Options", __base__=BackendOptions, **fields).load(dict(options), "federation.options")
     return {keyword: getattr(loaded, keyword) for keyword in options}
+
+
+def _read_hints(opener: Callable[..., Backend]) -> dict[str, Any]:
+    """The annotations of an opener's keywords, as far as they can be resolved at run time."""
+    try:
+        return get_type_hints(opener.__init__ if isinstance(opener, type) else opener, include_extras=True)
+    except (NameError, TypeError):
+        return {}
