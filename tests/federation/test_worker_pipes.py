@@ -132,7 +132,7 @@ def test_options_that_a_backend_does_not_know_are_one_sentence(
     assert str(refused.value).startswith(says)
 
 
-def test_options_become_the_keywords_of_a_backend() -> None:
+def test_options_become_the_keywords_of_a_backend(monkeypatch: Any) -> None:
     assert load_options("flower", {"wait": 5, "nodes": {"7": [0, 1]}}) == {"wait": 5.0, "nodes": {7: (0, 1)}}
     assert load_options("flower-simulation", {"num_gpus": 0.5}) == {"num_gpus": 0.5}
     assert load_options("in-process", {}) == {}
@@ -140,5 +140,5 @@ def test_options_become_the_keywords_of_a_backend() -> None:
     def opener(recipe: Any, *, colour: str = "red", **common: Any) -> Any:
         return None
 
-    BACKENDS.register("test-any", opener)
+    monkeypatch.setitem(BACKENDS._entries, "test-any", opener)
     assert load_options("test-any", {"shape": 1}) == {"shape": 1}

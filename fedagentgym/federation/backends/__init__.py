@@ -62,6 +62,6 @@ def load_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
 def _read_hints(opener: Callable[..., Backend]) -> dict[str, Any]:
     """The annotations of an opener's keywords, as far as they can be resolved at run time."""
     try:
-        return get_type_hints(opener.__init__ if isinstance(opener, type) else opener, include_extras=True)
+        return get_type_hints(opener, include_extras=True)
     except (NameError, TypeError):
         return {}
