@@ -289,11 +289,11 @@ def test_a_public_task_that_does_not_exist_is_an_error_of_that_client(tmp_path: 
 def test_moments_of_a_round_left_half_way_do_not_reach_the_next() -> None:
     built = make({**SWAPS, "local_steps": 2, "swap_period": 2})
     client = ClientContext(1, 1, 0, 1, built.resources(1))
-    control = {"step": 0, "steps": 1, "tasks": list(built.public.pool.ids[:2]), "period": 0}
+    control = {"step": 0, "steps": 1, "tasks": list(built.public_env.pool.ids[:2]), "period": 0}
     message = Message(weights=built.runtime.initial_weights, control=control)
     left, _ = built.generate(Message(), message, client)
     assert any(name.startswith("optimizer/") for name in left.weights), "the private step has left moments"
-    assert not built.start_round(client.resources, left, message).state(optimizer=True).optimizer
+    assert not built.start_round(client.resources, left, message).get_state(optimizer=True).optimizer
 
 
 # ---- FedMOA -------------------------------------------------------------------------------------------------------
