@@ -7,6 +7,9 @@ value that may also hold numpy arrays and bytes; it is what messages, client sta
 
 The header holds the tree of plain values with a reference in place of each array, and the dtype and shape of every array,
 so a reader knows from the header alone how many bytes must follow, before it takes memory for any of them.
+
+A reader takes bytes from other machines, so it admits only what `encode` makes: a header in its canonical form, nested at most
+`MAX_DEPTH` deep, with whole numbers of at most `MAX_BITS` bits, well-formed Unicode, and booleans that are 0 or 1.
 """
 
 from __future__ import annotations
@@ -34,6 +37,10 @@ DTYPES = frozenset(
     ["|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"],
 )
 MAX_HEADER = 1 << 30
+MAX_DEPTH = 64
+"""How deep a value may be nested: whoever walks through a decoded value may do so by plain recursion."""
+MAX_BITS = 256
+"""Size of a whole number: wide enough for every seed, and small enough for `float` and for printing."""
 
 
 def canonical_json(value: Any) -> str:
@@ -143,10 +150,7 @@ def _copy_read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _lay_out(value: Any) -> Pieces:
     arrays: list[np.ndarray[Any, Any]] = []
-    try:
-        tree = _flatten(value, arrays)
-    except RecursionError:
-        raise DataError("a value nested this deeply has no canonical encoding") from None
+    tree = _flatten(value, arrays, 0)
     header = {"tree": tree, "arrays": [[array.dtype.str, list(array.shape)] for array in arrays]}
     head = canonical_json(header).encode("ascii")
     return Pieces(b"".join([MAGIC, len(head).to_bytes(8, "little"), head]), tuple(arrays))
@@ -170,8 +174,11 @@ class Header:
         return self.offset + sum(self.sizes)
 
 
-def read_header(data: bytes | memoryview, *, limit: int | None = None) -> Header:
-    """Check and read the header; `limit` refuses a value that declares more bytes than that in all."""
+def read_header(data: bytes | memoryview, *, limit: int | None = None, header_limit: int | None = None) -> Header:
+    """Check and read the header; `limit` refuses a value that declares more bytes than that in all.
+
+    `header_limit` bounds the header alone: its plain values take many times its bytes of memory, arrays take their own.
+    """
     view = memoryview(data)
     if len(view) < _PREFIX or view[: len(MAGIC)] != MAGIC:
         found = bytes(view[: len(MAGIC)])
@@ -179,33 +186,34 @@ def read_header(data: bytes | memoryview, *, limit: int | None = None) -> Header
     length = int.from_bytes(view[len(MAGIC) : _PREFIX], "little")
     if length > min(MAX_HEADER, len(view) - _PREFIX):
         raise DataError(f"encoded value declares a header of {length} bytes, {len(view) - _PREFIX} are there")
-    if limit is not None and length > limit:
-        raise DataError(f"encoded value declares a header of {length} bytes, at most {limit} are admitted")
+    admitted = min((each for each in (limit, header_limit) if each is not None), default=length)
+    if length > admitted:
+        raise DataError(f"encoded value declares a header of {length} bytes, at most {admitted} are admitted")
+    head = bytes(view[_PREFIX : _PREFIX + length])
     try:
-        raw = json.loads(bytes(view[_PREFIX : _PREFIX + length]), parse_constant=_reject_constant)
+        raw = json.loads(head, parse_constant=_reject_constant)
         if not isinstance(raw, dict) or set(raw) != {"arrays", "tree"} or not isinstance(raw["arrays"], list):
             raise ValueError("not a header")
         arrays = tuple(_check_array_entry(entry) for entry in raw["arrays"])
     except (ValueError, TypeError, RecursionError) as error:
-        raise DataError(f"encoded value has a malformed header: {error}") from None
+        raise DataError(f"encoded value has a malformed header: {str(error)[:200]}") from None
+    if canonical_json(raw).encode("ascii") != head:
+        raise DataError("encoded value has a header that is not in its canonical form")
     header = Header(raw["tree"], arrays, _PREFIX + length)
     if limit is not None and header.total > limit:
         raise DataError(f"encoded value declares {header.total} bytes, at most {limit} are admitted")
     return header
 
 
-def decode(data: bytes | memoryview | Pieces, *, limit: int | None = None) -> Any:
+def decode(data: bytes | memoryview | Pieces, *, limit: int | None = None, header_limit: int | None = None) -> Any:
     """The value of `encode`; arrays are read-only views of `data`. A length that does not fit is refused first."""
-    header = read_header(data.head if isinstance(data, Pieces) else data, limit=limit)
+    header = read_header(data.head if isinstance(data, Pieces) else data, limit=limit, header_limit=header_limit)
     if len(data) != header.total:
         raise DataError(f"encoded value declares {header.total} bytes, {len(data)} are there")
     arrays = list(data.arrays) if isinstance(data, Pieces) else _view_arrays(memoryview(data), header)
-    used = [False] * len(arrays)
-    try:
-        value = _restore(header.tree, arrays, used)
-    except RecursionError:
-        raise DataError("encoded value is nested too deeply") from None
-    if not all(used):
+    used: list[int] = []
+    value = _restore(header.tree, arrays, used, 0)
+    if len(used) != len(arrays):
         raise DataError("encoded value holds an array that nothing refers to")
     return value
 
@@ -215,30 +223,51 @@ def _view_arrays(view: memoryview, header: Header) -> list[np.ndarray[Any, Any]]
     arrays = []
     offset = header.offset
     for (dtype, shape), size in zip(header.arrays, header.sizes, strict=True):
-        arrays.append(np.frombuffer(view[offset : offset + size], dtype=dtype).reshape(shape))
+        part = view[offset : offset + size]
+        if dtype == "|b1" and size and np.frombuffer(part, dtype=np.uint8).max() > 1:
+            raise DataError("encoded value holds a boolean that is neither 0 nor 1")
+        arrays.append(np.frombuffer(part, dtype=dtype).reshape(shape))
         offset += size
     return arrays
 
 
-def _flatten(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+def _flatten(value: Any, arrays: list[np.ndarray[Any, Any]], depth: int) -> Any:
+    _check_depth(depth)
     if value is None or isinstance(value, bool | int | str):
-        return value
+        return _check_leaf(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else {_ESCAPE: repr(value)}
     if isinstance(value, np.ndarray):
         return {_REFERENCE: _append(value, arrays)}
     if isinstance(value, np.generic):
-        return _flatten(value.item(), arrays)
+        return _flatten(value.item(), arrays, depth)
     if isinstance(value, bytes):
         return {_BYTES: _append(np.frombuffer(value, dtype=np.uint8), arrays)}
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise DataError("a mapping is encoded with string keys only")
-        flat = {key: _flatten(value[key], arrays) for key in sorted(value)}
+        flat = {_check_leaf(key): _flatten(value[key], arrays, depth + 1) for key in sorted(value)}
         return {_ESCAPE: flat} if len(flat) == 1 and next(iter(flat)) in _RESERVED else flat
     if isinstance(value, list | tuple):
-        return [_flatten(item, arrays) for item in value]
+        return [_flatten(item, arrays, depth + 1) for item in value]
     raise DataError(f"a value of type {type(value).__name__} has no canonical encoding")
+
+
+def _check_depth(depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise DataError(f"a value nested deeper than {MAX_DEPTH} levels has no canonical encoding")
+
+
+def _check_leaf(value: Any) -> Any:
+    """A plain value that is no container, if it has an encoding."""
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise DataError("a text with half a character (a lone surrogate) has no canonical encoding") from None
+    elif isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise DataError(f"a whole number of more than {MAX_BITS} bits has no canonical encoding")
+    return value
 
 
 def _append(array: np.ndarray[Any, Any], arrays: list[np.ndarray[Any, Any]]) -> int:
@@ -249,33 +278,40 @@ def _append(array: np.ndarray[Any, Any], arrays: list[np.ndarray[Any, Any]]) -> 
     return len(arrays) - 1
 
 
-def _restore(tree: Any, arrays: list[np.ndarray[Any, Any]], used: list[bool]) -> Any:
+def _restore(tree: Any, arrays: list[np.ndarray[Any, Any]], used: list[int], depth: int) -> Any:
+    _check_depth(depth)
     if isinstance(tree, list):
-        return [_restore(item, arrays, used) for item in tree]
+        return [_restore(item, arrays, used, depth + 1) for item in tree]
     if not isinstance(tree, dict):
-        return tree
+        return _check_leaf(tree)
     if len(tree) == 1:
         ((key, inner),) = tree.items()
         if key in (_REFERENCE, _BYTES):
             array = _take(inner, arrays, used)
-            return array if key == _REFERENCE else array.tobytes()
+            return array if key == _REFERENCE else _take_bytes(array)
         if key == _ESCAPE:
-            return _unescape(inner, arrays, used)
-    return {key: _restore(item, arrays, used) for key, item in tree.items()}
+            return _unescape(inner, arrays, used, depth)
+    return {_check_leaf(key): _restore(item, arrays, used, depth + 1) for key, item in tree.items()}
 
 
-def _unescape(inner: Any, arrays: list[np.ndarray[Any, Any]], used: list[bool]) -> Any:
-    if isinstance(inner, dict):
-        return {key: _restore(item, arrays, used) for key, item in inner.items()}
+def _unescape(inner: Any, arrays: list[np.ndarray[Any, Any]], used: list[int], depth: int) -> Any:
+    if isinstance(inner, dict) and len(inner) == 1 and next(iter(inner)) in _RESERVED:
+        return {key: _restore(item, arrays, used, depth + 1) for key, item in inner.items()}
     if inner in ("nan", "inf", "-inf"):
         return float(inner)
     raise DataError(f"encoded value has a malformed escape {str(inner)[:50]!r}")
 
 
-def _take(index: Any, arrays: list[np.ndarray[Any, Any]], used: list[bool]) -> np.ndarray[Any, Any]:
-    if type(index) is not int or not 0 <= index < len(arrays) or used[index]:
-        raise DataError(f"encoded value refers to an array {str(index)[:50]} that it does not hold")
-    used[index] = True
+def _take_bytes(array: np.ndarray[Any, Any]) -> bytes:
+    if array.dtype != np.uint8 or array.ndim != 1:
+        raise DataError("encoded value refers to an array as bytes that holds none")
+    return array.tobytes()
+
+
+def _take(index: Any, arrays: list[np.ndarray[Any, Any]], used: list[int]) -> np.ndarray[Any, Any]:
+    if type(index) is not int or index != len(used) or index >= len(arrays):
+        raise DataError(f"encoded value refers to an array {ascii(index)[:50]} that it does not hold or not here")
+    used.append(index)
     return arrays[index]
 
 

@@ -18,7 +18,7 @@ from fedagentgym.base.files import read_text
 from fedagentgym.base.plugins import load_plugins
 from fedagentgym.base.settings import assign
 from fedagentgym.experiment.settings import RunConfig
-from fedagentgym.federation.backends import BACKENDS
+from fedagentgym.federation.backends import load_options
 
 
 def load_config(
@@ -109,7 +109,7 @@ def list_variants(preset: str) -> tuple[str, ...]:
 
 def _check_config(config: RunConfig) -> None:
     """What no single section can see."""
-    BACKENDS.get_target(config.federation.backend)
+    load_options(config.federation.backend, config.federation.options)
     per_round, clients = config.federation.clients_per_round, config.partition.clients
     if per_round is not None and clients is not None and per_round > clients:
         raise OptionError(f"federation.clients_per_round is {per_round}, but partition.clients is {clients}")

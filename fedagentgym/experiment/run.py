@@ -30,7 +30,7 @@ from fedagentgym.envs.verifiers.code import describe_protections
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.settings import RESUMABLE, RunConfig
 from fedagentgym.federation.algorithm import Algorithm
-from fedagentgym.federation.backends import BACKENDS
+from fedagentgym.federation.backends import BACKENDS, load_options
 from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.meter import headline_bytes, payload_bytes
@@ -137,7 +137,7 @@ class Run:
         recipe = ApplicationSpec(
             APPLICATION_FACTORY, {"spec": self.spec.model_dump(mode="json", exclude_unset=True)}, self.config.plugins
         )
-        options = dict(federation.options)
+        options = load_options(federation.backend, federation.options)
         backend: Backend = BACKENDS.get(federation.backend)(
             recipe,
             folder=self.folder / "states",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.federation.exchange import Reply, Request, StateName
+from fedagentgym.federation.exchange import LONGEST_ERROR, Reply, Request, StateName, clean_text
 from fedagentgym.federation.failures import Failure, QuorumError
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.meter import Meter
@@ -164,7 +164,7 @@ class Clients:
         try:
             answer = Message.decode(reply.message, operation.reply)
         except DataError as error:
-            return Failure(reply.client, "refused", str(error))
+            return Failure(reply.client, "refused", clean_text(error, LONGEST_ERROR))
         self.meter.record("up", answer)
         if reply.state is not None:
             self.heads[reply.client] = name

@@ -2,22 +2,34 @@
 
 A request names the state that it starts from, (round, call); the reply carries the new state, which gets the request's own
 (round, call) as its name. The bytes of both are canonical encodings, the same on every backend.
+
+Headers come from another process, and in a deployment from another owner's machine: they are read strictly, a number that is
+out of range or a value of another type makes the whole header malformed, and text in them is cut and made printable.
 """
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, get_args
 
-from fedagentgym.base.encoding import Pieces, join_pieces
+from fedagentgym.base.encoding import MAX_BITS, Pieces, bytes_digest, encode, join_pieces
 from fedagentgym.base.errors import DataError
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import EMPTY_STATE, Application, ClientContext
 
 Status = Literal["ok", "error", "timeout", "dead", "refused"]
-_DETAIL = 4000
+LONGEST_ERROR = 500
+LONGEST_DETAIL = 4000
+MOST_ROUNDS = 1 << 31
+MOST_CLIENTS = 1 << 31
+_LONGEST_NAME = 200
+_MOST_BYTES = 1 << 62
+_MOST_SEEDS = 1 << MAX_BITS
+_LONGEST_CALL = 1e9
 
 
 class StateName(NamedTuple):
@@ -53,6 +65,11 @@ class Request:
         """The message in one stretch of bytes."""
         return join_pieces(self.message)
 
+    @cached_property
+    def digest(self) -> str:
+        """The identity of the request; a reply that went through other hands names the request that it answers by it."""
+        return bytes_digest(encode([self.to_header(), bytes_digest(self.body)]))
+
     def to_header(self) -> dict[str, Any]:
         """Everything but the message, as plain values."""
         return {
@@ -66,21 +83,27 @@ class Request:
         }
 
     @classmethod
-    def from_header(cls, header: dict[str, Any], message: bytes) -> Request:
+    def from_header(cls, header: Any, message: bytes) -> Request:
+        """The request with this header; `DataError` unless every part has its type and range."""
         try:
-            base = header["base"]
+            base, (reply_limit, state_limit) = header["base"], header["limits"]
+            name = _read_name(header["name"])
+            started = None if base is None else _read_name(base)
+            if started is not None and started >= name:
+                raise ValueError(f"the call {name} cannot start from the state of {started}")
             return cls(
-                int(header["client"]),
-                StateName(*map(int, header["name"])),
-                str(header["operation"]),
+                _read_number(header["client"], MOST_CLIENTS),
+                name,
+                _read_text(header["operation"], _LONGEST_NAME),
                 message,
-                None if base is None else StateName(*map(int, base)),
-                int(header["seed"]),
-                int(header["stream"]),
-                *map(int, header["limits"]),
+                started,
+                _read_number(header["seed"], _MOST_SEEDS),
+                _read_number(header["stream"], MOST_CLIENTS),
+                _read_number(reply_limit, _MOST_BYTES),
+                _read_number(state_limit, _MOST_BYTES),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"malformed request: {error}") from None
+            raise DataError(f"malformed request: {clean_text(error, 200)}") from None
 
 
 @dataclass(frozen=True)
@@ -99,6 +122,29 @@ class Reply:
     def body(self) -> bytes:
         """The answer in one stretch of bytes, for those who carry it elsewhere."""
         return join_pieces(self.message)
+
+    def to_header(self) -> dict[str, Any]:
+        """Everything but the message and the state, as plain values."""
+        return {"status": self.status, "error": self.error, "detail": self.detail, "seconds": self.seconds}
+
+    @classmethod
+    def from_header(cls, client: int, header: Any, message: bytes, state: bytes | None) -> Reply:
+        """The reply with this header; `DataError` unless every part has its type and range."""
+        try:
+            status, seconds = header["status"], header["seconds"]
+            if status not in get_args(Status):
+                raise ValueError("an unknown status")
+            if type(seconds) not in (int, float) or not (math.isfinite(seconds) and 0.0 <= seconds <= _LONGEST_CALL):
+                raise ValueError("an impossible number of seconds")
+            error, detail = header["error"], header["detail"]
+            if not isinstance(error, str) or not isinstance(detail, str):
+                raise TypeError("an error that is no text")
+        except (KeyError, TypeError, ValueError) as fault:
+            raise DataError(f"malformed reply: {clean_text(fault, 200)}") from None
+        cut = clean_text(error, LONGEST_ERROR), clean_text(detail, LONGEST_DETAIL, lines=True)
+        if status != "ok":
+            message, state = b"", None
+        return cls(client, status, message, state, *cut, float(seconds))
 
 
 def perform(application: Application[Any], request: Request, data: bytes | None) -> Reply:
@@ -120,8 +166,8 @@ def perform(application: Application[Any], request: Request, data: bytes | None)
             kept = new_state.encoded
         return Reply(request.client, "ok", answer.pieces, kept, seconds=time.monotonic() - started)
     except Exception as error:
-        text = f"{type(error).__name__}: {error}"[:500]
-        detail = traceback.format_exc()[-_DETAIL:]
+        text = clean_text(f"{type(error).__name__}: {error}", LONGEST_ERROR)
+        detail = clean_text(traceback.format_exc()[-LONGEST_DETAIL:], LONGEST_DETAIL, lines=True)
         return Reply(request.client, "error", error=text, detail=detail, seconds=time.monotonic() - started)
 
 
@@ -131,3 +177,28 @@ def apply_deadline(reply: Reply, deadline: float | None) -> Reply:
         return reply
     error = f"took {reply.seconds:.1f} s, the deadline is {deadline:g} s"
     return replace(reply, status="timeout", message=b"", state=None, error=error)
+
+
+def clean_text(text: object, longest: int, *, lines: bool = False) -> str:
+    """Text from elsewhere as a record or a terminal may show it: cut, printable, in one line unless `lines` are kept."""
+    shown = str(text)[:longest]
+    kept = "\n" if lines else ""
+    return "".join(sign if sign.isprintable() or sign in kept else " " for sign in shown)
+
+
+def _read_number(value: Any, end: int) -> int:
+    if type(value) is not int or not 0 <= value < end:
+        raise ValueError(f"{ascii(value)[:40]} in place of a whole number from 0 to {end - 1}")
+    return value
+
+
+def _read_name(value: Any) -> StateName:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError(f"{ascii(value)[:40]} in place of a round and a call")
+    return StateName(*(_read_number(part, MOST_ROUNDS) for part in value))
+
+
+def _read_text(value: Any, longest: int) -> str:
+    if not isinstance(value, str) or len(value) > longest:
+        raise ValueError(f"{ascii(value)[:40]} in place of a name")
+    return value

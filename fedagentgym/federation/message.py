@@ -6,6 +6,8 @@ apart and stays out of the headline. A client's state and the server's global st
 
 Every operation declares a `Form` for what it accepts and answers. Bytes that declare more than twice that are refused
 before memory is taken; a decoded message whose arrays differ from the form is refused before anybody computes with it.
+Plain values, which take many times their bytes of memory, and the report have bounds of their own, and what a refusal quotes
+of a message is cut: an error is kept in the run's record.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ REPORT_BYTES = 1 << 20
 _ROW = 1 << 13
 _FRAMING = 512
 _FRAMING_PER_ARRAY = 128
+_HEADER_PER_TEXT = 6
+"""Bytes that one declared byte of text may take in the header: JSON writes a control character as six."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,17 +99,16 @@ class Message:
     @classmethod
     def decode(cls, data: bytes | memoryview | Pieces, form: Form | None = None) -> Message:
         """Read a message; its arrays are those of `data`, read-only. Refuses what `form` does not admit."""
-        value = decode(data, limit=form.limit if form is not None else None)
+        limits = (None, None) if form is None else (form.limit, form.header_limit)
+        value = decode(data, limit=limits[0], header_limit=limits[1])
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise DataError("these bytes are an encoded value but not a message")
-        if value.get("version") != VERSION:
-            raise DataError(f"message of version {value.get('version')!r}: this program reads version {VERSION}")
+        if type(value.get("version")) is not int or value["version"] != VERSION:
+            raise DataError(f"message of version {quote(value.get('version'))}: this program reads version {VERSION}")
         unknown = set(value) - {"format", "version", "report", *KINDS}
         if unknown or not all(isinstance(value.get(kind, {}), dict) for kind in KINDS):
-            raise DataError(f"message with malformed sections {sorted(unknown) or sorted(value)}")
-        report = decode(value["report"]) if "report" in value else {}
-        if not isinstance(report, dict):
-            raise DataError("message whose report is not a mapping")
+            raise DataError(f"message with malformed sections {quote(sorted(unknown) or sorted(value))}")
+        report = _decode_report(value["report"], form) if "report" in value else {}
         message = cls(**{kind: value.get(kind, {}) for kind in KINDS}, report=report)
         admitted = data.admitted if isinstance(data, Pieces) else []
         if form is not None and not any(form is known for known in admitted):
@@ -121,6 +124,25 @@ def freeze(arrays: Mapping[str, Array]) -> dict[str, Array]:
     for array in arrays.values():
         array.flags.writeable = False
     return dict(arrays)
+
+
+def quote(value: object) -> str:
+    """A value from another machine as a sentence may show it: printable, and cut."""
+    return ascii(value)[:80]
+
+
+def _decode_report(encoded: Any, form: Form | None) -> dict[str, Any]:
+    if not isinstance(encoded, bytes):
+        raise DataError("message whose report is not encoded")
+    if form is not None and len(encoded) > form.report:
+        raise DataError(
+            f"message with a report of {len(encoded)} bytes: at most {form.report} are admitted"
+            " (output.sampled_episodes says how many episodes it shows)"
+        )
+    report = decode(encoded)
+    if not isinstance(report, dict):
+        raise DataError("message whose report is not a mapping")
+    return report
 
 
 def content_bytes(value: Any) -> int:
@@ -178,16 +200,16 @@ class ArrayForm:
 
     def check(self, name: str, array: Array) -> None:
         if array.dtype != np.dtype(self.dtype):
-            raise DataError(f"array {name!r} has dtype {array.dtype}, declared is {self.dtype}")
+            raise DataError(f"array {quote(name)} has dtype {array.dtype}, declared is {self.dtype}")
         fits = len(array.shape) == len(self.shape) and all(
             size <= form.size if isinstance(form, AtMost) else size == form
             for size, form in zip(array.shape, self.shape, strict=True)
         )
         if not fits:
             declared = ", ".join(f"<={size.size}" if isinstance(size, AtMost) else str(size) for size in self.shape)
-            raise DataError(f"array {name!r} has shape {array.shape}, declared is ({declared})")
+            raise DataError(f"array {quote(name)} has shape {array.shape}, declared is ({declared})")
         if self.finite and not is_finite(array):
-            raise DataError(f"array {name!r} holds numbers that are not finite")
+            raise DataError(f"array {quote(name)} holds numbers that are not finite")
 
 
 @dataclass(frozen=True)
@@ -220,17 +242,28 @@ class Form:
     @cached_property
     def limit(self) -> int:
         """The greatest number of encoded bytes that is looked at: twice what is declared."""
-        framing = _FRAMING + sum(_FRAMING_PER_ARRAY + len(name) for name in self.arrays)
-        return 2 * (self.payload + framing) + self.report
+        return 2 * (self.payload + self._framing) + self.report
+
+    @cached_property
+    def header_limit(self) -> int:
+        """The greatest number of bytes for names, shapes, numbers and text: all that is not in an array."""
+        return 2 * (_HEADER_PER_TEXT * self.text + self._framing)
+
+    @property
+    def _framing(self) -> int:
+        return _FRAMING + sum(_FRAMING_PER_ARRAY + len(name) for name in self.arrays)
 
     def check(self, message: Message, encoded_size: int) -> None:
         """Raise `DataError` unless the message has the declared arrays and no more text than declared."""
         found = message.get_arrays()
         for name, array in found.items():
             if name not in self.arrays:
-                raise DataError(f"message holds an array {name!r} that was not declared")
+                raise DataError(f"message holds an array {quote(name)} that was not declared")
             self.arrays[name].check(name, array)
         for name, form in self.arrays.items():
+            kind, _, key = name.partition("/")
+            if name not in found and key in getattr(message, kind):
+                raise DataError(f"message holds a plain value in place of the declared array {name!r}")
             if name not in found and not form.optional:
                 raise DataError(f"message lacks the declared array {name!r}")
         if encoded_size > self.limit:
@@ -245,7 +278,7 @@ def _plain_bytes(section: Mapping[str, Any]) -> int:
 
 def _flat_bytes(value: Any) -> int:
     if isinstance(value, Mapping):
-        return sum(len(name) + _flat_bytes(item) for name, item in value.items())
+        return 8 + sum(len(name) + _flat_bytes(item) for name, item in value.items())
     if isinstance(value, list | tuple):
-        return sum(_flat_bytes(item) for item in value)
+        return 8 + sum(_flat_bytes(item) for item in value)
     return content_bytes(value) or 8

@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from fedagentgym.base.errors import DataError
 from fedagentgym.base.plugins import load_plugins
 from fedagentgym.base.registry import resolve
 from fedagentgym.base.streams import Stream, derive, generator, stream
@@ -90,5 +91,13 @@ class ApplicationSpec:
         return {"target": self.target, "arguments": dict(self.arguments), "plugins": list(self.plugins)}
 
     @classmethod
-    def load(cls, plain: Mapping[str, Any]) -> ApplicationSpec:
-        return cls(plain["target"], plain["arguments"], tuple(plain["plugins"]))
+    def load(cls, plain: object) -> ApplicationSpec:
+        """The recipe that these plain values say; `DataError` if they say none."""
+        if not isinstance(plain, Mapping):
+            raise DataError("malformed recipe: a mapping is expected")
+        target, arguments, plugins = (plain.get(name) for name in ("target", "arguments", "plugins"))
+        if not isinstance(target, str) or not isinstance(arguments, Mapping):
+            raise DataError("malformed recipe: it needs a target and a mapping of arguments")
+        if not isinstance(plugins, list | tuple) or not all(isinstance(plugin, str) for plugin in plugins):
+            raise DataError("malformed recipe: its plugins must be a list of names")
+        return cls(target, arguments, tuple(plugins))

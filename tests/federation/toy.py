@@ -6,6 +6,7 @@ Loaded by tests and by worker processes as a plugin file, so that a worker finds
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -75,6 +76,9 @@ class Toy:
         return Message(weights={"sum": total}, control={"count": count}), answer
 
     def disturb(self, fault: str, weights: np.ndarray, client: ClientContext[int]) -> np.ndarray:
+        if fault.startswith("write "):  # straight into the pipe of the worker's program, and no answer after it
+            os.write(int(sys.argv[1]), bytes.fromhex(fault.removeprefix("write ")))
+            time.sleep(60.0)
         match fault:
             case "raise":
                 raise RuntimeError("this client is broken")

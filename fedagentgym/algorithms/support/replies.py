@@ -7,11 +7,16 @@ a sensible one is refused. Metrics and episodes are for people: what is none is 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.federation.message import Message
+
+MOST_METRICS = 256
+MOST_EPISODES = 256
+LONGEST_NAME = 100
 
 
 def read_examples(reply: Message) -> int | None:
@@ -29,7 +34,8 @@ def read_metrics(reply: Message) -> dict[str, float]:
         return {}
     return {
         str(name): float(value)
-        for name, value in reported.items()
+        for name, value in islice(reported.items(), MOST_METRICS)
+        if len(name) <= LONGEST_NAME and name.isprintable()
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
     }
 
@@ -39,7 +45,8 @@ def read_episodes(client: int, reply: Message) -> list[dict[str, Any]]:
     shown = reply.report.get("episodes")
     if not isinstance(shown, list):
         return []
-    return [{**episode, "client": client} for episode in shown if isinstance(episode, Mapping) and _is_json(episode)]
+    first = shown[:MOST_EPISODES]
+    return [{**episode, "client": client} for episode in first if isinstance(episode, Mapping) and _is_json(episode)]
 
 
 def _is_json(value: Mapping[str, Any]) -> bool:

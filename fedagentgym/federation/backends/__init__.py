@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
 
+from pydantic import ConfigDict, create_model
+
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.registry import Registry
+from fedagentgym.base.settings import Settings
 from fedagentgym.federation.clients import Backend
 
 OpenBackend = Callable[..., Backend]
 """Takes the recipe of the application and, by keyword, `folder`, `workers`, `application`, `device_per_worker` and what
-`federation.options` says."""
+`federation.options` says: further keywords are the options that a backend knows."""
 
 BACKENDS = Registry(
     "backend",
@@ -19,3 +25,43 @@ BACKENDS = Registry(
         "flower": "fedagentgym.federation.backends.flower_deployment:open_backend",
     },
 )
+COMMON_KEYWORDS = ("recipe", "folder", "workers", "application", "device_per_worker")
+"""What every backend is given; none of it is an option."""
+
+
+class BackendOptions(Settings):
+    """The base of the options of one backend."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+
+def load_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
+    """`federation.options` as the keywords of a registered backend: an unknown one or a wrong value is one sentence."""
+    given = next((key for key in options if key in COMMON_KEYWORDS), None)
+    if given is not None:
+        raise OptionError(f"federation.options.{given} is no option of a backend: see federation.{given}")
+    opener = BACKENDS.get(name)
+    parameters = list(inspect.signature(opener).parameters.values())[1:]
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return dict(options)
+    hints = _read_hints(opener)
+    fields: dict[str, Any] = {
+        parameter.name: (
+            hints.get(parameter.name, Any),
+            ... if parameter.default is parameter.empty else parameter.default,
+        )
+        for parameter in parameters
+        if parameter.name not in COMMON_KEYWORDS
+    }
+    if not fields and options:
+        raise OptionError(f"the backend {name!r} takes no federation.options, got {min(options)[:80]!r}")
+    loaded = create_model("Options", __base__=BackendOptions, **fields).load(dict(options), "federation.options")
+    return {keyword: getattr(loaded, keyword) for keyword in options}
+
+
+def _read_hints(opener: Callable[..., Backend]) -> dict[str, Any]:
+    """The annotations of an opener's keywords, as far as they can be resolved at run time."""
+    try:
+        return get_type_hints(opener, include_extras=True)
+    except (NameError, TypeError):
+        return {}

@@ -13,11 +13,13 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.base.extras import require
-from fedagentgym.federation.backends.flower_wire import decode_request, encode_reply, encode_request, send_and_receive
+from fedagentgym.federation.backends.flower_wire import answer_content, encode_request, send_and_receive
 from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.exchange import Reply, Request, apply_deadline, perform
 from fedagentgym.federation.operation import Application, ApplicationSpec
@@ -41,15 +43,17 @@ def open_backend(
     workers: int = 0,
     application: Application[Any] | None = None,
     device_per_worker: Sequence[str] = (),
-    **options: Any,
+    num_cpus: Annotated[float, Field(gt=0.0)] = 1,
+    num_gpus: Annotated[float, Field(ge=0.0)] = 0.0,
 ) -> Backend:
-    """`workers` bounds how many clients run at once. Options go to Flower's `client_resources` (num_gpus, ...)."""
+    """`workers` bounds how many clients run at once; the options are the share of the machine that each client takes."""
     if device_per_worker:
         raise OptionError(
             "federation.device_per_worker is for in-process workers: give Flower options: {num_gpus: 0.5}"
         )
     clients = list(getattr(application, "client_ids", lambda: range(1))())
-    return FlowerSimulation(recipe, StateStore(folder), clients, max(1, workers), options)
+    share = {"num_cpus": num_cpus, "num_gpus": num_gpus}
+    return FlowerSimulation(recipe, StateStore(folder), clients, max(1, workers), share)
 
 
 class FlowerSimulation(StateStoreMixin):
@@ -61,7 +65,7 @@ class FlowerSimulation(StateStoreMixin):
         store: StateStore,
         clients: Sequence[int],
         workers: int,
-        resources: Mapping[str, Any],
+        resources: Mapping[str, float],
     ) -> None:
         for name, value in FLOWER_VARIABLES.items():
             os.environ.setdefault(name, value)
@@ -99,7 +103,7 @@ class FlowerSimulation(StateStoreMixin):
         self._done.set()
         self._thread.join(timeout=30.0)
 
-    def _simulate(self, clients: int, workers: int, resources: Mapping[str, Any]) -> None:
+    def _simulate(self, clients: int, workers: int, resources: Mapping[str, float]) -> None:
         simulation = require("flwr.simulation", "flower")
         server = require("flwr.serverapp", "flower").ServerApp()
 
@@ -109,7 +113,7 @@ class FlowerSimulation(StateStoreMixin):
             self._done.wait()
 
         config = {
-            "client_resources": {"num_cpus": 1, "num_gpus": 0.0, **resources},
+            "client_resources": dict(resources),
             "init_args": {"num_cpus": workers, "include_dashboard": False, "log_to_driver": False},
         }
         try:
@@ -133,19 +137,19 @@ def client_app() -> Any:
 
     @app.train()  # type: ignore[untyped-decorator]
     def train(message: Any, context: Any) -> Any:
-        return require("flwr.app", "flower").Message(content=_handle_message(message.content), reply_to=message)
+        content = answer_content(message.content, _perform)
+        return require("flwr.app", "flower").Message(content=content, reply_to=message)
 
     return app
 
 
-def _handle_message(content: Any) -> Any:
+def _perform(request: Request, recipe: ApplicationSpec, state: bytes | None) -> Reply:
     from fedagentgym.base.encoding import digest
     from fedagentgym.federation.backends.process import ONE_THREAD_VARIABLES
 
     os.environ.update(ONE_THREAD_VARIABLES)
-    request, recipe, state = decode_request(content)
-    name = digest(recipe)
+    name = digest(recipe.plain())
     if name not in _applications:
         _applications.clear()
-        _applications[name] = ApplicationSpec.load(recipe).build()
-    return encode_reply(perform(_applications[name], request, state))
+        _applications[name] = recipe.build()
+    return perform(_applications[name], request, state)

@@ -2,22 +2,32 @@
 
 A Flower message carries one record with our canonical bytes. Waiting is ours: Flower gives no sign of a client that died for a
 minute or more, so every request has a deadline of its own, and there is one reply per request.
+
+Neither side trusts the other. A record must hold exactly our parts, as bytes; a reply must come from the node that was asked
+and name the request that it answers; anything else costs the client of that node its call, and nobody else anything.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedagentgym.base.encoding import decode, encode
-from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.errors import DataError
 from fedagentgym.base.extras import require
-from fedagentgym.federation.exchange import Reply, Request
+from fedagentgym.base.logs import get_logger
+from fedagentgym.federation.exchange import LONGEST_ERROR, Reply, Request, clean_text
+from fedagentgym.federation.operation import ApplicationSpec
 
+log = get_logger(__name__)
 RECORD = "fedagentgym"
 QUERY, TRAIN = "query", "train"
+Handler = Callable[[Request, ApplicationSpec, "bytes | None"], Reply]
+"""What a client's machine does with a request."""
 _POLL_SECONDS = 0.05
+_REQUEST_FRAMING = 1 << 24
 _REPLY_FRAMING = 1 << 16
 _TTL_SECONDS = 86_400.0
 
@@ -28,29 +38,47 @@ def encode_request(request: Request, recipe: Mapping[str, Any], state: bytes | N
     return make_record(parts if state is None else {**parts, "state": state})
 
 
-def decode_request(content: Any) -> tuple[Request, dict[str, Any], bytes | None]:
+def decode_request(content: Any) -> tuple[Request, ApplicationSpec, bytes | None]:
     """Request, recipe and state of a record."""
-    parts = read_record(content)
-    header = decode(parts["header"])
-    return Request.from_header(header, parts["message"]), header["recipe"], parts.get("state")
+    parts = read_record(content, ("header", "message"), ("state",))
+    header = decode(parts["header"], limit=_REQUEST_FRAMING)
+    if not isinstance(header, dict):
+        raise DataError("malformed request: its header is no mapping")
+    recipe = ApplicationSpec.load(header.pop("recipe", None))
+    return Request.from_header(header, parts["message"]), recipe, parts.get("state")
 
 
-def encode_reply(reply: Reply) -> Any:
-    """The record of a reply. A state that stays on its machine is an empty one that says so."""
-    told = {"status": reply.status, "error": reply.error, "detail": reply.detail, "seconds": reply.seconds}
-    parts = {"header": encode(told), "message": reply.body}
+def answer_content(content: Any, handle: Handler) -> Any:
+    """The record that answers the record of a request. Whatever goes wrong is told in it: nothing is raised."""
+    try:
+        request, recipe, state = decode_request(content)
+    except DataError as error:
+        return encode_reply(Reply(0, "error", error=clean_text(error, LONGEST_ERROR)), "")
+    try:
+        reply = handle(request, recipe, state)
+    except Exception as error:
+        text = clean_text(f"{type(error).__name__}: {error}", LONGEST_ERROR)
+        reply = Reply(request.client, "error", error=text)
+    return encode_reply(reply, request.digest)
+
+
+def encode_reply(reply: Reply, answers: str) -> Any:
+    """The record of a reply to the request with the digest `answers`. A state that stays on its machine is an empty one."""
+    parts = {"header": encode({**reply.to_header(), "answers": answers}), "message": reply.body}
     return make_record(parts if reply.state is None else {**parts, "state": reply.state})
 
 
 def decode_reply(content: Any, request: Request) -> Reply:
-    """The reply to a request; longer parts than it admits are refused."""
-    parts = read_record(content)
+    """The reply to a request; one that answers another request, or has longer parts than this one admits, is refused."""
+    parts = read_record(content, ("header", "message"), ("state",))
     header = decode(parts["header"], limit=_REPLY_FRAMING)
     state = parts.get("state")
     if len(parts["message"]) > request.reply_limit or (state is not None and len(state) > request.state_limit):
         return Reply(request.client, "refused", error="its answer is longer than the declaration admits")
-    told = {name: header[name] for name in ("error", "detail", "seconds")}
-    return Reply(request.client, header["status"], parts["message"], state, **told)
+    reply = Reply.from_header(request.client, header, parts["message"], state)
+    if reply.status == "ok" and header.get("answers") != request.digest:
+        return Reply(request.client, "refused", error="it answers another request")
+    return reply
 
 
 def make_record(parts: Mapping[str, bytes]) -> Any:
@@ -58,10 +86,17 @@ def make_record(parts: Mapping[str, bytes]) -> Any:
     return flower.RecordDict({RECORD: flower.ConfigRecord(dict(parts))})
 
 
-def read_record(content: Any) -> dict[str, bytes]:
-    if RECORD not in content:
-        raise DataError("a Flower message without a record of ours")
-    return dict(content[RECORD])
+def read_record(content: Any, needed: Collection[str], optional: Collection[str] = ()) -> dict[str, bytes]:
+    """The parts of a record of ours: all that are needed, no others, and nothing but bytes."""
+    record = content.get(RECORD)
+    if not isinstance(record, require("flwr.app", "flower").ConfigRecord) or len(content) != 1:
+        raise DataError("a Flower message that is not a record of ours alone")
+    parts = dict(record)
+    if not set(needed) <= set(parts) <= {*needed, *optional}:
+        raise DataError("a Flower message with other parts than ours")
+    if not all(type(part) is bytes for part in parts.values()):
+        raise DataError("a Flower message whose parts are not bytes")
+    return parts
 
 
 def send_and_receive(
@@ -78,8 +113,11 @@ def send_and_receive(
     replies: list[Reply | None] = [None] * len(requests)
     while places:
         for answer in grid.pull_messages(list(places)):
-            place = places.pop(answer.metadata.reply_to_message_id)
-            replies[place] = _parse_answer(answer, requests[place][1], time.monotonic() - started)
+            place = places.pop(answer.metadata.reply_to_message_id, None)
+            if place is None:
+                log.warning("an answer to a message that waits for none was left unread")
+                continue
+            replies[place] = _parse_answer(answer, *requests[place], time.monotonic() - started)
         if deadline is not None and time.monotonic() - started > deadline:
             break
         time.sleep(_POLL_SECONDS)
@@ -90,17 +128,20 @@ def send_and_receive(
     return [reply for reply in replies if reply is not None]
 
 
-def _parse_answer(answer: Any, request: Request, seconds: float) -> Reply:
-    """What came back, or why nothing useful did: a node that vanished or an app that crashed is an error of Flower's."""
+def _parse_answer(answer: Any, node: int, request: Request, seconds: float) -> Reply:
+    """What came back, or why nothing useful did: a node that vanished or an app that crashed is an error of Flower's.
+
+    A client tells how long it computed; it is believed up to the time that passed here.
+    """
     if answer.has_error():
-        reason = str(answer.error.reason or f"code {answer.error.code}").strip().splitlines()
-        return Reply(
-            request.client,
-            "dead",
-            error=f"Flower reports: {reason[-1] if reason else 'no reason'}"[:500],
-            seconds=seconds,
-        )
+        reason = clean_text(answer.error.reason or f"code {answer.error.code}", 4 * LONGEST_ERROR, lines=True)
+        told = clean_text(f"Flower reports: {(reason.strip().splitlines() or ['no reason'])[-1]}", LONGEST_ERROR)
+        return Reply(request.client, "dead", error=told, seconds=seconds)
+    if answer.metadata.src_node_id != node:
+        return Reply(request.client, "refused", error="its answer came from another node", seconds=seconds)
     try:
-        return decode_reply(answer.content, request)
-    except (FedAgentGymError, KeyError, TypeError) as error:
-        return Reply(request.client, "refused", error=f"malformed answer: {error}"[:500], seconds=seconds)
+        reply = decode_reply(answer.content, request)
+    except Exception as error:  # whatever Flower makes of a record that a client forged
+        told = clean_text(f"malformed answer: {error}", LONGEST_ERROR)
+        return Reply(request.client, "refused", error=told, seconds=seconds)
+    return replace(reply, seconds=min(reply.seconds, seconds))

@@ -155,7 +155,8 @@ class WorkerPoolBackend(StateStoreMixin):
     def _stop_late(self, batch: _Batch, deadline: float) -> None:
         for slot, flight in list(batch.flights.items()):
             seconds = time.monotonic() - flight.started
-            if seconds > deadline:
+            worker = self._workers[slot]
+            if seconds > deadline and not (worker is not None and worker.connection.poll()):
                 self._discard(slot)
                 error = f"no answer within {deadline:g} s: its worker was stopped"
                 self._finish(batch, slot, Reply(flight.request.client, "timeout", error=error, seconds=seconds))

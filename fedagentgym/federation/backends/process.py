@@ -3,6 +3,9 @@
 The pipe carries frames of bytes, never pickles: first the recipe, answered when the application is built; then for each
 request a header, the state if there is one, and the message, answered by a header, the message and the new state. The
 reader of a frame states the greatest length that it takes, so an oversized answer is refused unread.
+
+A worker runs code that the server's process must outlive: an answer that is none is refused, and one that stops in the middle
+of a frame counts as dead after `STALL_SECONDS`. Either costs the client whose request it was.
 """
 
 from __future__ import annotations
@@ -11,17 +14,20 @@ import contextlib
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from multiprocessing.connection import Connection
 
 from fedagentgym.base.encoding import decode, encode
-from fedagentgym.base.errors import FedAgentGymError
-from fedagentgym.federation.exchange import Reply, Request
+from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.federation.exchange import LONGEST_ERROR, Reply, Request, clean_text
 from fedagentgym.federation.operation import ApplicationSpec
 
 Pipe = Connection
 HEADER_LIMIT = 1 << 20
+STALL_SECONDS = 30
+"""How long a frame that has begun may stand still: both ends are on one machine."""
 ONE_THREAD_VARIABLES = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
 )
@@ -54,6 +60,8 @@ class WorkerProcess:
                 env={**os.environ, **ONE_THREAD_VARIABLES},
                 stdin=subprocess.DEVNULL,
             )
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", STALL_SECONDS, 0))
         self.connection: Pipe = Connection(ours.detach())
         self._ready = False
         self._put(encode({**recipe.plain(), "device": device, "path": sys.path}))
@@ -65,10 +73,16 @@ class WorkerProcess:
     def wait_until_ready(self) -> None:
         if self._ready:
             return
-        hello = decode(self._get(HEADER_LIMIT), limit=HEADER_LIMIT)
-        if "error" in hello:
+        self.connection.poll(None)
+        try:
+            hello = decode(self._get(HEADER_LIMIT), limit=HEADER_LIMIT)
+        except DataError:
+            hello = None
+        if isinstance(hello, dict) and isinstance(hello.get("error"), str):
             self.kill()
-            raise WorkerError(f"a worker could not start: {hello['error']}")
+            raise WorkerError(f"a worker could not start: {clean_text(hello['error'], 2000)}")
+        if hello != {"ready": True}:
+            raise WorkerDied("it did not say that it is ready")
         self._ready = True
 
     def send(self, request: Request, state: bytes | None) -> None:
@@ -78,18 +92,26 @@ class WorkerProcess:
         self._put(request.body)
 
     def receive(self, request: Request) -> Reply:
-        """The reply that is there; one that is longer than the request admits is refused."""
+        """The reply that is there; one that is malformed or longer than the request admits is refused."""
+        try:
+            return self._read_reply(request)
+        except DataError as error:
+            return Reply(request.client, "refused", error=clean_text(f"malformed answer: {error}", LONGEST_ERROR))
+
+    def _read_reply(self, request: Request) -> Reply:
         header = decode(self._get(HEADER_LIMIT), limit=HEADER_LIMIT)
-        sizes = {"answer": request.reply_limit, "state": request.state_limit}
-        for part, limit in sizes.items():
-            if (size := header[part]) is not None and size > limit:
-                error = f"its {part} has {size} bytes, at most {limit} are admitted by the declaration"
-                return Reply(request.client, "refused", error=error, seconds=header["seconds"])
+        told = Reply.from_header(request.client, header, b"", None)
+        limits = {"answer": request.reply_limit, "state": request.state_limit}
+        sizes = {part: header.get(part) for part in limits}
+        for part, size in sizes.items():
+            if type(size) is not int and not (part == "state" and size is None):
+                raise DataError(f"it does not say how long its {part} is")
+            if size is not None and size > limits[part]:
+                error = f"its {part} has {size} bytes, at most {limits[part]} are admitted by the declaration"
+                return Reply(request.client, "refused", error=error, seconds=told.seconds)
         message = self._get(request.reply_limit)
-        state = self._get(request.state_limit) if header["state"] is not None else None
-        return Reply(
-            request.client, header["status"], message, state, header["error"], header["detail"], header["seconds"]
-        )
+        state = self._get(request.state_limit) if sizes["state"] is not None else None
+        return Reply.from_header(request.client, header, message, state)
 
     def kill(self) -> None:
         with contextlib.suppress(OSError):

@@ -4,7 +4,11 @@ Flower's ClientApp is only a proxy to it. The two talk over a Unix socket in a f
 starts when first needed, serves one request at a time, and ends when nobody has asked for a while.
 
 States never leave the machine. Every answer is stored before it is sent: a request that comes twice (a message delivered again,
-a server that went back to its last commit) gets the stored answer.
+a server that went back to its last commit) gets the stored answer. States belong to the recipe of their run: a request with
+another recipe neither starts from them nor removes them.
+
+A request is a server's word, and the server is not the owner of this machine: nothing in it ends the worker, names a file, or
+chooses code beyond what `NodeConfig` admits, and tracebacks stay in `worker.log`.
 """
 
 from __future__ import annotations
@@ -12,29 +16,36 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import math
 import os
 import secrets
+import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.encoding import bytes_digest, decode, digest, encode
-from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.logs import get_logger, log_to_stderr
 from fedagentgym.base.plugins import load_plugins
 from fedagentgym.federation.backends.process import ONE_THREAD_VARIABLES
-from fedagentgym.federation.exchange import Reply, Request, perform
+from fedagentgym.federation.exchange import LONGEST_ERROR, MOST_CLIENTS, Reply, Request, clean_text, perform
 from fedagentgym.federation.operation import Application, ApplicationSpec
 from fedagentgym.federation.states import StateStore
 
 log = get_logger(__name__)
-OWN_PACKAGE = "fedagentgym."
+OWN_TARGETS = ("fedagentgym.algorithms.make:build_algorithm",)
+"""What may be built without the owner's trust. Not every name in this package: a module's name leads to all that it imports."""
+KEPT_RUNS = 4
+"""Runs whose states are kept; those of the run that was served least recently go when one more begins."""
 IDLE_SECONDS = 3600.0
 START_SECONDS = 120.0
 
@@ -43,7 +54,7 @@ START_SECONDS = 120.0
 class NodeConfig:
     """What the owner of a client's machine decides: whom it stands for, where it keeps its states, whose code it runs.
 
-    The server names the application to build; it is built only if it is one of this package's own, or in `trust`. Plugins are
+    The server names the application to build; it is built only if it is this package's own, or in `trust`. Plugins are
     loaded only if they are named here.
     """
 
@@ -59,15 +70,17 @@ class NodeConfig:
         for key in ("clients", "workplace"):
             if not node.get(key):
                 raise DataError(f'--node-config lacks {key}: give clients="0,1" workplace="/a/folder"')
-        try:
-            clients = tuple(int(part) for part in str(node["clients"]).split(","))
-        except ValueError:
+        named = [part.strip() for part in str(node["clients"]).split(",")]
+        if not all(part.isdecimal() and len(part) <= 10 and int(part) < MOST_CLIENTS for part in named):
             raise DataError(
-                f'--node-config clients="{node["clients"]}": numbers separated by commas are expected'
-            ) from None
+                f'--node-config clients="{clean_text(node["clients"], 80)}": numbers separated by commas are expected'
+            )
         listed = {key: tuple(filter(None, str(node.get(key, "")).split(","))) for key in ("trust", "plugins")}
         return cls(
-            Path(str(node["workplace"])).absolute(), clients, idle=float(node.get("idle", IDLE_SECONDS)), **listed
+            Path(str(node["workplace"])).absolute(),
+            tuple(map(int, named)),
+            idle=_read_idle(node.get("idle", IDLE_SECONDS)),
+            **listed,
         )
 
     @property
@@ -76,8 +89,9 @@ class NodeConfig:
         name = hashlib.sha256(str(self.folder).encode()).hexdigest()[:24]
         private = Path(tempfile.gettempdir()) / f"fedagentgym-{os.getuid()}"
         private.mkdir(mode=0o700, exist_ok=True)
-        if private.stat().st_uid != os.getuid():
-            raise DataError(f"{private} belongs to somebody else")
+        found = private.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise DataError(f"{private} is not a folder that this user alone can open: remove it")
         return str(private / f"{name}.sock")
 
     @property
@@ -85,10 +99,13 @@ class NodeConfig:
         """The secret that proxy and worker share, readable by their user only."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self.folder / "key"
-        with contextlib.suppress(FileExistsError):
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        if not path.is_file():
+            handle, fresh = tempfile.mkstemp(dir=self.folder, prefix=".key.", suffix=".part")
             with os.fdopen(handle, "w") as file:
                 file.write(secrets.token_hex(32))
+            with contextlib.suppress(FileExistsError):
+                os.link(fresh, path)  # whole or not at all: another proxy may be here at the same time
+            Path(fresh).unlink()
         return path.read_bytes()
 
     def to_plain(self) -> dict[str, Any]:
@@ -96,26 +113,30 @@ class NodeConfig:
         return {**plain, "trust": ",".join(self.trust), "plugins": ",".join(self.plugins)}
 
 
+def _read_idle(value: object) -> float:
+    try:
+        idle = float(str(value))
+    except ValueError:
+        idle = math.nan
+    if not 0.0 < idle < math.inf:
+        raise DataError(f'--node-config idle="{clean_text(value, 80)}": a positive number of seconds is expected')
+    return idle
+
+
 # ---- the proxy's side ---------------------------------------------------------------------------------------------
 
 
 def forward_request(place: NodeConfig, request: Request, recipe: Mapping[str, Any]) -> Reply:
     """Hand a request to the resident worker, starting it if it is not there."""
-    connection = _connect(place)
-    with connection:
-        connection.send_bytes(encode({**request.to_header(), "recipe": dict(recipe)}))
-        connection.send_bytes(request.body)
+    with _connect(place) as connection:
         try:
+            connection.send_bytes(encode({**request.to_header(), "recipe": dict(recipe)}))
+            connection.send_bytes(request.body)
             header = decode(connection.recv_bytes())
             message = connection.recv_bytes()
         except (EOFError, OSError):
             return Reply(request.client, "dead", error="its resident worker ended while it served the request")
-    return _make_reply(request.client, header, message)
-
-
-def _make_reply(client: int, header: Mapping[str, Any], message: bytes) -> Reply:
-    told = {name: header[name] for name in ("error", "detail", "seconds")}
-    return Reply(client, header["status"], message, b"" if header["changed"] else None, **told)
+    return Reply.from_header(request.client, header, message, b"" if header.get("changed") is True else None)
 
 
 def _connect(place: NodeConfig) -> Any:
@@ -124,6 +145,8 @@ def _connect(place: NodeConfig) -> Any:
     while True:
         try:
             return Client(place.address, "AF_UNIX", authkey=place.key)
+        except AuthenticationError:
+            raise DataError(f"the resident worker at {place.address} has another key than {place.folder}") from None
         except (FileNotFoundError, ConnectionRefusedError):
             if not started:
                 _start_worker(place)
@@ -155,48 +178,84 @@ class ResidentWorker:
 
     def __init__(self, place: NodeConfig) -> None:
         self.place = place
-        self._store = StateStore(place.folder / "states", write_through=True)
         self._built: tuple[str, Application[Any]] | None = None
+        self._opened: tuple[str, StateStore] | None = None
         load_plugins(place.plugins)
 
-    def handle_request(self, request: Request, recipe: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
+    def handle_request(self, request: Request, recipe: object) -> tuple[dict[str, Any], bytes]:
         """The stored answer to this very request, or a new one, stored before it is given."""
-        asked = bytes_digest(encode({**request.to_header(), "recipe": dict(recipe)}) + request.body)
-        stored = self._store.get_answer(request.client, request.name, asked)
+        try:
+            return self._answer(request, ApplicationSpec.load(recipe))
+        except FedAgentGymError as error:
+            failed = Reply(request.client, "error", error=clean_text(error, LONGEST_ERROR))
+        except Exception as error:
+            log.exception("request %s of client %d", request.name, request.client)
+            text = f"{type(error).__name__}: its worker.log says more"
+            failed = Reply(request.client, "error", error=clean_text(text, LONGEST_ERROR))
+        return {**failed.to_header(), "changed": False}, b""
+
+    def _answer(self, request: Request, recipe: ApplicationSpec) -> tuple[dict[str, Any], bytes]:
+        if request.client not in self.place.clients:
+            raise DataError(f"client {request.client} is not on this machine: it has {list(self.place.clients)}")
+        asked = bytes_digest(encode({**request.to_header(), "recipe": recipe.plain()}) + request.body)
+        application = self._get_application(recipe)
+        store = self._get_store(digest(recipe.plain()))
+        stored = store.get_answer(request.client, request.name, asked)
         if stored is not None:
             header, message = decode(stored)
             return header, message
-        reply = self._perform(request, recipe)
+        reply = perform(application, request, self._get_state(store, request))
+        if reply.detail:
+            log.warning("request %s of client %d failed:\n%s", request.name, request.client, reply.detail)
         if reply.state is not None:
-            self._store.put(request.client, request.name, reply.state)
-        told = {"status": reply.status, "error": reply.error, "detail": reply.detail, "seconds": reply.seconds}
-        header = {**told, "changed": reply.state is not None}
+            store.put(request.client, request.name, reply.state)
+        header = {**replace(reply, detail="").to_header(), "changed": reply.state is not None}
         if reply.status == "ok":
-            self._store.prune_before(request.client, request.base)
-            self._store.put_answer(request.client, request.name, asked, encode([header, reply.body]))
+            store.prune_before(request.client, request.base)
+            store.put_answer(request.client, request.name, asked, encode([header, reply.body]))
         return header, reply.body
 
-    def _perform(self, request: Request, recipe: Mapping[str, Any]) -> Reply:
+    def _get_state(self, store: StateStore, request: Request) -> bytes | None:
         try:
-            if request.client not in self.place.clients:
-                raise DataError(f"client {request.client} is not on this machine: it has {list(self.place.clients)}")
-            application = self._get_application(recipe)
-            return perform(application, request, self._store.get(request.client, request.base))
-        except FedAgentGymError as error:
-            return Reply(request.client, "error", error=str(error)[:500])
+            return store.get(request.client, request.base)
+        except DataError as error:
+            log.warning("%s", error)
+            raise DataError(f"client {request.client} has no state {request.base} of this run") from None
 
-    def _get_application(self, recipe: Mapping[str, Any]) -> Application[Any]:
-        name = digest(recipe)
+    def _get_application(self, recipe: ApplicationSpec) -> Application[Any]:
+        name = digest(recipe.plain())
         if self._built is None or self._built[0] != name:
-            target = str(recipe["target"])
-            if not target.startswith(OWN_PACKAGE) and target not in self.place.trust:
-                raise DataError(f"this machine does not run {target!r}: name it in --node-config trust if it should")
-            if foreign := sorted(set(recipe["plugins"]) - set(self.place.plugins)):
-                raise DataError(
-                    f"this machine does not load the plugin {foreign[0]!r}: name it in --node-config plugins"
+            if recipe.target not in (*OWN_TARGETS, *self.place.trust):
+                raise OptionError(
+                    f"this machine does not run {clean_text(recipe.target, 200)!r}: name it in --node-config trust if it"
+                    " should"
                 )
-            self._built = (name, replace(ApplicationSpec.load(recipe), plugins=()).build())
+            if foreign := sorted(set(recipe.plugins) - set(self.place.plugins)):
+                raise OptionError(
+                    f"this machine does not load the plugin {clean_text(foreign[0], 200)!r}: name it in --node-config"
+                    " plugins"
+                )
+            self._built = (name, replace(recipe, plugins=()).build())
         return self._built[1]
+
+    def _get_store(self, recipe: str) -> StateStore:
+        """The states of the run with this recipe."""
+        if self._opened is None or self._opened[0] != recipe:
+            folder = self.place.folder / "states" / recipe.removeprefix("sha256:")[:24]
+            if not folder.is_dir():
+                _remove_oldest(folder.parent, KEPT_RUNS - 1)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.utime(folder)
+            self._opened = (recipe, StateStore(folder, write_through=True))
+        return self._opened[1]
+
+
+def _remove_oldest(folder: Path, kept: int) -> None:
+    """Remove all folders here but those that were used last."""
+    found = [entry for entry in folder.iterdir() if entry.is_dir()] if folder.is_dir() else []
+    for old in sorted(found, key=lambda entry: entry.stat().st_mtime, reverse=True)[kept:]:
+        log.warning("the states in %s are removed: %d runs are kept", old, KEPT_RUNS)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -220,15 +279,26 @@ def _serve(listener: Listener, resident: ResidentWorker) -> None:
             connection = listener.accept()
         except TimeoutError:
             return
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, AuthenticationError) as error:
             log.warning("a connection was refused: %s", error)
             continue
         with connection, contextlib.suppress(EOFError, OSError):
-            header = decode(connection.recv_bytes())
-            request = Request.from_header(header, connection.recv_bytes())
-            told, message = resident.handle_request(request, header["recipe"])
+            header, data = connection.recv_bytes(), connection.recv_bytes()
+            told, message = _serve_one(resident, header, data)
             connection.send_bytes(encode(told))
             connection.send_bytes(message)
+
+
+def _serve_one(resident: ResidentWorker, encoded: bytes, data: bytes) -> tuple[dict[str, Any], bytes]:
+    """The answer to what came on the socket; bytes that are no request get an error for an answer."""
+    try:
+        header = decode(encoded)
+        recipe = header.pop("recipe", None) if isinstance(header, dict) else None
+        request = Request.from_header(header, data)
+    except DataError as error:
+        failed = Reply(0, "error", error=clean_text(error, LONGEST_ERROR))
+        return {**failed.to_header(), "changed": False}, b""
+    return resident.handle_request(request, recipe)
 
 
 if __name__ == "__main__":

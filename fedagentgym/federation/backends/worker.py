@@ -13,7 +13,7 @@ from typing import Any
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.logs import log_to_stderr
 from fedagentgym.federation.backends.process import HEADER_LIMIT, Pipe
-from fedagentgym.federation.exchange import Reply, Request, perform
+from fedagentgym.federation.exchange import Reply, Request, clean_text, perform
 from fedagentgym.federation.operation import Application, ApplicationSpec
 
 
@@ -43,7 +43,7 @@ def _build_application(pipe: Pipe) -> Application[Any] | None:
     try:
         application = ApplicationSpec.load(plain).build(plain["device"])
     except Exception as error:
-        pipe.send_bytes(encode({"error": f"{type(error).__name__}: {error}"[:2000]}))
+        pipe.send_bytes(encode({"error": clean_text(f"{type(error).__name__}: {error}", 2000)}))
         return None
     pipe.send_bytes(encode({"ready": True}))
     return application
@@ -59,8 +59,7 @@ def _serve(pipe: Pipe, application: Application[Any]) -> None:
 
 def _send(pipe: Pipe, reply: Reply) -> None:
     sizes = {"answer": len(reply.message), "state": None if reply.state is None else len(reply.state)}
-    told = {"status": reply.status, "error": reply.error, "detail": reply.detail, "seconds": reply.seconds}
-    pipe.send_bytes(encode({**told, **sizes}))
+    pipe.send_bytes(encode({**reply.to_header(), **sizes}))
     pipe.send_bytes(reply.body)
     if reply.state is not None:
         pipe.send_bytes(reply.state)
