@@ -16,7 +16,6 @@ from typing import IO, Any
 
 from fedagentgym.base.errors import DataError
 
-
 MAX_TEXT = 1 << 28
 """The greatest text or JSON file that is read at once: 256 MiB."""
 MAX_LINE = 1 << 26
