@@ -23,7 +23,7 @@ from fedagentgym.federation.operation import ApplicationSpec
 load_plugins((sys.argv[1],))
 import fedagentgym_plugin_toy as toy
 from fedagentgym.federation.backends.in_process import open_backend
-from fedagentgym.federation.server import Plan, run_rounds
+from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 folder, workers = Path(sys.argv[2]), int(sys.argv[3])
 arguments = {"pause": 0.05, "calls": 2, "size": 20000}
@@ -31,7 +31,7 @@ recipe = ApplicationSpec("fedagentgym_plugin_toy:build", arguments, (sys.argv[1]
 backend = open_backend(recipe, workers=workers, folder=folder / "states")
 settings = FederationSettings(rounds=12, clients_per_round=3)
 look = lambda number, state: {"success": float(state.parameters["w"][0])}
-run_rounds(toy.build(**arguments, clients=6), backend, Plan(folder, 0, settings, evaluate=look))
+run_rounds(toy.build(**arguments, clients=6), backend, ServerConfig(folder, 0, settings, evaluate=look))
 backend.close()
 """
 
