@@ -50,7 +50,14 @@ def drop_times(record: Mapping[str, Any]) -> Record:
     lasting = {name: value for name, value in record.items() if name not in _TIMES}
     for name in ("bytes", "bytes_total"):
         lasting[name] = {way: {**columns, "report": 0} for way, columns in record[name].items()}
+    lasting["metrics"] = _drop_timings(record["metrics"])
+    lasting["clients"] = {client: _drop_timings(numbers) for client, numbers in record["clients"].items()}
     return lasting
+
+
+def _drop_timings(metrics: Mapping[str, Any]) -> Record:
+    """Metrics without those that are times, `seconds/...`."""
+    return {name: value for name, value in metrics.items() if not name.startswith("seconds")}
 
 
 def check_evaluation(evaluation: Any, where: str) -> Record:
