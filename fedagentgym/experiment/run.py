@@ -136,6 +136,7 @@ class Run:
                 evaluate_every=evaluation.every if evaluation is not None else 1,
                 observers=watching,
                 inputs=self.inputs,
+                hide_failures=self.config.algorithm.get("privacy") is not None,
             )
             commit = run_rounds(self.algorithm, backend, plan)
         finally:

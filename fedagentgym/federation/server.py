@@ -25,6 +25,7 @@ from fedagentgym.federation.algorithm import Algorithm, Round, RoundResult, draw
 from fedagentgym.federation.chain import Chain, check_evidence, read_chain
 from fedagentgym.federation.clients import Backend, Clients, identity
 from fedagentgym.federation.commits import Commit, CommitStore, Links, identify_evaluation
+from fedagentgym.federation.failures import hide_text
 from fedagentgym.federation.message import is_finite
 from fedagentgym.federation.meter import add_counts
 from fedagentgym.federation.metrics_log import MetricsLog, best_rounds
@@ -49,6 +50,7 @@ class ServerConfig:
     """All that the loop needs beside the algorithm and the backend.
 
     `inputs` are the digests of what the run is made from, by name; a run goes on only with the same.
+    `hide_failures` leaves out of the records what failed clients said: an error's text can quote the client's data.
     `evaluate` looks at a global state (round number, state) every `evaluate_every` rounds, before the first and after the last;
     what it returns has at least `success`, by which the best round is known.
     `stream_of` is for tests that force clients to draw alike.
@@ -63,6 +65,7 @@ class ServerConfig:
     observers: Sequence[Observer] = ()
     stream_of: Callable[[int], int] = field(default=identity)
     inputs: Mapping[str, str] = field(default_factory=dict)
+    hide_failures: bool = False
 
 
 def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) -> Commit:
@@ -144,7 +147,8 @@ def _run_and_commit_round(
     else:
         result = algorithm.run_round(before.state, round_)
     check_finite(result.state, number)
-    record = _make_record(round_, result, before, time.monotonic() - started)
+    failures = [hide_text(failure) for failure in clients.failures] if plan.hide_failures else clients.failures
+    record = _make_record(round_, result, failures, before, time.monotonic() - started)
     backend.commit(clients.heads)
     known, old = ({}, {}) if before is None else (before.links.states, before.heads)
     links = Links(
@@ -160,7 +164,9 @@ def _run_and_commit_round(
     return commit
 
 
-def _make_record(round_: Round, result: RoundResult, before: Commit | None, seconds: float) -> Record:
+def _make_record(
+    round_: Round, result: RoundResult, failures: Sequence[Mapping[str, object]], before: Commit | None, seconds: float
+) -> Record:
     """The line that is kept of a round."""
     counts = round_.clients.meter.get_counts()
     total = counts if before is None else add_counts(before.record["bytes_total"], counts)
@@ -171,7 +177,7 @@ def _make_record(round_: Round, result: RoundResult, before: Commit | None, seco
         "metrics": finite_metrics(result.metrics),
         "clients": {str(client): finite_metrics(numbers) for client, numbers in sorted(result.clients.items())},
         "client_seconds": {str(client): value for client, value in sorted(round_.clients.seconds.items())},
-        "failures": round_.clients.failures,
+        "failures": list(failures),
         "bytes": counts,
         "bytes_total": total,
         "seconds": seconds,
