@@ -55,6 +55,10 @@ def edit_note(folder: Path, number: int, change: Callable[[dict[str, Any]], obje
     except (KeyError, TypeError, AttributeError):
         plain["digest"] = digest(plain)
     file.write_text(json.dumps({**plain, "seal": digest(plain)}))
+    found = file.with_name("evaluation.json")
+    judged = {name: value for name, value in json.loads(found.read_text()).items() if name != "seal"}
+    judged["commit"] = plain["digest"]
+    found.write_text(json.dumps({**judged, "seal": digest(judged)}))
 
 
 def forge_chain(folder: Path, number: int, change: Callable[[dict[str, Any]], object]) -> None:
@@ -71,9 +75,13 @@ PLACES += ("record.round", "record.participants", "record.metrics", "record.clie
 PLACES += ("record.bytes_total", "record.seconds", "record.seconds_total", "record.digest", "record.client_seconds")
 
 
+UNBOUND = ("inputs", "heads", "states", "record.metrics", "record.clients", "record.failures", "record.client_seconds")
+"""What a forger of the whole chain can rewrite of an old round: nothing that a later one is computed from."""
+
+
 def test_every_field_of_a_note_with_every_nasty_value(run_toy: Run, played: Path, tmp_path: Path) -> None:
     """Every digest from the changed round on is made anew: what cannot be is still refused, and no error is not ours."""
-    refused = tried = 0
+    tried = 0
     for place in PLACES:
         for value in NASTY:
             copy = tmp_path / "copy"
@@ -91,11 +99,11 @@ def test_every_field_of_a_note_with_every_nasty_value(run_toy: Run, played: Path
                 chain = read_chain(copy)
                 assert chain is not None
                 go_on(run_toy, copy)
+                assert place in UNBOUND, (place, value)
             except FedAgentGymError as error:
-                refused += 1
                 assert "the chain of rounds is broken at round" in str(error) and "\n" not in str(error)
             shutil.rmtree(copy)
-    assert tried > 200 and refused > 0.9 * tried
+    assert tried > 200
 
 
 def change_record(plain: dict[str, Any]) -> None:
