@@ -49,6 +49,19 @@ def write_atomic(path: str | Path, data: bytes | str) -> None:
         raise DataError(f"cannot write {format_path(path)}: {_explain(error)}") from error
 
 
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a plain file and sync it; a link is not followed."""
+    try:
+        _refuse_special(path)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        with os.fdopen(os.open(path, flags, 0o644), "wb") as file:
+            file.write(line.encode("utf-8") + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise DataError(f"cannot write {format_path(path)}: {_explain(error)}") from error
+
+
 def _refuse_special(path: Path) -> None:
     """Raise unless there is nothing at this place, or a plain file."""
     try:

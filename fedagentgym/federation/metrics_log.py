@@ -5,14 +5,13 @@ The commits decide what is in it: when a run goes on, the file is compared with 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import open_plain, parse_json, read_bytes, write_atomic
+from fedagentgym.base.files import append_line, open_plain, parse_json, read_bytes, write_atomic
 from fedagentgym.base.logs import get_logger
 from fedagentgym.federation.records import Record, is_whole
 
@@ -50,10 +49,7 @@ class MetricsLog:
 
     def append(self, record: Record) -> None:
         self.records.append(record)
-        with self.path.open("a", encoding="ascii") as file:
-            file.write(canonical_json(record) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path, canonical_json(record))
 
 
 def read_metrics_log(path: Path) -> Iterator[Record]:

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError, OptionError, join_names
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
@@ -27,6 +27,7 @@ from fedagentgym.partitions.files.labels import Labels
 from fedagentgym.partitions.files.split import NoVariants, SplitRecord, find_outside
 from fedagentgym.partitions.pools import env_class, open_pool, refuse_evaluation
 from fedagentgym.partitions.roles import check_sizes
+from fedagentgym.partitions.samplers import SAMPLERS
 from fedagentgym.partitions.samplers.sampler import check_whole_number, dump_parameters, make_sampler
 from fedagentgym.partitions.table import TaskTable
 from fedagentgym.version import __version__
@@ -297,6 +298,7 @@ def bind(
     """A record with its pool, once it is certain that they belong together."""
     if record.pool_digest != pool.digest:
         raise DataError(_explain_mismatch(record, pool, where))
+    _check_origin(record, where)
     opened = ClientSplit(record, pool, options, own_pool=own_pool)
     if record.labels is not None and record.labels.solved.size != len(pool.ids):
         raise DataError(f"{where} has labels for {record.labels.solved.size:,} tasks, its pool has {len(pool.ids):,}")
@@ -309,6 +311,17 @@ def bind(
     if record.ids is not opened.table.ids:
         opened.table.find_numbers(record.ids or (), where)
     return opened
+
+
+def _check_origin(record: SplitRecord, where: str) -> None:
+    """A split names parameters that its sampler takes, where that is known here, and a variant that its environment has."""
+    cls = env_class(record.env_id)
+    try:
+        if record.sampler in SAMPLERS:
+            make_sampler(record.sampler, record.parameters)
+        complete_request(cls.id, cls.variants, record.variant)
+    except FedAgentGymError as error:
+        raise DataError(f"{where} cannot have been made as it says: {error}") from None
 
 
 def _explain_mismatch(record: SplitRecord, pool: TaskPool, where: str) -> str:

@@ -165,6 +165,28 @@ def test_labels_that_their_source_does_not_give_are_found(client_split: ClientSp
     assert "labels" in failed
 
 
+@pytest.mark.parametrize("value", ["$\\x{$", [1], {"a": 1}, "[red]x[/bold]", 10**30, -1, 1e300])
+@pytest.mark.parametrize("sampler", ["preference", "$\\x{$", "[red]x[/bold]"])
+def test_every_command_bears_any_parameter(client_split: ClientSplit, tmp_path: Path, sampler: str, value: Any) -> None:
+    path = client_split.save(tmp_path / "split.json")
+    data = json.loads(path.read_text())
+    data["sampler"] = {"name": sampler, "parameters": {"omega": value, "tasks_per_client": 10}}
+    remake_digest(data)
+    path.write_text(json.dumps(data))
+    codes = [
+        main(["-q", "split", *arguments])
+        for arguments in (
+            ["show", str(path)],
+            ["show", str(path), "--json"],
+            ["plot", str(path), "--out", str(tmp_path / "x.svg")],
+            ["diff", str(path), str(client_split.save(tmp_path / "other.json"))],
+            ["verify", str(path)],
+        )
+    ]
+    assert codes[-1] == (2 if sampler == "preference" else 3)
+    assert set(codes) <= {0, 2, 3}
+
+
 # ---- folders and zips ---------------------------------------------------------------------------------------------
 
 
