@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fedagentgym.base.errors import DataError
 
+MAX_TEXT = 1 << 28
+"""The greatest text or JSON file that is read at once: 256 MiB."""
+MAX_LINE = 1 << 26
+"""The longest line of a JSON-lines file: 64 MiB."""
+PART = ".part"
+"""How the name of a file or folder ends that is still being filled; it begins with a dot."""
+
 
 def write_atomic(path: str | Path, data: bytes | str) -> None:
-    """Replace the file at `path` by `data`; a reader sees the old file or the new one, never a part."""
+    """Replace the file at `path` by `data`; a reader sees the old file or the new one, never a part.
+
+    Only a plain file is replaced: renaming over a device, a pipe or a link would destroy it.
+    """
     path = Path(path)
-    if path.is_dir():
-        raise DataError(f"cannot write {path}: it is a folder, a file is expected")
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     temporary: str | None = None
     try:
+        _refuse_special(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_shorten_name(path), suffix=PART)
         with os.fdopen(handle, "wb") as file:
             file.write(raw)
             file.flush()
@@ -31,22 +43,72 @@ def write_atomic(path: str | Path, data: bytes | str) -> None:
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
         sync_folder(path.parent)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
-        raise DataError(f"cannot write {path}: {error.strerror or error}") from error
+        raise DataError(f"cannot write {format_path(path)}: {_explain(error)}") from error
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a plain file and sync it; a link is not followed."""
+    try:
+        _refuse_special(path)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        with os.fdopen(os.open(path, flags, 0o644), "wb") as file:
+            file.write(line.encode("utf-8") + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise DataError(f"cannot write {format_path(path)}: {_explain(error)}") from error
+
+
+def _refuse_special(path: Path) -> None:
+    """Raise unless there is nothing at this place, or a plain file."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        raise DataError(f"cannot write {format_path(path)}: it is {_name_kind(mode)}, a plain file is expected")
+
+
+def _name_kind(mode: int) -> str:
+    """What lies at a place that is no plain file."""
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    if stat.S_ISLNK(mode):
+        return "a link"
+    return "a pipe or socket" if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) else "a device"
+
+
+def _shorten_name(path: Path) -> str:
+    """How a temporary name begins: short enough that it fits wherever the name itself does."""
+    return f".{path.name[:40]}."
+
+
+def _explain(error: OSError | ValueError) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return "the name holds a character that no file name can have"
+
+
+def format_path(path: str | Path) -> str:
+    """A path for a message: as it is if it can be printed, otherwise escaped, and never longer than a few lines."""
+    text = str(path)
+    shown = text if text.isprintable() else repr(text)
+    return shown if len(shown) <= 300 else shown[:300] + "..."
 
 
 @contextlib.contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
     """Fill a temporary folder in the `with` block; it takes the name `path` only if the block ends well."""
     path = Path(path)
-    if path.exists():
-        raise DataError(f"cannot create the folder {path}: it exists already")
     temporary: Path | None = None
     try:
+        if os.path.lexists(path):
+            raise DataError(f"cannot create the folder {format_path(path)}: it exists already")
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=_shorten_name(path), suffix=PART))
         temporary.chmod(0o755)
         yield temporary
         for entry in [*temporary.rglob("*"), temporary]:
@@ -54,63 +116,104 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        raise DataError(f"cannot write the folder {path}: {error.strerror or error}") from error
+        raise DataError(f"cannot write the folder {format_path(path)}: {_explain(error)}") from error
     finally:
         if temporary is not None and temporary.exists():
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """The bytes of a file, or one sentence that says why not."""
+def remove_partial(folder: Path) -> None:
+    """Remove what a killed process left half-written anywhere below a folder."""
+    for entry in sorted(folder.rglob(f".*{PART}")) if folder.is_dir() else ():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def open_plain(path: str | Path) -> Iterator[IO[bytes]]:
+    """A file for reading, if it is a plain one: a pipe would wait for ever, a device may never end."""
     path = Path(path)
-    if path.is_dir():
-        raise DataError(f"cannot read {path}: it is a folder, a file is expected")
     try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise DataError(f"cannot read {path}: there is no such file") from None
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise DataError(f"cannot read {format_path(path)}: it is {_name_kind(mode)}, a file is expected")
+        with path.open("rb") as file:
+            yield file
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(f"cannot read {format_path(path)}: there is no such file") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot read {format_path(path)}: {_explain(error)}") from error
+    except MemoryError:
+        raise DataError(f"cannot read {format_path(path)}: there is not enough memory for it") from None
+
+
+def read_bytes(path: str | Path, limit: int | None = None) -> bytes:
+    """The bytes of a file, or one sentence that says why not; a file beyond `limit` bytes is refused."""
+    with open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if limit is not None and size > limit:
+            raise DataError(f"cannot read {format_path(path)}: it has {size:,} bytes, at most {limit:,} are read")
+        return file.read() if limit is None else file.read(limit)
 
 
 def read_text(path: str | Path) -> str:
     """The UTF-8 text of a file."""
     try:
-        return read_bytes(path).decode("utf-8")
+        return read_bytes(path, MAX_TEXT).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"cannot read {path}: not UTF-8 text (byte {error.start})") from None
+        raise DataError(f"cannot read {format_path(path)}: not UTF-8 text (byte {error.start})") from None
 
 
 def read_json(path: str | Path) -> Any:
     """The value of a JSON file; a fault names the line."""
+    return parse_json(read_text(path), format_path(path))
+
+
+def parse_json(text: str | bytes, where: str) -> Any:
+    """The value of a JSON text in which no key stands twice and every number is finite; `where` is for the message."""
     try:
-        return json.loads(read_text(path))
+        return json.loads(text, parse_constant=_refuse_number, parse_float=_parse_float, object_pairs_hook=_make_object)
     except json.JSONDecodeError as error:
-        raise DataError(f"{path}: not valid JSON, line {error.lineno}, column {error.colno}: {error.msg}") from None
+        raise DataError(f"{where}: not valid JSON, line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: not valid JSON: not UTF-8 text (byte {error.start})") from None
+    except ValueError as error:
+        raise DataError(f"{where}: not usable JSON: {str(error)[:200]}") from None
     except RecursionError:
-        raise DataError(f"{path}: not usable JSON, it is nested too deeply") from None
+        raise DataError(f"{where}: not usable JSON, it is nested too deeply") from None
+
+
+def _refuse_number(name: str) -> Any:
+    raise ValueError(f"{name[:40]} is no finite number")
+
+
+def _parse_float(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse_number(text)
+
+
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
+        raise ValueError(f"the key {twice[:80]!r} stands twice in one object")
+    return found
 
 
 def read_jsonl(path: str | Path) -> Iterator[tuple[int, Any]]:
     """Line number (from 1) and value of each non-empty line of a JSON-lines file."""
-    path = Path(path)
-    if path.is_dir():
-        raise DataError(f"cannot read {path}: it is a folder, a file is expected")
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield number, _parse_line(path, number, line)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-def _parse_line(path: Path, number: int, line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise DataError(f"{path}, line {number}: not valid JSON: {reason}") from None
+    with open_plain(path) as file:
+        for number in count(1):
+            line = file.readline(MAX_LINE + 1)
+            if not line:
+                return
+            where = f"{format_path(path)}, line {number}"
+            if len(line) > MAX_LINE:
+                raise DataError(f"{where}: longer than the {MAX_LINE:,} bytes that a line may have")
+            if line.strip():
+                yield number, parse_json(line, where)
 
 
 def cache_folder(*parts: str) -> Path:

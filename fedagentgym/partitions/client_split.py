@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError, OptionError, join_names
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
@@ -24,9 +24,10 @@ from fedagentgym.partitions.division import divide
 from fedagentgym.partitions.files import labels as label_files
 from fedagentgym.partitions.files import store
 from fedagentgym.partitions.files.labels import Labels
-from fedagentgym.partitions.files.split import NoVariants, SplitRecord
+from fedagentgym.partitions.files.split import NoVariants, SplitRecord, find_outside
 from fedagentgym.partitions.pools import env_class, open_pool, refuse_evaluation
 from fedagentgym.partitions.roles import check_sizes
+from fedagentgym.partitions.samplers import SAMPLERS
 from fedagentgym.partitions.samplers.sampler import check_whole_number, dump_parameters, make_sampler
 from fedagentgym.partitions.table import TaskTable
 from fedagentgym.version import __version__
@@ -140,8 +141,9 @@ class ClientSplit:
 
     @cached_property
     def assignment(self) -> Assignment:
-        """Who holds what, in the numbers of `table`."""
+        """Who holds what, in the numbers of `table`; whoever looks at all clients has their digests checked first."""
         record = self.record
+        record.check_clients()
         if record.ids is None or len(record.ids) == len(self.table.ids):
             return record.clients
         return record.clients.renumber(self.table.find_numbers(record.ids, "the split"))
@@ -281,8 +283,11 @@ def load_client_split(
 ) -> ClientSplit:
     """Open a split file. `env` says where data lies (`{"data": FOLDER}`) and may repeat, not change, the split's options."""
     record = store.load(path)
+    if local := sorted(set(record.env_options) - set(env_class(record.env_id).portable_options(record.env_options))):
+        raise DataError(
+            f"{path} names the option {local[0]!r}, which says where something lies on a machine: no split decides that"
+        )
     options = _merge_options(record, env or {})
-    env_class(record.env_id)
     whole = pool if pool is not None else open_pool(record.env_id, record.env_split, options)
     return bind(record, whole, options, str(path), own_pool=pool is not None)
 
@@ -293,12 +298,30 @@ def bind(
     """A record with its pool, once it is certain that they belong together."""
     if record.pool_digest != pool.digest:
         raise DataError(_explain_mismatch(record, pool, where))
+    _check_origin(record, where)
     opened = ClientSplit(record, pool, options, own_pool=own_pool)
+    if record.labels is not None and record.labels.solved.size != len(pool.ids):
+        raise DataError(f"{where} has labels for {record.labels.solved.size:,} tasks, its pool has {len(pool.ids):,}")
+    if record.ids is None and (client := find_outside(record.clients, len(pool.ids))) is not None:
+        raise DataError(
+            f"client {client} of the split holds a task number that the pool does not have: {where} was changed"
+        )
     for name, ids in record.roles.items():
         opened.table.find_numbers(ids, f"the role {name!r} of {where}")
     if record.ids is not opened.table.ids:
         opened.table.find_numbers(record.ids or (), where)
     return opened
+
+
+def _check_origin(record: SplitRecord, where: str) -> None:
+    """A split names parameters that its sampler takes, where that is known here, and a variant that its environment has."""
+    cls = env_class(record.env_id)
+    try:
+        if record.sampler in SAMPLERS:
+            make_sampler(record.sampler, record.parameters)
+        complete_request(cls.id, cls.variants, record.variant)
+    except FedAgentGymError as error:
+        raise DataError(f"{where} cannot have been made as it says: {error}") from None
 
 
 def _explain_mismatch(record: SplitRecord, pool: TaskPool, where: str) -> str:

@@ -91,3 +91,88 @@ def test_folders_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
     assert data_folder("c") == Path("/somewhere/data/c")
     monkeypatch.setenv("FEDAGENTGYM_DATA", "/elsewhere")
     assert data_folder("c") == Path("/elsewhere/c")
+
+
+def test_only_plain_files_are_written_over(tmp_path: Path) -> None:
+    """As root, a rename over /dev/null would replace the device for everybody."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "device").symlink_to("/dev/null")
+    before = Path("/dev/null").stat()
+    for path, what in (
+        (tmp_path / "pipe", "pipe"),
+        (tmp_path / "link", "link"),
+        (tmp_path / "dangling", "link"),
+        (tmp_path / "device", "link"),
+        (Path("/dev/null"), "device"),
+        (Path("/dev/full"), "device"),
+        (tmp_path, "folder"),
+    ):
+        with pytest.raises(DataError, match=f"it is a {what}.*a plain file is expected"):
+            write_atomic(path, "x")
+    assert Path("/dev/null").stat().st_rdev == before.st_rdev
+    assert (tmp_path / "precious").read_text() == "kept" and not list(tmp_path.glob(".*"))
+    for name in ("pipe", "link", "dangling"):
+        with pytest.raises(DataError, match="exists already"), atomic_folder(tmp_path / name):
+            pass
+
+
+IMPOSSIBLE = ["a\0b", "x" * 300, "\ud800", "/".join(["y" * 200] * 40), "\x1b[2J\0", "a\nb\0", "é" * 200]
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_impossible_names_are_one_sentence(tmp_path: Path, name: str) -> None:
+    def fill() -> None:
+        with atomic_folder(tmp_path / name):
+            pass
+
+    for use in (lambda: write_atomic(tmp_path / name, "x"), fill, lambda: read_json(tmp_path / name)):
+        with pytest.raises(DataError, match=r"^cannot (write|read)") as caught:
+            use()
+        assert str(caught.value).isprintable() and len(str(caught.value)) < 500
+    with pytest.raises(DataError):
+        list(read_jsonl(tmp_path / name))
+    assert not list(tmp_path.glob("**/.*"))
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "é" * 127, "." * 250, "a b\nc", "-rf", "[red]"])
+def test_odd_names_that_can_be_are_written(tmp_path: Path, name: str) -> None:
+    write_atomic(tmp_path / name, "x")
+    assert read_text(tmp_path / name) == "x" and os.listdir(tmp_path) == [name]
+
+
+def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), Path("/dev/tty")):
+        for read in (read_text, read_json, lambda path: list(read_jsonl(path))):
+            with pytest.raises(DataError, match="cannot read"):
+                read(path)
+    with (tmp_path / "holes").open("wb") as file:
+        file.truncate(1 << 42)
+    for read in (read_text, read_json):
+        with pytest.raises(DataError, match="at most"):
+            read(tmp_path / "holes")
+    with pytest.raises(DataError, match="line 1: longer than"):
+        list(read_jsonl(tmp_path / "holes"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("9" * 5000, "not usable JSON"),
+        ('{"a": 1, "b": 2, "a": 3}', "the key 'a' stands twice"),
+        ("[NaN]", "NaN is no finite number"),
+        ("[-Infinity]", "no finite number"),
+        ("1e999", "1e999 is no finite number"),
+        ('{"a":' * 50_000, "nested too deeply"),
+    ],
+)
+def test_json_that_two_readers_would_read_differently(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(DataError, match=message) as caught:
+        read_json(tmp_path / "x.json")
+    assert len(str(caught.value)) < 600
+    with pytest.raises(DataError, match="line 1"):
+        list(read_jsonl(tmp_path / "x.json"))

@@ -7,6 +7,7 @@ touches pyplot's global state.
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.extras import require
+from fedagentgym.base.files import write_atomic
 from fedagentgym.envs.task import plain_name
 
 if TYPE_CHECKING:
@@ -90,9 +92,10 @@ def _make_figure(widths: list[int]) -> tuple[Any, Any]:
 def save_figure(figure: Any, path: str | Path) -> None:
     """PNG or SVG, by the name; the same figure gives the same bytes."""
     path = validate_figure_path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"Date": None, "Creator": "fedagentgym"} if path.suffix == ".svg" else {"Software": "fedagentgym"}
-    figure.savefig(path, metadata=metadata)
+    drawn = BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:], metadata=metadata)
+    write_atomic(path, drawn.getvalue())
 
 
 def validate_figure_path(path: str | Path) -> Path:
@@ -105,13 +108,14 @@ def validate_figure_path(path: str | Path) -> Path:
 
 def format_title(record: SplitRecord) -> str:
     parameters = record.parameters
-    name = record.sampler.replace("_", " ").capitalize()
+    name = record.sampler.replace("_", " ").replace("$", "\\$").capitalize()
     symbols = [
         ("omega", "\u03c9"),
         ("xi", "\u03be\u2032" if record.sampler == "hardness" else "\u03be"),
         ("beta", "\u03b2"),
     ]
-    shown = ", ".join(f"{symbol} = {parameters[key]:g}" for key, symbol in symbols if key in parameters)
+    numbers = [(symbol, parameters.get(key)) for key, symbol in symbols]
+    shown = ", ".join(f"{symbol} = {number:g}" for symbol, number in numbers if isinstance(number, int | float))
     return "  \u00b7  ".join([plain_name(record.env_id), f"{name} {shown}".strip()])
 
 
