@@ -53,3 +53,25 @@ def unknown_name_error(kind: str, name: object, known: Iterable[str]) -> Unknown
         return UnknownNameError(f"{what}: known are {join_names(names) or 'none'}")
     rest = f" (known are {join_names(names, MOST_LISTED)})" if len(names) <= MOST_LISTED else ""
     return UnknownNameError(f"{what}: did you mean {guess!r}?{rest}")
+
+
+MOST_TOLD = 300
+"""Characters of somebody else's error that a sentence repeats."""
+
+
+def describe_error(error: BaseException, *, named: bool = True) -> str:
+    """Another's error on one line, with the name of its class: an error may have many lines, none, or a `__str__` that fails.
+
+    >>> describe_error(ValueError("two\\nlines"))
+    'ValueError: two lines'
+    """
+    name = type(error).__name__
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        text = ""
+    if len(text) > MOST_TOLD:
+        text = text[:MOST_TOLD] + "..."
+    if not text:
+        return name
+    return f"{name}: {text}" if named else text

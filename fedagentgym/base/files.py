@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.json_text import parse_json
+
+MOST_BYTES = 1 << 29
+"""Of a file that is read as a whole."""
+MOST_BYTES_OF_LINE = 1 << 26
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFIFO: "a pipe"}
 
 
 def write_atomic(path: str | Path, data: bytes | str) -> None:
@@ -60,17 +66,34 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """The bytes of a file, or one sentence that says why not."""
+@contextlib.contextmanager
+def open_file(path: str | Path) -> Iterator[BinaryIO]:
+    """A plain file for reading; a folder, a device or a pipe is refused, since reading one may never end."""
     path = Path(path)
-    if path.is_dir():
-        raise DataError(f"cannot read {path}: it is a folder, a file is expected")
     try:
-        return path.read_bytes()
+        with open(path, "rb", opener=_open_without_waiting) as file:  # noqa: PTH123 - a path takes no opener
+            kind = stat.S_IFMT(os.fstat(file.fileno()).st_mode)
+            if kind != stat.S_IFREG:
+                what = _KINDS.get(kind, "a special file")
+                raise DataError(f"cannot read {path}: it is {what}, a file is expected")
+            yield file
+    except IsADirectoryError:
+        raise DataError(f"cannot read {path}: it is a folder, a file is expected") from None
     except FileNotFoundError:
         raise DataError(f"cannot read {path}: there is no such file") from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise DataError(f"cannot read {str(path)!r}: {error}") from None
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The bytes of a file, or one sentence that says why not."""
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > MOST_BYTES:
+            raise DataError(f"cannot read {path}: it has {size:,} bytes, at most {MOST_BYTES:,} are read at once")
+        return file.read()
 
 
 def read_text(path: str | Path) -> str:
@@ -83,34 +106,22 @@ def read_text(path: str | Path) -> str:
 
 def read_json(path: str | Path) -> Any:
     """The value of a JSON file; a fault names the line."""
-    try:
-        return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}: not valid JSON, line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except RecursionError:
-        raise DataError(f"{path}: not usable JSON, it is nested too deeply") from None
+    return parse_json(read_text(path), str(path))
 
 
 def read_jsonl(path: str | Path) -> Iterator[tuple[int, Any]]:
     """Line number (from 1) and value of each non-empty line of a JSON-lines file."""
-    path = Path(path)
-    if path.is_dir():
-        raise DataError(f"cannot read {path}: it is a folder, a file is expected")
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield number, _parse_line(path, number, line)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    with open_file(path) as file:
+        for number, line in enumerate(iter(lambda: file.readline(MOST_BYTES_OF_LINE + 1), b""), start=1):
+            if len(line) > MOST_BYTES_OF_LINE:
+                raise DataError(f"{path}, line {number}: longer than {MOST_BYTES_OF_LINE:,} bytes")
+            if line.strip():
+                yield number, parse_json(line, f"{path}, line {number}")
 
 
-def _parse_line(path: Path, number: int, line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise DataError(f"{path}, line {number}: not valid JSON: {reason}") from None
+def _open_without_waiting(path: str, flags: int) -> int:
+    """A pipe that nobody writes to would be waited for until somebody does."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def cache_folder(*parts: str) -> Path:

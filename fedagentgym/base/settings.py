@@ -11,6 +11,10 @@ from pydantic_core import ErrorDetails
 from fedagentgym.base.errors import OptionError, find_closest_name, join_names
 
 
+MOST_KEYS = 30
+"""Of an assignment such as `federation.rounds=5`."""
+
+
 class Settings(BaseModel):
     """A node of the configuration tree. A string where a node with a field `name` is expected is short for {name: ...}."""
 
@@ -98,16 +102,15 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
 
 def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
     """`data` with one `a.b=value` laid over it; the value is read as YAML."""
-    import yaml
+    from fedagentgym.base.yaml_text import parse_yaml
 
     path, equals, text = assignment.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
-        raise OptionError(f"cannot read {assignment!r}: write it as key.key=value")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise OptionError(f"cannot read the value of {assignment!r}: it is not YAML") from None
+        raise OptionError(f"cannot read {assignment[:80]!r}: write it as key.key=value")
+    if len(keys) > MOST_KEYS:
+        raise OptionError(f"cannot read {assignment[:80]!r}: {len(keys)} keys within each other")
+    value = parse_yaml(text, f"the value of {assignment[:80]!r}")
     for key in reversed(keys):
         value = {key: value}
     return merge(data, value)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 from rich.table import Table
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.progress import get_console
+from fedagentgym.base.yaml_text import parse_yaml
 from fedagentgym.cli.environments import EnvSet, env_options, full_id
 from fedagentgym.cli.plugins import Plugins
 
@@ -131,10 +131,7 @@ def _parse_roles(assignments: list[str] | None) -> dict[str, int]:
 def _read_variant(text: str | None) -> Any:
     if text is None:
         return None
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        value = None
+    value = parse_yaml(text, "--variant")
     if not isinstance(value, str | dict):
         raise OptionError(f"cannot read the variant {text!r}: give a kind, or {{kind: bm25_weights, choices: 4}}")
     return value

@@ -79,12 +79,9 @@ def _read_source(source: str) -> tuple[Mapping[str, Any], list[str]]:
 
 
 def _parse_yaml(text: str, where: str) -> Mapping[str, Any]:
-    import yaml
+    from fedagentgym.base.yaml_text import parse_yaml
 
-    try:
-        plain = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise DataError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
+    plain = parse_yaml(text, where)
     if not isinstance(plain, Mapping):
         raise DataError(f"{where}: a configuration is a mapping of sections, found {type(plain).__name__}")
     return plain
