@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import gymnasium
 
-from fedagentgym.base.errors import OptionError, find_closest_name, join_names
+from fedagentgym.base.errors import OptionError, find_closest_name, join_names, show_value
 from fedagentgym.base.registry import Registry
 from fedagentgym.envs import ENVIRONMENTS
 
@@ -138,7 +138,7 @@ def _check_type(env_id: str, name: str, value: Any, annotation: Any) -> None:
     except ValidationError as error:
         message = error.errors()[0]["msg"]
         raise OptionError(
-            f"{env_id}, option {name!r}: {message[:1].lower()}{message[1:]} (got {str(value)[:80]!r})"
+            f"{env_id}, option {name!r}: {message[:1].lower()}{message[1:]} (got {show_value(value)})"
         ) from None
 
 

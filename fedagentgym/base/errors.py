@@ -55,6 +55,15 @@ def unknown_name_error(kind: str, name: object, known: Iterable[str]) -> Unknown
     return UnknownNameError(f"{what}: did you mean {guess!r}?{rest}")
 
 
+def show_value(value: object) -> str:
+    """A value for a message, cut to a readable length; one that cannot be written (a number of thousands of digits, a
+    list nested too deeply) is named by its type."""
+    try:
+        return repr(str(value)[:80])
+    except Exception:
+        return f"a value of type {type(value).__name__}"
+
+
 MOST_TOLD = 300
 """Characters of somebody else's error that a sentence repeats."""
 

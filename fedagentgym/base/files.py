@@ -71,7 +71,7 @@ def open_file(path: str | Path) -> Iterator[BinaryIO]:
     """A plain file for reading; a folder, a device or a pipe is refused, since reading one may never end."""
     path = Path(path)
     try:
-        with open(path, "rb", opener=_open_without_waiting) as file:  # noqa: PTH123 - a path takes no opener
+        with open(path, "rb", opener=_open_without_waiting) as file:
             kind = stat.S_IFMT(os.fstat(file.fileno()).st_mode)
             if kind != stat.S_IFREG:
                 what = _KINDS.get(kind, "a special file")

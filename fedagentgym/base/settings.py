@@ -8,8 +8,7 @@ from typing import Any, Protocol, Self, get_args, runtime_checkable
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from fedagentgym.base.errors import OptionError, find_closest_name, join_names
-
+from fedagentgym.base.errors import DataError, OptionError, find_closest_name, join_names, show_value
 
 MOST_KEYS = 30
 """Of an assignment such as `federation.rounds=5`."""
@@ -52,9 +51,8 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
         return f"unknown key {place!r}: {hint}"
     if fault["type"] == "missing":
         return f"the key {place!r} is missing"
-    got = str(fault.get("input"))[:80]
     message = fault["msg"].removeprefix("Value error, ")
-    return f"{place}: {message[:1].lower()}{message[1:]} (got {got!r})"
+    return f"{place}: {message[:1].lower()}{message[1:]} (got {show_value(fault.get('input'))})"
 
 
 def _find_node(settings: type[BaseModel], path: tuple[int | str, ...], data: Any) -> type[BaseModel] | None:
@@ -110,7 +108,10 @@ def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
         raise OptionError(f"cannot read {assignment[:80]!r}: write it as key.key=value")
     if len(keys) > MOST_KEYS:
         raise OptionError(f"cannot read {assignment[:80]!r}: {len(keys)} keys within each other")
-    value = parse_yaml(text, f"the value of {assignment[:80]!r}")
+    try:
+        value = parse_yaml(text, f"the value of {assignment[:80]!r}")
+    except DataError as error:
+        raise OptionError(str(error)) from None
     for key in reversed(keys):
         value = {key: value}
     return merge(data, value)

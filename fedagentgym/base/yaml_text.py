@@ -13,8 +13,8 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from fedagentgym.base.errors import DataError, describe_error
-from fedagentgym.base.text import is_clean_text
 from fedagentgym.base.json_text import MOST_DEEP
+from fedagentgym.base.text import is_clean_text
 
 MOST_CHARACTERS = 1 << 16
 """YAML is written by hand; the parser needs seconds for much more."""

@@ -53,6 +53,7 @@ class WorkerProcess:
                 pass_fds=(theirs.fileno(),),
                 env={**os.environ, **ONE_THREAD_VARIABLES},
                 stdin=subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C in a terminal goes to us alone, also while the worker still imports
             )
         self.connection: Pipe = Connection(ours.detach())
         self._ready = False
