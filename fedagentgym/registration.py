@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, SupportsIndex, get_type_hints
 
 import gymnasium
 
@@ -84,8 +84,12 @@ def make_env(
     if (client_split is None) != (client is None):
         raise OptionError("client_split= and client= belong together: give both or neither")
     if client_split is not None and client is not None:
-        from fedagentgym.partitions.client_split import resolve_client_kwargs
+        from fedagentgym.partitions.client_split import ClientSplit, resolve_client_kwargs
 
+        if not isinstance(client_split, ClientSplit | str | Path):
+            raise OptionError(f"client_split= is a split or the path of its file, got {show_value(client_split)}")
+        if isinstance(client, bool) or not isinstance(client, SupportsIndex):
+            raise OptionError(f"client= is the number of a client, got {show_value(client)}")
         options = {**options, **resolve_client_kwargs(env_id, client_split, client, options)}
     cls = ENVIRONMENTS.get(env_id)
     check_options(cls, env_id, options)
