@@ -8,28 +8,33 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.json_text import parse_json
 
-MOST_BYTES = 1 << 29
-"""Of a file that is read as a whole."""
-MOST_BYTES_OF_LINE = 1 << 26
-_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFIFO: "a pipe"}
+MAX_TEXT = 1 << 28
+"""The greatest text or JSON file that is read at once: 256 MiB."""
+MAX_LINE = 1 << 26
+"""The longest line of a JSON-lines file: 64 MiB."""
+PART = ".part"
+"""How the name of a file or folder ends that is still being filled; it begins with a dot."""
 
 
 def write_atomic(path: str | Path, data: bytes | str) -> None:
-    """Replace the file at `path` by `data`; a reader sees the old file or the new one, never a part."""
+    """Replace the file at `path` by `data`; a reader sees the old file or the new one, never a part.
+
+    Only a plain file is replaced: renaming over a device, a pipe or a link would destroy it.
+    """
     path = Path(path)
-    if path.is_dir():
-        raise DataError(f"cannot write {path}: it is a folder, a file is expected")
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     temporary: str | None = None
     try:
+        _refuse_special(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_shorten_name(path), suffix=PART)
         with os.fdopen(handle, "wb") as file:
             file.write(raw)
             file.flush()
@@ -37,22 +42,59 @@ def write_atomic(path: str | Path, data: bytes | str) -> None:
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
         sync_folder(path.parent)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
-        raise DataError(f"cannot write {path}: {error.strerror or error}") from error
+        raise DataError(f"cannot write {format_path(path)}: {_explain(error)}") from error
+
+
+def _refuse_special(path: Path) -> None:
+    """Raise unless there is nothing at this place, or a plain file."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        raise DataError(f"cannot write {format_path(path)}: it is {_name_kind(mode)}, a plain file is expected")
+
+
+def _name_kind(mode: int) -> str:
+    """What lies at a place that is no plain file."""
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    if stat.S_ISLNK(mode):
+        return "a link"
+    return "a pipe or socket" if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) else "a device"
+
+
+def _shorten_name(path: Path) -> str:
+    """How a temporary name begins: short enough that it fits wherever the name itself does."""
+    return f".{path.name[:40]}."
+
+
+def _explain(error: OSError | ValueError) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return "the name holds a character that no file name can have"
+
+
+def format_path(path: str | Path) -> str:
+    """A path for a message: as it is if it can be printed, otherwise escaped, and never longer than a few lines."""
+    text = str(path)
+    shown = text if text.isprintable() else repr(text)
+    return shown if len(shown) <= 300 else shown[:300] + "..."
 
 
 @contextlib.contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
     """Fill a temporary folder in the `with` block; it takes the name `path` only if the block ends well."""
     path = Path(path)
-    if path.exists():
-        raise DataError(f"cannot create the folder {path}: it exists already")
     temporary: Path | None = None
     try:
+        if os.path.lexists(path):
+            raise DataError(f"cannot create the folder {format_path(path)}: it exists already")
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=_shorten_name(path), suffix=PART))
         temporary.chmod(0o755)
         yield temporary
         for entry in [*temporary.rglob("*"), temporary]:
@@ -60,68 +102,73 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        raise DataError(f"cannot write the folder {path}: {error.strerror or error}") from error
+        raise DataError(f"cannot write the folder {format_path(path)}: {_explain(error)}") from error
     finally:
         if temporary is not None and temporary.exists():
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+def remove_partial(folder: Path) -> None:
+    """Remove what a killed process left half-written anywhere below a folder."""
+    for entry in sorted(folder.rglob(f".*{PART}")) if folder.is_dir() else ():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
-def open_file(path: str | Path) -> Iterator[BinaryIO]:
-    """A plain file for reading; a folder, a device or a pipe is refused, since reading one may never end."""
+def open_plain(path: str | Path) -> Iterator[IO[bytes]]:
+    """A file for reading, if it is a plain one: a pipe would wait for ever, a device may never end."""
     path = Path(path)
     try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
-            kind = stat.S_IFMT(os.fstat(file.fileno()).st_mode)
-            if kind != stat.S_IFREG:
-                what = _KINDS.get(kind, "a special file")
-                raise DataError(f"cannot read {path}: it is {what}, a file is expected")
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise DataError(f"cannot read {format_path(path)}: it is {_name_kind(mode)}, a file is expected")
+        with path.open("rb") as file:
             yield file
-    except IsADirectoryError:
-        raise DataError(f"cannot read {path}: it is a folder, a file is expected") from None
-    except FileNotFoundError:
-        raise DataError(f"cannot read {path}: there is no such file") from None
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error}") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(f"cannot read {format_path(path)}: there is no such file") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot read {format_path(path)}: {_explain(error)}") from error
+    except MemoryError:
+        raise DataError(f"cannot read {format_path(path)}: there is not enough memory for it") from None
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """The bytes of a file, or one sentence that says why not."""
-    with open_file(path) as file:
+def read_bytes(path: str | Path, limit: int | None = None) -> bytes:
+    """The bytes of a file, or one sentence that says why not; a file beyond `limit` bytes is refused."""
+    with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > MOST_BYTES:
-            raise DataError(f"cannot read {path}: it has {size:,} bytes, at most {MOST_BYTES:,} are read at once")
-        return file.read()
+        if limit is not None and size > limit:
+            raise DataError(f"cannot read {format_path(path)}: it has {size:,} bytes, at most {limit:,} are read")
+        return file.read() if limit is None else file.read(limit)
 
 
 def read_text(path: str | Path) -> str:
     """The UTF-8 text of a file."""
     try:
-        return read_bytes(path).decode("utf-8")
+        return read_bytes(path, MAX_TEXT).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"cannot read {path}: not UTF-8 text (byte {error.start})") from None
+        raise DataError(f"cannot read {format_path(path)}: not UTF-8 text (byte {error.start})") from None
 
 
 def read_json(path: str | Path) -> Any:
     """The value of a JSON file; a fault names the line."""
-    return parse_json(read_text(path), str(path))
+    return parse_json(read_text(path), format_path(path))
 
 
 def read_jsonl(path: str | Path) -> Iterator[tuple[int, Any]]:
     """Line number (from 1) and value of each non-empty line of a JSON-lines file."""
-    with open_file(path) as file:
-        for number, line in enumerate(iter(lambda: file.readline(MOST_BYTES_OF_LINE + 1), b""), start=1):
-            if len(line) > MOST_BYTES_OF_LINE:
-                raise DataError(f"{path}, line {number}: longer than {MOST_BYTES_OF_LINE:,} bytes")
+    with open_plain(path) as file:
+        for number in count(1):
+            line = file.readline(MAX_LINE + 1)
+            if not line:
+                return
+            where = f"{format_path(path)}, line {number}"
+            if len(line) > MAX_LINE:
+                raise DataError(f"{where}: longer than the {MAX_LINE:,} bytes that a line may have")
             if line.strip():
-                yield number, parse_json(line, f"{path}, line {number}")
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """A pipe that nobody writes to would be waited for until somebody does."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+                yield number, parse_json(line, where)
 
 
 def cache_folder(*parts: str) -> Path:

@@ -28,6 +28,8 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any other parameter of the sampler as key=value.", metavar="KEY=VALUE"),
 ]
+UNVERIFIED = 3
+"""Exit code where nothing is wrong with a split that can be looked at here, and something cannot be."""
 _DECIDED = ("env_id", "partition", "env")
 
 
@@ -162,19 +164,26 @@ def show(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json: J
 
 @app.command()
 def verify(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json: Json = False) -> None:
-    """Check a split: content, pool, roles, evaluation tasks, re-sampling from its seed, axes that were not asked for."""
+    """Check a split: content, pool, roles, evaluation tasks, re-sampling from its seed, axes that were not asked for.
+
+    Ends with 0 if everything holds, 2 if something does not, and 3 if something cannot be verified here.
+    """
     checks = _open_split(file, env_set).verify()
     failed = [check for check in checks if check.ok is False]
+    unknown = [check for check in checks if check.ok is None]
     if as_json:
         typer.echo(json.dumps([check.__dict__ for check in checks], indent=2))
     else:
         table = Table(box=None, pad_edge=False, show_header=False)
         for check in checks:
-            mark = {True: "ok", False: "FAILED", None: "-"}[check.ok]
+            mark = {True: "ok", False: "FAILED", None: "unknown"}[check.ok]
             table.add_row(mark, check.name, check.detail)
         get_console().print(table)
     if failed:
         raise DataError(f"{file} does not hold: {failed[0].name}: {failed[0].detail}")
+    if unknown:
+        typer.echo(f"fedagentgym: {file} is not verified: {unknown[0].name}: {unknown[0].detail}", err=True)
+        raise typer.Exit(UNVERIFIED)
 
 
 @app.command("plot")
@@ -186,7 +195,7 @@ def plot_command(
 ) -> None:
     """Draw the figure that fits a split."""
     _open_split(file, env_set).plot(out)
-    get_console().print(f"drawn: {out}", highlight=False)
+    get_console().print(f"drawn: {out}", highlight=False, markup=False)
 
 
 @app.command()
@@ -223,11 +232,15 @@ def _open_split(file: Path, env_set: list[str] | None) -> ClientSplit:
 
 
 def _load_record(file: Path) -> SplitRecord:
-    """A record whose task ids are known; a folder of numbers is opened with its pool."""
+    """A record whose task ids are known and whose every client matches its digest; a folder of numbers is opened with its
+    pool."""
     from fedagentgym.partitions.files import store
 
     record = store.load(file)
-    return record if record.ids is not None else _open_split(file, None).record
+    if record.ids is None:
+        record = _open_split(file, None).record
+    record.check_clients()
+    return record
 
 
 def _print_report(client_split: ClientSplit, as_json: bool, where: str) -> None:

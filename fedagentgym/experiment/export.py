@@ -9,8 +9,9 @@ from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.files import atomic_folder
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import Run
+from fedagentgym.federation.chain import Chain, read_chain
 from fedagentgym.federation.commits import CommitStore
-from fedagentgym.federation.server import best_rounds, read_metrics_log
+from fedagentgym.federation.metrics_log import best_rounds
 
 
 def export_policy(
@@ -26,8 +27,11 @@ def export_policy(
     if not (place / "config.yaml").is_file():
         raise DataError(f"there is no run in {place}: config.yaml is missing")
     rounds = CommitStore(place / "rounds")
-    chosen = _choose_round(place, rounds, number, best)
     run = Run(load_config(place / "config.yaml"), place)
+    chain = read_chain(place, run.inputs)
+    if chain is None:
+        raise DataError(f"{place} has no committed round yet")
+    chosen = _choose_round(place, rounds, chain, number, best)
     if adapter_only and run.config.agent.adapter is None:
         raise OptionError("--adapter: this run trained all weights, there is no adapter")
     weights = run.algorithm.policy_parameters(rounds.read(chosen).state)
@@ -41,17 +45,15 @@ def export_policy(
     return chosen
 
 
-def _choose_round(place: Path, rounds: CommitStore, number: int | None, best: bool) -> int:
+def _choose_round(place: Path, rounds: CommitStore, chain: Chain, number: int | None, best: bool) -> int:
     there = rounds.list_rounds()
-    if not there:
-        raise DataError(f"{place} has no committed round yet")
     if best:
-        found = best_rounds(list(read_metrics_log(place / "metrics.jsonl")))
+        found = best_rounds(chain.list_records())
         if not found:
             raise DataError(f"{place} was never evaluated: leave --best out")
         number = found.pop()
     if number is None:
-        return there[-1]
+        return chain.newest.round
     if number not in there:
         raise DataError(f"round {number} of {place} is not kept: there are {join_names(map(str, there), 20)}")
     return number

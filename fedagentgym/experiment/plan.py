@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.files import read_json, write_atomic
+from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import set_verbosity, show_progress
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.result_table import Column, Record, Row, difference, success, summary, to_markdown
@@ -128,11 +128,10 @@ def _silence_progress() -> None:
 
 def run_cell(cell: TableCell) -> Record:
     """The record of a run: as it is if the run is there, else after running or finishing it."""
-    from fedagentgym.experiment.run import resume, train
+    from fedagentgym.experiment.run import read_result, resume, train
 
     if (cell.folder / "result.json").is_file():
-        found: Record = read_json(cell.folder / "result.json")
-        return found
+        return read_result(cell.folder)
     if (cell.folder / "config.yaml").is_file():
         return resume(cell.folder).record
     return train(load_cell_config(cell)).record

@@ -2,7 +2,7 @@
 
 folder/config.yaml      the resolved configuration
 folder/metrics.jsonl    one line per round
-folder/rounds/NNNN/     commits        folder/states/  client states
+folder/rounds/NNNN/     commits, a chain of digests        folder/states/  client states
 folder/evaluation/      every evaluation episode: task, seed, actions, rewards, and the digest of the policy
 folder/trajectories/    sampled training episodes
 folder/result.json      the record of the run
@@ -24,23 +24,36 @@ from fedagentgym.algorithms.make import make_algorithm
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import cache_folder, write_atomic
+from fedagentgym.base.files import cache_folder, read_json, write_atomic
 from fedagentgym.base.interruption import explain_interruption
 from fedagentgym.base.streams import derive
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.settings import RESUMABLE, RunConfig
 from fedagentgym.federation.algorithm import Algorithm
 from fedagentgym.federation.backends import BACKENDS
+from fedagentgym.federation.chain import read_chain
 from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.meter import headline_bytes, payload_bytes
+from fedagentgym.federation.metrics_log import best_rounds
 from fedagentgym.federation.operation import ApplicationSpec
-from fedagentgym.federation.server import Observer, ServerConfig, best_rounds, read_metrics_log, run_rounds
+from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.version import __version__
 
 SCHEMA = "fedagentgym/result-1"
 APPLICATION_FACTORY = "fedagentgym.algorithms.make:build_algorithm"
+CHECKED = (
+    "configuration",
+    "client split",
+    "records",
+    "evaluations",
+    "global states",
+    "client states",
+    "trajectories",
+    "evaluation episodes",
+)
+"""What the chain of commits fixes by digest, and `resume` and `export` check."""
 LIBRARIES = ("numpy", "torch", "transformers", "peft", "gymnasium", "flwr")
 
 
@@ -115,6 +128,11 @@ class Run:
         if config.evaluation is not None:
             self._evaluated = self.runtime.open_env(split=config.evaluation.split)
 
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The digests of what the run is made from: a commit carries them, and a run goes on only with the same."""
+        return {"configuration": self.config.digest, "client split": self.runtime.client_split.digest}
+
     def finish(self, observers: Sequence[Observer] = ()) -> RunResult:
         """All rounds that are left, then the record and the report."""
         watching = [*observers, *make_observers(self.config, self.folder)]
@@ -129,6 +147,8 @@ class Run:
                 evaluate=self.evaluate if evaluation is not None else None,
                 evaluate_every=evaluation.every if evaluation is not None else 1,
                 observers=watching,
+                inputs=self.inputs,
+                hide_failures=self.config.algorithm.get("privacy") is not None,
             )
             commit = run_rounds(self.algorithm, backend, plan)
         finally:
@@ -165,20 +185,22 @@ class Run:
         assert settings is not None
         agent = self.runtime.make_evaluation_agent(self.algorithm.policy_parameters(state), settings.temperature)
         policy = compute_policy_digest(agent)
+        file = self.folder / "evaluation" / f"{round_number:04d}.jsonl"
         found = evaluate(
             agent,
             self._evaluated,
             settings,
             seed=derive(self.config.seed, "evaluation"),
-            file=self.folder / "evaluation" / f"{round_number:04d}.jsonl",
+            file=file,
             about={"round": round_number, "policy": policy, "split": settings.split},
         )
         plain = found.to_plain()
-        return {"success": plain["overall"]["success"]["mean"], "policy": policy, **plain}
+        return {"success": plain["overall"]["success"]["mean"], "policy": policy, "digest": file_digest(file), **plain}
 
     def build_record(self, commit: Commit) -> dict[str, Any]:
         """The run in one plain value: what was run, with what, what came out, what it cost."""
-        records = list(read_metrics_log(self.folder / "metrics.jsonl"))
+        chain = read_chain(self.folder, self.inputs)
+        records = [] if chain is None else chain.list_records()
         judged = [record for record in records if "evaluation" in record]
         best = next((record for record in judged if record["round"] in best_rounds(records)), None)
         client_split = self.runtime.client_split
@@ -208,7 +230,40 @@ class Run:
             "env_steps": sum(record["metrics"].get("env_steps", 0.0) for record in records),
             "failures": sum(len(record["failures"]) for record in records),
             "seconds": commit.record["seconds_total"],
+            "evidence": {"commit": commit.note.digest, "rounds": len(records), "checked": list(CHECKED)},
         }
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """The record of a finished run, if it belongs to the configuration and to the newest commit that lie beside it."""
+    place = folder / "result.json"
+    record = read_json(place)
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        raise DataError(f"{place}: malformed, not the record of a run that this version reads")
+    chain = read_chain(folder)
+    if chain is None:
+        raise DataError(f"{place} belongs to a run without a committed round")
+    config, newest = load_config(folder / "config.yaml"), chain.newest
+    judged = [record for record in chain.list_records() if "evaluation" in record]
+    expected: dict[str, Any] = {
+        "config_digest": config.digest,
+        "config": config.plain(),
+        "rounds": newest.round,
+        "bytes": newest.record["bytes_total"],
+        "seconds": newest.record["seconds_total"],
+        "env_steps": sum(note.record["metrics"].get("env_steps", 0.0) for note in chain.notes),
+        "final": {
+            "round": newest.round,
+            "digest": newest.state_digest,
+            **(summarize_evaluation(judged[-1]) if judged else {}),
+        },
+    }
+    if config.digest != newest.links.inputs.get("configuration"):
+        raise DataError(f"{folder / 'config.yaml'} is not the configuration that this run was played with")
+    for name, value in expected.items():
+        if canonical_json(record.get(name)) != canonical_json(value):
+            raise DataError(f"{place}: {name!r} is not what the commits of the run say: one of the two was changed")
+    return record
 
 
 def summarize_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:

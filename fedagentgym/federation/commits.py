@@ -1,26 +1,84 @@
-"""The rounds of a run on disk. A round is there whole or not at all, and whatever is read is checked against its digest.
+"""The rounds of a run on disk. A round is there whole or not at all, and each carries the digest of the one before.
 
-`rounds/0007/` is the state after round 7: `global.bin` (the global state, an encoded message) and `round.json` (its digest,
-the names of the clients' states, the round's record). The folder is filled beside its place, synced, and renamed; a kill or
-a full disk in between leaves the round before as the newest. `rounds/0000/` is the state before round 1.
+`rounds/0007/` is the state after round 7: `global.bin` (the global state, an encoded message), `round.json` (the note of the
+round: its record, its links, its digest) and, once it was evaluated, `evaluation.json`. The folder is filled beside its
+place, synced, and renamed; a kill or a full disk in between leaves the round before as the newest. Of old rounds the global
+state goes and the note stays, so that the whole run can be checked and its records can be written again.
+
+A note has two digests. `digest` covers what every run of the configuration has in common, so two such runs have the same
+chain; `seal` covers the times too.
 """
 
 from __future__ import annotations
 
-import shutil
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.base.encoding import bytes_digest, canonical_json
+from fedagentgym.base.encoding import bytes_digest, canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import atomic_folder, read_bytes, read_json
+from fedagentgym.base.files import atomic_folder, read_bytes, read_json, write_atomic
 from fedagentgym.federation.exchange import StateName
 from fedagentgym.federation.message import Message
+from fedagentgym.federation.records import (
+    check_evaluation,
+    check_record,
+    drop_times,
+    is_client,
+    is_digest,
+    is_whole,
+)
 from fedagentgym.federation.server_state import ServerState
 
-SCHEMA = "fedagentgym/round-1"
+SCHEMA = "fedagentgym/round-2"
+EVALUATION_SCHEMA = "fedagentgym/round-evaluation-1"
+_FOLDER = re.compile(r"[0-9]{4,}")
+
+
+@dataclass(frozen=True)
+class Links:
+    """What holds a round to the rest of the run, by digests: what the run was made from, the round before with its
+    evaluation, the client states that lie here, and the sampled trajectories."""
+
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    previous: str | None = None
+    previous_evaluation: str | None = None
+    states: Mapping[int, str] = field(default_factory=dict)
+    trajectories: str | None = None
+
+
+@dataclass(frozen=True)
+class Note:
+    """A round without its global state: what `round.json` holds."""
+
+    round: int
+    state_digest: str
+    heads: Mapping[int, StateName]
+    record: Mapping[str, Any]
+    links: Links
+
+    def to_plain(self) -> dict[str, Any]:
+        """Everything but the digest and the seal."""
+        return {
+            "schema": SCHEMA,
+            "round": self.round,
+            "inputs": dict(self.links.inputs),
+            "previous": self.links.previous,
+            "previous_evaluation": self.links.previous_evaluation,
+            "state": self.state_digest,
+            "heads": {str(client): list(name) for client, name in self.heads.items()},
+            "states": {str(client): text for client, text in self.links.states.items()},
+            "trajectories": self.links.trajectories,
+            "record": dict(self.record),
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """The identity of the round in the chain."""
+        return digest({**self.to_plain(), "record": drop_times(self.record)})
 
 
 @dataclass(frozen=True)
@@ -31,6 +89,11 @@ class Commit:
     state: ServerState
     heads: Mapping[int, StateName]
     record: Mapping[str, Any]
+    links: Links = field(default_factory=Links)
+
+    @cached_property
+    def note(self) -> Note:
+        return Note(self.round, self.state.digest, self.heads, self.record, self.links)
 
 
 class CommitStore:
@@ -41,60 +104,145 @@ class CommitStore:
 
     def write(self, commit: Commit) -> None:
         """Make a round the newest one. On failure nothing has changed."""
-        header = {
-            "schema": SCHEMA,
-            "round": commit.round,
-            "digest": commit.state.digest,
-            "heads": {str(client): list(name) for client, name in commit.heads.items()},
-            "record": commit.record,
-        }
-        place = self.folder / f"{commit.round:04d}"
+        plain = {**commit.note.to_plain(), "digest": commit.note.digest}
         try:
-            with atomic_folder(place) as part:
+            with atomic_folder(self.get_path(commit.round)) as part:
                 with (part / "global.bin").open("wb") as file:
                     file.writelines(commit.state.message.pieces.iter_buffers())
-                (part / "round.json").write_text(canonical_json(header), encoding="ascii")
+                (part / "round.json").write_text(canonical_json({**plain, "seal": digest(plain)}), encoding="ascii")
         except DataError as error:
             raise DataError(
                 f"round {commit.round} could not be committed ({error}); the round before is intact"
             ) from error
 
+    def get_path(self, number: int) -> Path:
+        """The folder of a round."""
+        return self.folder / f"{number:04d}"
+
     def list_rounds(self) -> list[int]:
-        """Rounds that are there, oldest first."""
+        """Rounds whose global state is there, oldest first."""
+        return [number for number in self.list_notes() if (self.get_path(number) / "global.bin").is_file()]
+
+    def list_notes(self) -> list[int]:
+        """Rounds that were committed, oldest first."""
         if not self.folder.is_dir():
             return []
-        return sorted(int(entry.name) for entry in self.folder.iterdir() if entry.name.isdecimal() and entry.is_dir())
+        names = (entry.name for entry in self.folder.iterdir() if _FOLDER.fullmatch(entry.name) and entry.is_dir())
+        return sorted(int(name) for name in names if name == f"{int(name):04d}")
 
     def read_latest(self) -> Commit | None:
         """The newest round, or None in a new run."""
-        numbers = self.list_rounds()
+        numbers = self.list_notes()
         return self.read(numbers[-1]) if numbers else None
 
     def read(self, number: int) -> Commit:
-        """A round, checked: its bytes have the recorded digest and its header is complete."""
-        place = self.folder / f"{number:04d}"
-        header = read_json(place / "round.json")
-        try:
-            if header["schema"] != SCHEMA or header["round"] != number:
-                raise DataError(f"{place}: not a round that this version reads ({header['schema']!r})")
-            heads = {int(client): StateName(*map(int, name)) for client, name in header["heads"].items()}
-            expected, record = header["digest"], dict(header["record"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"{place / 'round.json'}: malformed, {type(error).__name__} {error}") from None
-        data = read_bytes(place / "global.bin")
-        if bytes_digest(data) != expected:
-            raise DataError(f"{place / 'global.bin'}: damaged, its digest is not the recorded one")
-        return Commit(number, ServerState.from_message(Message.decode(data)), heads, record)
+        """A round, checked: its bytes have the recorded digest and its note is complete."""
+        note = self.read_note(number)
+        place = self.get_path(number) / "global.bin"
+        data = read_bytes(place)
+        if bytes_digest(data) != note.state_digest:
+            raise DataError(f"{place}: damaged, its digest is not the recorded one")
+        state = ServerState.from_message(Message.decode(data))
+        return Commit(number, state, note.heads, note.record, note.links)
+
+    def check_state(self, note: Note) -> None:
+        """Raise unless the global state of a round has its recorded digest, or was let go."""
+        place = self.get_path(note.round) / "global.bin"
+        if place.exists() and file_digest(place) != note.state_digest:
+            raise DataError(f"{place}: damaged, its digest is not the recorded one")
+
+    def read_note(self, number: int) -> Note:
+        """The note of a round, checked against its own digest and seal."""
+        place = self.get_path(number) / "round.json"
+        plain = read_json(place)
+        if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
+            found = plain.get("schema") if isinstance(plain, dict) else type(plain).__name__
+            raise DataError(f"{place}: malformed, not a round that this version reads ({str(found)[:60]!r})")
+        note = _parse_note(plain, str(place))
+        if note.round != number:
+            raise DataError(f"{place}: malformed, it is the note of round {note.round}")
+        _check_seal({**note.to_plain(), "digest": note.digest}, plain, place)
+        return note
+
+    def write_evaluation(self, note: Note, evaluation: Mapping[str, Any]) -> None:
+        """Keep what the evaluation of a committed round found; the next round's note refers to it."""
+        plain = _seal_evaluation(note, evaluation)
+        write_atomic(
+            self.get_path(note.round) / "evaluation.json", canonical_json({**plain, "seal": digest(plain)}) + "\n"
+        )
+
+    def read_evaluation(self, note: Note) -> dict[str, Any] | None:
+        """What the evaluation of a round found, or None if it has none."""
+        place = self.get_path(note.round) / "evaluation.json"
+        if not place.exists():
+            return None
+        plain = read_json(place)
+        if not isinstance(plain, dict) or plain.get("schema") != EVALUATION_SCHEMA:
+            raise DataError(f"{place}: malformed, not an evaluation that this version reads")
+        evaluation = check_evaluation(plain.get("evaluation"), str(place))
+        _check_seal(_seal_evaluation(note, evaluation), plain, place)
+        return evaluation
 
     def keep_only(self, numbers: Iterable[int]) -> None:
-        """Remove all rounds but these."""
+        """Remove the global states of all rounds but these."""
         kept = set(numbers)
         for number in self.list_rounds():
             if number not in kept:
-                doomed = (self.folder / f"{number:04d}").rename(self.folder / f".{number:04d}.old.part")
-                shutil.rmtree(doomed, ignore_errors=True)
+                (self.get_path(number) / "global.bin").unlink(missing_ok=True)
 
-    def remove_partial(self) -> None:
-        """Remove what a killed process left half-written."""
-        for entry in self.folder.glob(".*.part") if self.folder.is_dir() else ():
-            shutil.rmtree(entry, ignore_errors=True)
+
+def identify_evaluation(evaluation: Mapping[str, Any]) -> str:
+    """The digest of an evaluation without the time it took."""
+    return digest({name: value for name, value in evaluation.items() if name != "seconds"})
+
+
+def _seal_evaluation(note: Note, evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "schema": EVALUATION_SCHEMA,
+        "round": note.round,
+        "commit": note.digest,
+        "evaluation": dict(evaluation),
+        "digest": identify_evaluation(evaluation),
+    }
+
+
+def _check_seal(expected: Mapping[str, Any], found: Mapping[str, Any], place: Path) -> None:
+    """The fields of a file must be those that were read from it, under the seal that belongs to them."""
+    sealed = {**expected, "seal": digest(expected)}
+    if sealed != found:
+        names = [name for name in {**sealed, **found} if sealed.get(name) != found.get(name)]
+        raise DataError(f"{place}: damaged, it was changed after it was written ({', '.join(sorted(names))[:100]})")
+
+
+def _parse_note(plain: Mapping[str, Any], where: str) -> Note:
+    """The fields of a note, each of the right type and range."""
+    inputs, heads, states = plain.get("inputs"), plain.get("heads"), plain.get("states")
+    number = plain.get("round")
+    if not isinstance(number, int) or not is_whole(number):
+        raise DataError(f"{where}: malformed, 'round' is a whole number")
+    if not isinstance(inputs, dict) or not all(is_digest(value) for value in inputs.values()):
+        raise DataError(f"{where}: malformed, 'inputs' are digests by name")
+    if not isinstance(heads, dict) or not all(is_client(client) for client in heads):
+        raise DataError(f"{where}: malformed, 'heads' are the names of client states by client")
+    if not isinstance(states, dict) or not all(client in heads and is_digest(states[client]) for client in states):
+        raise DataError(f"{where}: malformed, 'states' are digests of the client states in 'heads'")
+    for name in ("previous", "previous_evaluation", "trajectories"):
+        if plain.get(name) is not None and not is_digest(plain[name]):
+            raise DataError(f"{where}: malformed, {name!r} is a digest or null")
+    record, state = check_record(plain.get("record"), f"{where}: 'record'"), plain.get("state")
+    if not isinstance(state, str) or record["digest"] != state or record["round"] != number:
+        raise DataError(f"{where}: malformed, its record is that of another round or state")
+    links = Links(
+        inputs,
+        plain.get("previous"),
+        plain.get("previous_evaluation"),
+        {int(client): text for client, text in states.items()},
+        plain.get("trajectories"),
+    )
+    return Note(number, state, {int(c): _parse_name(name, number, where) for c, name in heads.items()}, record, links)
+
+
+def _parse_name(name: Any, newest: int, where: str) -> StateName:
+    if not isinstance(name, list) or len(name) != 2 or not all(map(is_whole, name)) or name[0] > newest:
+        raise DataError(f"{where}: malformed, a client state is named by a round up to {newest} and a call")
+    return StateName(*name)

@@ -23,6 +23,11 @@ class Failure(NamedTuple):
         return {"round": round_, "call": call, "operation": operation, **self._asdict()}
 
 
+def hide_text(record: Mapping[str, object]) -> dict[str, object]:
+    """The line of a failure without what the client said: its error and its trace can quote its tasks."""
+    return {**record, "message": "not kept: the run is private", "detail": ""}
+
+
 class QuorumError(FedAgentGymError):
     """Too few clients answered for the round to go on; the last committed round is intact."""
 

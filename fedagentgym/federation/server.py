@@ -1,15 +1,15 @@
 """The server loop: rounds of one algorithm from the newest commit to the last round.
 
-In each round: draw participants, let the algorithm call them and combine their answers, make client states durable, commit,
-and only then look at what was learned: evaluate, write samples, append the line of metrics. A run killed at any instant goes on
-from the newest commit to the same final state, bit for bit; what was not yet written about that commit is written again.
+In each round: draw participants, let the algorithm call them and combine their answers, make client states and sampled
+episodes durable, commit, and only then look at what was learned: evaluate, append the line of metrics. A run killed at any
+instant goes on from the newest commit to the same final state and the same records, bit for bit; what was not yet written about
+that commit is written again. Before a run goes on, its chain of commits is checked.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import math
 import os
 import time
@@ -18,18 +18,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.encoding import bytes_digest, canonical_json
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import write_atomic
+from fedagentgym.base.files import format_path, remove_partial, write_atomic
 from fedagentgym.federation.algorithm import Algorithm, Round, RoundResult, draw_participants
+from fedagentgym.federation.chain import Chain, check_evidence, read_chain
 from fedagentgym.federation.clients import Backend, Clients, identity
-from fedagentgym.federation.commits import Commit, CommitStore
+from fedagentgym.federation.commits import Commit, CommitStore, Links, identify_evaluation
+from fedagentgym.federation.failures import hide_text
 from fedagentgym.federation.message import is_finite
 from fedagentgym.federation.meter import add_counts
+from fedagentgym.federation.metrics_log import MetricsLog, best_rounds
+from fedagentgym.federation.records import Record
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.federation.settings import FederationSettings
-
-Record = dict[str, Any]
+from fedagentgym.federation.states import read_state_digests
 
 
 class Observer(Protocol):
@@ -46,6 +49,8 @@ class Observer(Protocol):
 class ServerConfig:
     """All that the loop needs beside the algorithm and the backend.
 
+    `inputs` are the digests of what the run is made from, by name; a run goes on only with the same.
+    `hide_failures` leaves out of the records what failed clients said: an error's text can quote the client's data.
     `evaluate` looks at a global state (round number, state) every `evaluate_every` rounds, before the first and after the last;
     what it returns has at least `success`, by which the best round is known.
     `stream_of` is for tests that force clients to draw alike.
@@ -59,6 +64,8 @@ class ServerConfig:
     evaluate_every: int = 1
     observers: Sequence[Observer] = ()
     stream_of: Callable[[int], int] = field(default=identity)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    hide_failures: bool = False
 
 
 def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) -> Commit:
@@ -68,25 +75,54 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
     for observer in plan.observers:
         observer.begin(plan.settings.rounds)
     with lock_folder(plan.folder):
+        remove_partial(plan.folder)
         rounds = CommitStore(plan.folder / "rounds")
-        rounds.remove_partial()
-        journal = MetricsLog(plan.folder / "metrics.jsonl")
-        commit = rounds.read_latest()
-        if commit is None:
-            commit = _run_and_commit_round(algorithm, backend, plan, rounds, None)
+        metrics = MetricsLog(plan.folder / "metrics.jsonl")
+        chain = read_chain(plan.folder, plan.inputs)
+        if chain is None:
+            remove_uncommitted(plan.folder, -1)
+            metrics.restore([], 0)
+            commit = _run_and_commit_round(algorithm, backend, plan, rounds, None, None)
+            evaluation = _evaluate_and_log(plan, rounds, metrics, commit)
         else:
+            commit = _check_newest(algorithm, plan, rounds, chain)
             backend.prune(commit.heads)
-        journal.truncate(commit.round)
-        if commit.round not in journal.rounds:
-            _evaluate_and_log(plan, rounds, journal, commit)
+            evaluation = chain.evaluations.get(commit.round)
+            if evaluation is None and _is_evaluation_due(plan, commit.round):
+                metrics.restore(chain.list_records()[:-1], 0)
+                evaluation = _evaluate_and_log(plan, rounds, metrics, commit)
+            else:
+                metrics.restore(chain.list_records(), 1)
+                _drop_old_states(plan, rounds, metrics)
         while commit.round < plan.settings.rounds:
-            commit = _run_and_commit_round(algorithm, backend, plan, rounds, commit)
-            _evaluate_and_log(plan, rounds, journal, commit)
+            commit = _run_and_commit_round(algorithm, backend, plan, rounds, commit, evaluation)
+            evaluation = _evaluate_and_log(plan, rounds, metrics, commit)
         return commit
 
 
+def _check_newest(algorithm: Algorithm[Any], plan: ServerConfig, rounds: CommitStore, chain: Chain) -> Commit:
+    """The newest commit of a run whose files are all what its chain says, for this algorithm to go on from."""
+    ids, count = algorithm.client_ids(), plan.settings.clients_per_round
+    remove_uncommitted(plan.folder, chain.newest.round)
+    check_evidence(plan.folder, chain, lambda number: draw_participants(plan.seed, number, ids, count))
+    commit = rounds.read(chain.newest.round)
+    if strangers := sorted(set(commit.heads) - set(ids)):
+        raise DataError(f"round {commit.round} has states of clients {strangers[:10]} that are not in this federation")
+    check_finite(commit.state, commit.round)
+    expected = {name: (value.dtype, value.shape) for name, value in algorithm.initial_state().parameters.items()}
+    found = {name: (value.dtype, value.shape) for name, value in commit.state.parameters.items()}
+    if odd := sorted(name for name in {**expected, **found} if expected.get(name) != found.get(name)):
+        raise DataError(f"round {commit.round} holds a global state of another form: {odd[0]!r} does not fit this run")
+    return commit
+
+
 def _run_and_commit_round(
-    algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig, rounds: CommitStore, before: Commit | None
+    algorithm: Algorithm[Any],
+    backend: Backend,
+    plan: ServerConfig,
+    rounds: CommitStore,
+    before: Commit | None,
+    evaluation: Mapping[str, Any] | None,
 ) -> Commit:
     """One round, from the commit before it to its own; without one, the preparation that becomes round 0."""
     started = time.monotonic()
@@ -111,17 +147,26 @@ def _run_and_commit_round(
     else:
         result = algorithm.run_round(before.state, round_)
     check_finite(result.state, number)
-    record = _make_record(round_, result, before, time.monotonic() - started)
-    commit = Commit(number, result.state, clients.heads, record)
+    failures = [hide_text(failure) for failure in clients.failures] if plan.hide_failures else clients.failures
+    record = _make_record(round_, result, failures, before, time.monotonic() - started)
     backend.commit(clients.heads)
+    known, old = ({}, {}) if before is None else (before.links.states, before.heads)
+    links = Links(
+        inputs=plan.inputs,
+        previous=None if before is None else before.note.digest,
+        previous_evaluation=None if evaluation is None else identify_evaluation(evaluation),
+        states=read_state_digests(plan.folder / "states", clients.heads, old, known),
+        trajectories=write_trajectories(plan.folder, number, result.episodes),
+    )
+    commit = Commit(number, result.state, clients.heads, record, links)
     rounds.write(commit)
     backend.prune(clients.heads)
-    if result.episodes:
-        write_lines(plan.folder / "trajectories" / f"{number:04d}.jsonl", result.episodes)
     return commit
 
 
-def _make_record(round_: Round, result: RoundResult, before: Commit | None, seconds: float) -> Record:
+def _make_record(
+    round_: Round, result: RoundResult, failures: Sequence[Mapping[str, object]], before: Commit | None, seconds: float
+) -> Record:
     """The line that is kept of a round."""
     counts = round_.clients.meter.get_counts()
     total = counts if before is None else add_counts(before.record["bytes_total"], counts)
@@ -132,7 +177,7 @@ def _make_record(round_: Round, result: RoundResult, before: Commit | None, seco
         "metrics": finite_metrics(result.metrics),
         "clients": {str(client): finite_metrics(numbers) for client, numbers in sorted(result.clients.items())},
         "client_seconds": {str(client): value for client, value in sorted(round_.clients.seconds.items())},
-        "failures": round_.clients.failures,
+        "failures": list(failures),
         "bytes": counts,
         "bytes_total": total,
         "seconds": seconds,
@@ -146,19 +191,34 @@ def finite_metrics(numbers: Mapping[str, float]) -> dict[str, float]:
     return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
-def _evaluate_and_log(plan: ServerConfig, rounds: CommitStore, journal: MetricsLog, commit: Commit) -> None:
-    """Evaluate if it is time, tell everybody, and let old commits go."""
+def _is_evaluation_due(plan: ServerConfig, number: int) -> bool:
+    last = number == plan.settings.rounds
+    return plan.evaluate is not None and (last or number % max(1, plan.evaluate_every) == 0)
+
+
+def _evaluate_and_log(
+    plan: ServerConfig, rounds: CommitStore, metrics: MetricsLog, commit: Commit
+) -> Mapping[str, Any] | None:
+    """Evaluate if it is time, tell everybody, and let old global states go; returns what the evaluation found."""
     record = dict(commit.record)
-    last = commit.round == plan.settings.rounds
-    if plan.evaluate is not None and (last or commit.round % max(1, plan.evaluate_every) == 0):
+    evaluation: Mapping[str, Any] | None = None
+    if plan.evaluate is not None and _is_evaluation_due(plan, commit.round):
         started = time.monotonic()
         found = plan.evaluate(commit.round, commit.state)
-        record["evaluation"] = {**found, "seconds": time.monotonic() - started}
-    journal.append(record)
+        evaluation = {**found, "seconds": time.monotonic() - started}
+        rounds.write_evaluation(commit.note, evaluation)
+        record["evaluation"] = evaluation
+    metrics.append(record)
     for observer in plan.observers:
         observer.round_done(record)
+    _drop_old_states(plan, rounds, metrics)
+    return evaluation
+
+
+def _drop_old_states(plan: ServerConfig, rounds: CommitStore, metrics: MetricsLog) -> None:
+    """Keep the global states of the newest rounds and of the best one."""
     newest = rounds.list_rounds()[-plan.keep_rounds :]
-    rounds.keep_only({*newest, *best_rounds(journal.records)})
+    rounds.keep_only({*newest, *best_rounds(metrics.records)})
 
 
 def check_finite(state: ServerState, round_number: int) -> None:
@@ -171,55 +231,20 @@ def check_finite(state: ServerState, round_number: int) -> None:
             )
 
 
-def best_rounds(records: Sequence[Mapping[str, Any]]) -> set[int]:
-    """The evaluated round with the highest success, the earliest of equals; empty before any evaluation."""
-    evaluated = [(record["evaluation"]["success"], -record["round"]) for record in records if "evaluation" in record]
-    return {-max(evaluated)[1]} if evaluated else set()
+def write_trajectories(folder: Path, number: int, episodes: Sequence[Mapping[str, Any]]) -> str | None:
+    """Write the sampled episodes of a round, if there are any; their digest goes into its commit."""
+    if not episodes:
+        return None
+    text = "".join(canonical_json(episode) + "\n" for episode in episodes)
+    write_atomic(folder / "trajectories" / f"{number:04d}.jsonl", text)
+    return bytes_digest(text.encode("ascii"))
 
 
-class MetricsLog:
-    """`metrics.jsonl`: one line per committed round, in order. A torn last line is dropped when the run goes on."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.records: list[Record] = list(read_metrics_log(path))
-
-    @property
-    def rounds(self) -> set[int]:
-        return {record["round"] for record in self.records}
-
-    def truncate(self, last: int) -> None:
-        """Forget lines beyond round `last` and what was torn."""
-        self.records = [record for record in self.records if record["round"] <= last]
-        if self.path.exists() or self.records:
-            write_atomic(self.path, "".join(canonical_json(record) + "\n" for record in self.records))
-
-    def append(self, record: Record) -> None:
-        self.records.append(record)
-        with self.path.open("a", encoding="ascii") as file:
-            file.write(canonical_json(record) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def read_metrics_log(path: Path) -> Iterator[Record]:
-    """The whole lines of a metrics file, up to the first that is torn."""
-    if not path.is_file():
-        return
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError:
-                return
-            if not line.endswith("\n") or not isinstance(record, dict) or "round" not in record:
-                return
-            yield record
-
-
-def write_lines(path: Path, values: Sequence[Mapping[str, Any]]) -> None:
-    """A JSON-lines file, whole or absent."""
-    write_atomic(path, "".join(canonical_json(value) + "\n" for value in values))
+def remove_uncommitted(folder: Path, newest: int) -> None:
+    """Remove the episodes of rounds that were not committed; they are played again."""
+    for path in (*folder.glob("trajectories/*.jsonl"), *folder.glob("evaluation/*.jsonl")):
+        if path.stem.isdecimal() and int(path.stem) > newest:
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -227,9 +252,11 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """One process per run: a second one on the same folder is refused."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("w")
-    except OSError as error:
-        raise DataError(f"cannot use the run folder {folder}: {error.strerror or error}") from error
+        file = os.fdopen(
+            os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644), "r+b"
+        )
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot use the run folder {format_path(folder)}: {error}") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from fedagentgym.base.encoding import bytes_digest
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import read_bytes, write_atomic
+from fedagentgym.base.files import open_plain, read_bytes, write_atomic
 from fedagentgym.federation.exchange import Reply, Request, StateName
 
 Heads = Mapping[int, StateName]
+_SEAL = len(bytes_digest(b""))
 _FILE = re.compile(r"(\d{4,})-(\d{3,})\.(?:state|answer)")
 
 
@@ -122,6 +123,29 @@ class StateStoreMixin:
         """Store the state that a reply brings, under the request's own name."""
         if reply.state is not None:
             self._store.put(request.client, request.name, reply.state)
+
+
+def read_state_digests(folder: Path, heads: Heads, before: Heads, known: Mapping[int, str]) -> dict[int, str]:
+    """The digests of those client states that lie in a folder; of states that have not changed they are known already."""
+    found = {}
+    for client, name in sorted(heads.items()):
+        if before.get(client) == name and client in known:
+            found[client] = known[client]
+        elif (path := _locate_state(folder, client, name)).is_file():
+            with open_plain(path) as file:
+                found[client] = file.read(_SEAL).decode("ascii", "replace")
+    return found
+
+
+def check_stored_state(folder: Path, client: int, name: StateName, expected: str) -> None:
+    """Raise unless the state of a client lies in the folder and has this digest."""
+    path = _locate_state(folder, client, name)
+    if bytes_digest(_read_verified(path)) != expected:
+        raise DataError(f"{path}: the stored state is another one than the round refers to")
+
+
+def _locate_state(folder: Path, client: int, name: StateName) -> Path:
+    return folder / f"{client:06d}" / f"{name}.state"
 
 
 def _prepend_digest(data: bytes) -> bytes:

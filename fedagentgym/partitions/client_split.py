@@ -24,7 +24,7 @@ from fedagentgym.partitions.division import divide
 from fedagentgym.partitions.files import labels as label_files
 from fedagentgym.partitions.files import store
 from fedagentgym.partitions.files.labels import Labels
-from fedagentgym.partitions.files.split import NoVariants, SplitRecord
+from fedagentgym.partitions.files.split import NoVariants, SplitRecord, find_outside
 from fedagentgym.partitions.pools import env_class, open_pool, refuse_evaluation
 from fedagentgym.partitions.roles import check_sizes
 from fedagentgym.partitions.samplers.sampler import check_whole_number, dump_parameters, make_sampler
@@ -140,8 +140,9 @@ class ClientSplit:
 
     @cached_property
     def assignment(self) -> Assignment:
-        """Who holds what, in the numbers of `table`."""
+        """Who holds what, in the numbers of `table`; whoever looks at all clients has their digests checked first."""
         record = self.record
+        record.check_clients()
         if record.ids is None or len(record.ids) == len(self.table.ids):
             return record.clients
         return record.clients.renumber(self.table.find_numbers(record.ids, "the split"))
@@ -281,8 +282,11 @@ def load_client_split(
 ) -> ClientSplit:
     """Open a split file. `env` says where data lies (`{"data": FOLDER}`) and may repeat, not change, the split's options."""
     record = store.load(path)
+    if local := sorted(set(record.env_options) - set(env_class(record.env_id).portable_options(record.env_options))):
+        raise DataError(
+            f"{path} names the option {local[0]!r}, which says where something lies on a machine: no split decides that"
+        )
     options = _merge_options(record, env or {})
-    env_class(record.env_id)
     whole = pool if pool is not None else open_pool(record.env_id, record.env_split, options)
     return bind(record, whole, options, str(path), own_pool=pool is not None)
 
@@ -294,6 +298,12 @@ def bind(
     if record.pool_digest != pool.digest:
         raise DataError(_explain_mismatch(record, pool, where))
     opened = ClientSplit(record, pool, options, own_pool=own_pool)
+    if record.labels is not None and record.labels.solved.size != len(pool.ids):
+        raise DataError(f"{where} has labels for {record.labels.solved.size:,} tasks, its pool has {len(pool.ids):,}")
+    if record.ids is None and (client := find_outside(record.clients, len(pool.ids))) is not None:
+        raise DataError(
+            f"client {client} of the split holds a task number that the pool does not have: {where} was changed"
+        )
     for name, ids in record.roles.items():
         opened.table.find_numbers(ids, f"the role {name!r} of {where}")
     if record.ids is not opened.table.ids:

@@ -15,6 +15,7 @@ from fedagentgym.envs.variants import Plain, assign_variants
 from fedagentgym.partitions.analysis.statistics import compare_with_chance
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.division import Division, divide
+from fedagentgym.partitions.files.labels import Labels, find_shipped, from_mapping, from_pool
 from fedagentgym.partitions.files.split import NoVariants, SplitRecord, compute_client_digest, record_digest
 from fedagentgym.partitions.pools import env_class, open_pool
 from fedagentgym.partitions.roles import RESERVED
@@ -28,7 +29,7 @@ IMPORTED = "imported"
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One thing that was looked at. `ok` is None where it could not be."""
+    """One thing that was looked at. `ok` is None where it cannot be verified: then the split as a whole is not verified."""
 
     name: str
     ok: bool | None
@@ -44,6 +45,7 @@ def verify(
         _check_content(record),
         _check_pool(record, pool, assignment),
         _check_roles(record),
+        *_check_labels(record, pool, table),
         _check_evaluation(record, options),
         _check_sampling(record, table, assignment),
         *_check_axes(record, table, assignment),
@@ -88,8 +90,37 @@ def _check_roles(record: SplitRecord) -> CheckResult:
     return CheckResult("roles", True, sizes + shared)
 
 
+def _check_labels(record: SplitRecord, pool: TaskPool, table: TaskTable) -> list[CheckResult]:
+    """Labels that can be made again must be what they say; of those that somebody played for, only the digest speaks."""
+    if record.labels is None:
+        return []
+    source, shipped = record.labels.source, find_shipped(pool)
+    known: Labels | None = None
+    if source.get("policy") == {"name": "given"}:
+        flags = dict(zip(table.ids, record.labels.solved.tolist(), strict=True))
+        known = from_mapping(flags, table.ids)
+    elif source.get("policy", {}).get("name") == "pool":
+        known = from_pool(pool, table.ids)
+    elif shipped is not None and dict(shipped.policy) == source.get("policy") and shipped.seed == source.get("seed"):
+        known = shipped.resolve_labels(pool, table.ids)
+    if known is None:
+        detail = "played for elsewhere: they are under the digest, and are not played for again here"
+        return [CheckResult("labels", True, detail)]
+    same = np.array_equal(known.solved, record.labels.solved) and dict(known.source) == dict(source)
+    detail = "made again from their source" if same else "the labels are not what their source gives"
+    return [CheckResult("labels", same, detail)]
+
+
 def _check_evaluation(record: SplitRecord, options: Mapping[str, Any]) -> CheckResult:
-    known = set(record.evaluation) | set(env_class(record.env_id).evaluation_splits)
+    declared = set(env_class(record.env_id).evaluation_splits)
+    known = set(record.evaluation) | declared
+    if set(record.evaluation) != declared:
+        told = ", ".join(record.evaluation) or "none"
+        return CheckResult(
+            "evaluation",
+            False,
+            f"the split names {told} as evaluation splits, {record.env_id} has {join_names(declared)}",
+        )
     if record.env_split in known or record.env_split == "all":
         return CheckResult("evaluation", False, f"the split divides {record.env_split!r}, which holds evaluation tasks")
     held = {name for ids in record.iter_tasks() for name in ids} | {
@@ -111,23 +142,28 @@ def _check_evaluation(record: SplitRecord, options: Mapping[str, Any]) -> CheckR
 
 
 def _check_sampling(record: SplitRecord, table: TaskTable, assignment: Assignment) -> CheckResult:
+    name = "re-sampling"
     if record.sampler == IMPORTED:
-        return CheckResult("re-sampling", None, "the split was imported, not sampled: there is nothing to repeat")
+        detail = "cannot be verified: the split was imported, not sampled, so there is nothing to repeat"
+        return CheckResult(name, None, detail)
     if record.sampler not in SAMPLERS:
-        return CheckResult(
-            "re-sampling", None, f"the sampler {record.sampler!r} is not registered here: import the code that does"
+        detail = (
+            f"cannot be verified: the sampler {record.sampler!r} is not registered here, import the code that does it"
         )
+        return CheckResult(name, None, detail)
     try:
         again, roles = _sample_again(record, table)
         same_variants = all(old == new for old, new in zip(record.variants, _draw_variants(record), strict=True))
     except FedAgentGymError as error:
-        return CheckResult("re-sampling", False, f"sampling again fails: {error}")
+        return CheckResult(name, False, f"sampling again fails: {error}")
+    except (ArithmeticError, ValueError, TypeError, LookupError, MemoryError) as error:
+        return CheckResult(name, False, f"sampling again fails: {type(error).__name__}: {str(error)[:200]}")
     same_roles = dict(record.roles) == roles
     if again.same_as(assignment) and same_roles and same_variants:
-        return CheckResult(
-            "re-sampling", True, f"{record.sampler} with seed {record.seed} gives the same tasks again, bit for bit"
-        )
-    return CheckResult("re-sampling", False, _explain_difference(record, assignment, again, same_roles, same_variants))
+        detail = f"{record.sampler} with seed {record.seed} gives the same tasks again, bit for bit"
+        return CheckResult(name, True, detail)
+    detail = _explain_difference(record, assignment, again, same_roles, same_variants)
+    return CheckResult(name, False if can_resample(bool(record.parameters.get("compat"))) else None, detail)
 
 
 def _sample_again(record: SplitRecord, table: TaskTable) -> Division:
@@ -149,11 +185,11 @@ def _explain_difference(
 ) -> str:
     """Tell a changed file from a library that draws differently."""
     made = {name: record.provenance.get(name) for name in ("numpy", "scipy")}
-    published = bool(record.parameters.get("compat"))
-    if not can_resample(published):
+    if not can_resample(bool(record.parameters.get("compat"))):
         return (
-            "this numpy or scipy cannot re-sample: it draws other numbers than the ones this library was tested with "
-            f"(the split was made with numpy {made['numpy']}, scipy {made['scipy']}); the content itself matches its digest"
+            "cannot be verified: this numpy or scipy cannot re-sample, it draws other numbers than the ones this library"
+            f" was tested with (the split was made with numpy {made['numpy']}, scipy {made['scipy']}); the content itself"
+            " matches its digest"
         )
     if not same_variants:
         return "the variants do not follow from the seed: the content was changed and its digest made anew"
@@ -194,8 +230,11 @@ _FINGERPRINTS = {False: "a94c95e625904c08", True: "03d19fc4d5815d00"}
 def _check_axes(record: SplitRecord, table: TaskTable, assignment: Assignment) -> list[CheckResult]:
     """The axes that the sampler leaves alone must look as chance makes them."""
     if record.sampler == IMPORTED or record.sampler not in SAMPLERS or record.parameters.get("compat"):
-        return [CheckResult("other axes", None, "not promised by this sampler")]
-    moved = make_sampler(record.sampler, record.parameters).axes
+        return [CheckResult("other axes", True, "this sampler promises nothing of them")]
+    try:
+        moved = make_sampler(record.sampler, record.parameters).axes
+    except FedAgentGymError as error:
+        return [CheckResult("other axes", False, f"the sampler cannot be made: {error}")]
     reserved = {name for role in RESERVED for name in record.roles.get(role, ())}
     free = np.array([name not in reserved for name in table.ids]) if reserved else np.ones(len(table), dtype=bool)
     place = np.cumsum(free) - 1

@@ -1,4 +1,4 @@
-"""kill -9 at random instants: whatever was lost, the run ends at the same parameters."""
+"""kill -9 at random instants: whatever was lost, the run ends at the same parameters, records and trajectories."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.federation.commits import Commit, CommitStore
+from fedagentgym.federation.records import drop_times
+from fedagentgym.federation.server_state import ServerState
 
 PROGRAM = """
 import sys
@@ -23,15 +25,15 @@ from fedagentgym.federation.operation import ApplicationSpec
 load_plugins((sys.argv[1],))
 import fedagentgym_plugin_toy as toy
 from fedagentgym.federation.backends.in_process import open_backend
-from fedagentgym.federation.server import Plan, run_rounds
+from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 folder, workers = Path(sys.argv[2]), int(sys.argv[3])
-arguments = {"pause": 0.05, "calls": 2, "size": 20000}
+arguments = {"pause": 0.05, "calls": 2, "size": 20000, "shown": True}
 recipe = ApplicationSpec("fedagentgym_plugin_toy:build", arguments, (sys.argv[1],))
 backend = open_backend(recipe, workers=workers, folder=folder / "states")
 settings = FederationSettings(rounds=12, clients_per_round=3)
 look = lambda number, state: {"success": float(state.parameters["w"][0])}
-run_rounds(toy.build(**arguments, clients=6), backend, Plan(folder, 0, settings, evaluate=look))
+run_rounds(toy.build(**arguments, clients=6), backend, ServerConfig(folder, 0, settings, evaluate=look))
 backend.close()
 """
 
@@ -59,8 +61,12 @@ def crash_and_resume(folder: Path, workers: int, kills: int, seed: int) -> int:
 
 
 def check(run_toy: Callable[..., Commit], tmp_path: Path, workers: int, kills: int, seed: int) -> None:
-    options = {"rounds": 12, "clients": 6, "per_round": 3, "calls": 2, "size": 20000}
-    calm = run_toy(tmp_path / "calm", **options)
+    options = {"rounds": 12, "clients": 6, "per_round": 3, "calls": 2, "size": 20000, "shown": True}
+
+    def look(number: int, state: ServerState) -> dict[str, float]:
+        return {"success": float(state.parameters["w"][0])}
+
+    calm = run_toy(tmp_path / "calm", **options, plan={"evaluate": look})
     hit = crash_and_resume(tmp_path / "killed", workers, kills, seed)
     final = CommitStore(tmp_path / "killed" / "rounds").read_latest()
     assert final is not None
@@ -70,7 +76,22 @@ def check(run_toy: Callable[..., Commit], tmp_path: Path, workers: int, kills: i
     records = [json.loads(line) for line in (tmp_path / "killed" / "metrics.jsonl").read_text().splitlines()]
     assert [record["round"] for record in records] == list(range(13))
     assert all("evaluation" in record for record in records)
+    assert final.note.digest == calm.note.digest
+    assert list_lasting_records(tmp_path / "killed") == list_lasting_records(tmp_path / "calm")
+    assert read_trajectories(tmp_path / "killed") == read_trajectories(tmp_path / "calm") != {}
+    assert not list((tmp_path / "killed").rglob("*.part"))
     assert hit >= min(kills, 2)
+
+
+def list_lasting_records(folder: Path) -> list[object]:
+    """The lines of metrics without what depends on the time and on the process."""
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    evaluations = [{**record.pop("evaluation"), "seconds": 0.0} for record in records]
+    return [*map(drop_times, records), *evaluations]
+
+
+def read_trajectories(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (folder / "trajectories").iterdir()}
 
 
 @pytest.mark.parametrize("workers", [0, 2])

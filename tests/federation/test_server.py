@@ -16,7 +16,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.federation.algorithm import draw_participants
 from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.failures import QuorumError
-from fedagentgym.federation.server import best_rounds, read_metrics_log
+from fedagentgym.federation.metrics_log import best_rounds, read_metrics_log
 from fedagentgym.federation.server_state import ServerState
 
 Run = Callable[..., Commit]

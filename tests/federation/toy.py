@@ -39,11 +39,12 @@ class Toy:
         pause: float = 0.0,
         device: str = "",
         clients: int = 4,
+        shown: bool = False,
     ) -> None:
         self.size, self.calls, self.stateful, self.noise = size, calls, stateful, noise
         self.faults, self.folder, self.pause, self.device = faults or {}, folder, pause, device
         vector = ArrayForm("float32", (size,))
-        self.clients, self.metered = clients, True
+        self.clients, self.metered, self.shown = clients, True, shown
         self.operations = {
             "drift": Operation(
                 self.drift,
@@ -117,7 +118,10 @@ class Toy:
             updates = [(reply.weights, 1.0) for k, reply in replies.items() if k not in left_out]
             state = aggregate(Mean(), state, updates)
         metrics = {"norm": float(np.mean(list(norms.values())))}
-        return RoundResult(state, metrics, {k: {"norm": n} for k, n in norms.items()})
+        episodes = (
+            [{"client": k, "round": this_round.number, "norm": n} for k, n in norms.items()] if self.shown else []
+        )
+        return RoundResult(state, metrics, {k: {"norm": n} for k, n in norms.items()}, episodes)
 
     def policy_parameters(self, state: ServerState) -> Mapping[str, Any]:
         return state.parameters

@@ -140,7 +140,7 @@ def test_damaged_folders_are_refused(client_split: ClientSplit, tmp_path: Path) 
     assert "does not match its digest" in damaged("c", lambda folder: flip(folder / "items.bin"))
     assert "does not match its own digest" in damaged("d", lambda folder: flip(folder / "digests.bin"))
     assert "header.json" in damaged("e", lambda folder: (folder / "header.json").unlink())
-    assert "header.json is not valid JSON" in damaged("f", lambda folder: (folder / "header.json").write_text("{"))
+    assert "header.json: not valid JSON" in damaged("f", lambda folder: (folder / "header.json").write_text("{"))
     assert "offsets.bin is damaged" in damaged("g", lambda folder: (folder / "offsets.bin").write_bytes(bytes(72)))
     with pytest.raises(DataError, match="there is no split file"):
         load_client_split(tmp_path / "nowhere")

@@ -19,7 +19,7 @@ from fedagentgym.experiment.report.charts import Chart, Series
 from fedagentgym.experiment.report.tradeoffs import make_objective_charts
 from fedagentgym.federation.message import KINDS
 from fedagentgym.federation.meter import DIRECTIONS, Direction, headline_bytes
-from fedagentgym.federation.server import read_metrics_log
+from fedagentgym.federation.metrics_log import read_metrics_log
 
 Record = Mapping[str, Any]
 MAX_EPISODES = 3

@@ -6,10 +6,10 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +37,25 @@ class Labels:
 
     @classmethod
     def from_record(cls, record: Any) -> Labels:
+        """The labels of a split file, which may say anything: the bits must be there before they are unpacked."""
+        what = "the labels of the split file are malformed"
+        if not isinstance(record, dict) or set(record) != {"source", "tasks", "solved"}:
+            raise DataError(f"{what}: they hold source, tasks and solved alone")
+        tasks, text, source = record["tasks"], record["solved"], record["source"]
+        if not is_count(tasks) or not isinstance(text, str) or not isinstance(source, dict):
+            raise DataError(f"{what}: a number of tasks, a text and a source are expected")
+        if not isinstance(source.get("policy"), dict) or not isinstance(source.get("digest"), str):
+            raise DataError(f"{what}: their source has a policy and a digest")
         try:
-            packed = np.frombuffer(base64.b64decode(record["solved"], validate=True), dtype=np.uint8)
-            return cls(np.unpackbits(packed, count=int(record["tasks"])).astype(bool), dict(record["source"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"the labels of the split file are malformed ({error})") from None
+            packed = np.frombuffer(base64.b64decode(text, validate=True), dtype=np.uint8)
+        except ValueError as error:
+            raise DataError(f"{what} ({error})") from None
+        if packed.size != (tasks + 7) // 8:
+            raise DataError(f"{what}: {packed.size:,} bytes are there for {tasks} tasks, one bit each")
+        labels = cls(np.unpackbits(packed, count=tasks).astype(bool), source)
+        if labels.to_record()["solved"] != text:
+            raise DataError(f"{what}: there are bits beyond the last task")
+        return labels
 
 
 @dataclass(frozen=True)
@@ -92,25 +106,46 @@ class LabelFile:
         return Labels(solved, {**source, "digest": digest([[name, self.successes[name]] for name in ids])})
 
 
+def is_count(value: object, most: int = 1 << 62) -> TypeGuard[int]:
+    """Whether something read from a file is a whole number from 0 to `most`."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+
+
 def read_labels(path: str | Path) -> LabelFile:
     """A label file: one header line, then one line per task."""
     lines = iter(read_jsonl(path))
     _, header = next(lines, (0, None))
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
         raise DataError(f'{path} is not a label file: its first line lacks "schema": "{SCHEMA}"')
-    try:
-        env = header["env"]
-        known = (env["id"], env["split"], dict(env["options"]), header["pool_digest"], dict(header["policy"]))
-        numbers = (int(header["seed"]), int(header["attempts"]), int(header["threshold"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path}, line 1: the header is malformed ({error})") from None
+    file = _check_label_header(header, f"{path}, line 1")
     successes: dict[str, int] = {}
     for number, row in lines:
         count = row.get("successes") if isinstance(row, dict) else None
-        if not isinstance(count, int) or not isinstance(row.get("task"), str) or not 0 <= count <= numbers[1]:
-            raise DataError(f"{path}, line {number}: a label has a task id and between 0 and {numbers[1]} successes")
-        successes[row["task"]] = count
-    return LabelFile(*known, *numbers, successes)
+        if not isinstance(row, dict) or not isinstance(row.get("task"), str) or not is_count(count, file.attempts):
+            raise DataError(f"{path}, line {number}: a label has a task id and between 0 and {file.attempts} successes")
+        if row.get("attempts", file.attempts) != file.attempts:
+            raise DataError(
+                f"{path}, line {number}: the header says {file.attempts} attempts, this line another number"
+            )
+        if successes.setdefault(row["task"], count) != count:
+            raise DataError(f"{path}, line {number}: {row['task'][:80]!r} was labelled before, with another number")
+    return replace(file, successes=successes)
+
+
+def _check_label_header(header: Mapping[str, Any], where: str) -> LabelFile:
+    """The header of a label file as a file without labels yet."""
+    env, policy = header.get("env"), header.get("policy")
+    if not isinstance(env, dict) or not isinstance(policy, dict) or not isinstance(header.get("pool_digest"), str):
+        raise DataError(f"{where}: the header is malformed: env, policy and pool_digest are expected")
+    if not all(isinstance(env.get(name), kind) for name, kind in (("id", str), ("split", str), ("options", dict))):
+        raise DataError(f"{where}: the header is malformed: env holds id, split and options")
+    seed, attempts, threshold = (header.get(name) for name in ("seed", "attempts", "threshold"))
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise DataError(f"{where}: the header is malformed: the seed is a whole number")
+    if not is_count(attempts, 1_000_000) or not is_count(threshold, attempts) or not threshold:
+        raise DataError(f"{where}: the header is malformed: the threshold is between 1 and the number of attempts")
+    known = (env["id"], env["split"], env["options"], header["pool_digest"], policy)
+    return LabelFile(*known, seed, attempts, threshold, {})
 
 
 def format_task_line(task: str, successes: int, attempts: int) -> str:

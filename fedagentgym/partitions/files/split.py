@@ -22,6 +22,7 @@ from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.files.labels import Labels
 
 SCHEMA = "fedagentgym/client-split/1"
+_PIECE = 1 << 24
 ROLES = ("public", "auxiliary", "server", "warmup")
 
 
@@ -91,6 +92,14 @@ class SplitRecord:
         """The task ids of every client, in order."""
         return (self._lookup_ids(client) for client in range(len(self)))
 
+    def check_clients(self) -> None:
+        """Hold every client of a stored split to its digest, and to tasks that ascend without repeats."""
+        if self.stored_digests is not None:
+            for client in range(len(self)):
+                self.get_tasks(client)
+        if (odd := find_unordered(self.clients)) is not None:
+            raise DataError(f"client {odd} of the split does not hold its tasks in order, each once: it was changed")
+
     def with_ids(self, ids: Sequence[str]) -> SplitRecord:
         """This record with the sorted ids of its pool, which a stored folder leaves out."""
         return self if self.ids is not None else replace(self, ids=ids)
@@ -141,3 +150,25 @@ def compute_client_digest(ids: Sequence[str], variant: Plain | None) -> bytes:
 
 def record_digest(header: Mapping[str, Any], client_digests: bytes) -> str:
     return "sha256:" + hashlib.sha256(canonical_json(header).encode("ascii") + b"\n" + client_digests).hexdigest()
+
+
+def find_unordered(clients: Assignment) -> int | None:
+    """The first client whose items do not ascend, each once; looked at in pieces, since a file may hold very many."""
+    for start in range(0, max(len(clients.items) - 1, 0), _PIECE):
+        piece = np.asarray(clients.items[start : start + _PIECE + 1])
+        places = np.flatnonzero(piece[1:] <= piece[:-1]) + start + 1
+        owners = np.searchsorted(clients.offsets, places, side="right") - 1
+        inside = np.flatnonzero(clients.offsets[owners] < places)
+        if inside.size:
+            return int(owners[inside[0]])
+    return None
+
+
+def find_outside(clients: Assignment, tasks: int) -> int | None:
+    """The first client that holds a number which is none of so many tasks."""
+    for start in range(0, len(clients.items), _PIECE):
+        piece = np.asarray(clients.items[start : start + _PIECE])
+        if int(piece.min()) < 0 or int(piece.max()) >= tasks:
+            place = start + int(np.flatnonzero((piece < 0) | (piece >= tasks))[0])
+            return int(np.searchsorted(clients.offsets, place, side="right")) - 1
+    return None

@@ -1,0 +1,124 @@
+"""The chain of a run's rounds, checked before anything is played on it.
+
+Every note names the digest of the note before and of that round's evaluation, and what the run was made from. So a change
+to any of them breaks the chain at the first round that does not fit, and that round is named. What the notes hold is enough
+to write `metrics.jsonl` again. A chain without a key proves no more than that nobody changed a part: whoever makes every
+digest anew has made another run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.base.encoding import file_digest
+from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.federation.commits import CommitStore, Note, identify_evaluation
+from fedagentgym.federation.records import Record, check_totals
+from fedagentgym.federation.states import check_stored_state
+
+Draw = Callable[[int], Sequence[int]]
+"""The clients that take part in a round, by its number."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The notes of all rounds, oldest first, and what their evaluations found."""
+
+    notes: tuple[Note, ...]
+    evaluations: Mapping[int, Mapping[str, Any]]
+
+    @property
+    def newest(self) -> Note:
+        return self.notes[-1]
+
+    def list_records(self) -> list[Record]:
+        """The lines of `metrics.jsonl`."""
+        return [self._make_line(note) for note in self.notes]
+
+    def _make_line(self, note: Note) -> Record:
+        evaluation = self.evaluations.get(note.round)
+        return {**note.record, **({} if evaluation is None else {"evaluation": dict(evaluation)})}
+
+
+def read_chain(folder: Path, inputs: Mapping[str, str] | None = None) -> Chain | None:
+    """The linked notes of the run in a folder, or None if no round was committed; the first broken link is named.
+
+    `inputs` are the digests of what the run is made from; without them the notes need only agree with each other.
+    """
+    rounds = CommitStore(folder / "rounds")
+    notes: list[Note] = []
+    evaluations: dict[int, Mapping[str, Any]] = {}
+    for place, number in enumerate(rounds.list_notes()):
+        try:
+            if number != place:
+                raise DataError(f"{rounds.get_path(place)} is missing")
+            note = rounds.read_note(number)
+            _check_inputs(note, notes[0].links.inputs if inputs is None and notes else inputs)
+            _check_previous(note, notes[-1] if notes else None, evaluations.get(number - 1))
+            found = rounds.read_evaluation(note)
+        except FedAgentGymError as error:
+            raise _name_break(place, error) from error
+        notes.append(note)
+        if found is not None:
+            evaluations[number] = found
+    return Chain(tuple(notes), evaluations) if notes else None
+
+
+def check_evidence(folder: Path, chain: Chain, drawn: Draw) -> None:
+    """Hold the files of a run to its chain: global states, client states, trajectories, evaluation episodes, and the
+    clients that were drawn."""
+    rounds = CommitStore(folder / "rounds")
+    for note in chain.notes:
+        try:
+            rounds.check_state(note)
+            if note.round and list(drawn(note.round)) != note.record["participants"]:
+                raise DataError("its record names other participants than the seed draws")
+            _check_file(folder / "trajectories" / f"{note.round:04d}.jsonl", note.links.trajectories)
+            episodes = chain.evaluations.get(note.round, {}).get("digest")
+            if episodes is not None:
+                _check_file(folder / "evaluation" / f"{note.round:04d}.jsonl", episodes)
+        except FedAgentGymError as error:
+            raise _name_break(note.round, error) from error
+    newest = chain.newest
+    for client, expected in newest.links.states.items():
+        try:
+            check_stored_state(folder / "states", client, newest.heads[client], expected)
+        except FedAgentGymError as error:
+            raise _name_break(newest.round, error) from error
+
+
+def _name_break(number: int, error: FedAgentGymError) -> DataError:
+    return DataError(f"the chain of rounds is broken at round {number}: {error}")
+
+
+def _check_inputs(note: Note, inputs: Mapping[str, str] | None) -> None:
+    """Raise unless a round was played with what the run is made from now."""
+    if inputs is None or dict(inputs) == dict(note.links.inputs):
+        return
+    names = sorted({*inputs, *note.links.inputs})
+    changed = next(name for name in names if inputs.get(name) != note.links.inputs.get(name))
+    raise DataError(f"it was played with another {changed} than the one that is here now")
+
+
+def _check_previous(note: Note, before: Note | None, evaluation: Mapping[str, Any] | None) -> None:
+    """Raise unless a round follows the one before it, and that one's evaluation."""
+    links = note.links
+    if links.previous != (None if before is None else before.digest):
+        raise DataError("it does not follow from the round before: one of the two was changed")
+    if links.previous_evaluation != (None if evaluation is None else identify_evaluation(evaluation)):
+        raise DataError(f"the evaluation of round {note.round - 1} is missing or was changed")
+    check_totals(note.record, None if before is None else before.record, "its record")
+
+
+def _check_file(path: Path, expected: str | None) -> None:
+    """A file that a round refers to is there as it was written; one that it does not refer to is not."""
+    if expected is None:
+        if path.exists():
+            raise DataError(f"{path} does not belong to it")
+    elif not path.is_file():
+        raise DataError(f"{path} is missing")
+    elif file_digest(path) != expected:
+        raise DataError(f"{path} was changed after it was written")

@@ -1,0 +1,145 @@
+"""The record of a round: what it must look like, and which part of it two runs of one configuration share.
+
+Records are read back from files that anybody can have edited, so everything that is computed from one (sums of bytes, tables,
+the report) is checked here first.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.federation.meter import COLUMNS, DIRECTIONS, add_counts
+
+Record = dict[str, Any]
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_FAILURE = {"round": int, "call": int, "operation": str, "client": int, "reason": str, "message": str, "detail": str}
+_TIMES = ("seconds", "seconds_total", "client_seconds")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+
+
+def check_record(record: Any, where: str) -> Record:
+    """A round's record as it is, or a sentence that names the field that cannot be."""
+    if not isinstance(record, dict):
+        raise DataError(f"{where} is malformed: a record is an object, found {type(record).__name__}")
+    for name, fits in _FIELDS.items():
+        if name not in record:
+            raise DataError(f"{where} is malformed: {name!r} is missing")
+        if not fits(record[name]):
+            raise DataError(f"{where} is malformed: {name!r} cannot be {str(record[name])[:60]!r}")
+    if unknown := sorted(set(record) - set(_FIELDS)):
+        raise DataError(f"{where} is malformed: {unknown[0][:60]!r} is not part of a record")
+    return record
+
+
+def check_totals(record: Mapping[str, Any], before: Mapping[str, Any] | None, where: str) -> None:
+    """The running sums of a record must be those of the record before and its own numbers."""
+    bytes_total = record["bytes"] if before is None else add_counts(before["bytes_total"], record["bytes"])
+    seconds_total = record["seconds"] + (0.0 if before is None else before["seconds_total"])
+    if record["bytes_total"] != bytes_total:
+        raise DataError(f"{where} is malformed: 'bytes_total' is not the sum of the rounds so far")
+    if record["seconds_total"] != seconds_total:
+        raise DataError(f"{where} is malformed: 'seconds_total' is not the sum of the rounds so far")
+
+
+def drop_times(record: Mapping[str, Any]) -> Record:
+    """What is the same whenever and wherever a round is played: neither times nor the size of reports, which hold times."""
+    lasting = {name: value for name, value in record.items() if name not in _TIMES}
+    for name in ("bytes", "bytes_total"):
+        lasting[name] = {way: {**columns, "report": 0} for way, columns in record[name].items()}
+    lasting["metrics"] = _drop_timings(record["metrics"])
+    lasting["clients"] = {client: _drop_timings(numbers) for client, numbers in record["clients"].items()}
+    return lasting
+
+
+def _drop_timings(metrics: Mapping[str, Any]) -> Record:
+    """Metrics without those that are times, `seconds/...`."""
+    return {name: value for name, value in metrics.items() if not name.startswith("seconds")}
+
+
+def check_evaluation(evaluation: Any, where: str) -> Record:
+    """An evaluation as it is, if its success can be compared."""
+    if not isinstance(evaluation, dict) or not is_number(evaluation.get("success")):
+        raise DataError(f"{where} is malformed: an evaluation is an object with a number 'success'")
+    digest = evaluation.get("digest")
+    if digest is not None and not is_digest(digest):
+        raise DataError(f"{where} is malformed: 'digest' cannot be {str(digest)[:60]!r}")
+    return evaluation
+
+
+# ---- what a value may be ----------------------------------------------------------------------------------------------
+
+
+def is_digest(value: object) -> bool:
+    return isinstance(value, str) and DIGEST.fullmatch(value) is not None
+
+
+def is_whole(value: object) -> bool:
+    """A whole number from 0 on that arrays can hold."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+
+
+def is_number(value: object) -> bool:
+    """A finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
+
+
+def is_client(name: object) -> bool:
+    """The number of a client as a key."""
+    return isinstance(name, str) and _NUMBER.fullmatch(name) is not None
+
+
+def _is_duration(value: object) -> bool:
+    return isinstance(value, int | float) and is_number(value) and value >= 0
+
+
+def _are_metrics(value: object) -> bool:
+    return isinstance(value, dict) and all(is_number(number) for number in value.values())
+
+
+def _are_clients(value: object) -> bool:
+    return isinstance(value, dict) and all(is_client(name) and _are_metrics(below) for name, below in value.items())
+
+
+def _are_durations(value: object) -> bool:
+    return isinstance(value, dict) and all(is_client(name) and _is_duration(below) for name, below in value.items())
+
+
+def _are_counts(value: object) -> bool:
+    if not isinstance(value, dict) or set(value) != set(DIRECTIONS):
+        return False
+    return all(
+        isinstance(columns, dict) and set(columns) == set(COLUMNS) and all(map(is_whole, columns.values()))
+        for columns in value.values()
+    )
+
+
+def _are_failures(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(failure, dict)
+        and set(failure) == set(_FAILURE)
+        and all(isinstance(failure[name], kind) for name, kind in _FAILURE.items())
+        for failure in value
+    )
+
+
+def _are_participants(value: object) -> bool:
+    return isinstance(value, list) and all(map(is_whole, value))
+
+
+_FIELDS: dict[str, Callable[[object], bool]] = {
+    "round": is_whole,
+    "participants": _are_participants,
+    "metrics": _are_metrics,
+    "clients": _are_clients,
+    "client_seconds": _are_durations,
+    "failures": _are_failures,
+    "bytes": _are_counts,
+    "bytes_total": _are_counts,
+    "seconds": _is_duration,
+    "seconds_total": _is_duration,
+    "digest": is_digest,
+}
