@@ -47,8 +47,9 @@ def join_names(names: Iterable[str], limit: int = 8) -> str:
 def unknown_name_error(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     """The error for a name that is not known, with the nearest one and, unless they are very many, the list of all."""
     names = list(known)
-    guess = find_closest_name(str(name), names)
-    what = f"unknown {kind} {str(name)[:200]!r}"
+    text = name[:200] if isinstance(name, str) else ""
+    guess = find_closest_name(text, names)
+    what = f"unknown {kind} {repr(text) if text else show_value(name)}"
     if guess is None:
         return UnknownNameError(f"{what}: known are {join_names(names) or 'none'}")
     rest = f" (known are {join_names(names, MOST_LISTED)})" if len(names) <= MOST_LISTED else ""

@@ -10,6 +10,8 @@ from pydantic_core import ErrorDetails
 
 from fedagentgym.base.errors import DataError, OptionError, find_closest_name, join_names, show_value
 
+MOST_BITS = 64
+"""Of a whole number among settings: they are counted and drawn with numbers of 64 bits."""
 MOST_KEYS = 30
 """Of an assignment such as `federation.rounds=5`."""
 
@@ -22,7 +24,12 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _expand_name(cls, data: Any) -> Any:
-        return expand_name(data) if "name" in cls.model_fields else data
+        data = expand_name(data) if "name" in cls.model_fields else data
+        if isinstance(data, Mapping):
+            for key, value in data.items():
+                if isinstance(value, int) and value.bit_length() > MOST_BITS:
+                    raise ValueError(f"{key} is a number of more than {MOST_BITS} bits")
+        return data
 
     @classmethod
     def load(cls, data: Any, where: str = "") -> Self:
