@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import cache
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import click
 
 COMMANDS: dict[str, str] = {
     "envs": "fedagentgym.cli.envs:envs",
@@ -47,14 +52,19 @@ def main(arguments: list[str]) -> int:
 
 def _run_command(arguments: list[str]) -> object:
     from fedagentgym.base.logs import log_to_stderr
-    from fedagentgym.cli.application import build_app
     from fedagentgym.cli.arguments import check_arguments
 
     log_to_stderr()
     check_arguments(arguments)
-    app = build_app(COMMANDS)
-    with app.make_context("fedagentgym", list(arguments)) as context:
-        return app.invoke(context)
+    with _open_app().make_context("fedagentgym", list(arguments)) as context:
+        return context.command.invoke(context)
+
+
+@cache
+def _open_app() -> click.Command:
+    from fedagentgym.cli.application import build_app
+
+    return build_app(COMMANDS)
 
 
 def _end_at_second_interrupt() -> None:
