@@ -6,11 +6,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, SupportsIndex, get_type_hints
 
 import gymnasium
 
-from fedagentgym.base.errors import OptionError, find_closest_name, join_names
+from fedagentgym.base.errors import OptionError, find_closest_name, join_names, show_value
 from fedagentgym.base.registry import Registry
 from fedagentgym.envs import ENVIRONMENTS
 
@@ -84,8 +84,12 @@ def make_env(
     if (client_split is None) != (client is None):
         raise OptionError("client_split= and client= belong together: give both or neither")
     if client_split is not None and client is not None:
-        from fedagentgym.partitions.client_split import resolve_client_kwargs
+        from fedagentgym.partitions.client_split import ClientSplit, resolve_client_kwargs
 
+        if not isinstance(client_split, ClientSplit | str | Path):
+            raise OptionError(f"client_split= is a split or the path of its file, got {show_value(client_split)}")
+        if isinstance(client, bool) or not isinstance(client, SupportsIndex):
+            raise OptionError(f"client= is the number of a client, got {show_value(client)}")
         options = {**options, **resolve_client_kwargs(env_id, client_split, client, options)}
     cls = ENVIRONMENTS.get(env_id)
     check_options(cls, env_id, options)
@@ -138,7 +142,7 @@ def _check_type(env_id: str, name: str, value: Any, annotation: Any) -> None:
     except ValidationError as error:
         message = error.errors()[0]["msg"]
         raise OptionError(
-            f"{env_id}, option {name!r}: {message[:1].lower()}{message[1:]} (got {str(value)[:80]!r})"
+            f"{env_id}, option {name!r}: {message[:1].lower()}{message[1:]} (got {show_value(value)})"
         ) from None
 
 

@@ -47,9 +47,41 @@ def join_names(names: Iterable[str], limit: int = 8) -> str:
 def unknown_name_error(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     """The error for a name that is not known, with the nearest one and, unless they are very many, the list of all."""
     names = list(known)
-    guess = find_closest_name(str(name), names)
-    what = f"unknown {kind} {str(name)[:200]!r}"
+    text = name[:200] if isinstance(name, str) else ""
+    guess = find_closest_name(text, names)
+    what = f"unknown {kind} {repr(text) if text else show_value(name)}"
     if guess is None:
         return UnknownNameError(f"{what}: known are {join_names(names) or 'none'}")
     rest = f" (known are {join_names(names, MOST_LISTED)})" if len(names) <= MOST_LISTED else ""
     return UnknownNameError(f"{what}: did you mean {guess!r}?{rest}")
+
+
+def show_value(value: object) -> str:
+    """A value for a message, cut to a readable length; one that cannot be written (a number of thousands of digits, a
+    list nested too deeply) is named by its type."""
+    try:
+        return repr(str(value)[:80])
+    except Exception:
+        return f"a value of type {type(value).__name__}"
+
+
+MOST_TOLD = 300
+"""Characters of somebody else's error that a sentence repeats."""
+
+
+def describe_error(error: BaseException, *, named: bool = True) -> str:
+    """Another's error on one line, with the name of its class: an error may have many lines, none, or a `__str__` that fails.
+
+    >>> describe_error(ValueError("two\\nlines"))
+    'ValueError: two lines'
+    """
+    name = type(error).__name__
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        text = ""
+    if len(text) > MOST_TOLD:
+        text = text[:MOST_TOLD] + "..."
+    if not text:
+        return name
+    return f"{name}: {text}" if named else text

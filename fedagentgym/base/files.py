@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
 import os
 import shutil
 import stat
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.json_text import parse_json
 
 MAX_TEXT = 1 << 28
 """The greatest text or JSON file that is read at once: 256 MiB."""
@@ -169,37 +168,6 @@ def read_text(path: str | Path) -> str:
 def read_json(path: str | Path) -> Any:
     """The value of a JSON file; a fault names the line."""
     return parse_json(read_text(path), format_path(path))
-
-
-def parse_json(text: str | bytes, where: str) -> Any:
-    """The value of a JSON text in which no key stands twice and every number is finite; `where` is for the message."""
-    try:
-        return json.loads(text, parse_constant=_refuse_number, parse_float=_parse_float, object_pairs_hook=_make_object)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{where}: not valid JSON, line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not valid JSON: not UTF-8 text (byte {error.start})") from None
-    except ValueError as error:
-        raise DataError(f"{where}: not usable JSON: {str(error)[:200]}") from None
-    except RecursionError:
-        raise DataError(f"{where}: not usable JSON, it is nested too deeply") from None
-
-
-def _refuse_number(name: str) -> Any:
-    raise ValueError(f"{name[:40]} is no finite number")
-
-
-def _parse_float(text: str) -> float:
-    value = float(text)
-    return value if math.isfinite(value) else _refuse_number(text)
-
-
-def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
-        raise ValueError(f"the key {twice[:80]!r} stands twice in one object")
-    return found
 
 
 def read_jsonl(path: str | Path) -> Iterator[tuple[int, Any]]:

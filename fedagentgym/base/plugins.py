@@ -8,7 +8,10 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, FedAgentGymError, describe_error
+
+MOST_BYTES = 10_000_000
+"""Of a plugin's file; what is longer is no program that a person wrote."""
 
 
 def load_plugins(plugins: Iterable[str]) -> None:
@@ -16,13 +19,13 @@ def load_plugins(plugins: Iterable[str]) -> None:
     for plugin in plugins:
         try:
             _load_file(Path(plugin)) if plugin.endswith(".py") else importlib.import_module(plugin)
+        except KeyboardInterrupt:
+            raise
         except SystemExit:
             raise DataError(f"cannot load the plugin {plugin!r}: it calls sys.exit") from None
-        except (DataError, ImportError) as error:
-            raise DataError(f"cannot load the plugin {plugin!r}: {error}") from error
-        except Exception as error:
-            message = " ".join(str(error).split())
-            raise DataError(f"cannot load the plugin {plugin!r}: {type(error).__name__}: {message}") from error
+        except BaseException as error:
+            reason = describe_error(error, named=not isinstance(error, FedAgentGymError | ImportError))
+            raise DataError(f"cannot load the plugin {plugin!r}: {reason}") from error
 
 
 def module_name(path: Path) -> str:
@@ -36,6 +39,8 @@ def _load_file(path: Path) -> None:
         return
     if not path.is_file():
         raise DataError("there is no such file")
+    if path.stat().st_size > MOST_BYTES:
+        raise DataError(f"it has more than {MOST_BYTES:,} bytes")
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise DataError("it is not a Python file")

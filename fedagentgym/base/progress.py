@@ -6,11 +6,14 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.text import Text
+
+from fedagentgym.base.text import show_control_characters
 
 Verbosity = Literal["normal", "quiet"]
 _verbosity: Verbosity = "normal"
@@ -31,14 +34,26 @@ def set_verbosity(verbosity: Verbosity) -> None:
     _verbosity = verbosity
 
 
-def get_console() -> Console:
+class PlainConsole(Console):
+    """A console that shows text as it is. Names and observations come from files and users: `[bold]` or `:smile:` in them
+    is no markup, and characters that would steer the terminal are written as escapes. Who writes markup of his own says
+    `markup=True` and escapes the rest."""
+
+    def __init__(self, file: TextIO) -> None:
+        super().__init__(file=file, soft_wrap=not file.isatty(), markup=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(show_control_characters(text), **options)
+
+
+def get_console() -> PlainConsole:
     """Where results go: standard output as it is at this moment."""
-    return Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty())
+    return PlainConsole(sys.stdout)
 
 
-def get_error_console() -> Console:
+def get_error_console() -> PlainConsole:
     """Where progress and errors go: standard error."""
-    return Console(file=sys.stderr, soft_wrap=not sys.stderr.isatty())
+    return PlainConsole(sys.stderr)
 
 
 @contextlib.contextmanager
@@ -48,12 +63,12 @@ def show_progress(label: str, total: int | None = None) -> Iterator[Progress]:
         yield _Silent()
     elif sys.stderr.isatty():
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[status]}"),
+            TextColumn("{task.fields[status]}", markup=False),
         )
         with RichProgress(*columns, console=get_error_console(), transient=True) as bar:
             yield _Bar(bar, bar.add_task(label, total=total, status=""))

@@ -33,14 +33,14 @@ class Registry:
 
     def get(self, name: str) -> Any:
         """The thing itself; a string target is imported now."""
-        if name not in self._entries:
+        if not isinstance(name, str) or name not in self._entries:
             raise unknown_name_error(self.kind, name, self._entries)
         target = self._entries[name]
         return resolve(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
 
     def get_target(self, name: str) -> Any:
         """What was registered, not imported."""
-        if name not in self._entries:
+        if not isinstance(name, str) or name not in self._entries:
             raise unknown_name_error(self.kind, name, self._entries)
         return self._entries[name]
 

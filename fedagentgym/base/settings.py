@@ -8,7 +8,12 @@ from typing import Any, Protocol, Self, get_args, runtime_checkable
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from fedagentgym.base.errors import OptionError, find_closest_name, join_names
+from fedagentgym.base.errors import DataError, OptionError, find_closest_name, join_names, show_value
+
+MOST_BITS = 64
+"""Of a whole number among settings: they are counted and drawn with numbers of 64 bits."""
+MOST_KEYS = 30
+"""Of an assignment such as `federation.rounds=5`."""
 
 
 class Settings(BaseModel):
@@ -19,7 +24,12 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _expand_name(cls, data: Any) -> Any:
-        return expand_name(data) if "name" in cls.model_fields else data
+        data = expand_name(data) if "name" in cls.model_fields else data
+        if isinstance(data, Mapping):
+            for key, value in data.items():
+                if isinstance(value, int) and value.bit_length() > MOST_BITS:
+                    raise ValueError(f"{key} is a number of more than {MOST_BITS} bits")
+        return data
 
     @classmethod
     def load(cls, data: Any, where: str = "") -> Self:
@@ -48,9 +58,8 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
         return f"unknown key {place!r}: {hint}"
     if fault["type"] == "missing":
         return f"the key {place!r} is missing"
-    got = str(fault.get("input"))[:80]
     message = fault["msg"].removeprefix("Value error, ")
-    return f"{place}: {message[:1].lower()}{message[1:]} (got {got!r})"
+    return f"{place}: {message[:1].lower()}{message[1:]} (got {show_value(fault.get('input'))})"
 
 
 def _find_node(settings: type[BaseModel], path: tuple[int | str, ...], data: Any) -> type[BaseModel] | None:
@@ -98,16 +107,18 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
 
 def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
     """`data` with one `a.b=value` laid over it; the value is read as YAML."""
-    import yaml
+    from fedagentgym.base.yaml_text import parse_yaml
 
     path, equals, text = assignment.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
-        raise OptionError(f"cannot read {assignment!r}: write it as key.key=value")
+        raise OptionError(f"cannot read {assignment[:80]!r}: write it as key.key=value")
+    if len(keys) > MOST_KEYS:
+        raise OptionError(f"cannot read {assignment[:80]!r}: {len(keys)} keys within each other")
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise OptionError(f"cannot read the value of {assignment!r}: it is not YAML") from None
+        value = parse_yaml(text, f"the value of {assignment[:80]!r}")
+    except DataError as error:
+        raise OptionError(str(error)) from None
     for key in reversed(keys):
         value = {key: value}
     return merge(data, value)

@@ -18,12 +18,14 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import OptionError, show_value
 
 T = TypeVar("T")
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 GRID = 1 << 40
+MOST_BITS = 256
+"""Of a seed; what is longer would only take long to read."""
 _WORDS = 1 << 64
 _BUFFER = 64
 
@@ -31,7 +33,9 @@ _BUFFER = 64
 def path_bytes(seed: int, path: tuple[int | str, ...]) -> bytes:
     """What is hashed to the key of a stream; a type mark keeps the path (1,) apart from ("1",)."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise OptionError(f"a seed is an integer, got {seed!r}")
+        raise OptionError(f"a seed is an integer, got {show_value(seed)}")
+    if int(seed).bit_length() > MOST_BITS:
+        raise OptionError(f"a seed has at most {MOST_BITS} bits, got one of {int(seed).bit_length():,}")
     marked = [f"i{int(part)}" if isinstance(part, int | np.integer) else f"s{part}" for part in (seed, *path)]
     return b"".join(len(raw).to_bytes(4, "little") + raw for raw in (mark.encode() for mark in marked))
 

@@ -44,7 +44,9 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Machine-readabl
     for extra, state in report["extras"].items():
         missing = ", ".join(state["missing"])
         hint = f"missing {missing}: pip install 'fedagentgym[{extra}]'" if missing else "installed"
-        screen.print(f"  [{'yellow' if missing else 'green'}]\\[{extra}][/] {escape(hint)}", highlight=False)
+        screen.print(
+            f"  [{'yellow' if missing else 'green'}]\\[{extra}][/] {escape(hint)}", markup=True, highlight=False
+        )
     screen.print(f"  GPU: {report['gpu'] or 'none found'}", highlight=False)
     screen.print(f"  data in {report['data_folder']}: {', '.join(report['data']) or 'none imported'}", highlight=False)
     screen.print(f"  free disk: {report['free_disk_gb']:.0f} GB", highlight=False)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fedagentgym.base.files import write_atomic
+from fedagentgym.base.interruption import explain_interruption
 from fedagentgym.base.progress import get_console, show_progress
 from fedagentgym.base.streams import derive
 from fedagentgym.cli.environments import EnvId, EnvSet, env_options, open_named
@@ -59,7 +60,11 @@ def label(
         policy, play = _make_player(agent, opened, seed, attempts, temperature)
     plan = LabelPlan(policy, opened.portable_options(options), seed=seed, attempts=attempts, threshold=threshold)
     done = 0
-    with show_progress("labelling", total=len(opened.pool)) as bar:
+    total = len(opened.pool)
+    with (
+        explain_interruption(lambda: f"{done:,} of {total:,} tasks are labelled in {out}; the same command goes on"),
+        show_progress("labelling", total=total) as bar,
+    ):
         for count in label_pool(opened, split, plan, play, out):
             bar.advance(count - done)
             done = count

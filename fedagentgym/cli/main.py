@@ -1,18 +1,16 @@
-"""The command `fedagentgym`: a table of commands, and the one place where an error becomes a sentence and exit code 2."""
+"""The command `fedagentgym`: a table of commands, and the entry point, which is ready for Ctrl-C before it imports the rest."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from typing import Annotated, Any
+from functools import cache
+from types import FrameType
+from typing import TYPE_CHECKING
 
-import click
-import typer
-
-from fedagentgym.base.errors import FedAgentGymError
-from fedagentgym.base.logs import log_to_stderr
-from fedagentgym.base.progress import set_verbosity
-from fedagentgym.base.registry import resolve
-from fedagentgym.version import __version__
+if TYPE_CHECKING:
+    import click
 
 COMMANDS: dict[str, str] = {
     "envs": "fedagentgym.cli.envs:envs",
@@ -28,67 +26,56 @@ COMMANDS: dict[str, str] = {
     "bench": "fedagentgym.cli.bench:bench",
     "doctor": "fedagentgym.cli.doctor:doctor",
 }
-USER_ERROR = 2
 INTERRUPTED = 130
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"fedagentgym {__version__}")
-        raise typer.Exit
-
-
-def _apply_global_options(
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only results.")] = False,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    set_verbosity("quiet" if quiet else "normal")
-
-
-def build_app() -> typer.Typer:
-    """The whole command line, from the table of commands."""
-    app = typer.Typer(
-        name="fedagentgym",
-        help="Environments, client splits and a trainer for federated reinforcement learning of LLM agents.",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        add_completion=False,
-        callback=_apply_global_options,
-    )
-    for name, reference in COMMANDS.items():
-        command: Any = resolve(reference)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name)(command)
-    return app
-
-
-def run(arguments: list[str] | None = None) -> None:
+def run() -> None:
     """Entry point of the console script."""
-    sys.exit(main(sys.argv[1:] if arguments is None else arguments))
+    _end_at_second_interrupt()
+    try:
+        code = main(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.stderr.write("fedagentgym: interrupted: nothing had begun\n")
+        code = INTERRUPTED
+    exec(
+        ""
+    )  # Python notes an interruption within code run from a string, and would end by a signal even if it was handled
+    sys.exit(code)
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command and return its exit code; whatever a user can cause ends as one sentence."""
+    """Run one command and return its exit code; whatever happens within it ends as one sentence (see `guard`)."""
+    from fedagentgym.cli.guard import run_guarded
+
+    return run_guarded(lambda: _run_command(arguments))
+
+
+def _run_command(arguments: list[str]) -> object:
+    from fedagentgym.base.logs import log_to_stderr
+    from fedagentgym.cli.arguments import check_arguments
+
     log_to_stderr()
-    try:
-        result = build_app()(args=arguments, prog_name="fedagentgym", standalone_mode=False)
-    except FedAgentGymError as error:
-        return _print_error(str(error))
-    except click.exceptions.NoArgsIsHelpError:
-        return USER_ERROR
-    except click.ClickException as error:
-        return _print_error(error.format_message())
-    except (click.Abort, KeyboardInterrupt):
-        return INTERRUPTED
-    except BrokenPipeError:
-        return 0
-    return result if isinstance(result, int) else 0
+    check_arguments(arguments)
+    with _open_app().make_context("fedagentgym", list(arguments)) as context:
+        return context.command.invoke(context)
 
 
-def _print_error(message: str) -> int:
-    click.echo("fedagentgym: " + " ".join(message.split()), err=True)
-    return USER_ERROR
+@cache
+def _open_app() -> click.Command:
+    from fedagentgym.cli.application import build_app
+
+    return build_app(COMMANDS)
+
+
+def _end_at_second_interrupt() -> None:
+    """Ctrl-C stops a command in order; a second one, while it is being stopped, ends the process at once."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, end)
+        raise KeyboardInterrupt
+
+    def end(number: int, frame: FrameType | None) -> None:
+        os._exit(INTERRUPTED)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, stop)

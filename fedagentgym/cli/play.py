@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import write_atomic
+from fedagentgym.base.interruption import explain_interruption
 from fedagentgym.base.progress import get_console
 from fedagentgym.cli.environments import EnvId, EnvSet, env_options, open_named
 from fedagentgym.cli.plugins import Plugins
@@ -34,7 +35,8 @@ def play(
     """Play an episode yourself."""
     opened = open_named(env, {"split": split, **env_options(env_set)})
     opened.reset(seed=seed, options={"task": task} if task is not None else None)
-    PlaySession(opened, get_console()).run()
+    with explain_interruption(lambda: "the episode is not saved (:save FILE does that while you play)"):
+        PlaySession(opened, get_console()).run()
 
 
 class PlaySession:
@@ -46,9 +48,7 @@ class PlaySession:
 
     def run(self) -> None:
         _enable_completion(self.env)
-        self.screen.print(
-            f"[bold]{escape(self.env.episode.task.id)}[/]  {escape(self.env.action_help)}\n[dim]{HELP}[/]"
-        )
+        self._print(f"[bold]{escape(self.env.episode.task.id)}[/]  {escape(self.env.action_help)}\n[dim]{HELP}[/]")
         self._show(self.env.episode)
         while True:
             try:
@@ -59,6 +59,10 @@ class PlaySession:
                 return
             self._handle_line(line)
 
+    def _print(self, text: str) -> None:
+        """Text with markup of ours; what comes from elsewhere is escaped by the caller."""
+        self.screen.print(text, markup=True)
+
     def _handle_line(self, line: str) -> None:
         command = line.strip()
         if command == ":undo":
@@ -67,11 +71,11 @@ class PlaySession:
             self._list_actions()
         elif command == ":history":
             for number, (episode, action) in enumerate(self.past, start=1):
-                self.screen.print(f"[dim]{number}[/] {escape(action)}\n   {escape(episode.view.observation)}")
+                self._print(f"[dim]{number}[/] {escape(action)}\n   {escape(episode.view.observation)}")
         elif command.startswith(":save "):
             self._save(command.removeprefix(":save ").strip())
         elif command.startswith(":"):
-            self.screen.print(f"[dim]{HELP}[/]")
+            self._print(f"[dim]{HELP}[/]")
         else:
             self.past.append((self.env.snapshot(), line))
             self.env.step(line)
@@ -84,13 +88,13 @@ class PlaySession:
         try:
             write_atomic(path, text)
         except DataError as error:
-            self.screen.print(f"[red]{escape(str(error))}[/]")
+            self._print(f"[red]{escape(str(error))}[/]")
         else:
-            self.screen.print(f"[dim]saved to {escape(path)}[/]")
+            self._print(f"[dim]saved to {escape(path)}[/]")
 
     def _undo(self) -> None:
         if not self.past:
-            self.screen.print("[dim]Nothing to undo.[/]")
+            self._print("[dim]Nothing to undo.[/]")
             return
         episode, _ = self.past.pop()
         self.env.restore(episode)
@@ -99,23 +103,23 @@ class PlaySession:
     def _list_actions(self) -> None:
         admissible = self.env.episode.view.admissible
         if admissible is None:
-            self.screen.print(f"[dim]{escape(self.env.action_help)}[/]")
+            self._print(f"[dim]{escape(self.env.action_help)}[/]")
             return
         for entry in admissible[:SHOWN_ACTIONS]:
-            self.screen.print("  " + escape(entry))
+            self._print("  " + escape(entry))
         if len(admissible) > SHOWN_ACTIONS:
-            self.screen.print(f"  [dim]... and {len(admissible) - SHOWN_ACTIONS} more[/]")
+            self._print(f"  [dim]... and {len(admissible) - SHOWN_ACTIONS} more[/]")
 
     def _show(self, episode: Episode) -> None:
         view = episode.view
-        self.screen.print(f"\n[bold cyan]{episode.turn}[/] {escape(view.observation)}")
+        self._print(f"\n[bold cyan]{episode.turn}[/] {escape(view.observation)}")
         if not view.valid:
-            self.screen.print("[yellow]not recognised[/]")
+            self._print("[yellow]not recognised[/]")
         if episode.terminated:
             verdict = "[green]solved[/]" if view.success else "[red]over[/]"
-            self.screen.print(f"{verdict}  score {view.score:.3f}, {episode.turn} turns")
+            self._print(f"{verdict}  score {view.score:.3f}, {episode.turn} turns")
         elif episode.truncated:
-            self.screen.print(f"[red]out of turns[/]  ({episode.turn}); you may go on, or :quit")
+            self._print(f"[red]out of turns[/]  ({episode.turn}); you may go on, or :quit")
 
 
 def _enable_completion(env: TextEnv) -> None:

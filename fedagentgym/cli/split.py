@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
-from rich.markup import escape
 from rich.table import Table
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.progress import get_console
+from fedagentgym.base.yaml_text import parse_yaml
 from fedagentgym.cli.environments import EnvSet, env_options, full_id
 from fedagentgym.cli.plugins import Plugins
 
@@ -134,10 +133,7 @@ def _parse_roles(assignments: list[str] | None) -> dict[str, int]:
 def _read_variant(text: str | None) -> Any:
     if text is None:
         return None
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        value = None
+    value = parse_yaml(text, "--variant")
     if not isinstance(value, str | dict):
         raise OptionError(f"cannot read the variant {text!r}: give a kind, or {{kind: bm25_weights, choices: 4}}")
     return value
@@ -181,7 +177,7 @@ def verify(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json:
         table = Table(box=None, pad_edge=False, show_header=False)
         for check in checks:
             mark = {True: "ok", False: "FAILED", None: "unknown"}[check.ok]
-            table.add_row(mark, check.name, escape(check.detail))
+            table.add_row(mark, check.name, check.detail)
         get_console().print(table)
     if failed:
         raise DataError(f"{file} does not hold: {failed[0].name}: {failed[0].detail}")
@@ -218,9 +214,9 @@ def diff(first: File, second: File, plugins: Plugins = None, as_json: Json = Fal
         return
     table = Table(box=None, pad_edge=False)
     for column in ("what", str(first), str(second)):
-        table.add_column(escape(column), overflow="fold")
+        table.add_column(column, overflow="fold")
     for name, (left, right) in found.fields.items():
-        table.add_row(escape(name), escape(str(left)), escape(str(right)))
+        table.add_row(name, str(left), str(right))
     get_console().print(table)
     get_console().print(
         f"{found.changed:,} of {found.clients:,} common clients differ; tasks in common per client: "
@@ -302,7 +298,7 @@ def _print_report(client_split: ClientSplit, as_json: bool, where: str) -> None:
         rows.append(("variant", ", ".join(f"{key} {value}" for key, value in record.variant.items())))
     rows.append(("digest", record.digest))
     for name, text in rows:
-        table.add_row(name, escape(text))
+        table.add_row(name, text)
     get_console().print(table, highlight=False)
 
 

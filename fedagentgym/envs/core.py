@@ -10,14 +10,18 @@ nothing more than keeping a value.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from copy import copy, deepcopy
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
-from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
+from fedagentgym.base.errors import DataError, OptionError, join_names, show_value, unknown_name_error
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.shared_pools import PoolOrigin, find_or_load_pool, select_pool_options
 from fedagentgym.envs.spaces import TextSpace
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.variants import Variant, load_variant
@@ -52,6 +56,15 @@ class Expert(Protocol):
     def act(self, episode: Episode) -> str: ...
 
 
+class _Moment(NamedTuple):
+    """What of an environment changes after it was made."""
+
+    episode: Episode | None
+    random: np.random.Generator | None
+    seed: int | None
+    spec: EnvSpec | None
+
+
 class TextEnv(gymnasium.Env[str, str]):
     """Base class. A world sets the class attributes and writes `load_pool`, `begin`, `advance`, `vocabulary`, `expert`."""
 
@@ -74,6 +87,17 @@ class TextEnv(gymnasium.Env[str, str]):
     """With it the expert solves a third to a half of the default pool; `fedagentgym label` uses it."""
     published_action_tail: ClassVar[int] = 30
     """How many last characters of a reply without tags the published agent code takes for the action."""
+
+    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+    shares_pools: ClassVar[bool] = False
+    """Whether `load_pool` depends on nothing but its split and the options that the environment was made with: then all
+    environments of a process that were made alike hold one pool."""
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        made = super().__new__(cls)
+        kept = {name: _copy_container(value) for name, value in options.items()}
+        made._made_with = (arguments, kept)
+        return made
 
     def __init__(
         self,
@@ -144,8 +168,9 @@ class TextEnv(gymnasium.Env[str, str]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start an episode: of the task named in `options={"task": id}`, else of one that the seed picks."""
-        super().reset(seed=seed)
+        _check_seed(seed)
         identifier = _read_task_option(options)
+        super().reset(seed=None if seed is None else int(seed))
         episode_seed = int(seed) if seed is not None else int(self.np_random.integers(1 << 62))
         if identifier is None:
             task = self.pool[stream(episode_seed, "task").integers(len(self.pool))]
@@ -220,6 +245,14 @@ class TextEnv(gymnasium.Env[str, str]):
         reward = view.reward if self._pays_score else SUCCESS_REWARD * (done and view.success)
         return _new(Episode, (task, seed, turn, state, view, reward, done, turn >= self.max_turns and not done))
 
+    # ---- pickles and copies -------------------------------------------------------------------------------------
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """An environment is pickled and copied as what it was made with, and the episode under way: its pool, its tables and
+        its processes are found or made again. A world that keeps more than episodes overrides this."""
+        moment = _Moment(self._episode, deepcopy(self._np_random), self._np_random_seed, self.spec)
+        return _make_again, (type(self), *self._made_with, moment)
+
     # ---- shared by all worlds -----------------------------------------------------------------------------------
 
     @classmethod
@@ -240,7 +273,15 @@ class TextEnv(gymnasium.Env[str, str]):
         return {split: len(self.load_pool(split)) for split in self.splits}
 
     def _load(self, split: str) -> TaskPool:
-        pool = self.load_pool(split)
+        arguments, options = self._made_with
+        origin = PoolOrigin(type(self), select_pool_options(options), split)
+        local = any(options.get(name) is not None for name in self.local_options)
+        if self.shares_pools and not arguments and not local:
+            pool = find_or_load_pool(origin, lambda: self.load_pool(split))
+        else:
+            pool = self.load_pool(split)
+        if pool.origin is None and not arguments:
+            pool.origin = origin
         if len(pool):
             return pool
         raise DataError(f"{self.id}: the split {split!r} is empty; sizes are {self.split_sizes()}")
@@ -260,13 +301,33 @@ class TextEnv(gymnasium.Env[str, str]):
         }
 
 
-def _read_task_option(options: dict[str, Any] | None) -> str | None:
+def _make_again(cls: type[TextEnv], arguments: tuple[Any, ...], options: dict[str, Any], moment: _Moment) -> TextEnv:
+    made = cls(*arguments, **options)
+    made._episode, made._np_random, made._np_random_seed, made.spec = moment
+    return made
+
+
+def _copy_container(value: Any) -> Any:
+    """A list or mapping of options as it is now: whoever gave it may go on to change it."""
+    return copy(value) if isinstance(value, list | dict) else value
+
+
+def _check_seed(seed: Any) -> None:
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
+        raise OptionError(f"the seed of an episode is a whole number from 0 on, got {show_value(seed)}")
+
+
+def _read_task_option(options: Any) -> str | None:
+    if options is None:
+        return None
+    if not isinstance(options, Mapping):
+        raise OptionError(f"reset options are a mapping such as {{'task': id}}, got {show_value(options)}")
     if not options:
         return None
-    if surplus := sorted(set(options) - {"task"}):
-        raise OptionError(f"unknown reset option {surplus[0]!r}: the one known is 'task'")
+    if surplus := [name for name in options if name != "task"]:
+        raise OptionError(f"unknown reset option {show_value(surplus[0])}: the one known is 'task'")
     if not isinstance(options["task"], str):
-        raise OptionError(f"the reset option 'task' is a task id, got {options['task']!r}")
+        raise OptionError(f"the reset option 'task' is a task id, got {show_value(options['task'])}")
     return str(options["task"])
 
 

@@ -50,6 +50,7 @@ class GuessEnv(TextEnv):
     role = "You are playing a game in which you have to find a hidden number."
     action_help = "guess N: ask whether the hidden number is N."
     default_max_turns = 8
+    shares_pools = True
     reward_names = ("accuracy/guess",)
 
     def __init__(self, *, seed: int = 0, **options: Any) -> None:

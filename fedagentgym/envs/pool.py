@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,13 @@ from numpy.typing import NDArray
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, unknown_name_error
 from fedagentgym.envs.task import Task, make_task_id
+
+
+class Origin(Protocol):
+    """Where a pool can be loaded from again."""
+
+    def load(self) -> TaskPool: ...
+
 
 Labels = Sequence[str] | tuple[Sequence[str], NDArray[np.int32]]
 
@@ -75,6 +82,9 @@ class TaskPool:
         self.category_names, self.category_codes = _encode_categories(categories)
         self._payload, self._hardness, self._strip = payload, hardness, strip
         self._hidden: frozenset[str] = frozenset()
+        self.origin: Origin | None = None
+        """With it the pool is pickled as a reference to its data, without it as its tasks."""
+        self._whole = True
         if len(self.category_codes) != len(ids):
             raise DataError(f"a pool of {len(ids)} tasks was given {len(self.category_codes)} categories")
 
@@ -172,7 +182,7 @@ class TaskPool:
             hardness=None if hardness is None else lambda index: hardness(where[index]),
             strip=self._strip,
         )
-        pool._hidden = self._hidden
+        pool._hidden, pool.origin, pool._whole = self._hidden, self.origin, False
         return pool
 
     def without_answers(self, ids: Iterable[str]) -> TaskPool:
@@ -180,6 +190,19 @@ class TaskPool:
         pool = self.subset(ids)
         pool._hidden = frozenset(pool.ids)
         return pool
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TaskPool:
+        """Itself: a pool does not change."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.origin is not None:
+            return _load_again, (self.origin, self.source, None if self._whole else list(self.ids), self._hidden)
+        places = range(len(self.ids))
+        hardness = None if self._hardness is None else [self._hardness(place) for place in places]
+        payloads = [self._payload(place) for place in places]
+        described = (self.env, self.split, self.ids, (self.category_names, self.category_codes), self.source)
+        return _restore, (described, payloads, hardness, self._strip, self._hidden)
 
     def _make_task(self, index: int) -> Task:
         identifier, payload = self.ids[index], self._payload(index)
@@ -208,3 +231,42 @@ def _encode_categories(categories: Labels) -> tuple[tuple[str, ...], NDArray[np.
     names = tuple(sorted(set(labels)))
     code = {name: number for number, name in enumerate(names)}
     return names, np.fromiter((code[label] for label in labels), dtype=np.int32, count=len(labels))
+
+
+def _load_again(
+    origin: Origin, source: Mapping[str, Any], ids: Sequence[str] | None, hidden: frozenset[str]
+) -> TaskPool:
+    """A pickled pool from its data, which must still be what it was."""
+    pool = origin.load()
+    if pool.source != source:
+        raise DataError(
+            f"the pool {pool.env} ({pool.split}) was pickled with other data than is here: there {source}, here {pool.source}"
+        )
+    if ids is None:
+        return pool
+    chosen = pool.subset(ids)
+    chosen._hidden = hidden
+    return chosen
+
+
+def _restore(
+    described: tuple[str, str, Sequence[str], Labels, Mapping[str, Any]],
+    payloads: Sequence[Any],
+    hardness: Sequence[float | None] | None,
+    strip: Callable[[Any], Any] | None,
+    hidden: frozenset[str],
+) -> TaskPool:
+    """A pickled pool from its tasks."""
+    env, split, ids, categories, source = described
+    pool = TaskPool(
+        env=env,
+        split=split,
+        ids=ids,
+        categories=categories,
+        payload=payloads.__getitem__,
+        source=source,
+        hardness=None if hardness is None else hardness.__getitem__,
+        strip=strip,
+    )
+    pool._hidden = hidden
+    return pool

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from fedagentgym.base.errors import OptionError, unknown_name_error
+from fedagentgym.base.errors import OptionError, show_value, unknown_name_error
 from fedagentgym.base.registry import Registry
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
@@ -99,7 +99,7 @@ def variant_class(env_id: str, declared: Sequence[type[Variant]], given: Any) ->
     if not isinstance(given, Mapping) or not isinstance(given.get("kind"), str):
         kinds = ", ".join(known) or "none"
         raise OptionError(
-            f"a variant of {env_id} is an object with the key 'kind' (known are {kinds}), got {str(given)[:80]!r}"
+            f"a variant of {env_id} is an object with the key 'kind' (known are {kinds}), got {show_value(given)}"
         )
     if given["kind"] not in known:
         raise unknown_name_error(f"variant of {env_id}", given["kind"], known)

@@ -7,13 +7,21 @@ the nearest one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from fedagentgym.algorithms.make import get_algorithm_class, load_settings
-from fedagentgym.base.errors import DataError, OptionError, find_closest_name, join_names, unknown_name_error
+from fedagentgym.base.errors import (
+    DataError,
+    OptionError,
+    find_closest_name,
+    join_names,
+    show_value,
+    unknown_name_error,
+)
 from fedagentgym.base.files import read_text
 from fedagentgym.base.plugins import load_plugins
 from fedagentgym.base.settings import assign
@@ -32,6 +40,8 @@ def load_config(
         plain: Mapping[str, Any] = source.model_dump(mode="json", exclude_unset=True)
     elif isinstance(source, Mapping):
         plain = source
+    elif not isinstance(source, str | Path):
+        raise OptionError(f"a configuration is a file, a preset's name or a mapping, got {show_value(source)}")
     else:
         plain, of_variants = _read_source(str(source))
         changes = [*of_variants, *changes]
@@ -58,7 +68,7 @@ def _read_source(source: str) -> tuple[Mapping[str, Any], list[str]]:
     """The plain configuration of a file or preset, and the changes of the variants named after a colon."""
     name, _, named = source.partition(":")
     path = Path(name)
-    if path.suffix in (".yaml", ".yml") or path.is_file():
+    if path.suffix in (".yaml", ".yml") or os.path.isfile(path):  # noqa: PTH113 - False for a name too long, where Path raises
         text, where = read_text(path), str(path)
     elif name in list_presets():
         text, where = read_preset(name), f"preset {name}"
@@ -79,12 +89,9 @@ def _read_source(source: str) -> tuple[Mapping[str, Any], list[str]]:
 
 
 def _parse_yaml(text: str, where: str) -> Mapping[str, Any]:
-    import yaml
+    from fedagentgym.base.yaml_text import parse_yaml
 
-    try:
-        plain = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise DataError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
+    plain = parse_yaml(text, where)
     if not isinstance(plain, Mapping):
         raise DataError(f"{where}: a configuration is a mapping of sections, found {type(plain).__name__}")
     return plain

@@ -12,6 +12,7 @@ folder/report.html      the run on one page
 from __future__ import annotations
 
 import platform
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -24,6 +25,7 @@ from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import cache_folder, read_json, write_atomic
+from fedagentgym.base.interruption import explain_interruption
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.reasoning.mixture import runs_programs
 from fedagentgym.envs.verifiers.code import describe_protections
@@ -33,7 +35,7 @@ from fedagentgym.federation.algorithm import Algorithm
 from fedagentgym.federation.backends import BACKENDS, load_options
 from fedagentgym.federation.chain import read_chain
 from fedagentgym.federation.clients import Backend
-from fedagentgym.federation.commits import Commit
+from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.meter import headline_bytes, payload_bytes
 from fedagentgym.federation.metrics_log import best_rounds
 from fedagentgym.federation.operation import ApplicationSpec
@@ -91,7 +93,8 @@ def train(
         )
     opened = Run(chosen, folder)
     write_atomic(folder / "config.yaml", to_yaml(chosen))
-    return opened.finish(observers)
+    with explain_interruption(lambda: describe_saved_rounds(folder)):
+        return opened.finish(observers)
 
 
 def resume(folder: str | Path, changes: Sequence[str] = (), *, observers: Sequence[Observer] = ()) -> RunResult:
@@ -103,7 +106,16 @@ def resume(folder: str | Path, changes: Sequence[str] = (), *, observers: Sequen
         if (key := change.partition("=")[0].strip()) not in RESUMABLE:
             raise OptionError(f"{key} cannot be changed when a run is resumed: only {', '.join(RESUMABLE)} can")
     config = load_config(path / "config.yaml", changes)
-    return Run(config, path).finish(observers)
+    opened = Run(config, path)
+    with explain_interruption(lambda: describe_saved_rounds(path)):
+        return opened.finish(observers)
+
+
+def describe_saved_rounds(folder: Path) -> str:
+    """What is told of a run that was interrupted: how far it is saved, and how to go on."""
+    rounds = CommitStore(folder / "rounds").list_rounds()
+    saved = f"{folder} is saved up to round {rounds[-1]}" if rounds else f"no round of {folder} is finished"
+    return f"{saved}; go on with: fedagentgym train --resume {shlex.quote(str(folder))}"
 
 
 class Run:

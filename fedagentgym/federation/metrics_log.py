@@ -11,7 +11,8 @@ from typing import Any
 
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import append_line, open_plain, parse_json, read_bytes, write_atomic
+from fedagentgym.base.files import append_line, open_plain, read_bytes, write_atomic
+from fedagentgym.base.json_text import parse_json
 from fedagentgym.base.logs import get_logger
 from fedagentgym.federation.records import Record, is_whole
 

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names, show_value
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
@@ -28,7 +28,12 @@ from fedagentgym.partitions.files.split import NoVariants, SplitRecord, find_out
 from fedagentgym.partitions.pools import env_class, open_pool, refuse_evaluation
 from fedagentgym.partitions.roles import check_sizes
 from fedagentgym.partitions.samplers import SAMPLERS
-from fedagentgym.partitions.samplers.sampler import check_whole_number, dump_parameters, make_sampler
+from fedagentgym.partitions.samplers.sampler import (
+    check_client_count,
+    check_whole_number,
+    dump_parameters,
+    make_sampler,
+)
 from fedagentgym.partitions.table import TaskTable
 from fedagentgym.version import __version__
 
@@ -195,13 +200,13 @@ def federate(
     difficulty; the default pools bring theirs). `pool` divides a pool of your own instead of the one that the
     environment loads.
     """
-    options = dict(env or {})
+    options = _check_options(env)
     cls = env_class(env_id)
     split = cls.canonical_split(split)
     refuse_evaluation(cls, split)
-    seed, clients = check_whole_number(seed, "seed"), check_whole_number(clients, "clients", least=1)
-    if not 0.0 <= server_overlap <= 1.0:
-        raise OptionError(f"server_overlap lies between 0 and 1, got {server_overlap}")
+    seed, clients = check_whole_number(seed, "seed"), check_client_count(clients)
+    if not isinstance(server_overlap, int | float) or not 0.0 <= server_overlap <= 1.0:
+        raise OptionError(f"server_overlap is a number between 0 and 1, got {show_value(server_overlap)}")
     sampler, sizes = make_sampler(partition, parameters), check_sizes(roles or {})
     request = complete_request(cls.id, cls.variants, variant)
     whole = pool if pool is not None else open_pool(env_id, split, options)
@@ -235,6 +240,15 @@ def federate(
     opened = ClientSplit(made, whole, options, own_pool=pool is not None)
     opened.__dict__["table"] = table
     return opened
+
+
+def _check_options(env: Any) -> dict[str, Any]:
+    """The options of an environment that a caller gave."""
+    if env is None:
+        return {}
+    if not isinstance(env, Mapping) or not all(isinstance(name, str) for name in env):
+        raise OptionError(f"env is a mapping from the environment's options to their values, got {show_value(env)}")
+    return dict(env)
 
 
 def collect_provenance() -> dict[str, str]:
@@ -282,6 +296,8 @@ def load_client_split(
     path: str | Path, *, env: Mapping[str, Any] | None = None, pool: TaskPool | None = None
 ) -> ClientSplit:
     """Open a split file. `env` says where data lies (`{"data": FOLDER}`) and may repeat, not change, the split's options."""
+    if not isinstance(path, str | Path):
+        raise OptionError(f"a split is opened by the path of its file, got {show_value(path)}")
     record = store.load(path)
     if local := sorted(set(record.env_options) - set(env_class(record.env_id).portable_options(record.env_options))):
         raise DataError(
@@ -359,7 +375,10 @@ def resolve_client_kwargs(
         opened = client_split
     else:
         path = Path(client_split)
-        stamp = path.stat().st_mtime_ns if path.exists() else 0
+        try:
+            stamp = path.stat().st_mtime_ns
+        except (OSError, ValueError):
+            stamp = 0  # the reader says why it cannot be read
         opened = _open_recent(str(path), stamp, tuple(sorted(where.items())))
     record = opened.record
     if record.env_id != env_id:

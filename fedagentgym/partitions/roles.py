@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.errors import OptionError, unknown_name_error
+from fedagentgym.base.errors import OptionError, show_value, unknown_name_error
 from fedagentgym.base.streams import stream
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.files.split import ROLES
@@ -17,12 +17,14 @@ Ints = NDArray[np.int64]
 RESERVED = ("public", "auxiliary", "warmup")
 
 
-def check_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
+def check_sizes(sizes: object) -> dict[str, int]:
+    if not isinstance(sizes, Mapping):
+        raise OptionError(f"roles is a mapping from a role to its number of tasks, got {show_value(sizes)}")
     for name, size in sizes.items():
         if name not in ROLES:
             raise unknown_name_error("role", name, ROLES)
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise OptionError(f"the role {name!r} holds a number of tasks, got {size!r}")
+            raise OptionError(f"the role {name!r} holds a number of tasks, got {show_value(size)}")
     return {name: sizes[name] for name in ROLES if sizes.get(name)}
 
 

@@ -73,6 +73,7 @@ class ALFWorldEnv(TextEnv):
     )
     split_aliases: ClassVar[Mapping[str, str]] = {"valid_seen": "val", "valid_unseen": "test"}
     default_max_turns = 50
+    shares_pools = True
     reward_names = ("accuracy/alfworld",)
     variants = (SceneSplit,)
     local_options = ("games",)

@@ -112,6 +112,7 @@ def _launch() -> subprocess.Popen[str]:
         text=True,
         encoding="utf-8",
         env=environment,
+        process_group=0,  # Ctrl-C in a terminal is ours to handle
     )
 
 

@@ -47,6 +47,7 @@ class MixtureEnv(TextEnv):
     role = "You answer questions of several kinds."
     action_help = "Reply with <think> your reasoning </think> <answer> the answer </answer>."
     default_max_turns = 1
+    shares_pools = True
     reward_names: ClassVar[tuple[str, ...]] = ()
 
     def __init__(

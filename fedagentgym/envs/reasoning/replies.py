@@ -43,6 +43,7 @@ class ReplyEnv(TextEnv):
 
     takes = "reply"
     default_max_turns = 1
+    shares_pools = True
     variants = (Wording,)
     local_options = ("data",)
     accuracy: ClassVar[str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,8 +20,8 @@ from fedagentgym.envs.webshop.goals import Goal
 from fedagentgym.envs.webshop.nouns import NounFunction, get_noun_function
 from fedagentgym.envs.webshop.pages import Piece
 from fedagentgym.envs.webshop.site import Site, State, Transition
-from fedagentgym.envs.webshop.stock import ShopOptions, open_shop_data
-from fedagentgym.envs.webshop.variants import WEBSHOP_VARIANTS, build_shop
+from fedagentgym.envs.webshop.stock import ShopData, ShopOptions, open_shop_data
+from fedagentgym.envs.webshop.variants import WEBSHOP_VARIANTS, ShopVariant, make_unchanged_shop
 from fedagentgym.envs.webshop.vocabulary import iter_vocabulary
 
 ACCURACY = "accuracy/webshop"
@@ -54,6 +55,7 @@ class WebShopEnv(TextEnv):
     )
     split_aliases: ClassVar[Mapping[str, str]] = {"eval": "val"}
     default_max_turns = TURNS
+    shares_pools = True
     reward_names = (ACCURACY,)
     variants = WEBSHOP_VARIANTS
     local_options = ("data",)
@@ -100,7 +102,10 @@ class WebShopEnv(TextEnv):
             reward=reward,
             render_mode=render_mode,
         )
-        self.site = Site(build_shop(self.stock, self.variant, map(self._get_goal, self.pool), tagger), tagger)
+        if isinstance(self.variant, ShopVariant):
+            self.site = Site(self.variant.build_shop(self.stock, map(self._get_goal, self.pool), tagger), tagger)
+        else:
+            self.site = _open_unchanged_site(self.stock, tagger)
 
     def load_pool(self, split: str) -> TaskPool:
         goals, splits = self.stock.goals, self.stock.splits
@@ -189,6 +194,12 @@ class WebShopEnv(TextEnv):
                 segments += seen[-back : len(seen) - back + 1] if back <= len(seen) else ()
         kept = (*seen, shown)[-many_seen:] if many_seen else ()
         return state._replace(past=(kept, done)), pages.SEPARATOR.join(reversed(segments))
+
+
+@lru_cache(maxsize=8)
+def _open_unchanged_site(stock: ShopData, nouns: NounFunction) -> Site:
+    """The site over an unchanged shop, which environments share; it holds nothing but tables and what it has found before."""
+    return Site(make_unchanged_shop(stock), nouns)
 
 
 class AllIds(TaskIds):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,8 +60,10 @@ class ShopOptions(NamedTuple):
     seed: int = 42
 
 
-class ShopData(NamedTuple):
-    """An opened shop: products, goals, which goals belong to which split, and what it was made from."""
+@dataclass(frozen=True, eq=False)
+class ShopData:
+    """An opened shop: products, goals, which goals belong to which split, and what it was made from. Opened once, it is
+    itself and no other, so what is made of it can be remembered by it."""
 
     catalogue: Catalogue
     goals: Goals

@@ -45,10 +45,8 @@ class ShopVariant(ClientVariant):
         """The shop over this stock; `goals` are the client's own, for variants that depend on them."""
 
 
-def build_shop(stock: ShopData, variant: ClientVariant | None, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
-    """The shop of a client: the unchanged one, unless its variant makes another."""
-    if isinstance(variant, ShopVariant):
-        return variant.build_shop(stock, goals, nouns)
+def make_unchanged_shop(stock: ShopData) -> Shop:
+    """The shop as it is for everybody whose variant makes no other."""
     return _make_shop(stock, _search_as_original(stock))
 
 

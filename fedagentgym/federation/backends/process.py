@@ -59,6 +59,7 @@ class WorkerProcess:
                 pass_fds=(theirs.fileno(),),
                 env={**os.environ, **ONE_THREAD_VARIABLES},
                 stdin=subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C in a terminal goes to us alone, also while the worker still imports
             )
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", STALL_SECONDS, 0))

@@ -9,14 +9,17 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fedagentgym.base.errors import DataError, OptionError, find_closest_name, join_names
-from fedagentgym.base.settings import Settings
+from fedagentgym.base.errors import DataError, OptionError, find_closest_name, join_names, show_value
+from fedagentgym.base.settings import MOST_BITS, Settings
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.samplers import SAMPLERS
 from fedagentgym.partitions.table import TaskTable
 
 Axis = Literal["mixture", "sizes", "hardness"]
 Compat = Literal["fedagent"]
+
+MOST_CLIENTS = 1_000_000
+"""Of one split: its file holds an entry for every client."""
 
 
 class Sampler(Settings):
@@ -81,8 +84,18 @@ def check_whole_number(value: Any, name: str, least: int | None = None) -> int:
     """An integer that a caller gave, numpy's included."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or (least is not None and value < least):
         bound = "" if least is None else f" of at least {least}"
-        raise OptionError(f"{name} is a whole number{bound}, got {value!r}")
+        raise OptionError(f"{name} is a whole number{bound}, got {show_value(value)}")
+    if int(value).bit_length() > MOST_BITS:
+        raise OptionError(f"{name} is a number of at most {MOST_BITS} bits, got {show_value(value)}")
     return int(value)
+
+
+def check_client_count(clients: Any) -> int:
+    """The number of clients that a caller gave."""
+    count = check_whole_number(clients, "clients", least=1)
+    if count > MOST_CLIENTS:
+        raise OptionError(f"a split has at most {MOST_CLIENTS:,} clients, {count:,} are asked for")
+    return count
 
 
 def dump_parameters(sampler: Sampler | FunctionSampler) -> dict[str, Any]:
@@ -92,7 +105,7 @@ def dump_parameters(sampler: Sampler | FunctionSampler) -> dict[str, Any]:
 
 def sample_clients(sampler: Sampler | FunctionSampler, table: TaskTable, clients: int, seed: int) -> Assignment:
     """Sample, and hold the sampler to what every split must be."""
-    clients = check_whole_number(clients, "clients", least=1)
+    clients = check_client_count(clients)
     assignment = sampler.sample(table, clients, seed)
     if len(assignment) != clients:
         raise DataError(f"the sampler made {len(assignment):,} clients, {clients:,} were asked for")

@@ -1,0 +1,25 @@
+"""Ctrl-C: what an interrupted piece of work says about what is saved and how to go on.
+
+Only the code that does the work knows what of it is safe. It says so where it begins, and the sentence travels with the
+interruption up to whoever tells the user; to every caller in between it is still a `KeyboardInterrupt`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+
+class WorkInterrupted(KeyboardInterrupt):
+    """An interruption together with a sentence about what is saved."""
+
+
+@contextlib.contextmanager
+def explain_interruption(describe: Callable[[], str]) -> Iterator[None]:
+    """Work that, when interrupted, is described by `describe()`; work within work knows better and is not overruled."""
+    try:
+        yield
+    except WorkInterrupted:
+        raise
+    except KeyboardInterrupt:
+        raise WorkInterrupted(describe()) from None

@@ -1,0 +1,33 @@
+"""Which texts can be written, named and shown."""
+
+from __future__ import annotations
+
+import re
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def is_clean_text(text: str) -> bool:
+    """Whether a text can be written as UTF-8 and used in a path: without NUL and without halves of characters.
+
+    >>> is_clean_text("caf\u00e9"), is_clean_text("a\\0"), is_clean_text("\\ud800")
+    (True, False, False)
+    """
+    return "\0" not in text and _is_encodable(text)
+
+
+def show_control_characters(text: str) -> str:
+    """A text that can be shown on a terminal: characters that would steer it are written as escapes.
+
+    >>> show_control_characters("red \\x1b[31m")
+    'red \\\\x1b[31m'
+    """
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,114 @@
+"""How a command ends: whatever happens within it becomes one sentence and an exit code.
+
+0    it did what it was asked for
+2    the user can mend it: an input, a file, a machine that lacks room
+70   nobody expected it; the full trace is in a file that the sentence names
+130  it was interrupted (Ctrl-C)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from typing import TextIO
+
+import click
+
+from fedagentgym.base.errors import FedAgentGymError, describe_error
+from fedagentgym.base.files import cache_folder
+from fedagentgym.base.interruption import WorkInterrupted
+from fedagentgym.base.text import show_control_characters
+
+USER_ERROR = 2
+UNEXPECTED = 70
+INTERRUPTED = 130
+MOST_SAID = 2000
+"""Characters of a sentence on standard error."""
+NOTHING_SAVED = "nothing was saved; run the command again"
+
+
+def run_guarded(command: Callable[[], object]) -> int:
+    """The exit code of a command; whatever stops it is told on standard error in one sentence."""
+    for output in (sys.stdout, sys.stderr):
+        _accept_any_text(output)
+    try:
+        result = command()
+        sys.stdout.flush()
+    except FedAgentGymError as error:
+        return _tell(str(error))
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return USER_ERROR
+    except click.ClickException as error:
+        return _tell(error.format_message())
+    except (click.Abort, KeyboardInterrupt) as error:
+        saved = str(error) if isinstance(error, WorkInterrupted) else NOTHING_SAVED
+        return _tell(f"interrupted: {saved}", INTERRUPTED)
+    except BrokenPipeError:
+        return _leave_broken_pipe()
+    except SystemExit as error:
+        return _tell(f"code that this command ran, perhaps of a plugin, called sys.exit({error.code!r})")
+    except MemoryError:
+        return _tell("this needs more memory than there is")
+    except OSError as error:
+        if error.errno is None:
+            return _tell_unexpected(error)
+        place = f"cannot use {os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        return _tell(f"{place}{error.strerror}")
+    except BaseException as error:
+        return _tell_unexpected(error)
+    return result if isinstance(result, int) else 0
+
+
+def _tell(message: str, code: int = USER_ERROR) -> int:
+    line = show_control_characters(" ".join(message.split()))
+    if len(line) > MOST_SAID:
+        line = line[:MOST_SAID] + "..."
+    click.echo(f"fedagentgym: {line}", err=True)
+    return code
+
+
+def _tell_unexpected(error: BaseException) -> int:
+    """One sentence; the trace goes to a file, for the report of the fault."""
+    place = _write_trace(error)
+    where = f"the full trace is in {place}" if place else "the full trace could not be written"
+    return _tell(f"something unexpected happened ({describe_error(error)}); {where}; please report it", UNEXPECTED)
+
+
+def _write_trace(error: BaseException) -> str | None:
+    """Write the trace into the cache, or where the system keeps temporary files; the file's name, if either could be done."""
+    text = "".join(traceback.format_exception(error))
+    for folder in (cache_folder("errors"), None):
+        try:
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(".txt", "trace-", folder)
+            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(f"command: {sys.argv!r}\n{text}")
+        except (OSError, ValueError):
+            continue
+        return name
+    return None
+
+
+def _accept_any_text(output: TextIO) -> None:
+    """A name that the terminal's encoding does not have is shown with escapes instead of ending the command."""
+    reconfigure = getattr(output, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+
+
+def _leave_broken_pipe() -> int:
+    """Whoever read the output has seen enough; what is left goes nowhere, so that the interpreter's end is silent too."""
+    try:
+        sink = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(sink, sys.stdout.fileno())
+        os.close(sink)
+    except (OSError, ValueError):
+        pass
+    return 0

@@ -1,0 +1,60 @@
+"""Pools that environments of one process share: a thousand environments of one world hold one pool, not a thousand.
+
+Also what lets pools and environments be pickled: a pool that an environment loaded is written as what it was loaded with, not
+as its tasks, and is loaded (or found here) again where it is read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.errors import DataError
+from fedagentgym.envs.pool import TaskPool
+
+MOST_POOLS = 16
+_INDEPENDENT = ("split", "tasks", "pool", "max_turns", "reward", "render_mode")
+"""Options of every environment that no pool depends on; the split stands beside them."""
+
+_pools: OrderedDict[tuple[type, str, str], TaskPool] = OrderedDict()
+_lock = threading.RLock()
+
+
+class PoolOrigin(NamedTuple):
+    """The environment class, the options and the split that a pool was loaded with."""
+
+    environment: type
+    options: Mapping[str, Any]
+    split: str
+
+    def load(self) -> TaskPool:
+        """The pool again, from where it is shared, or from its data."""
+        made: Any = self.environment(**{**self.options, "split": self.split})
+        pool: TaskPool = made.pool
+        return pool
+
+
+def select_pool_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those options of an environment on which its pool may depend."""
+    return {name: value for name, value in options.items() if name not in _INDEPENDENT}
+
+
+def find_or_load_pool(origin: PoolOrigin, load: Callable[[], TaskPool]) -> TaskPool:
+    """The pool of this origin: the one that is held already, or the one that `load` makes."""
+    try:
+        plain = {name: str(value) if isinstance(value, Path) else value for name, value in origin.options.items()}
+        key = (origin.environment, origin.split, canonical_json(plain))
+    except DataError:  # an option that is no plain value, such as a function: nobody can say which are the same
+        return load()
+    with _lock:
+        if key in _pools:
+            _pools.move_to_end(key)
+            return _pools[key]
+        pool = _pools[key] = load()
+        if len(_pools) > MOST_POOLS:
+            _pools.popitem(last=False)
+        return pool

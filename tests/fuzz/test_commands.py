@@ -1,0 +1,146 @@
+"""Every command with every option, given nasty values: an exit code that it promises, one sentence, no trace, no hang."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.cli.application import build_app
+from fedagentgym.cli.main import COMMANDS, main
+from tests.fuzz import nasty
+
+CASES = 4000
+PROMISED = (0, 2, 3)
+CPU_SECONDS = 5
+"""Of one case; time is measured in the process, so that a busy machine fails no test."""
+HANG_SECONDS = 120
+GOOD: dict[str, tuple[str, ...]] = {
+    "envs": ("Guess",),
+    "play": ("Guess",),
+    "label": ("Guess", "--split", "val", "--out", "out.jsonl", "--attempts", "1", "--turns", "1"),
+    "train": ("good.yaml",),
+    "eval": ("--env", "Guess", "--agent", "random", "--tasks", "2", "--output", "out.jsonl"),
+    "export": ("run", "out"),
+    "bench": ("nothing",),
+    "doctor": (),
+    "split make": ("uniform", "--env", "Guess", "--clients", "3", "--tasks-per-client", "5", "--out", "made.json"),
+    "split presets": (),
+    "split show": ("split.json",),
+    "split verify": ("split.json",),
+    "split plot": ("split.json", "--out", "x.png"),
+    "split diff": ("split.json", "split.json"),
+    "data add": ("webshop", "--from", "folder"),
+    "data fetch": ("nothing",),
+    "data list": (),
+    "pretrain tiny": ("--env", "Guess", "--output", "tiny"),
+    "flower init": ("app", "--config", "good.yaml"),
+}
+"""A line of each command that is good, or nearly; a case changes some of it."""
+
+
+class CaseTooLongError(BaseException):
+    """A case that took more time than any may."""
+
+
+def list_commands() -> dict[str, click.Command]:
+    app = build_app(COMMANDS)
+    assert isinstance(app, click.Group)
+    found: dict[str, click.Command] = {}
+    for name, command in app.commands.items():
+        below = command.commands if isinstance(command, click.Group) else None
+        found.update({name: command} if below is None else {f"{name} {inner}": each for inner, each in below.items()})
+    return found
+
+
+FOUND = list_commands()
+
+
+@st.composite
+def command_lines(draw: st.DrawFn, name: str) -> list[str]:
+    """A good line with some of its values replaced and some options added, all with nasty values."""
+    line = list(GOOD[name])
+    for _ in range(draw(st.integers(1, 2))):
+        options = [each for each in FOUND[name].params if isinstance(each, click.Option) and each.opts[0] != "--help"]
+        place = draw(st.integers(0, len(line) + len(options) - 1)) if line or options else -1
+        if place < 0:
+            line.append(draw(nasty.values))
+        elif place < len(line):
+            line[place] = draw(nasty.values)
+        else:
+            option = options[place - len(line)]
+            line.append(option.opts[0])
+            if not option.is_flag:
+                line.append(draw(nasty.assignments if option.multiple else nasty.values))
+    return [*name.split(), *line]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the nasty files, in which the commands run; what would take long is replaced by its refusal."""
+    folder = tmp_path_factory.mktemp("fuzz")
+    nasty.make_files(folder)
+    before = Path.cwd()
+    patch = pytest.MonkeyPatch()
+    os.chdir(folder)
+    patch.setenv("FEDAGENTGYM_CACHE", str(folder / "cache"))
+    patch.setattr("sys.stdin", io.StringIO(""))
+    patch.setattr("fedagentgym.learning.pretrain.pretrain_tiny", refuse)
+    patch.setattr("fedagentgym.experiment.run.Run.finish", refuse)
+    assert main(["split", *GOOD["split make"][:0], "make", *GOOD["split make"][:-1], "split.json"]) == 0
+    signal.signal(signal.SIGPROF, stop)
+    signal.signal(signal.SIGALRM, stop)
+    yield folder
+    patch.undo()
+    os.chdir(before)
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    raise OptionError("this would take long")
+
+
+def stop(number: int, frame: FrameType | None) -> None:
+    raise CaseTooLongError
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_no_command_line_ends_in_a_trace(name: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    failures = []
+
+    @settings(
+        max_examples=CASES // len(GOOD),
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(line=command_lines(name))
+    def run_cases(line: list[str]) -> None:
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+        signal.alarm(HANG_SECONDS)
+        try:
+            code = main(line)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.alarm(0)
+        said = capsys.readouterr().err
+        if code not in PROMISED or "Traceback" in said or (code == 2 and not said.strip()):
+            failures.append(([part[:80] for part in line], code, said[-600:]))
+
+    run_cases()
+    assert not failures, f"{len(failures)} of them: " + "\n".join(map(str, failures[:5]))
+
+
+def test_every_command_is_among_the_cases() -> None:
+    assert set(GOOD) == set(FOUND)
