@@ -104,8 +104,14 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     temporary: Path | None = None
     try:
-        if os.path.lexists(path):
-            raise DataError(f"cannot create the folder {format_path(path)}: it exists already")
+        path.lstat()
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot write the folder {format_path(path)}: {_explain(error)}") from error
+    else:
+        raise DataError(f"cannot create the folder {format_path(path)}: it exists already")
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=_shorten_name(path), suffix=PART))
         temporary.chmod(0o755)

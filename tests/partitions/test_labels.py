@@ -13,6 +13,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.handicap import Handicap
+from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.client_split import federate
 from fedagentgym.partitions.files import labels as label_files
 from fedagentgym.partitions.files.labels import Labels, pack_labels, read_labels
@@ -180,3 +181,53 @@ def test_shipped_labels_are_what_their_policy_does_today(name: str) -> None:
 
 def test_labels_ship_for_the_default_pools_of_both_worlds() -> None:
     assert {record["env"]["id"] for record in SHIPPED.values()} >= {"fedagentgym/WebShop-v0", "fedagentgym/ALFWorld-v0"}
+
+
+@pytest.mark.parametrize("value", [None, True, -1, 10**20, 0.5, "x", [], {}, "\x00"])
+@pytest.mark.parametrize(
+    "place",
+    ["schema", "env", "pool_digest", "policy", "seed", "attempts", "threshold", "env.id", "env.split", "env.options"],
+)
+def test_a_header_with_any_value_is_read_or_refused(file: Path, tmp_path: Path, place: str, value: object) -> None:
+    header, *rest = file.read_text().splitlines(keepends=True)
+    changed = json.loads(header)
+    *above, last = place.split(".")
+    node = changed
+    for name in above:
+        node = node[name]
+    good = type(node[last])
+    node[last] = value
+    (tmp_path / "labels.jsonl").write_text(json.dumps(changed) + "\n" + "".join(rest))
+    try:
+        found = read_labels(tmp_path / "labels.jsonl")
+        found.resolve_labels(TaskPool.from_records([{"payload": 1, "category": "x"}], env=GUESS), ["x"])
+    except DataError as error:
+        assert "\n" not in str(error)
+        return
+    assert isinstance(value, good)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"task": "guess/train/00000", "successes": true, "attempts": 4}', "between 0 and 4 successes"),
+        ('{"task": "guess/train/00000", "successes": 1e3}', "between 0 and 4 successes"),
+        ('{"task": "guess/train/00000", "successes": 1, "attempts": 9}', "says 4 attempts, this line another"),
+        ('{"task": 5, "successes": 1}', "has a task id"),
+        ("[" * 100_000, "nested too deeply"),
+        ("9" * 5000, "not usable JSON"),
+    ],
+)
+def test_a_line_that_is_no_label_is_refused(file: Path, tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "labels.jsonl").write_text(file.read_text() + line + "\n")
+    with pytest.raises(DataError, match=rf"line 602.*{message}"):
+        read_labels(tmp_path / "labels.jsonl")
+
+
+def test_a_task_with_two_labels_is_refused(file: Path, tmp_path: Path) -> None:
+    header, first, *rest = file.read_text().splitlines(keepends=True)
+    row = json.loads(first)
+    row["successes"] = (row["successes"] + 1) % 5
+    (tmp_path / "labels.jsonl").write_text("".join([header, first, *rest, json.dumps(row) + "\n"]))
+    with pytest.raises(DataError, match="was labelled before, with another number"):
+        read_labels(tmp_path / "labels.jsonl")
