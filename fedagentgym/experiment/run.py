@@ -283,7 +283,10 @@ def read_result(folder: Path) -> dict[str, Any]:
 def summarize_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:
     """What is told of an evaluated round."""
     evaluation = record["evaluation"]
-    kept = {name: evaluation[name] for name in ("policy", "tasks", "episodes", "overall", "categories")}
+    names = ("policy", "tasks", "episodes", "overall", "categories")
+    if missing := [name for name in names if name not in evaluation]:
+        raise DataError(f"the evaluation of round {record['round']} is not that of a policy: {missing[0]!r} is missing")
+    kept = {name: evaluation[name] for name in names}
     return {"round": record["round"], "digest": record["digest"], **kept}
 
 

@@ -6,8 +6,8 @@ the report) is checked here first.
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -61,12 +61,22 @@ def _drop_timings(metrics: Mapping[str, Any]) -> Record:
 
 
 def check_evaluation(evaluation: Any, where: str) -> Record:
-    """An evaluation as it is, if its success can be compared."""
+    """An evaluation as it is, if its success can be compared and its estimates, where it has any, can be told."""
     if not isinstance(evaluation, dict) or not is_number(evaluation.get("success")):
         raise DataError(f"{where} is malformed: an evaluation is an object with a number 'success'")
     digest = evaluation.get("digest")
     if digest is not None and not is_digest(digest):
         raise DataError(f"{where} is malformed: 'digest' cannot be {str(digest)[:60]!r}")
+    if "overall" in evaluation:
+        categories = evaluation.get("categories")
+        if not _are_estimates(evaluation["overall"]):
+            raise DataError(
+                f"{where} is malformed: 'overall' holds means with their intervals, of success, score and turns at least"
+            )
+        if not isinstance(categories, dict) or not all(map(_are_estimates, categories.values())):
+            raise DataError(f"{where} is malformed: 'categories' holds means with their intervals by category")
+        if not is_whole(evaluation.get("tasks")) or not is_whole(evaluation.get("episodes")):
+            raise DataError(f"{where} is malformed: an evaluation counts its tasks and its episodes")
     return evaluation
 
 
@@ -83,8 +93,8 @@ def is_whole(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """A finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
+    """A finite number that a float can hold, however long a whole number is written."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def is_client(name: object) -> bool:
@@ -98,6 +108,18 @@ def _is_duration(value: object) -> bool:
 
 def _are_metrics(value: object) -> bool:
     return isinstance(value, dict) and all(is_number(number) for number in value.values())
+
+
+def _are_estimates(value: object) -> bool:
+    """Means with the ends of their intervals, by name; some are in every evaluation."""
+    return (
+        isinstance(value, dict)
+        and {"success", "score", "turns"} <= set(value)
+        and all(
+            isinstance(estimate, dict) and set(estimate) == {"mean", "low", "high"} and _are_metrics(estimate)
+            for estimate in value.values()
+        )
+    )
 
 
 def _are_clients(value: object) -> bool:

@@ -106,6 +106,26 @@ def test_every_field_of_a_note_with_every_nasty_value(run_toy: Run, played: Path
     assert tried > 200
 
 
+EVALUATIONS: list[Any] = [
+    *(None, [], {}, {"success": None}, {"success": "0.9"}, {"success": True}, {"success": 10**400}, 0.5),
+    *({"success": 0.5, "digest": "x"}, {"success": 0.5, "overall": 3}, {"success": 0.5, "overall": {}}),
+    {"success": 0.5, "overall": {"success": {"mean": "x"}}, "categories": {}, "tasks": 3, "episodes": 3},
+    {"success": 0.5, "digest": "sha256:" + "0" * 64},
+]
+
+
+@pytest.mark.parametrize("evaluation", EVALUATIONS, ids=lambda value: str(value)[:40])
+def test_an_evaluation_that_cannot_be_is_refused_under_new_digests(run_toy: Run, played: Path, evaluation: Any) -> None:
+    """The newest round's: no later link holds it, so it is checked for itself."""
+    file = played / "rounds" / "0004" / "evaluation.json"
+    plain = json.loads(file.read_text())
+    plain.update(evaluation=evaluation, digest=digest(evaluation))
+    plain.pop("seal")
+    file.write_text(json.dumps({**plain, "seal": digest(plain)}))
+    with pytest.raises(DataError, match="broken at round 4"):
+        go_on(run_toy, played)
+
+
 def change_record(plain: dict[str, Any]) -> None:
     plain["record"]["metrics"]["norm"] = 123.0
 

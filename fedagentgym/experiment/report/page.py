@@ -17,6 +17,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_json, read_jsonl, write_atomic
 from fedagentgym.experiment.report.charts import Chart, Series
 from fedagentgym.experiment.report.tradeoffs import make_objective_charts
+from fedagentgym.federation.chain import read_chain
 from fedagentgym.federation.message import KINDS
 from fedagentgym.federation.meter import DIRECTIONS, Direction, headline_bytes
 from fedagentgym.federation.metrics_log import read_metrics_log
@@ -29,7 +30,8 @@ MAX_FAILURES = 50
 def write_report(folder: str | Path) -> Path:
     """Draw the run in this folder; returns the page."""
     place = Path(folder)
-    records = list(read_metrics_log(place / "metrics.jsonl"))
+    chain = read_chain(place)
+    records = list(read_metrics_log(place / "metrics.jsonl")) if chain is None else chain.list_records()
     if not records:
         raise DataError(f"{place} holds no run to report on: metrics.jsonl has no whole line")
     result = read_json(place / "result.json") if (place / "result.json").is_file() else {}
