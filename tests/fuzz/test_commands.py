@@ -111,6 +111,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch.setattr("sys.stdin", io.StringIO(""))
     patch.setattr("fedagentgym.learning.pretrain.pretrain_tiny", refuse)
     patch.setattr("fedagentgym.experiment.run.Run.finish", refuse)
+    patch.setattr("fedagentgym.learning.evaluation.evaluate", refuse)
+    patch.setenv("HF_HUB_OFFLINE", "1")
     assert main(["split", "make", *GOOD["split make"][:-1], "split.json"]) == 0
     signal.signal(signal.SIGPROF, stop)
     signal.signal(signal.SIGALRM, stop)
