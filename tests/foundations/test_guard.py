@@ -27,10 +27,10 @@ def test_what_nobody_expected_is_one_sentence_with_the_file_of_the_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path))
-    assert run_guarded(lambda: [][1]) == 70
+    assert run_guarded(lambda: {}["key"]) == 70
     said = capsys.readouterr().err
     (file,) = (tmp_path / "errors").iterdir()
-    assert said.count("\n") == 1 and "IndexError" in said and str(file) in said
+    assert said.count("\n") == 1 and "KeyError" in said and str(file) in said
     assert "Traceback" in file.read_text() and "Traceback" not in said
     assert run_guarded(raise_unsayable) == 70
 
@@ -40,7 +40,7 @@ def test_a_trace_that_cannot_be_written_is_no_second_error(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path / "file"))
-    assert run_guarded(lambda: [][1]) == 70
+    assert run_guarded(lambda: {}["key"]) == 70
     assert "the full trace is in" in capsys.readouterr().err
 
 

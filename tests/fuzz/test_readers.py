@@ -20,7 +20,7 @@ from fedagentgym.base.yaml_text import parse_yaml
 from fedagentgym.envs.alfworld.reader import read_json_object
 from fedagentgym.envs.reasoning.sources.rows import read_rows
 from fedagentgym.experiment.config import load_config
-from fedagentgym.learning.trajectory import read_json_lines
+from fedagentgym.learning.export import read_json_lines
 from fedagentgym.partitions.files import store
 from fedagentgym.partitions.files.labels import read_labels
 from tests.fuzz import nasty
