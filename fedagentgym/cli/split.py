@@ -30,6 +30,7 @@ Sets = Annotated[
 ]
 UNVERIFIED = 3
 """Exit code where nothing is wrong with a split that can be looked at here, and something cannot be."""
+_NOT_PARAMETERS = ("env_id", "partition", "env", "split", "server_overlap", "pool")
 _DECIDED = ("env_id", "partition", "env")
 
 
@@ -93,6 +94,8 @@ def make(
     keywords = _collect_keywords(preset, sampler, env, env_options(env_set))
     keywords.update({key: value for key, value in given.items() if value is not None})
     for assignment in parameters or []:
+        if (name := assignment.partition("=")[0].partition(".")[0].strip()) in _NOT_PARAMETERS:
+            raise OptionError(f"--set {name}: that is no parameter of a sampler, see split make --help")
         keywords = assign(keywords, assignment)
     if "clients" not in keywords:
         raise OptionError("say how many clients there are with --clients")

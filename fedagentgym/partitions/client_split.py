@@ -209,6 +209,8 @@ def federate(
         raise OptionError(f"server_overlap is a number between 0 and 1, got {show_value(server_overlap)}")
     sampler, sizes = make_sampler(partition, parameters), check_sizes(roles or {})
     request = complete_request(cls.id, cls.variants, variant)
+    if pool is not None and not isinstance(pool, TaskPool):
+        raise OptionError(f"pool is a TaskPool, got {show_value(pool)}")
     whole = pool if pool is not None else open_pool(env_id, split, options)
     table = TaskTable.from_pool(whole)
     needs_labels = sampler.needs_labels or parameters.get("label") == "hardness"

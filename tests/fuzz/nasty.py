@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -87,27 +89,63 @@ TEXTS = (
 )
 """What is no name of a file; some are good values, for what comes after they were admitted."""
 
-KEYS = (
-    "max_turns",
-    "split",
-    "tasks",
-    "pool",
-    "variant",
-    "seed",
-    "reward",
-    "render_mode",
+SECTIONS = (
     "name",
+    "seed",
+    "env",
+    "partition",
+    "agent",
+    "learning",
+    "algorithm",
+    "federation",
+    "evaluation",
+    "output",
+    "warm_start",
+    "plugins",
+    "variants",
+    "[red]x[/bold]",
+)
+ENV_KEYS = ("max_turns", "split", "tasks", "pool", "variant", "seed", "reward", "render_mode", "variant.kind", "size")
+KEYS = (
     "steps",
+    "size",
+    "clients",
+    "omega",
+    "name",
+    "model",
+    "context",
     "env.id",
+    "env.options.seed",
+    "env.split",
     "federation.rounds",
+    "federation.workers",
+    "federation.backend",
     "partition.clients",
+    "partition.sampler",
+    "partition.variant",
+    "partition.file",
+    "partition.roles",
     "algorithm",
     "algorithm.name",
+    "algorithm.local_steps",
+    "algorithm.aggregation",
+    "agent",
+    "agent.name",
+    "agent.model",
     "agent.decoding.temperature",
+    "evaluation.split",
     "output.folder",
+    "output.report",
     "plugins",
+    "seed",
     "learning.learning_rate",
+    "learning.advantage",
+    "warm_start.steps",
     "a.b.c",
+    "split",
+    "pool",
+    "labels",
+    "roles",
     ".".join("a" * 500),
 )
 
@@ -177,7 +215,35 @@ def make_files(folder: Path) -> None:
         file.truncate(1 << 36)
 
 
-texts = st.one_of(st.sampled_from(TEXTS), st.text(max_size=20), st.integers().map(str), st.floats().map(str))
+plugins = st.sampled_from(
+    [name for name in FILES if name.endswith((".py", "noise", "pipe", "loop", "folder", "sparse"))]
+)
+texts = st.one_of(st.sampled_from(TEXTS), st.sampled_from(TEXTS), st.text(max_size=10), st.integers().map(str))
 files = st.sampled_from(FILES)
-values = st.one_of(texts, files)
-assignments = st.one_of(values, st.tuples(st.sampled_from(KEYS), values).map("=".join))
+numbers = st.one_of(st.integers(-3, 10), st.integers(), st.floats()).map(str)
+values = st.one_of(texts, files, numbers)
+
+
+def assignments(keys: Sequence[str]) -> st.SearchStrategy[str]:
+    """`key=value`, nearly always with a key that there is."""
+    return st.one_of(*[st.tuples(st.sampled_from(keys), values).map("=".join)] * 9, values)
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> bytes:
+    """The YAML of a run of which a part is nasty."""
+    parts: dict[str, object] = {
+        "env": {"id": "fedagentgym/Guess-v0", "options": {}},
+        "partition": {"sampler": "uniform", "clients": 3, "tasks_per_client": 5},
+        "agent": {"name": "random"},
+        "output": {"folder": "run-of-a-case"},
+    }
+    text = "".join(f"{name}: {json.dumps(value)}\n" for name, value in parts.items())
+    name = draw(st.sampled_from(SECTIONS))
+    value = draw(values)
+    shape = draw(
+        st.sampled_from(["{name}: {value}", "{name}: [{value}]", "{name}: {{name: {value}}}", "{name}: {quoted}"])
+    )
+    kept = "".join(line + "\n" for line in text.splitlines() if not line.startswith(f"{name}:"))
+    said = shape.format(name=name, value=value, quoted=json.dumps(value))
+    return (kept + said + "\n").encode("utf-8", "surrogatepass")

@@ -56,7 +56,7 @@ def _is_generic(folder: Path) -> bool:
         return False
     try:
         declared = json.loads(config.read_text("utf-8")).get("tokenizer_class")
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, RecursionError, AttributeError) as error:
         raise DataError(f"{config} cannot be read as JSON: {error}") from None
     return declared in ("TokenizersBackend", "PreTrainedTokenizerFast")
 
@@ -120,7 +120,7 @@ def _check_folder(source: str | Path) -> None:
         raise DataError(f"{folder} is not a model folder: config.json is missing")
     try:
         declared = json.loads(config.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{config} cannot be read as JSON: {error}") from None
     if not isinstance(declared, dict) or "model_type" not in declared:
         raise DataError(f"{config} does not say which model it is: the key 'model_type' is missing")

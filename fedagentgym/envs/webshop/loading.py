@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, describe_error
 from fedagentgym.envs.webshop.catalogue import Instructions, Product
 
 WINDOW = 1 << 20
@@ -242,3 +242,5 @@ class _Window:
                     raise DataError(f"{self._path}: not valid JSON at character {place}: {error.msg}") from None
             except RecursionError:
                 raise DataError(f"{self._path}: not usable JSON, it is nested too deeply") from None
+            except ValueError as error:
+                raise DataError(f"{self._path}: not usable JSON: {describe_error(error, named=False)}") from None

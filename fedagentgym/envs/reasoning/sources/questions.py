@@ -148,5 +148,5 @@ def _read_aliases(row: Row) -> list[str]:
 def _parse_json(row: Row, name: str, text: str) -> Any:
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         raise row.make_error(name, f"is not valid JSON: {text[:60]!r}") from None

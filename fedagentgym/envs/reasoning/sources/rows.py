@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.errors import DataError, join_names
+from fedagentgym.base.errors import DataError, describe_error, join_names
 from fedagentgym.base.extras import require
+from fedagentgym.base.files import open_plain, read_bytes
 
+MOST_BYTES = 1 << 32
+"""Of one data file, unpacked: rows are read at once."""
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet", ".ndjson")
 SPLIT_WORDS = {"train": "train", "test": "test", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
 
@@ -107,9 +111,8 @@ def _read_records(file: Path) -> Iterator[tuple[str, Any]]:
         yield from _read_parquet(file)
         return
     try:
-        packed = file.name.endswith(".gz")
-        text = (gzip.decompress(file.read_bytes()) if packed else file.read_bytes()).decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+        text = _read_bytes(file).decode("utf-8")
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise DataError(f"cannot read {file}: {error}") from None
     stem = file.name.removesuffix(".gz")
     if stem.endswith(".json"):
@@ -120,12 +123,23 @@ def _read_records(file: Path) -> Iterator[tuple[str, Any]]:
             yield f"{file.name}, line {number}", _parse_line(f"{file.name}, line {number}", line)
 
 
+def _read_bytes(file: Path) -> bytes:
+    """The bytes of a file, unpacked; a small packed file may stand for more than there is memory."""
+    if not file.name.endswith(".gz"):
+        return read_bytes(file, MOST_BYTES)
+    with open_plain(file) as packed, gzip.GzipFile(fileobj=packed) as unpacked:
+        data = unpacked.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise DataError(f"cannot read {file}: unpacked it has more than {MOST_BYTES:,} bytes")
+    return data
+
+
 def _read_json_records(file: Path, text: str) -> Iterator[tuple[str, Any]]:
     if not text.strip():
         raise DataError(f"{file.name}: the file is empty")
     try:
         value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         if text.lstrip().startswith("{") and "\n{" in text:
             for number, line in enumerate(text.split("\n"), start=1):
                 if line.strip():
@@ -148,8 +162,8 @@ def _parse_line(where: str, line: str) -> Any:
         return json.loads(line)
     except json.JSONDecodeError as error:
         raise DataError(f"{where}: not valid JSON: {error.msg}, column {error.colno}") from None
-    except RecursionError:
-        raise DataError(f"{where}: nested too deeply") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not usable JSON: {describe_error(error, named=False)}") from None
 
 
 def _read_parquet(file: Path) -> Iterator[tuple[str, Any]]:

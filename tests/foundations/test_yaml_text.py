@@ -1,0 +1,46 @@
+"""YAML within limits."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.json_text import MOST_DEEP, parse_json
+from fedagentgym.base.settings import assign
+from fedagentgym.base.yaml_text import parse_yaml
+
+REFUSED = {
+    "[" * 20_000: "nested",
+    "- " * 5000: "nested",
+    "a: &a [*a]": "contains itself",
+    "!!set {a}": "makes no plain value",
+    "!!python/object:os.system x": "makes no plain value",
+    '"\\0"': "no file can hold",
+    "9" * 5000: "5,000 characters",
+    "x" * 70_000: "70,000 characters",
+    "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
+    + "".join(f"{b}: &{b} [{','.join(['*' + a] * 10)}]\n" for a, b in zip("abcdefg", "bcdefgh", strict=True)): "20,000",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_no_plain_value_of_bounded_size_is_refused(text: str) -> None:
+    with pytest.raises(DataError, match=REFUSED[text]):
+        parse_yaml(text, "here")
+    with pytest.raises(OptionError):
+        assign({}, f"key={text}")
+
+
+def test_plain_values_are_read() -> None:
+    assert parse_yaml("a: &a {x: 1}\nb: {<<: *a, y: [yes, ~, 1.5]}", "here")["b"] == {"x": 1, "y": [True, None, 1.5]}
+    assert parse_yaml("", "here") is None
+    assert parse_yaml("2024-13-45", "here") == "2024-13-45"  # a date is text
+
+
+def test_json_may_be_nested_but_not_without_end() -> None:
+    assert parse_json("[" * MOST_DEEP + "]" * MOST_DEEP, "here")
+    for levels in (MOST_DEEP + 1, 100_000):
+        with pytest.raises(DataError, match="nested"):
+            parse_json("[" * levels + "]" * levels, "here")
+    with pytest.raises(DataError, match="not usable JSON"):
+        parse_json("9" * 5000, "here")
