@@ -2,6 +2,9 @@
 
 from fedagentgym.base.registry import Registry
 
+APPLICATION = "fedagentgym.algorithms.make:build_algorithm"
+"""The application that workers and clients' machines build for a run: the algorithm with its operations."""
+
 ALGORITHMS = Registry(
     "algorithm",
     {

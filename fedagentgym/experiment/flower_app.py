@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fedagentgym.algorithms import APPLICATION
 from fedagentgym.base.extras import require
 from fedagentgym.federation.backends.flower_deployment import client_app as make_client_app
 from fedagentgym.federation.backends.flower_deployment import use_grid
@@ -39,4 +40,4 @@ def make_server_app() -> Any:
 
 
 server_app = make_server_app()
-client_app = make_client_app()
+client_app = make_client_app(trusted=(APPLICATION,))

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.algorithms import APPLICATION
 from fedagentgym.algorithms.make import make_algorithm
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
@@ -44,7 +45,6 @@ from fedagentgym.federation.server_state import ServerState
 from fedagentgym.version import __version__
 
 SCHEMA = "fedagentgym/result-1"
-APPLICATION_FACTORY = "fedagentgym.algorithms.make:build_algorithm"
 CHECKED = (
     "configuration",
     "client split",
@@ -167,7 +167,7 @@ class Run:
     def open_backend(self) -> Backend:
         federation = self.config.federation
         recipe = ApplicationSpec(
-            APPLICATION_FACTORY, {"spec": self.spec.model_dump(mode="json", exclude_unset=True)}, self.config.plugins
+            APPLICATION, {"spec": self.spec.model_dump(mode="json", exclude_unset=True)}, self.config.plugins
         )
         options = load_options(federation.backend, federation.options)
         backend: Backend = BACKENDS.get(federation.backend)(

@@ -166,7 +166,7 @@ def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
         ("[NaN]", "NaN is no finite number"),
         ("[-Infinity]", "no finite number"),
         ("1e999", "1e999 is no finite number"),
-        ('{"a":' * 50_000, "nested too deeply"),
+        ('{"a":' * 50_000, "nested"),
     ],
 )
 def test_json_that_two_readers_would_read_differently(tmp_path: Path, text: str, message: str) -> None:

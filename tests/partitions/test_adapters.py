@@ -56,7 +56,7 @@ def test_partitioner(client_split: ClientSplit) -> None:
         partitioner.dataset = Rows([1, 2, 3])
     partitioner.dataset = Rows(list(range(600)))
     assert partitioner.load_partition(3).rows == get_row_indices(client_split)[3]
-    with pytest.raises(OptionError, match="there is no client 5"):
+    with pytest.raises(OptionError, match="there is no client '5'"):
         partitioner.load_partition(5)
     with pytest.raises(OptionError, match="already"):
         partitioner.dataset = Rows(list(range(600)))

@@ -101,7 +101,7 @@ def test_worlds_and_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ([*MAKE[:5], "--omega", "1", "--tasks-per-client", "3"], "say how many clients"),
         ([*MAKE[:-1], "-1"], "omega"),
         ([*MAKE, "--role", "public"], "write it as name=number"),
-        ([*MAKE, "--variant", "[1"], "cannot read the variant"),
+        ([*MAKE, "--variant", "[1"], "--variant: not YAML"),
         ([*MAKE, "--set", "anchr=log"], "did you mean 'anchor'"),
         ([*MAKE, "--out", "split.gif/../x/y.json", "--split", "val"], "never divided among clients"),
         (["split", "show", "nowhere.json"], "there is no split file nowhere.json"),

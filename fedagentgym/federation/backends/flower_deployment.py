@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,8 +90,11 @@ class FlowerDeployment:
         """The grid belongs to the ServerApp."""
 
 
-def client_app() -> Any:
-    """The ClientApp: a thin proxy. Flower starts a process for every message; what must stay lives in the resident worker."""
+def client_app(trusted: Sequence[str] = ()) -> Any:
+    """The ClientApp: a thin proxy. Flower starts a process for every message; what must stay lives in the resident worker.
+
+    `trusted` are the applications that the app is made for; the owner of the machine may add others by `trust`.
+    """
     flower = require("flwr.app", "flower")
     app = require("flwr.clientapp", "flower").ClientApp()
 
@@ -102,7 +106,8 @@ def client_app() -> Any:
     @app.train()  # type: ignore[untyped-decorator]
     def train(message: Any, context: Any) -> Any:
         def forward(request: Request, recipe: ApplicationSpec, state: bytes | None) -> Reply:
-            return forward_request(NodeConfig.from_node_config(context.node_config), request, recipe.plain())
+            place = NodeConfig.from_node_config(context.node_config)
+            return forward_request(replace(place, trust=(*place.trust, *trusted)), request, recipe.plain())
 
         return flower.Message(content=answer_content(message.content, forward), reply_to=message)
 

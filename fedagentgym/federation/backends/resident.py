@@ -42,8 +42,6 @@ from fedagentgym.federation.operation import Application, ApplicationSpec
 from fedagentgym.federation.states import StateStore
 
 log = get_logger(__name__)
-OWN_TARGETS = ("fedagentgym.algorithms.make:build_algorithm",)
-"""What may be built without the owner's trust. Not every name in this package: a module's name leads to all that it imports."""
 KEPT_RUNS = 4
 """Runs whose states are kept; those of the run that was served least recently go when one more begins."""
 IDLE_SECONDS = 3600.0
@@ -54,8 +52,9 @@ START_SECONDS = 120.0
 class NodeConfig:
     """What the owner of a client's machine decides: whom it stands for, where it keeps its states, whose code it runs.
 
-    The server names the application to build; it is built only if it is this package's own, or in `trust`. Plugins are
-    loaded only if they are named here.
+    The server names the application to build; it is built only if it is in `trust`, to which the app adds what it was made for.
+    A whole package is never trusted: a module's name leads to all that it imports. Plugins are loaded only if they are named
+    here.
     """
 
     folder: Path
@@ -225,7 +224,7 @@ class ResidentWorker:
     def _get_application(self, recipe: ApplicationSpec) -> Application[Any]:
         name = digest(recipe.plain())
         if self._built is None or self._built[0] != name:
-            if recipe.target not in (*OWN_TARGETS, *self.place.trust):
+            if recipe.target not in self.place.trust:
                 raise OptionError(
                     f"this machine does not run {clean_text(recipe.target, 200)!r}: name it in --node-config trust if it"
                     " should"
