@@ -202,7 +202,7 @@ def test_bad_files_are_refused_in_one_sentence(tmp_path: Path, name: str) -> Non
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "traj_data.json").write_text("{}")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="there is no such file"):
         read_game(tmp_path / "game.tw-pddl")
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-import multiprocessing
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,6 @@ import pytest
 import fedagentgym
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs import open_env
-from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.shared_pools import MOST_POOLS
 
@@ -64,15 +64,14 @@ def test_a_pickle_is_small(name: str) -> None:
     assert len(pickle.dumps(make(name).unwrapped)) < 2000
 
 
-def reset_there(env: TextEnv) -> tuple[str, str]:
-    return env.episode.view.observation, env.pool.digest
-
-
 def test_a_spawned_process_gets_it() -> None:
     env = open_env("fedagentgym/Guess-v0")
     env.reset(seed=1)
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(reset_there, (env,)) == (env.episode.view.observation, env.pool.digest)
+    program = (
+        "import pickle, sys; env = pickle.load(sys.stdin.buffer); print(env.episode.view.observation, env.pool.digest)"
+    )
+    there = subprocess.run([sys.executable, "-c", program], input=pickle.dumps(env), capture_output=True, check=True)
+    assert there.stdout.decode().strip() == f"{env.episode.view.observation} {env.pool.digest}"
 
 
 def test_a_clients_environment_and_its_split_can_be_pickled() -> None:

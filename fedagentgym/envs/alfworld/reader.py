@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.errors import DataError, find_closest_name
+from fedagentgym.base.files import read_bytes
 from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build_game
 from fedagentgym.envs.alfworld.goals import infer_category
 from fedagentgym.envs.alfworld.grammar import recognise
@@ -96,12 +97,9 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> Any:
+    data = read_bytes(path, MAX_FILE_BYTES)
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise DataError(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB, which no ALFWorld file is")
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+        return json.loads(data)
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {error.lineno}: not valid JSON ({error.msg}); the file may be cut off") from None
     except (UnicodeDecodeError, RecursionError, ValueError):
