@@ -129,7 +129,6 @@ class Run:
         self.algorithm: Algorithm[Any] = make_algorithm(self.spec, self.runtime)
         if config.evaluation is not None:
             self._evaluated = self.runtime.open_env(split=config.evaluation.split)
-        self.verifier = self.runtime.open_env().get_verifier_version()
 
     @property
     def inputs(self) -> dict[str, str]:
@@ -207,6 +206,7 @@ class Run:
         judged = [record for record in records if "evaluation" in record]
         best = next((record for record in judged if record["round"] in best_rounds(records)), None)
         client_split = self.runtime.client_split
+        verifier = self.runtime.env.get_verifier_version()
         return {
             "schema": SCHEMA,
             "name": self.config.name,
@@ -214,7 +214,7 @@ class Run:
             "seed": self.config.seed,
             "config": self.config.plain(),
             "config_digest": self.config.digest,
-            "versions": collect_versions() | ({} if self.verifier is None else {"verifier": self.verifier}),
+            "versions": collect_versions() | ({} if verifier is None else {"verifier": verifier}),
             "env": {
                 "id": self.config.env.id,
                 "options": self.config.env.options,

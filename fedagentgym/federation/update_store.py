@@ -79,7 +79,7 @@ class UpdateStore:
                 offset += self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         except OSError as error:
             raise DataError(
-                f"a client's update could not be kept in {tempfile.gettempdir()} ({error.strerror}): let TMPDIR name a"
+                f"a client's update could not be kept in a temporary file ({error.strerror}): let TMPDIR name a"
                 " folder with more room"
             ) from None
         return places
