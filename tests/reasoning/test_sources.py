@@ -228,7 +228,8 @@ def test_a_missing_or_wrong_field_is_named_with_file_and_line(name: str, field: 
         ("[1]\n", "a record is a JSON object"),
         ('{"question": "x", "answer": "#### \\u0000"}\n', "cannot be verified"),
         ('{"question": "x", "answer": "#### ."}\n', "is empty"),
-        ("[" * 100_000 + "\n", "nested too deeply"),
+        ("[" * 200 + "]" * 200 + "\n", "nested more than 100 levels deep"),
+        ("[" * 100_000 + "\n", "nested more than 100 levels deep"),
         ("\x00\x01", "not valid JSON"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +10,8 @@ from typing import Any, NamedTuple
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.extras import require
+from fedagentgym.base.files import read_text
+from fedagentgym.base.json_text import parse_json
 
 
 class LoadedModel(NamedTuple):
@@ -54,11 +55,10 @@ def _is_generic(folder: Path) -> bool:
     config = folder / "tokenizer_config.json"
     if not config.is_file():
         return False
-    try:
-        declared = json.loads(config.read_text("utf-8")).get("tokenizer_class")
-    except (OSError, ValueError, RecursionError, AttributeError) as error:
-        raise DataError(f"{config} cannot be read as JSON: {error}") from None
-    return declared in ("TokenizersBackend", "PreTrainedTokenizerFast")
+    declared = parse_json(read_text(config), str(config))
+    if not isinstance(declared, dict):
+        raise DataError(f"{config} does not hold a JSON object")
+    return declared.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast")
 
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
@@ -118,10 +118,7 @@ def _check_folder(source: str | Path) -> None:
     config = folder / "config.json"
     if not config.is_file():
         raise DataError(f"{folder} is not a model folder: config.json is missing")
-    try:
-        declared = json.loads(config.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{config} cannot be read as JSON: {error}") from None
+    declared = parse_json(read_text(config), str(config))
     if not isinstance(declared, dict) or "model_type" not in declared:
         raise DataError(f"{config} does not say which model it is: the key 'model_type' is missing")
     if not any(file.suffix in (".safetensors", ".bin") for file in folder.iterdir()):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.json_text import parse_json
 from fedagentgym.envs.reasoning.generators.question import Fact, Question
 from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources.rows import Row
@@ -147,6 +148,6 @@ def _read_aliases(row: Row) -> list[str]:
 
 def _parse_json(row: Row, name: str, text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text, name)
+    except DataError:
         raise row.make_error(name, f"is not valid JSON: {text[:60]!r}") from None

@@ -6,16 +6,16 @@ Every complaint names the file, the line (or record) and the field.
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.errors import DataError, describe_error, join_names
+from fedagentgym.base.errors import DataError, join_names
 from fedagentgym.base.extras import require
 from fedagentgym.base.files import open_plain, read_bytes
+from fedagentgym.base.json_text import parse_json
 
 MOST_BYTES = 1 << 32
 """Of one data file, unpacked: rows are read at once."""
@@ -120,7 +120,7 @@ def _read_records(file: Path) -> Iterator[tuple[str, Any]]:
         return
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            yield f"{file.name}, line {number}", _parse_line(f"{file.name}, line {number}", line)
+            yield f"{file.name}, line {number}", parse_json(line, f"{file.name}, line {number}")
 
 
 def _read_bytes(file: Path) -> bytes:
@@ -138,14 +138,14 @@ def _read_json_records(file: Path, text: str) -> Iterator[tuple[str, Any]]:
     if not text.strip():
         raise DataError(f"{file.name}: the file is empty")
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(text, file.name)
+    except DataError:
         if text.lstrip().startswith("{") and "\n{" in text:
             for number, line in enumerate(text.split("\n"), start=1):
                 if line.strip():
-                    yield f"{file.name}, line {number}", _parse_line(f"{file.name}, line {number}", line)
+                    yield f"{file.name}, line {number}", parse_json(line, f"{file.name}, line {number}")
             return
-        raise DataError(f"{file.name}: not valid JSON: {error}") from None
+        raise
     if isinstance(value, Mapping) and isinstance(value.get("data"), list):
         value = value["data"]
     if isinstance(value, Mapping):
@@ -155,15 +155,6 @@ def _read_json_records(file: Path, text: str) -> Iterator[tuple[str, Any]]:
         raise DataError(f"{file.name}: a list of records is expected, not {type(value).__name__}")
     for number, fields in enumerate(value, start=1):
         yield f"{file.name}, record {number}", fields
-
-
-def _parse_line(where: str, line: str) -> Any:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{where}: not valid JSON: {error.msg}, column {error.colno}") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: not usable JSON: {describe_error(error, named=False)}") from None
 
 
 def _read_parquet(file: Path) -> Iterator[tuple[str, Any]]:
