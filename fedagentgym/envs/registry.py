@@ -17,11 +17,12 @@ ENVIRONMENTS = Registry(
     },
 )
 
-DATA_IMPORTERS = Registry(
-    "data set to import",
+DATA_SETS = Registry(
+    "group of data sets",
     {
-        "alfworld": "fedagentgym.envs.alfworld.importer:import_data",
-        "webshop": "fedagentgym.envs.webshop.importer:import_data",
+        "alfworld": "fedagentgym.envs.alfworld.importer:DATA_SETS",
+        "reasoning": "fedagentgym.envs.reasoning.sources.installing:DATA_SETS",
+        "webshop": "fedagentgym.envs.webshop.importer:DATA_SETS",
     },
 )
-DATA_FETCHERS = Registry("data set to fetch", {"alfworld": "fedagentgym.envs.alfworld.importer:fetch"})
+"""Mappings from names to `DataSet`s (envs/data_sets.py)."""

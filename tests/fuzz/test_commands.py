@@ -44,6 +44,7 @@ GOOD: dict[str, tuple[str, ...]] = {
     "split diff": ("split.json", "split.json"),
     "data add": ("webshop", "--from", "folder"),
     "data fetch": ("nothing",),
+    "data check": ("gsm8k", "--from", "rows.jsonl"),
     "data list": (),
     "pretrain tiny": ("--env", "Guess", "--output", "tiny"),
     "flower init": ("app", "--config", "good.yaml"),
