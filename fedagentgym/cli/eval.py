@@ -11,8 +11,9 @@ from rich.table import Table
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.settings import assign
-from fedagentgym.cli.environments import EnvSet, env_options, full_id, open_named
+from fedagentgym.cli.environments import EnvSet, env_options, open_named
 from fedagentgym.cli.plugins import Plugins
+from fedagentgym.envs.registry import find_env_id
 
 if TYPE_CHECKING:
     from fedagentgym.learning.evaluation import Evaluation
@@ -63,7 +64,9 @@ def evaluate(
     settings = EvaluationSettings.load(
         {"split": split, "temperature": temperature, "tasks": tasks, "repeats": repeats, "parallel_episodes": parallel}
     )
-    file = output or Path("evaluation") / f"{full_id(env).rpartition('/')[2]}-{split}-{Path(agent).name}-{seed}.jsonl"
+    file = (
+        output or Path("evaluation") / f"{find_env_id(env).rpartition('/')[2]}-{split}-{Path(agent).name}-{seed}.jsonl"
+    )
     about = {"options": options, "split": split, "temperature": temperature, "policy": compute_policy_digest(player)}
     result = play_all(player, opened, settings, seed=seed, file=file, about=about)
     player.close()

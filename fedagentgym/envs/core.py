@@ -268,6 +268,11 @@ class TextEnv(gymnasium.Env[str, str]):
         """The options that mean the same on every machine, for files."""
         return {name: value for name, value in options.items() if name not in cls.local_options}
 
+    @classmethod
+    def names_local_data(cls, options: Mapping[str, Any]) -> bool:
+        """Do these options say where data lies on this machine? It may change while a process runs."""
+        return any(options.get(name) is not None for name in cls.local_options)
+
     def explain_empty(self, split: str) -> str:
         """What a message adds about a split that holds no task; begins with a colon."""
         return ""
@@ -279,9 +284,7 @@ class TextEnv(gymnasium.Env[str, str]):
     def _load(self, split: str) -> TaskPool:
         arguments, options = self._made_with
         origin = PoolOrigin(type(self), select_pool_options(options), split)
-        local = any(options.get(name) is not None for name in self.local_options)
-        local = local or self.portable_options(options) != options
-        if self.shares_pools and not arguments and not local:
+        if self.shares_pools and not arguments and not self.names_local_data(options):
             pool = find_or_load_pool(origin, lambda: self.load_pool(split))
         else:
             pool = self.load_pool(split)
