@@ -120,6 +120,11 @@ def _check_config(config: RunConfig) -> None:
     per_round, clients = config.federation.clients_per_round, config.partition.clients
     if per_round is not None and clients is not None and per_round > clients:
         raise OptionError(f"federation.clients_per_round is {per_round}, but partition.clients is {clients}")
+    method = get_algorithm_class(config.algorithm)
+    if config.evaluation is not None and config.evaluation.clients and not method.trains_local_models:
+        raise OptionError(
+            f"evaluation.clients judges the models that clients train, and {config.algorithm['name']} trains none: leave it out"
+        )
     if config.warm_start is not None and (config.agent.name != "tiny" or config.agent.model is not None):
         raise OptionError(
             "warm_start makes a tiny agent from nothing: leave it out for another agent or a model folder"
