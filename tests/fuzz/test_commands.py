@@ -34,6 +34,7 @@ GOOD: dict[str, tuple[str, ...]] = {
     "train": ("good.yaml",),
     "eval": ("--env", "Guess", "--agent", "random", "--tasks", "2", "--output", "out.jsonl"),
     "export": ("run", "out"),
+    "chats": ("run", "out.jsonl"),
     "bench": ("nothing",),
     "doctor": (),
     "split make": ("uniform", "--env", "Guess", "--clients", "3", "--tasks-per-client", "5", "--out", "made.json"),
