@@ -77,7 +77,8 @@ def test_every_set_is_judged_and_counts_the_same(finished: Path) -> None:
     assert told["questions"]["env"] == "fedagentgym/QA-v0" and told["own"]["split"] == "val"
     assert told["other-seed"]["pool"] == open_env(MATH, size="tiny", seed=1, split="test").pool.digest
     assert "evaluation sets" in read_chain(finished).newest.links.inputs  # type: ignore[union-attr]
-    assert "questions" in (finished / "report.html").read_text()
+    page = (finished / "report.html").read_text()
+    assert "questions" in page and "Each of 3 clients by its own mixture" in page
 
 
 def test_the_episodes_of_every_set_are_replayed(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,8 +232,10 @@ def test_nothing_starts_without_the_data(tmp_path: Path, monkeypatch: pytest.Mon
         raise AssertionError("an agent was made although data is missing")
 
     monkeypatch.setattr("fedagentgym.experiment.run.resolve_agent", fail)
-    wanted = [
+    wanted: list[dict[str, Any]] = [
         {"evaluation": {"sets": ["math500"]}},
+        {"env": load_config("paper-webshop").plain()["env"]},
+        {"env": load_config("paper-alfworld").plain()["env"]},
         {"env": {"id": MATH, "options": {"source": "math", "data": "installed"}}},
         {"env": {"id": "fedagentgym/WebShop-v0", "options": {"data": "installed"}}},
         {"env": {"id": "fedagentgym/ALFWorld-v0", "options": {"games": "installed"}}},
