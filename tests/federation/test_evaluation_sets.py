@@ -149,7 +149,7 @@ def test_every_method_that_trains_local_models_judges_them(name: str, tmp_path: 
         config["learning"] = {**CONFIG["learning"], "objectives": [{"name": "accuracy"}, {"name": "format"}]}
     if name == "fedpetuning":
         settings |= {"objective": "sft", "supervised": {"batch_size": 2}}
-        config["agent"] = {"name": "untrained-tiny", "adapter": {"rank": 2}, "max_new_tokens": 40}
+        config["agent"] = {"name": "untrained-tiny", "adapter": {"rank": 2}, "decoding": {"max_new_tokens": 40}}
     config["output"] = {"folder": str(tmp_path / "run"), "report": "none"}
     record = train(config).record
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
