@@ -91,6 +91,7 @@ KNOWN_SHAPES: Mapping[str, ModelShape] = {
     "Qwen/Qwen3-0.6B": ModelShape("qwen3", 1_024, 28, 16, 8, 128, 3_072, 151_936, tied=True),
     "Qwen/Qwen3-1.7B": ModelShape("qwen3", 2_048, 28, 16, 8, 128, 6_144, 151_936, tied=True),
     "Qwen/Qwen3-4B": ModelShape("qwen3", 2_560, 36, 32, 8, 128, 9_728, 151_936, tied=True),
+    "Qwen/Qwen3-4B-Instruct-2507": ModelShape("qwen3", 2_560, 36, 32, 8, 128, 9_728, 151_936, tied=True),
     "Qwen/Qwen3-8B": ModelShape("qwen3", 4_096, 36, 32, 8, 128, 12_288, 151_936, tied=False),
     "meta-llama/Llama-3.2-1B": _LLAMA_1B,
     "meta-llama/Llama-3.2-1B-Instruct": _LLAMA_1B,

@@ -37,6 +37,13 @@ _TINY = {
     "dtype": "float32",
     "decoding": {"temperature": 1.0, "max_new_tokens": 16},
 }
+PAPER_MODELS = {
+    "qwen2.5-1.5b-instruct": "Qwen/Qwen2.5-1.5B-Instruct",
+    "qwen2.5-3b-instruct": "Qwen/Qwen2.5-3B-Instruct",
+    "qwen2.5-7b-instruct": "Qwen/Qwen2.5-7B-Instruct",
+    "llama-3.2-3b-instruct": "meta-llama/Llama-3.2-3B-Instruct",
+}
+"""The agents that are named after their model."""
 _GENERAL = {**_PAPER, "context": "session", "parser": "strict"}
 
 
@@ -143,16 +150,30 @@ def _make_paper_agent(settings: AgentSettings, model: str, seed: int) -> TokenAg
 
 
 def make_qwen_1_5b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _make_paper_agent(settings, "Qwen/Qwen2.5-1.5B-Instruct", seed)
+    return _make_paper_agent(settings, PAPER_MODELS["qwen2.5-1.5b-instruct"], seed)
 
 
 def make_qwen_3b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _make_paper_agent(settings, "Qwen/Qwen2.5-3B-Instruct", seed)
+    return _make_paper_agent(settings, PAPER_MODELS["qwen2.5-3b-instruct"], seed)
 
 
 def make_qwen_7b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _make_paper_agent(settings, "Qwen/Qwen2.5-7B-Instruct", seed)
+    return _make_paper_agent(settings, PAPER_MODELS["qwen2.5-7b-instruct"], seed)
 
 
 def make_llama_3b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _make_paper_agent(settings, "meta-llama/Llama-3.2-3B-Instruct", seed)
+    return _make_paper_agent(settings, PAPER_MODELS["llama-3.2-3b-instruct"], seed)
+
+
+def complete_settings(settings: AgentSettings) -> AgentSettings:
+    """The settings that an agent is made with, its preset's defaults filled in. Nothing is loaded.
+
+    `model` stays None for a tiny agent without a folder, which a warm start makes.
+    """
+    if settings.name in PAPER_MODELS:
+        return _apply_defaults(settings, {**_PAPER, "model": PAPER_MODELS[settings.name]})
+    if settings.name == "tiny":
+        return _apply_defaults(settings, _TINY)
+    if settings.name in ("transformers", "vllm"):
+        return apply_general_defaults(settings)
+    return settings
