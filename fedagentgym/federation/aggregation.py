@@ -17,8 +17,9 @@ from pydantic import Field
 from fedagentgym.base.choices import Choice, NamedSettings
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.registry import Registry
-from fedagentgym.federation.running_mean import Array, Parameters, RunningMean
+from fedagentgym.federation.running_mean import RunningMean
 from fedagentgym.federation.server_state import ServerState, add_prefix
+from fedagentgym.federation.vectors import Array, Parameters
 
 AGGREGATION_RULES = Registry(
     "aggregation rule",
