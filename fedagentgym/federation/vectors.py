@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Parameters = Mapping[str, Array]
 LONGEST_BLOCK = 1 << 17
+_SHORTEST_BLOCK = 1 << 10
 _ROW = 1 << 13
 
 
-def blocks(size: int) -> Iterator[slice]:
+def blocks(size: int, longest: int | None = None) -> Iterator[slice]:
     """Stretches of a long vector that stay in a processor's cache while several passes are made over them."""
-    for start in range(0, size, LONGEST_BLOCK):
-        yield slice(start, min(size, start + LONGEST_BLOCK))
+    step = LONGEST_BLOCK if longest is None else max(longest, _SHORTEST_BLOCK)
+    for start in range(0, size, step):
+        yield slice(start, min(size, start + step))
 
 
 def longest_block(size: int) -> int:
