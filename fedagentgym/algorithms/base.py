@@ -11,8 +11,8 @@ from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.federation.running_mean import Array
 from fedagentgym.federation.server_state import ServerState
+from fedagentgym.federation.vectors import Array
 from fedagentgym.learning.local import LocalTraining, SiteState
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group

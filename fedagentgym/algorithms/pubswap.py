@@ -150,7 +150,7 @@ class PubSwap(Averaging[PubSwapSettings]):
                 counts[name] = counts.get(name, 0.0) + value
         left = settings.local_steps - periods * settings.swap_period
         last = Message(weights=weights, control={"step": step, "steps": left})
-        return Exchange(iter_successful(this_round, "finish", dict.fromkeys(alive, last)), counts)
+        return Exchange(iter_successful(this_round, "finish", dict.fromkeys(alive, last), state.parameters), counts)
 
     def compute_round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
         """With the number of participants that did not reach the average."""
