@@ -60,7 +60,7 @@ def apply_general_defaults(settings: AgentSettings) -> AgentSettings:
 
 def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: HuggingFaceTokenizer) -> TokenAgent:
     """Put prompt, parser and decoding around a policy. Every choice of ``settings`` must be made by now."""
-    template = Template(settings.template or "standard", bool(settings.think))
+    template = Template(settings.template or "standard", bool(settings.think), settings.system, settings.request)
     chat = tokenizer.has_chat_template if settings.chat is None else settings.chat
     return TokenAgent(
         settings.name,
