@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.engines.loading import choose_device
+from fedagentgym.agents.engines.lora import save_adapter
 from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.make import make_agent
@@ -97,6 +100,18 @@ def test_an_adapter_is_all_that_trains_and_is_the_same_everywhere() -> None:
     assert all(not weight.any() for name, weight in first.items() if "lora_B" in name)
     with pytest.raises(OptionError, match=r"adapter\.targets"):
         TorchPolicy(make_policy("own").model, one.tokenizer, adapter=AdapterSettings(targets=("nowhere",)))
+
+
+def test_an_adapter_is_made_used_and_saved_without_a_warning(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        policy = make_policy("hf", adapter=True)
+        policy.open_session().close()
+        policy.save(tmp_path / "merged")
+        policy.model.peft_config["default"].base_model_name_or_path = "somebody/a-model"
+        save_adapter(policy.model, tmp_path / "adapter")
+    saved = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    assert len(saved) == len(policy.parameters()) and all("lora_" in name for name in saved)
 
 
 def test_a_policy_with_an_adapter_is_saved_merged(tmp_path: Path) -> None:
