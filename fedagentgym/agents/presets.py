@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedagentgym.agents.agent import TokenAgent
+from fedagentgym.agents.engines.loading import choose_device, choose_dtype
+from fedagentgym.agents.engines.threads import set_threads
 from fedagentgym.agents.protocols import Decoding, Policy
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.prompts import Template
@@ -78,9 +80,12 @@ def _load_agent(settings: AgentSettings, source: str | Path, seed: int) -> Token
     def load_learner() -> TorchPolicy:
         from fedagentgym.agents.engines.torch_policy import TorchPolicy
 
+        if settings.threads is not None:
+            set_threads(settings.threads)
+        device = choose_device(settings.device)
         return TorchPolicy.load(
             source,
-            dtype=settings.dtype or ("float32" if settings.adapter is None else "bfloat16"),
+            dtype=settings.dtype or choose_dtype(settings.adapter is not None, device),
             device=settings.device,
             name=settings.name,
             context_length=settings.context_length,
