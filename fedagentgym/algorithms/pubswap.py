@@ -242,7 +242,10 @@ class PubSwap(Averaging[PubSwapSettings]):
         answer = Message(
             weights=after.weights,
             control={"examples": client.resources.examples},
-            report={"metrics": mean_metrics(metrics), "episodes": self.sample_episodes(groups, client)},
+            report={
+                "metrics": {**mean_metrics(metrics), **self.judge(client)},
+                "episodes": self.sample_episodes(groups, client),
+            },
         )
         kept = Message(weights=add_prefix(OPTIMIZER, after.optimizer))
         return (kept if self.learning.keep_optimizer else Message()), answer

@@ -95,6 +95,8 @@ WRONG = {
     "unknown benchmark": ["bench", "speed-cor"],
     "unknown data": ["data", "add", "webshup", "--from", "."],
     "missing option": ["data", "add", "webshop"],
+    "unknown data to check": ["data", "check", "gsm8"],
+    "missing data file": ["data", "check", "gsm8k", "--from", "nowhere.jsonl"],
     "unknown flag": ["envs", "--jsn"],
 }
 

@@ -21,8 +21,9 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.federation.message import ArrayForm
+from fedagentgym.learning.evaluation_sets import OpenedSet, open_sets
 from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
-from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
@@ -51,8 +52,13 @@ class Site:
 class Runtime:
     """The lazily opened things behind an `ExperimentSpec`. One per process; see the module's docstring."""
 
-    def __init__(self, spec: ExperimentSpec, device: str | None = None) -> None:
+    def __init__(
+        self, spec: ExperimentSpec, device: str | None = None, *, client_split: ClientSplit | None = None
+    ) -> None:
+        """`client_split` is the spec's own, where it was made before."""
         self.spec = spec
+        if client_split is not None:
+            self.client_split = client_split
         self.seed, self.rounds, self.learning = spec.seed, spec.rounds, spec.learning
         self._device = device
         self._sites: OrderedDict[int, Site] = OrderedDict()
@@ -147,6 +153,15 @@ class Runtime:
         """The unperturbed world over another split, or over a pool (a role's tasks)."""
         chosen = {"pool": pool} if pool is not None else {"split": split or self.spec.env.split}
         return open_env(self.spec.env.id, **{**self.client_split.options, **chosen})
+
+    def open_sets(self, settings: EvaluationSettings) -> tuple[OpenedSet, ...]:
+        """The unperturbed worlds that policies are judged in."""
+        return open_sets(settings, self.spec.env.id, self.client_split.options)
+
+    @cached_property
+    def judged_sets(self) -> tuple[OpenedSet, ...]:
+        """The worlds that clients judge their models in; none, where they do not."""
+        return () if self.spec.evaluation is None else self.open_sets(self.spec.evaluation)
 
     def open_role_env(self, name: str) -> TextEnv:
         """The unperturbed world over the tasks of a role; what the server holds comes without answers."""
