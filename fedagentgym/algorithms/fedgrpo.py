@@ -65,7 +65,7 @@ from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState, add_prefix, strip_prefix
 from fedagentgym.learning.local import LocalTraining, draw_tasks
-from fedagentgym.learning.objectives import objective_values
+from fedagentgym.learning.objectives import kept_format, objective_values
 from fedagentgym.learning.trajectory import Group, to_plain
 
 EXPERT_PREFIX = "expert/"
@@ -345,7 +345,7 @@ def _bits(count: int) -> ArrayForm:
 
 
 def format_reward(group: Group, index: int, env: TextEnv) -> float:
-    """1 if the reply kept to its format: what the env pays for it, or the agents room's judgement of action tags."""
+    """1 if the reply kept to its format: what the env pays for it, or the judgement of the agent's parser."""
     if "format" in env.reward_names:
         return float(objective_values(group, "format")[index].max(initial=0.0))
-    return float(all(turn.format for turn in group[index].turns))
+    return kept_format(group)[index]
