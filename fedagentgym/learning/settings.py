@@ -225,6 +225,16 @@ class SupervisedSettings(Settings):
     micro_tokens: int = Field(default=16384, ge=1, description="padded tokens per forward pass")
 
 
+class ImitationSettings(SupervisedSettings):
+    """How a method imitates solutions: it takes `local_steps` steps."""
+
+    @model_validator(mode="after")
+    def _refuse_steps(self) -> Self:
+        if self.steps != SupervisedSettings.model_fields["steps"].default:
+            raise ValueError("steps of imitation are counted by algorithm.local_steps: leave out steps")
+        return self
+
+
 class WarmStartSettings(SupervisedSettings):
     """How many demonstrations, how noisy, and how they are imitated."""
 
