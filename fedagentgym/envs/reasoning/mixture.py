@@ -9,8 +9,9 @@ import numpy as np
 
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.registry import resolve
-from fedagentgym.envs.core import Episode, Expert, TextEnv
+from fedagentgym.envs.core import Episode, Expert, TextEnv, check_choice
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.view import View
 
@@ -131,6 +132,19 @@ class MixtureEnv(TextEnv):
     def expert(self) -> MixtureExpert:
         return MixtureExpert(self._members)
 
+    def list_procedures(self) -> Mapping[str, Procedures]:
+        """Of each kind the procedures of its own world, which are the same in all of that world's categories."""
+        held = {kind: member.list_procedures() for kind, member in self._members.items()}
+        return {kind: next(iter(procedures.values())) for kind, procedures in held.items() if procedures}
+
+    def misled_expert(self, procedure: str) -> MixtureExpert:
+        known = {one for own, others in self.list_procedures().values() for one in (own, *others)}
+        check_choice("procedure", procedure, sorted(known))
+        return MixtureExpert(self._members, procedure)
+
+    def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
+        return self._members[task.payload[0]].follows(self._unwrap_task(task), actions, procedure)
+
     @staticmethod
     def _unwrap_task(task: Task) -> Task:
         """The task as its own world knows it."""
@@ -144,15 +158,18 @@ def runs_programs(env_id: str, options: Mapping[str, Any]) -> bool:
 
 
 class MixtureExpert:
-    """The expert of the task's own world."""
+    """The expert of the task's own world, or the one of that world that a procedure misleads."""
 
-    def __init__(self, members: Mapping[str, TextEnv]) -> None:
-        self._members = members
+    def __init__(self, members: Mapping[str, TextEnv], procedure: str | None = None) -> None:
+        self._members, self._procedure = members, procedure
         self._inner: Expert | None = None
 
     def act(self, episode: Episode) -> str:
         kind = episode.task.payload[0]
         if self._inner is None:
-            self._inner = self._members[kind].expert()
+            member = self._members[kind]
+            known = {one for procedures in member.list_procedures().values() for one in procedures.others}
+            misled = self._procedure is not None and self._procedure in known
+            self._inner = member.misled_expert(str(self._procedure)) if misled else member.expert()
         own = episode._replace(task=MixtureEnv._unwrap_task(episode.task), state=episode.state.inner)
         return self._inner.act(own)
