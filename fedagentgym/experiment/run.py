@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import APPLICATION
@@ -43,6 +43,9 @@ from fedagentgym.federation.operation import ApplicationSpec
 from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.version import __version__
+
+if TYPE_CHECKING:
+    from fedagentgym.learning.trajectory import Group
 
 SCHEMA = "fedagentgym/result-1"
 CHECKED = (
@@ -196,8 +199,16 @@ class Run:
             file=file,
             about={"round": round_number, "policy": policy, "split": settings.split},
         )
-        plain = found.to_plain()
+        plain = found.to_plain() | self._describe_beliefs(found.groups)
         return {"success": plain["overall"]["success"]["mean"], "policy": policy, "digest": file_digest(file), **plain}
+
+    def _describe_beliefs(self, groups: Sequence[Group]) -> dict[str, Any]:
+        """By which procedures the episodes of each category went, where the agent started with misconceptions."""
+        if self.config.warm_start is None or self.config.warm_start.misconceptions is None:
+            return {}
+        from fedagentgym.learning.misconceptions import measure_beliefs
+
+        return {"beliefs": {name: one.to_plain() for name, one in measure_beliefs(self._evaluated, groups).items()}}
 
     def build_record(self, commit: Commit) -> dict[str, Any]:
         """The run in one plain value: what was run, with what, what came out, what it cost."""
@@ -286,7 +297,7 @@ def summarize_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:
     names = ("policy", "tasks", "episodes", "overall", "categories")
     if missing := [name for name in names if name not in evaluation]:
         raise DataError(f"the evaluation of round {record['round']} is not that of a policy: {missing[0]!r} is missing")
-    kept = {name: evaluation[name] for name in names}
+    kept = {name: evaluation[name] for name in (*names, "beliefs") if name in evaluation}
     return {"round": record["round"], "digest": record["digest"], **kept}
 
 
@@ -309,6 +320,7 @@ def resolve_agent(config: RunConfig) -> tuple[AgentSettings, dict[str, Any]]:
     note = {
         "warm_start": settings.model_dump(mode="json"),
         "success": made.note.get("success"),
+        **{key: value for key, value in made.note.items() if key in ("misconceptions", "beliefs")},
         "files": file_digest(folder),
     }
     return agent.model_copy(update={"model": str(made.folder)}), note

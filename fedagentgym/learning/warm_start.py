@@ -4,7 +4,7 @@ The demonstrations are played on the split `warmup`, whose tasks are disjoint fr
 replaced by random admissible ones: these are context, not example, and show how the expert recovers. With `imitate_noise` they
 are examples too: the agent learns to do right and to slip, as a pretrained model does that knows more than it shows, and
 reinforcement finds something to mend. With `misconceptions` some categories are shown wrongly more often than not
-(`learning/misconceptions.py`). The episodes are in the agent's own prompts and tokens, so what is learnt is what will be asked for.
+(`learning/misconceptions.py`). The episodes are in the agent's own prompts and tokens: what is learnt is what will be asked for.
 """
 
 from __future__ import annotations
