@@ -94,6 +94,11 @@ class TextEnv(gymnasium.Env[str, str]):
     """Whether `load_pool` depends on nothing but its split and the options that the environment was made with: then all
     environments of a process that were made alike hold one pool."""
 
+    @classmethod
+    def count_turns(cls, options: Mapping[str, Any]) -> int:
+        """The longest episode of an environment with these options, without opening it."""
+        return int(options.get("max_turns") or cls.default_max_turns)
+
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         made = super().__new__(cls)
         kept = {name: _copy_container(value) for name, value in options.items()}

@@ -6,17 +6,14 @@ A few updates are summed in one pass over the memory; at most that many are held
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.errors import DataError
+from fedagentgym.federation.vectors import Array, Parameters, blocks, longest_block
 
-Array = NDArray[Any]
-Parameters = Mapping[str, Array]
-LONGEST_BLOCK = 1 << 17
 _AT_ONCE = 10
 """Updates that are summed in one pass."""
 
@@ -69,7 +66,7 @@ class RunningMean:
         sums = self._sums.get(name)
         first = 0 if sums is None else 1
         parts = [(update[name].reshape(-1), weight) for update, weight in self._pending]
-        rows = np.empty((first + len(parts) + 1, min(size, LONGEST_BLOCK)), dtype=np.float64)
+        rows = np.empty((first + len(parts) + 1, longest_block(size)), dtype=np.float64)
         for block in blocks(size):
             buffer = rows[:, : block.stop - block.start]
             if sums is not None:
@@ -82,9 +79,3 @@ class RunningMean:
             # from -0.0: starting at 0.0, the sign of a lone -0.0 would be lost
             np.add.reduce(buffer[:-1], axis=0, out=summed, initial=-0.0)
             yield block, summed
-
-
-def blocks(size: int) -> Iterator[slice]:
-    """Stretches of a long vector that stay in a processor's cache while several passes are made over them."""
-    for start in range(0, size, LONGEST_BLOCK):
-        yield slice(start, min(size, start + LONGEST_BLOCK))

@@ -17,7 +17,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.federation.running_mean import Array, Parameters
+from fedagentgym.federation.vectors import Array, Parameters
 
 HELD_MODELS = 10
 HELD_BYTES = 1 << 31
