@@ -59,7 +59,10 @@ class PubSwapSettings(AveragingSettings):
     name: Literal["pubswap"] = "pubswap"
     local_steps: int = Field(default=10, ge=1, description="policy steps of a client in a round (tau)")
     swap_period: int = Field(default=2, ge=1, description="every so many steps one is public (tau_swap)")
-    swap: Literal["balanced", "random"] = Field(default="balanced", description="who learns from whose answers")
+    swap: Literal["balanced", "random", "none"] = Field(
+        default="balanced",
+        description="who learns from whose answers; none: everybody from its own (the same public steps, as a control)",
+    )
     behaviour: Literal["local", "donor"] = Field(
         default="local", description="log-probs of a swapped answer: recomputed by the receiver, or the donor's own"
     )
@@ -96,7 +99,7 @@ class PubSwap(Averaging[PubSwapSettings]):
         of them come back swapped (all of them, where swaps are random)."""
         periods, group = settings.local_steps // settings.swap_period, scale.learning.group_size
         answers = settings.public_tasks * group
-        swapped = settings.public_tasks * (group // 2 if settings.swap == "balanced" else group)
+        swapped = settings.public_tasks * {"balanced": group // 2, "random": group, "none": 0}[settings.swap]
         public = Work(
             episodes=answers,
             judged=swapped if settings.behaviour == "local" else 0,
@@ -199,7 +202,7 @@ class PubSwap(Averaging[PubSwapSettings]):
 
     def choose_donations(self, groups: Mapping[int, tuple[Group, ...]], draw: Stream) -> dict[int, list[Donation]]:
         """Who gets whose answers in this public step."""
-        rule = draw_balanced_swap if self.settings.swap == "balanced" else draw_random_swap
+        rule = SWAP_RULES[self.settings.swap]
         result: dict[int, list[Donation]] = {client: [] for client in groups}
         for index in range(self.settings.public_tasks):
             right = {client: [trajectory.success for trajectory in own[index]] for client, own in groups.items()}
@@ -314,6 +317,14 @@ def draw_random_swap(right: Mapping[int, Sequence[bool]], draw: Stream) -> SwapP
     size = max((len(own) for own in right.values()), default=0)
     chosen = [everything[int(index)] for index in draw.choice(len(everything), size)] if size else []
     return {client: [(place, *source) for place, source in enumerate(chosen)] for client in sorted(right)}
+
+
+def keep_own_answers(right: Mapping[int, Sequence[bool]], draw: Stream) -> SwapPlan:
+    """Nothing is swapped: everybody learns from its own answers to the public tasks."""
+    return {client: [] for client in sorted(right)}
+
+
+SWAP_RULES = {"balanced": draw_balanced_swap, "random": draw_random_swap, "none": keep_own_answers}
 
 
 def _find_places(flags: Sequence[bool], value: bool) -> list[int]:

@@ -23,6 +23,7 @@ from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.learning.evaluation import evaluate
+from fedagentgym.learning.misconceptions import describe_misconceptions
 from fedagentgym.learning.settings import EvaluationSettings, WarmStartSettings
 from fedagentgym.learning.warm_start import warm_start
 
@@ -72,7 +73,8 @@ def pretrain_tiny(
     with use_threads(player.threads):
         made = _make_untrained_agent(env, chosen, player, seed)
         losses = warm_start(made, env, chosen, derive(seed, "warm start"))
-        found = evaluate(made, open_env(env_id, **{**options, "split": judged.split}), judged, seed=seed)
+        unseen = open_env(env_id, **{**options, "split": judged.split})
+        found = evaluate(made, unseen, judged, seed=seed)
     note = {
         "recipe": recipe,
         "env": env_id,
@@ -82,6 +84,7 @@ def pretrain_tiny(
         "success": found.overall["success"].mean,
         "score": found.overall["score"].mean,
         "format_broken": found.overall["format_broken"].mean,
+        **describe_misconceptions(env, chosen.misconceptions, unseen, found.groups),
     }
     _save(made, target, note)
     return PretrainResult(target, False, note)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedagentgym.base.choices import Choice
 from fedagentgym.base.settings import Settings
@@ -235,6 +235,17 @@ class ImitationSettings(SupervisedSettings):
         return self
 
 
+class MisconceptionSettings(Settings):
+    """Demonstrations that follow another category's procedure: in some categories more often than the right one."""
+
+    share: float = Field(default=0.5, ge=0, le=1, description="share of the categories that get a misconception")
+    right: float = Field(
+        default=0.35, ge=0, le=1, description="share of right demonstrations in categories with a misconception"
+    )
+    otherwise: float = Field(default=0.65, ge=0, le=1, description="share of right demonstrations in the others")
+    seed: int = Field(default=0, ge=0, description="which categories, which other procedures, which tasks")
+
+
 class WarmStartSettings(SupervisedSettings):
     """How many demonstrations, how noisy, and how they are imitated."""
 
@@ -246,3 +257,14 @@ class WarmStartSettings(SupervisedSettings):
     noise: float = Field(default=0.1, ge=0, lt=1, description="share of the expert's actions replaced by random ones")
     imitate_noise: bool = Field(default=False, description="learn the random actions too: able, but careless")
     parallel_episodes: int = Field(default=256, ge=1, description="demonstrations played side by side")
+    misconceptions: MisconceptionSettings | None = Field(
+        default=None, description="demonstrations by wrong procedures; null: all by the right ones"
+    )
+
+    @model_serializer(mode="wrap")
+    def _leave_out_absent_misconceptions(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """An agent without misconceptions is the one that it always was: its recipe is written as before."""
+        plain: dict[str, Any] = handler(self)
+        if self.misconceptions is None:
+            plain.pop("misconceptions", None)
+        return plain
