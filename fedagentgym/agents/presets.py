@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedagentgym.agents.agent import TokenAgent
+from fedagentgym.agents.engines.loading import choose_device, choose_dtype
+from fedagentgym.agents.engines.threads import set_threads
 from fedagentgym.agents.protocols import Decoding, Policy
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.prompts import Template
@@ -37,6 +39,13 @@ _TINY = {
     "dtype": "float32",
     "decoding": {"temperature": 1.0, "max_new_tokens": 16},
 }
+PAPER_MODELS = {
+    "qwen2.5-1.5b-instruct": "Qwen/Qwen2.5-1.5B-Instruct",
+    "qwen2.5-3b-instruct": "Qwen/Qwen2.5-3B-Instruct",
+    "qwen2.5-7b-instruct": "Qwen/Qwen2.5-7B-Instruct",
+    "llama-3.2-3b-instruct": "meta-llama/Llama-3.2-3B-Instruct",
+}
+"""The agents that are named after their model."""
 _GENERAL = {**_PAPER, "context": "session", "parser": "strict"}
 
 
@@ -53,7 +62,7 @@ def apply_general_defaults(settings: AgentSettings) -> AgentSettings:
 
 def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: HuggingFaceTokenizer) -> TokenAgent:
     """Put prompt, parser and decoding around a policy. Every choice of ``settings`` must be made by now."""
-    template = Template(settings.template or "standard", bool(settings.think))
+    template = Template(settings.template or "standard", bool(settings.think), settings.system, settings.request)
     chat = tokenizer.has_chat_template if settings.chat is None else settings.chat
     return TokenAgent(
         settings.name,
@@ -71,9 +80,12 @@ def _load_agent(settings: AgentSettings, source: str | Path, seed: int) -> Token
     def load_learner() -> TorchPolicy:
         from fedagentgym.agents.engines.torch_policy import TorchPolicy
 
+        if settings.threads is not None:
+            set_threads(settings.threads)
+        device = choose_device(settings.device)
         return TorchPolicy.load(
             source,
-            dtype=settings.dtype or ("float32" if settings.adapter is None else "bfloat16"),
+            dtype=settings.dtype or choose_dtype(settings.adapter is not None, device),
             device=settings.device,
             name=settings.name,
             context_length=settings.context_length,
@@ -143,16 +155,30 @@ def _make_paper_agent(settings: AgentSettings, model: str, seed: int) -> TokenAg
 
 
 def make_qwen_1_5b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _make_paper_agent(settings, "Qwen/Qwen2.5-1.5B-Instruct", seed)
+    return _make_paper_agent(settings, PAPER_MODELS["qwen2.5-1.5b-instruct"], seed)
 
 
 def make_qwen_3b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _make_paper_agent(settings, "Qwen/Qwen2.5-3B-Instruct", seed)
+    return _make_paper_agent(settings, PAPER_MODELS["qwen2.5-3b-instruct"], seed)
 
 
 def make_qwen_7b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _make_paper_agent(settings, "Qwen/Qwen2.5-7B-Instruct", seed)
+    return _make_paper_agent(settings, PAPER_MODELS["qwen2.5-7b-instruct"], seed)
 
 
 def make_llama_3b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _make_paper_agent(settings, "meta-llama/Llama-3.2-3B-Instruct", seed)
+    return _make_paper_agent(settings, PAPER_MODELS["llama-3.2-3b-instruct"], seed)
+
+
+def complete_settings(settings: AgentSettings) -> AgentSettings:
+    """The settings that an agent is made with, its preset's defaults filled in. Nothing is loaded.
+
+    `model` stays None for a tiny agent without a folder, which a warm start makes.
+    """
+    if settings.name in PAPER_MODELS:
+        return _apply_defaults(settings, {**_PAPER, "model": PAPER_MODELS[settings.name]})
+    if settings.name == "tiny":
+        return _apply_defaults(settings, _TINY)
+    if settings.name in ("transformers", "vllm"):
+        return apply_general_defaults(settings)
+    return settings

@@ -23,6 +23,7 @@ from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
 from fedagentgym.algorithms.support.replies import read_episodes, read_examples, read_metrics
 from fedagentgym.algorithms.support.runtime import Site
 from fedagentgym.algorithms.support.state_arrays import copy_arrays
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.choices import NamedSettings
 from fedagentgym.federation.aggregation import Accumulator, Aggregation, AggregationRule, Mean
 from fedagentgym.federation.algorithm import Round, RoundResult
@@ -102,6 +103,11 @@ class AcceptedReply:
 
 class Averaging(BaseAlgorithm[L]):
     """Clients train on their own tasks, the server averages what comes back."""
+
+    @classmethod
+    def estimate_round(cls, settings: L, scale: Scale) -> Work | None:
+        """Every participant trains for `local_steps` and exchanges its parameters once."""
+        return (scale.count_local_work(settings.local_steps) + Work(models_down=1, models_up=1)) * scale.asked
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 from fedagentgym.algorithms.support.runtime import Runtime, Site
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.operation import ClientContext, Operation
@@ -37,6 +38,18 @@ class BaseAlgorithm(Generic[S]):
     def __init__(self, settings: S, runtime: Runtime) -> None:
         self.settings = settings
         self.runtime = runtime
+
+    # ---- what a plan asks, before anything is opened ---------------------------------------------------------------
+
+    @classmethod
+    def estimate_preparation(cls, settings: S, scale: Scale) -> Work | None:
+        """What `prepare` does; nothing, unless a method says so."""
+        return Work()
+
+    @classmethod
+    def estimate_round(cls, settings: S, scale: Scale) -> Work | None:
+        """What one round does; None for a method that does not say."""
+        return None
 
     # ---- what the federation asks ---------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ from fedagentgym.algorithms.support.private_votes import (
 )
 from fedagentgym.algorithms.support.runtime import Site
 from fedagentgym.algorithms.support.state_arrays import copy_arrays, make_site_state
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream, derive
@@ -74,6 +75,19 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
     """Server side and client operation of DPSDA-FL; see the module's docstring."""
 
     settings_class: ClassVar[type[Settings]] = DPSDASettings
+
+    @classmethod
+    def estimate_preparation(cls, settings: DPSDASettings, scale: Scale) -> Work | None:
+        """In every iteration every client is sent the candidates and votes."""
+        votes = settings.candidates * settings.iterations
+        return Work(answers_down=votes, scores_up=votes) * scale.clients
+
+    @classmethod
+    def estimate_round(cls, settings: DPSDASettings, scale: Scale) -> Work | None:
+        """The server trains alone."""
+        if settings.objective == "sft":
+            return Work(optimizer_steps=settings.local_steps)
+        return scale.count_local_work(settings.local_steps)
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         votes = ArrayForm("float32", (self.settings.candidates,))

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
 from fedagentgym.algorithms.support.runtime import Runtime, Site
 from fedagentgym.algorithms.support.state_arrays import copy_arrays
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
@@ -54,6 +55,13 @@ class FedPETuning(Averaging[FedPETuningSettings]):
             )
         if runtime.spec.agent.adapter is None:
             raise OptionError("fedpetuning averages LoRA adapters: set agent.adapter, for example to {rank: 8}")
+
+    @classmethod
+    def estimate_round(cls, settings: FedPETuningSettings, scale: Scale) -> Work | None:
+        """As any averaging method; imitation plays no episodes with the model."""
+        if settings.objective == "grpo":
+            return super().estimate_round(settings, scale)
+        return Work(optimizer_steps=settings.local_steps, models_down=1, models_up=1) * scale.asked
 
     def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """One client's part of a round."""

@@ -36,6 +36,7 @@ from fedagentgym.algorithms.averaging import (
 from fedagentgym.algorithms.base import CONTROL_BYTES
 from fedagentgym.algorithms.support.runtime import Site
 from fedagentgym.algorithms.support.state_arrays import copy_arrays
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream
@@ -88,6 +89,23 @@ class PubSwap(Averaging[PubSwapSettings]):
     """Server side and client operations of PubSwap; see the module's docstring."""
 
     settings_class: ClassVar[type[Settings]] = PubSwapSettings
+
+    @classmethod
+    def estimate_round(cls, settings: PubSwapSettings, scale: Scale) -> Work | None:
+        """Private steps, and in every period one step on the answers to public tasks; all answers are sent, at most half
+        of them come back swapped (all of them, where swaps are random)."""
+        periods, group = settings.local_steps // settings.swap_period, scale.learning.group_size
+        answers = settings.public_tasks * group
+        swapped = settings.public_tasks * (group // 2 if settings.swap == "balanced" else group)
+        public = Work(
+            episodes=answers,
+            judged=swapped if settings.behaviour == "local" else 0,
+            optimizer_steps=scale.count_updates(answers),
+            answers_up=answers,
+            answers_down=swapped,
+        )
+        private = scale.count_local_work(settings.local_steps - periods)
+        return (private + public * periods + Work(models_down=1, models_up=1)) * scale.asked
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         parameters, maybe = self.runtime.make_weight_forms(), self.runtime.make_weight_forms(optional=True)

@@ -31,6 +31,7 @@ from fedagentgym.base.streams import derive
 from fedagentgym.envs.reasoning.mixture import runs_programs
 from fedagentgym.envs.verifiers.code import describe_protections
 from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.estimate.fit import check_fit
 from fedagentgym.experiment.settings import RESUMABLE, RunConfig
 from fedagentgym.federation.algorithm import Algorithm
 from fedagentgym.federation.backends import BACKENDS, load_options
@@ -123,6 +124,7 @@ class Run:
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         self.config, self.folder = config, folder
+        check_fit(config)
         self.agent, self.agent_note = resolve_agent(config)
         self.spec = config.spec(self.agent)
         self.runtime = Runtime(self.spec)

@@ -92,13 +92,18 @@ def list_objectives(components: Sequence[str] | set[str]) -> list[str]:
 
 def compute_training_rewards(group: Group, weights: Mapping[str, float], format_penalty: float) -> PerTurn:
     """The scalar that is learned from: weighted objectives, less the penalty at each turn whose format is broken."""
-    total = tuple(
-        -format_penalty * np.array([not turn.format for turn in trajectory.turns], dtype=np.float64)
-        for trajectory in group
-    )
+    total = tuple(-part for part in compute_format_penalties(group, format_penalty))
     for name, weight in weights.items():
         total = tuple(so_far + weight * part for so_far, part in zip(total, objective_values(group, name), strict=True))
     return total
+
+
+def compute_format_penalties(group: Group, format_penalty: float) -> PerTurn:
+    """What each turn pays for a broken format."""
+    return tuple(
+        format_penalty * np.array([not turn.format for turn in trajectory.turns], dtype=np.float64)
+        for trajectory in group
+    )
 
 
 def _assign_to_last_turn(group: Group, finals: Sequence[float]) -> PerTurn:

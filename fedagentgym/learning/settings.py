@@ -23,6 +23,18 @@ class LossSettings(Settings):
         "constant: sum over `length` times rows (Dr. GRPO)",
     )
     length: int = Field(default=512, ge=1, description="constant: the length that every row is divided by")
+    rows: int | None = Field(
+        default=None,
+        ge=1,
+        description="token: mean over the tokens of every so many rows, then over these parts, as code does that averages "
+        "each micro-batch; null: over all tokens of the mini-batch",
+    )
+
+    @model_validator(mode="after")
+    def _check_rows(self) -> Self:
+        if self.rows is not None and self.name != "token":
+            raise ValueError(f"rows cuts the mean over tokens into parts: it cannot be combined with {self.name}")
+        return self
 
 
 class KLSettings(Settings):
@@ -80,6 +92,15 @@ class LearningSettings(Settings):
     entropy: float = Field(default=0.0, ge=0, description="weight of an entropy bonus")
     gradient_epochs: int = Field(default=1, ge=1, description="passes over the episodes of a step")
     minibatches: int = Field(default=1, ge=1, description="optimizer steps per pass")
+    minibatch_rows: int | None = Field(
+        default=None,
+        ge=1,
+        description="rows of an optimizer step, in place of `minibatches`: a pass takes as many steps as that needs",
+    )
+    minibatch_fill: bool = Field(
+        default=False,
+        description="minibatch_rows: rows keep their order, and rows drawn again fill the last step, as in the published code",
+    )
     micro_tokens: int = Field(
         default=16384, ge=1, description="padded tokens per forward pass; changes memory, not the value"
     )
@@ -92,6 +113,11 @@ class LearningSettings(Settings):
     )
     loss: LossSettings = Field(default=LossSettings(), description="averaging over tokens")
     format_penalty: float = Field(default=0.1, ge=0, description="cost of a reply whose format is broken, at that turn")
+    format_penalty_on: Literal["episode", "turn"] = Field(
+        default="episode",
+        description="what the penalty lowers before advantages are formed: the return of the whole episode, or that of the "
+        "broken turn alone (needs a baseline over turns), as in the published code",
+    )
     objectives: tuple[ObjectiveSettings, ...] = Field(
         default=(ObjectiveSettings(name="reward"),),
         min_length=1,
@@ -106,6 +132,17 @@ class LearningSettings(Settings):
             raise ValueError(f"clip is [low, high] with 0 <= low < 1 and high >= 0, got {list(self.clip)}")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are two numbers in 0..1, got {list(self.betas)}")
+        if self.minibatch_rows is not None and self.minibatches != 1:
+            raise ValueError(
+                "minibatches counts the steps of a pass, minibatch_rows the rows of a step: give one of them"
+            )
+        if self.minibatch_fill and self.minibatch_rows is None:
+            raise ValueError("minibatch_fill needs minibatch_rows")
+        if self.format_penalty_on == "turn" and not self.advantage.compares_turns:
+            raise ValueError(
+                f"format_penalty_on: turn needs an advantage whose baseline is over turns; {self.advantage.name!r} as it is set"
+                " compares episodes"
+            )
         names = [objective.name for objective in self.objectives]
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:

@@ -68,7 +68,7 @@ class DemonstratorPlayers:
         for episode, stream in zip(episodes, streams, strict=True):
             self._next += 1
             seat = self._renderer.start_row(episode, stream)
-            expert = NoisyExpert(self.env.expert(), self.noise, seat.start, seat.stream)
+            expert = NoisyExpert(self.env.expert(), self.noise, seat.slot_text, seat.stream)
             self._places[self._next] = _ExpertRow(seat, expert)
         return list(range(first, self._next + 1))
 

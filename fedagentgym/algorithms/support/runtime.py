@@ -89,16 +89,16 @@ class Runtime:
 
     @property
     def agent(self) -> TokenAgent:
-        """The resident agent: one model per process, with one compute thread so that every place gives the same bits."""
+        """The resident agent: one model per process, with one compute thread unless told, so that all places give equal bits."""
         return self._resident[0]
 
     @cached_property
     def _resident(self) -> tuple[TokenAgent, dict[str, NDArray[Any]]]:
+        from fedagentgym.agents.engines.threads import set_threads
         from fedagentgym.agents.make import make_agent
-        from fedagentgym.base.extras import require
 
-        require("torch", "train").set_num_threads(1)
         settings = self.spec.agent
+        set_threads(settings.threads)
         if self._device is not None:
             settings = settings.model_copy(update={"device": self._device})
         agent: Any = make_agent(settings, self.env, seed=derive(self.seed, "agent"))

@@ -97,9 +97,16 @@ class ALFWorldEnv(TextEnv):
         self.size, self.seed, self.wording, self.plan = size, seed, wording, plan
         self.folder = None if games is None else resolve_games_folder(games)
         self._real = RealEngine() if engine == "textworld" else None
-        if games is None and options.get("max_turns") is None:
-            options["max_turns"] = TURNS[size]
+        if options.get("max_turns") is None:
+            options["max_turns"] = self.count_turns({"games": games, "size": size})
         super().__init__(**options)
+
+    @classmethod
+    def count_turns(cls, options: Mapping[str, Any]) -> int:
+        """Tiny houses have shorter episodes."""
+        size = str(options.get("size", "full"))
+        generated = options.get("games") is None and size in TURNS
+        return int(options.get("max_turns") or (TURNS[size] if generated else cls.default_max_turns))
 
     def load_pool(self, split: str) -> TaskPool:
         """Generated houses, or the games of the folder; see `make_house_pool` and `folders`."""

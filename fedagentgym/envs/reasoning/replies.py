@@ -71,13 +71,18 @@ class ReplyEnv(TextEnv):
             raise OptionError(f"tools is a list of names, for example [{tools!r}]")
         self.tools = tuple(tools)
         self._check_options()
-        turns = attempts + (TURNS_WITH_TOOLS if self.tools else 0)
         if options.get("max_turns") is None:
-            options["max_turns"] = turns
+            options["max_turns"] = self.count_turns({"attempts": attempts, "tools": self.tools})
         super().__init__(**options)
         self.wording = self.variant.phrasing if isinstance(self.variant, Phrasing) else 0
         if self.wording >= len(self.wordings):
             raise OptionError(f"{self.id} has the phrasings 0 to {len(self.wordings) - 1}, got {self.wording}")
+
+    @classmethod
+    def count_turns(cls, options: Mapping[str, Any]) -> int:
+        """One turn for each attempt, and some for tools."""
+        turns = int(options.get("attempts", 1)) + (TURNS_WITH_TOOLS if options.get("tools") else 0)
+        return int(options.get("max_turns") or turns)
 
     def _check_options(self) -> None:
         for tool in self.tools:
