@@ -68,6 +68,11 @@ class StepTiming(NamedTuple):
     def speed(self) -> float:
         return self.tokens / (self.play + self.learn)
 
+    @property
+    def play_share(self) -> float:
+        """Percent of the step; 0 where play and learning are not told apart."""
+        return 100 * self.play / (self.play + self.learn) if self.learn else 0.0
+
 
 class OwnStep:
     """Our side: a `LocalTraining` whose agent ends no reply early and, in worlds of several turns, walks at random."""
