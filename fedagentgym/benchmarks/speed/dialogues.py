@@ -32,9 +32,9 @@ class SpeedTargets(NamedTuple):
 
 
 TARGETS = {
-    "0.1m": SpeedTargets(2.0, 3.0, 20, 16, 2),
-    "1m": SpeedTargets(2.0, 3.0, 5, 10, 1),
-    "10m": SpeedTargets(2.0, 2.5, 5, 5, 1),
+    "0.1m": SpeedTargets(2.0, 3.0, 20, 10, 2),
+    "1m": SpeedTargets(2.0, 3.0, 5, 6, 1),
+    "10m": SpeedTargets(2.0, 2.5, 5, 3, 1),
 }
 
 

@@ -54,7 +54,6 @@ def _measure_point(clients: int, asked: int, floats: int) -> list[Measurement]:
         Measurement(f"{name}: round", 1000 * spent, "ms"),
         Measurement(f"{name}: over memcpy + sha256", spent / least, "times"),
         Measurement(f"{name}: greatest memory", peak / 1e6, "MB"),
-        Measurement(f"{name}: greatest memory over one reply", peak / nbytes, "times"),
     ]
 
 
