@@ -33,8 +33,9 @@ from fedagentgym.federation.failures import Failure
 from fedagentgym.federation.message import REPORT_BYTES, ArrayForm, Form, Message, freeze
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.privacy import PrivacySettings, PrivateMean, clip_factor, compute_epsilon
+from fedagentgym.federation.running_mean import HELD_MODELS
 from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_prefix, strip_prefix
-from fedagentgym.federation.update_store import HELD_MODELS, UpdateStore
+from fedagentgym.federation.update_store import UpdateStore
 from fedagentgym.federation.vectors import Parameters
 from fedagentgym.learning.local import LocalTraining, SiteState, mean_metrics
 
