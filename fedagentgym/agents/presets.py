@@ -1,4 +1,4 @@
-"""The language models by name: the tiny one, any transformers model, and the four of the agent papers."""
+"""The language models by name: the tiny one, any transformers model, SmolLM2, and the four of the agent papers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.engines.loading import choose_device, choose_dtype
 from fedagentgym.agents.engines.threads import set_threads
+from fedagentgym.agents.models.store import locate_model
 from fedagentgym.agents.protocols import Decoding, Policy
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.prompts import Template
@@ -39,6 +40,14 @@ _TINY = {
     "dtype": "float32",
     "decoding": {"temperature": 1.0, "max_new_tokens": 16},
 }
+_SMOLLM2 = {
+    "model": "smollm2",
+    "context": "session",
+    "template": "standard",
+    "think": False,
+    "parser": "strict",
+    "decoding": {"temperature": 1.0, "max_new_tokens": 128, "constrained": True},
+}
 _GENERAL = {**_PAPER, "context": "session", "parser": "strict"}
 
 
@@ -69,7 +78,9 @@ def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: Hugging
     )
 
 
-def _load_agent(settings: AgentSettings, source: str | Path, seed: int) -> TokenAgent:
+def _load_agent(settings: AgentSettings, named: str | Path, seed: int) -> TokenAgent:
+    source = locate_model(named)
+
     def load_learner() -> TorchPolicy:
         from fedagentgym.agents.engines.torch_policy import TorchPolicy
 
@@ -139,6 +150,16 @@ def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed
             f"there is no tiny model for {env.id} yet: make it with `fedagentgym pretrain tiny --env {env.id}`"
         )
     return _load_agent(chosen, folder, seed)
+
+
+def make_smollm2_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    """Load SmolLM2-135M-Instruct, the smallest chat model that can be had from the package index (`fedagentgym model add`).
+
+    It hardly keeps a form by itself: in worlds that take commands its replies are constrained.
+    """
+    _refuse_options(settings)
+    chosen = _apply_defaults(settings, _SMOLLM2)
+    return _load_agent(chosen, chosen.model or "smollm2", seed)
 
 
 def _make_paper_agent(settings: AgentSettings, model: str, seed: int) -> TokenAgent:
