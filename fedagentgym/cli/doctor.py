@@ -21,7 +21,7 @@ from fedagentgym.base.progress import get_console
 from fedagentgym.version import __version__
 
 EXTRAS: dict[str, tuple[str, ...]] = {
-    "train": ("torch", "transformers", "peft", "safetensors"),
+    "train": ("torch", "transformers", "peft", "safetensors", "gguf"),
     "alfworld": ("alfworld", "textworld"),
     "flower": ("flwr", "ray"),
     "vllm": ("vllm",),
