@@ -133,7 +133,15 @@ def test_no_modules_import_each_other_in_a_circle(root: Path) -> None:
 
 
 FLOORS = (
-    *({"base"}, {"envs"}, {"partitions", "agents"}, {"learning"}, {"federation"}, {"algorithms"}, {"experiment"}),
+    *(
+        {"base"},
+        {"envs"},
+        {"partitions", "agents"},
+        {"learning"},
+        {"federation", "bridges"},
+        {"algorithms"},
+        {"experiment"},
+    ),
     *({"benchmarks"}, {"cli"}, {"testing"}),
 )
 TARGET = re.compile(r"fedagentgym(\.\w+)+:\w+(\.\w+)*")
