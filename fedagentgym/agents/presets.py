@@ -1,4 +1,4 @@
-"""The language models by name: the tiny one, any transformers model, and the four of the agent papers."""
+"""The language models by name: the tiny one, any transformers model, SmolLM2, and the four of the agent papers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedagentgym.agents.agent import TokenAgent
+from fedagentgym.agents.engines.loading import choose_device, choose_dtype
+from fedagentgym.agents.engines.threads import set_threads
+from fedagentgym.agents.models.store import locate_model
 from fedagentgym.agents.protocols import Decoding, Policy
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.prompts import Template
@@ -37,6 +40,21 @@ _TINY = {
     "dtype": "float32",
     "decoding": {"temperature": 1.0, "max_new_tokens": 16},
 }
+PAPER_MODELS = {
+    "qwen2.5-1.5b-instruct": "Qwen/Qwen2.5-1.5B-Instruct",
+    "qwen2.5-3b-instruct": "Qwen/Qwen2.5-3B-Instruct",
+    "qwen2.5-7b-instruct": "Qwen/Qwen2.5-7B-Instruct",
+    "llama-3.2-3b-instruct": "meta-llama/Llama-3.2-3B-Instruct",
+}
+"""The agents that are named after their model."""
+_SMOLLM2 = {
+    "model": "smollm2",
+    "context": "session",
+    "template": "standard",
+    "think": False,
+    "parser": "strict",
+    "decoding": {"temperature": 1.0, "max_new_tokens": 128, "constrained": True},
+}
 _GENERAL = {**_PAPER, "context": "session", "parser": "strict"}
 
 
@@ -53,7 +71,7 @@ def apply_general_defaults(settings: AgentSettings) -> AgentSettings:
 
 def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: HuggingFaceTokenizer) -> TokenAgent:
     """Put prompt, parser and decoding around a policy. Every choice of ``settings`` must be made by now."""
-    template = Template(settings.template or "standard", bool(settings.think))
+    template = Template(settings.template or "standard", bool(settings.think), settings.system, settings.request)
     chat = tokenizer.has_chat_template if settings.chat is None else settings.chat
     return TokenAgent(
         settings.name,
@@ -67,13 +85,18 @@ def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: Hugging
     )
 
 
-def _load_agent(settings: AgentSettings, source: str | Path, seed: int) -> TokenAgent:
+def _load_agent(settings: AgentSettings, named: str | Path, seed: int) -> TokenAgent:
+    source = locate_model(named)
+
     def load_learner() -> TorchPolicy:
         from fedagentgym.agents.engines.torch_policy import TorchPolicy
 
+        if settings.threads is not None:
+            set_threads(settings.threads)
+        device = choose_device(settings.device)
         return TorchPolicy.load(
             source,
-            dtype=settings.dtype or ("float32" if settings.adapter is None else "bfloat16"),
+            dtype=settings.dtype or choose_dtype(settings.adapter is not None, device),
             device=settings.device,
             name=settings.name,
             context_length=settings.context_length,
@@ -136,6 +159,16 @@ def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed
     return _load_agent(chosen, folder, seed)
 
 
+def make_smollm2_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    """Load SmolLM2-135M-Instruct, the smallest chat model that can be had from the package index (`fedagentgym model add`).
+
+    It hardly keeps a form by itself: in worlds that take commands its replies are constrained.
+    """
+    _refuse_options(settings)
+    chosen = _apply_defaults(settings, _SMOLLM2)
+    return _load_agent(chosen, chosen.model or "smollm2", seed)
+
+
 def _make_paper_agent(settings: AgentSettings, model: str, seed: int) -> TokenAgent:
     _refuse_options(settings)
     chosen = _apply_defaults(settings, {**_PAPER, "model": model})
@@ -143,16 +176,30 @@ def _make_paper_agent(settings: AgentSettings, model: str, seed: int) -> TokenAg
 
 
 def make_qwen_1_5b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _make_paper_agent(settings, "Qwen/Qwen2.5-1.5B-Instruct", seed)
+    return _make_paper_agent(settings, PAPER_MODELS["qwen2.5-1.5b-instruct"], seed)
 
 
 def make_qwen_3b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _make_paper_agent(settings, "Qwen/Qwen2.5-3B-Instruct", seed)
+    return _make_paper_agent(settings, PAPER_MODELS["qwen2.5-3b-instruct"], seed)
 
 
 def make_qwen_7b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _make_paper_agent(settings, "Qwen/Qwen2.5-7B-Instruct", seed)
+    return _make_paper_agent(settings, PAPER_MODELS["qwen2.5-7b-instruct"], seed)
 
 
 def make_llama_3b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _make_paper_agent(settings, "meta-llama/Llama-3.2-3B-Instruct", seed)
+    return _make_paper_agent(settings, PAPER_MODELS["llama-3.2-3b-instruct"], seed)
+
+
+def complete_settings(settings: AgentSettings) -> AgentSettings:
+    """The settings that an agent is made with, its preset's defaults filled in. Nothing is loaded.
+
+    `model` stays None for a tiny agent without a folder, which a warm start makes.
+    """
+    if settings.name in PAPER_MODELS:
+        return _apply_defaults(settings, {**_PAPER, "model": PAPER_MODELS[settings.name]})
+    if settings.name in ("tiny", "smollm2"):
+        return _apply_defaults(settings, _TINY if settings.name == "tiny" else _SMOLLM2)
+    if settings.name in ("transformers", "vllm"):
+        return apply_general_defaults(settings)
+    return settings

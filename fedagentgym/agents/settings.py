@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.settings import Settings
+
+OBSERVATION = "{observation}"
+"""Where a `request` shows what the world says."""
 
 
 class AdapterSettings(Settings):
@@ -36,6 +39,16 @@ class AgentSettings(Settings):
     template: Literal["standard", "compact"] | None = Field(
         default=None, description="prompt with instructions and the list of actions, or bare observations (tiny models)"
     )
+    system: str | None = Field(
+        default=None,
+        description="system prompt: the chat template's system message, or without one what every prompt begins with; null: "
+        "the chat template's own, if it has one",
+    )
+    request: str | None = Field(
+        default=None,
+        description="how an episode is opened, in place of the environment's role and help; {observation} stands for what the "
+        "world says first",
+    )
     chat: bool | None = Field(
         default=None, description="wrap prompts in the tokenizer's chat template; None: if it has one"
     )
@@ -48,8 +61,13 @@ class AgentSettings(Settings):
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N; auto takes the GPU if there is one")
     dtype: Literal["float32", "bfloat16"] | None = Field(
         default=None,
-        description="type of the stored weights; None: float32 when they are trained (small steps vanish in bfloat16), "
-        "bfloat16 under an adapter, whose own weights stay float32",
+        description="type of the stored weights; None: float32 when they are trained (small steps vanish in bfloat16); under an "
+        "adapter, whose own weights stay float32, bfloat16 on a GPU or a processor that has it (see `doctor`)",
+    )
+    threads: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
+        default=None,
+        description="threads that compute on a CPU; None: one wherever something is learnt; auto: all cores, for a big model "
+        "in a single process, whose last bits then depend on the number of cores",
     )
     context_length: int | None = Field(default=None, ge=16, description="use at most this many tokens of context")
     forward: Literal["auto", "own", "hf"] = Field(
@@ -60,3 +78,10 @@ class AgentSettings(Settings):
         description="who generates: the model that is trained, or vLLM, which takes over its weights when they have changed",
     )
     options: dict[str, Any] = Field(default_factory=dict, description="what only this kind of agent knows")
+
+    @field_validator("request")
+    @classmethod
+    def _check_request(cls, value: str | None) -> str | None:
+        if value is not None and OBSERVATION not in value:
+            raise ValueError(f"write {OBSERVATION} where the world's first observation belongs")
+        return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from fedagentgym.envs.registry import find_env_id
 
 if TYPE_CHECKING:
     from fedagentgym.learning.evaluation import Evaluation
+    from fedagentgym.learning.misconceptions import Belief
 
 EnvName = Annotated[str, typer.Option("--env", help="Environment id or short name, for example WebShop.")]
 AgentName = Annotated[
@@ -27,6 +29,8 @@ AgentSet = Annotated[
     typer.Option("--agent-set", help="Agent setting as key=value, for example context=window.", metavar="KEY=VALUE"),
 ]
 COLUMNS = ("success", "score", "turns", "invalid", "format_broken", "tokens")
+PROCEDURES = ("own procedure", "another")
+"""Shares of a category's episodes that went by its own procedure and by another, where the world can tell."""
 
 
 def evaluate(
@@ -63,6 +67,7 @@ def evaluate(
     from fedagentgym.agents.make import make_agent
     from fedagentgym.learning.evaluation import compute_policy_digest
     from fedagentgym.learning.evaluation import evaluate as play_all
+    from fedagentgym.learning.misconceptions import measure_beliefs
     from fedagentgym.learning.settings import EvaluationSettings
 
     opened = open_named(env, {**options, "split": split})
@@ -76,10 +81,11 @@ def evaluate(
     about = {"options": options, "split": split, "temperature": temperature, "policy": compute_policy_digest(player)}
     result = play_all(player, opened, settings, seed=seed, file=file, about=about)
     player.close()
+    beliefs = measure_beliefs(opened, result.groups)
     if as_json:
-        typer.echo(_to_json(result, file))
+        typer.echo(_to_json(result, file, beliefs))
     else:
-        _show(result, settings.confidence, file)
+        _show(result, settings.confidence, file, beliefs)
 
 
 def parse_agent_settings(name: str, assignments: list[str] | None) -> dict[str, Any]:
@@ -105,17 +111,18 @@ def _check_replay(file: Path, env: str, split: str, options: dict[str, Any], onl
     get_console().print(f"{file}: every episode plays as it is written")
 
 
-def _to_json(result: Evaluation, file: Path) -> str:
+def _to_json(result: Evaluation, file: Path, beliefs: Mapping[str, Belief]) -> str:
     import json
 
-    return json.dumps({**result.to_plain(), "file": str(file)})
+    told = {"beliefs": {name: belief.to_plain() for name, belief in beliefs.items()}} if beliefs else {}
+    return json.dumps({**result.to_plain(), **told, "file": str(file)})
 
 
-def _show(result: Evaluation, confidence: float, file: Path) -> None:
+def _show(result: Evaluation, confidence: float, file: Path, beliefs: Mapping[str, Belief]) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("")
     table.add_column("tasks", justify="right")
-    for name in COLUMNS:
+    for name in (*COLUMNS, *(PROCEDURES if beliefs else ())):
         table.add_column(name.replace("_", " "), justify="right")
     counts: dict[str, int] = {}
     for group in result.groups:
@@ -124,7 +131,9 @@ def _show(result: Evaluation, confidence: float, file: Path) -> None:
         *((category, counts[category], result.categories[category]) for category in result.categories),
         ("all", result.tasks, result.overall),
     ]:
-        table.add_row(label, str(count), *(f"{estimates[name].mean:.3f}" for name in COLUMNS))
+        belief = beliefs.get(label)
+        shares = () if belief is None else (f"{belief.own:.3f}", f"{belief.other:.3f}")
+        table.add_row(label, str(count), *(f"{estimates[name].mean:.3f}" for name in COLUMNS), *shares)
     get_console().print(table)
     for name in ("success", "score"):
         mean, low, high = result.overall[name]

@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "split": "fedagentgym.cli.split:app",
     "label": "fedagentgym.cli.label:label",
     "data": "fedagentgym.cli.data:app",
+    "model": "fedagentgym.cli.model:app",
     "pretrain": "fedagentgym.cli.pretrain:app",
     "train": "fedagentgym.cli.train:train",
     "eval": "fedagentgym.cli.eval:evaluate",

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedagentgym.base.progress import get_console
+from fedagentgym.cli.beliefs import make_belief_table
 from fedagentgym.cli.environments import EnvSet, env_options
 from fedagentgym.cli.plugins import Plugins
 from fedagentgym.envs.registry import find_env_id
@@ -62,3 +63,5 @@ def tiny(
     found = "found" if made.reused else "made"
     get_console().print(f"{found} {made.folder}", highlight=False)
     get_console().print(f"success {made.note['success']:.3f}, score {made.note['score']:.3f} on the validation split")
+    if "beliefs" in made.note:
+        get_console().print(make_belief_table(made.note["misconceptions"], made.note["beliefs"]))

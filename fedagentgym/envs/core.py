@@ -21,6 +21,7 @@ from fedagentgym.base.errors import DataError, OptionError, join_names, show_val
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.shared_pools import PoolOrigin, find_or_load_pool, select_pool_options
 from fedagentgym.envs.spaces import TextSpace
 from fedagentgym.envs.task import Task
@@ -93,6 +94,11 @@ class TextEnv(gymnasium.Env[str, str]):
     """Whether `load_pool` depends on nothing but its split and the options that the environment was made with: then all
     environments of a process that were made alike hold one pool."""
 
+    @classmethod
+    def count_turns(cls, options: Mapping[str, Any]) -> int:
+        """The longest episode of an environment with these options, without opening it."""
+        return int(options.get("max_turns") or cls.default_max_turns)
+
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         made = super().__new__(cls)
         kept = {name: _copy_container(value) for name, value in options.items()}
@@ -163,6 +169,27 @@ class TextEnv(gymnasium.Env[str, str]):
         """The task as it is for somebody who takes this reply's answer for the right one; None if it gives no answer, or if
         answers of this world are not something that others could be compared with."""
         return None
+
+    # ---- procedures, for worlds in which an expert can be misled ------------------------------------------------
+
+    def list_procedures(self) -> Mapping[str, Procedures]:
+        """Category -> how its tasks are solved and what could be mistaken for that; empty where nothing could."""
+        return {}
+
+    def misled_expert(self, procedure: str) -> Expert:
+        """A scripted player for one episode that follows this procedure, whatever the task needs; where the procedure cannot
+        be followed, it does what is right."""
+        raise OptionError(f"{self.id} has no procedures that could be mistaken for each other")
+
+    def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
+        """Whether these actions are a procedure's; by default if they are just what its expert does."""
+        (episode,) = self.reset_many([task], [0])
+        expert = self.misled_expert(procedure)
+        for action in actions:
+            if episode.over or expert.act(episode) != action:
+                return False
+            (episode,) = self.step_many([episode], [action])
+        return bool(actions)
 
     # ---- gymnasium ----------------------------------------------------------------------------------------------
 

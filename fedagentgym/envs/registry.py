@@ -16,6 +16,7 @@ ENVIRONMENTS = Registry(
         "fedagentgym/Mixture-v0": "fedagentgym.envs.reasoning.mixture:MixtureEnv",
         "fedagentgym/WebShop-v0": "fedagentgym.envs.webshop.env:WebShopEnv",
         "fedagentgym/QA-v0": "fedagentgym.envs.reasoning.qa:QAEnv",
+        "fedagentgym/Skills-v0": "fedagentgym.envs.skills.env:SkillsEnv",
     },
 )
 

@@ -120,6 +120,11 @@ def _check_config(config: RunConfig) -> None:
     per_round, clients = config.federation.clients_per_round, config.partition.clients
     if per_round is not None and clients is not None and per_round > clients:
         raise OptionError(f"federation.clients_per_round is {per_round}, but partition.clients is {clients}")
+    alone = config.federation.backend == "in-process" and config.federation.workers <= 1
+    if config.agent.threads == "auto" and not alone:
+        raise OptionError(
+            "agent.threads: auto gives one process all cores: with several workers, or another backend, say how many each takes"
+        )
     method = get_algorithm_class(config.algorithm)
     if config.evaluation is not None and config.evaluation.clients and not method.trains_local_models:
         raise OptionError(

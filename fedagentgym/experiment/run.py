@@ -32,6 +32,7 @@ from fedagentgym.base.streams import derive
 from fedagentgym.envs.reasoning.mixture import runs_programs
 from fedagentgym.envs.verifiers.code import describe_protections
 from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.estimate.fit import check_fit
 from fedagentgym.experiment.settings import RESUMABLE, RunConfig
 from fedagentgym.federation.algorithm import Algorithm
 from fedagentgym.federation.backends import BACKENDS, load_options
@@ -43,7 +44,7 @@ from fedagentgym.federation.metrics_log import best_rounds
 from fedagentgym.federation.operation import ApplicationSpec
 from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
 from fedagentgym.federation.server_state import ServerState
-from fedagentgym.learning.evaluation_sets import evaluate_sets
+from fedagentgym.learning.evaluation_sets import SetsEvaluation, evaluate_sets
 from fedagentgym.version import __version__
 
 SCHEMA = "fedagentgym/result-1"
@@ -125,6 +126,7 @@ class Run:
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         self.config, self.folder = config, folder
+        check_fit(config)
         opened = Runtime(config.spec())
         client_split = opened.client_split
         self._sets = () if config.evaluation is None else opened.open_sets(config.evaluation)
@@ -202,10 +204,24 @@ class Run:
         seed = derive(self.config.seed, "evaluation")
         about = {"round": round_number, "policy": policy}
         found = evaluate_sets(agent, self._sets, settings, seed=seed, file=file, about=about)
-        plain = found.to_plain()
+        plain = found.to_plain() | self._describe_beliefs(found)
         if settings.clients:
             plain["clients"] = judge_mixtures(found, self.runtime.client_split)
         return {"success": plain["overall"]["success"]["mean"], "policy": policy, "digest": file_digest(file), **plain}
+
+    def _describe_beliefs(self, found: SetsEvaluation) -> dict[str, Any]:
+        """By which procedures the episodes of each category went, where the agent started with misconceptions; of several
+        sets, set by set."""
+        if self.config.warm_start is None or self.config.warm_start.misconceptions is None:
+            return {}
+        from fedagentgym.learning.misconceptions import measure_beliefs
+
+        beliefs = {
+            one.name: {name: belief.to_plain() for name, belief in measured.items()}
+            for one in self._sets
+            if (measured := measure_beliefs(one.env, found.sets[one.name].groups))
+        }
+        return {"beliefs": beliefs.get("", beliefs)}
 
     def build_record(self, commit: Commit) -> dict[str, Any]:
         """The run in one plain value: what was run, with what, what came out, what it cost."""
@@ -295,7 +311,7 @@ def summarize_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:
     names = ("policy", "tasks", "episodes", "overall", "categories")
     if missing := [name for name in names if name not in evaluation]:
         raise DataError(f"the evaluation of round {record['round']} is not that of a policy: {missing[0]!r} is missing")
-    kept = {name: evaluation[name] for name in (*names, "sets", "clients") if name in evaluation}
+    kept = {name: evaluation[name] for name in (*names, "sets", "clients", "beliefs") if name in evaluation}
     return {"round": record["round"], "digest": record["digest"], **kept}
 
 
@@ -318,6 +334,7 @@ def resolve_agent(config: RunConfig) -> tuple[AgentSettings, dict[str, Any]]:
     note = {
         "warm_start": settings.model_dump(mode="json"),
         "success": made.note.get("success"),
+        **{key: value for key, value in made.note.items() if key in ("misconceptions", "beliefs")},
         "files": file_digest(folder),
     }
     return agent.model_copy(update={"model": str(made.folder)}), note

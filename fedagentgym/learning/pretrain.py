@@ -10,11 +10,11 @@ The result is an ordinary model folder. A note in it says what it was made from;
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fedagentgym.agents.engines.threads import use_threads
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError
@@ -23,6 +23,7 @@ from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.learning.evaluation import evaluate
+from fedagentgym.learning.misconceptions import describe_misconceptions
 from fedagentgym.learning.settings import EvaluationSettings, WarmStartSettings
 from fedagentgym.learning.warm_start import warm_start
 
@@ -69,10 +70,11 @@ def pretrain_tiny(
         note = _read_metadata(target)
         if note.get("recipe") == recipe:
             return PretrainResult(target, True, note)
-    with limit_to_one_thread():
+    with use_threads(player.threads):
         made = _make_untrained_agent(env, chosen, player, seed)
         losses = warm_start(made, env, chosen, derive(seed, "warm start"))
-        found = evaluate(made, open_env(env_id, **{**options, "split": judged.split}), judged, seed=seed)
+        unseen = open_env(env_id, **{**options, "split": judged.split})
+        found = evaluate(made, unseen, judged, seed=seed)
     note = {
         "recipe": recipe,
         "env": env_id,
@@ -82,6 +84,7 @@ def pretrain_tiny(
         "success": found.overall["success"].mean,
         "score": found.overall["score"].mean,
         "format_broken": found.overall["format_broken"].mean,
+        **describe_misconceptions(env, chosen.misconceptions, unseen, found.groups),
     }
     _save(made, target, note)
     return PretrainResult(target, False, note)
@@ -147,16 +150,3 @@ def _remove(folder: Path) -> None:
 
     if folder.exists():
         shutil.rmtree(folder)
-
-
-@contextlib.contextmanager
-def limit_to_one_thread() -> Iterator[None]:
-    """Small models are as fast on one thread, and sums in one order give the same bits everywhere."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -21,6 +21,7 @@ from fedagentgym.base.errors import (
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import Episode, Expert, TextEnv, check_choice
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.reasoning.replies import ReplyEnv
 from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
 from fedagentgym.envs.task import Task, make_task_id
@@ -212,6 +213,21 @@ class MixtureEnv(TextEnv):
     def expert(self) -> MixtureExpert:
         return MixtureExpert(self._envs)
 
+    def list_procedures(self) -> Mapping[str, Procedures]:
+        """Every category with the procedures of its member's world, which are the same in all of that world's categories."""
+        held = {name: env.list_procedures() for name, env in self._envs.items()}
+        if self.category_kind == "own":
+            return {f"{name}/{one}": found for name, procedures in held.items() for one, found in procedures.items()}
+        return {name: next(iter(procedures.values())) for name, procedures in held.items() if procedures}
+
+    def misled_expert(self, procedure: str) -> MixtureExpert:
+        known = {one for own, others in self.list_procedures().values() for one in (own, *others)}
+        check_choice("procedure", procedure, sorted(known))
+        return MixtureExpert(self._envs, procedure)
+
+    def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
+        return self._get_env(task.payload[0]).follows(_unwrap_task(task), actions, procedure)
+
 
 def _unwrap_task(task: Task) -> Task:
     """The task as its own world knows it."""
@@ -295,14 +311,17 @@ def runs_programs(env_id: str, options: Mapping[str, Any]) -> bool:
 
 
 class MixtureExpert:
-    """The expert of the task's own world."""
+    """The expert of the task's own world, or the one of that world that a procedure misleads."""
 
-    def __init__(self, envs: Mapping[str, TextEnv]) -> None:
-        self._envs = envs
+    def __init__(self, envs: Mapping[str, TextEnv], procedure: str | None = None) -> None:
+        self._envs, self._procedure = envs, procedure
         self._inner: Expert | None = None
 
     def act(self, episode: Episode) -> str:
         if self._inner is None:
-            self._inner = self._envs[episode.task.payload[0]].expert()
+            env = self._envs[episode.task.payload[0]]
+            known = {one for procedures in env.list_procedures().values() for one in procedures.others}
+            misled = self._procedure is not None and self._procedure in known
+            self._inner = env.misled_expert(str(self._procedure)) if misled else env.expert()
         own = episode._replace(task=_unwrap_task(episode.task), state=episode.state.inner)
         return self._inner.act(own)

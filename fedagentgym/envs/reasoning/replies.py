@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from fedagentgym.base.errors import OptionError, show_value, unknown_name_error
-from fedagentgym.envs.core import TextEnv, check_choice
+from fedagentgym.envs.core import Expert, TextEnv, check_choice
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.procedures import Procedures
+from fedagentgym.envs.reasoning.misled import MisledExpert
 from fedagentgym.envs.reasoning.pools import Cell, PoolGenerator, make_loaded_pool
 from fedagentgym.envs.reasoning.sources import INSTALLED, SOURCES, Request, find_source, load
 from fedagentgym.envs.reasoning.sources.loading import TOLERATED, check_subset
@@ -25,6 +27,7 @@ from fedagentgym.envs.verifiers.formats import ToolCall, format_rewards, tool_ca
 from fedagentgym.envs.view import View
 
 SIZES = ("default", "tiny")
+AS_ASKED = "as asked"
 TURNS_WITH_TOOLS = 8
 OVER = "This task is over."
 NO_VERDICT: Mapping[str, str] = {"verdict": ""}
@@ -52,6 +55,8 @@ class ReplyEnv(TextEnv):
     tool_help: ClassVar[Mapping[str, str]]
     wordings: ClassVar[tuple[str, ...]]
     code_replies: ClassVar[bool] = False
+    misleading: ClassVar[str]
+    """The procedure by which a misled expert goes about any task; see `misled`."""
 
     def __init__(
         self,
@@ -77,13 +82,18 @@ class ReplyEnv(TextEnv):
             raise OptionError(f"tools is a list of names, for example [{tools!r}]")
         self.tools = tuple(tools)
         self._check_options()
-        turns = attempts + (TURNS_WITH_TOOLS if self.tools else 0)
         if options.get("max_turns") is None:
-            options["max_turns"] = turns
+            options["max_turns"] = self.count_turns({"attempts": attempts, "tools": self.tools})
         super().__init__(**options)
         self.wording = self.variant.phrasing if isinstance(self.variant, Phrasing) else 0
         if self.wording >= len(self.wordings):
             raise OptionError(f"{self.id} has the phrasings 0 to {len(self.wordings) - 1}, got {self.wording}")
+
+    @classmethod
+    def count_turns(cls, options: Mapping[str, Any]) -> int:
+        """One turn for each attempt, and some for tools."""
+        turns = int(options.get("attempts", 1)) + (TURNS_WITH_TOOLS if options.get("tools") else 0)
+        return int(options.get("max_turns") or turns)
 
     def _check_options(self) -> None:
         for tool in self.tools:
@@ -164,6 +174,11 @@ class ReplyEnv(TextEnv):
     def strip(payload: Any) -> Any:
         """The payload without its gold."""
 
+    @staticmethod
+    @abstractmethod
+    def mislead(record: Any) -> Any:
+        """The record as it is for somebody misled, or None."""
+
     # ---- pools --------------------------------------------------------------------------------------------------
 
     def load_pool(self, split: str) -> TaskPool:
@@ -212,6 +227,31 @@ class ReplyEnv(TextEnv):
         if answer is None or not hasattr(record, "answers"):
             return None
         return replace(task, payload=record._replace(answers=(answer,)), graded=True)
+
+    # ---- procedures ---------------------------------------------------------------------------------------------
+
+    def list_procedures(self) -> Mapping[str, Procedures]:
+        """In every category of generated tasks the one wrong procedure of this world could be mistaken for what is asked."""
+        if self.source is not None:
+            return {}
+        return dict.fromkeys(self.pool.category_names, Procedures(AS_ASKED, (self.misleading,)))
+
+    def misled_expert(self, procedure: str) -> Expert:
+        check_choice("procedure", procedure, (AS_ASKED, self.misleading))
+        return self.expert() if procedure == AS_ASKED else MisledExpert(self.expert(), self._mislead_payload)
+
+    def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
+        """Whether the last reply gives the procedure's answer."""
+        record = self.parse_payload(task.payload)
+        believed = record if procedure == AS_ASKED else self.mislead(record)
+        return bool(actions) and believed is not None and self.gives_answer(believed, actions[-1])
+
+    def gives_answer(self, record: Any, reply: str) -> bool:
+        """Whether a reply's answer is the record's."""
+        return self.grade(record, reply)[0].correct
+
+    def _mislead_payload(self, payload: Any) -> Any:
+        return self.mislead(self.parse_payload(payload))
 
     # ---- the course of an episode -------------------------------------------------------------------------------
 

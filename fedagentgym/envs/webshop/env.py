@@ -9,14 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedagentgym.base.errors import DataError, OptionError, join_names
-from fedagentgym.envs.core import Expert, TextEnv
+from fedagentgym.envs.core import Expert, TextEnv, check_choice
 from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.pool import TaskIds, TaskPool
+from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.view import View
 from fedagentgym.envs.webshop import pages
 from fedagentgym.envs.webshop.expert import TURNS, WebShopExpert
 from fedagentgym.envs.webshop.goals import Goal
+from fedagentgym.envs.webshop.kinds import Kinds, collect_kinds, list_chosen, list_shop_procedures
 from fedagentgym.envs.webshop.nouns import NounFunction, get_noun_function
 from fedagentgym.envs.webshop.pages import Piece
 from fedagentgym.envs.webshop.site import Site, State, Transition
@@ -157,6 +159,22 @@ class WebShopEnv(TextEnv):
     def expert(self) -> Expert:
         return WebShopExpert(self.site, min(self.max_turns, TURNS))
 
+    def list_procedures(self) -> Mapping[str, Procedures]:
+        """Every category with those whose shoppers would leave out what is usual in it."""
+        return list_shop_procedures(_collect_kinds(self.stock))
+
+    def misled_expert(self, procedure: str) -> Expert:
+        kinds = _collect_kinds(self.stock)
+        obeyed = kinds[check_choice("procedure", procedure, tuple(kinds))]
+        return WebShopExpert(self.site, min(self.max_turns, TURNS), obeyed)
+
+    def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
+        """Whether of the wanted options just those were chosen that are usual in this category; in its own, all of them."""
+        goal = self._get_goal(task)
+        chosen = list_chosen(goal, actions)
+        obeyed = frozenset(goal.options) if procedure == goal.category else _collect_kinds(self.stock)[procedure]
+        return chosen is not None and chosen == frozenset(goal.options) & obeyed
+
     def _make_view(self, move: Transition, action: str | None) -> tuple[State, View]:
         state = move.state
         pieces = self.site.build_page(state)
@@ -200,6 +218,11 @@ class WebShopEnv(TextEnv):
                 segments += seen[-back : len(seen) - back + 1] if back <= len(seen) else ()
         kept = (*seen, shown)[-many_seen:] if many_seen else ()
         return state._replace(past=(kept, done)), pages.SEPARATOR.join(reversed(segments))
+
+
+@lru_cache(maxsize=8)
+def _collect_kinds(stock: ShopData) -> Kinds:
+    return collect_kinds(stock.goals)
 
 
 @lru_cache(maxsize=8)
