@@ -8,7 +8,7 @@ from types import ModuleType
 from fedagentgym.base.errors import MissingExtraError
 
 EXTRAS: dict[str, tuple[str, ...]] = {
-    "train": ("torch", "transformers", "peft", "safetensors", "tokenizers", "gguf"),
+    "train": ("torch", "transformers", "peft", "safetensors", "tokenizers", "gguf", "huggingface_hub"),
     "alfworld": ("alfworld", "textworld"),
     "flower": ("flwr", "ray"),
     "vllm": ("vllm",),

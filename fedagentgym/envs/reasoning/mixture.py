@@ -313,15 +313,15 @@ def runs_programs(env_id: str, options: Mapping[str, Any]) -> bool:
 class MixtureExpert:
     """The expert of the task's own world, or the one of that world that a procedure misleads."""
 
-    def __init__(self, worlds: Mapping[str, TextEnv], procedure: str | None = None) -> None:
-        self._worlds, self._procedure = worlds, procedure
+    def __init__(self, members: Mapping[str, TextEnv], procedure: str | None = None) -> None:
+        self._members, self._procedure = members, procedure
         self._inner: Expert | None = None
 
     def act(self, episode: Episode) -> str:
         if self._inner is None:
-            world = self._worlds[episode.task.payload[0]]
-            known = {one for procedures in world.list_procedures().values() for one in procedures.others}
+            member = self._members[episode.task.payload[0]]
+            known = {one for procedures in member.list_procedures().values() for one in procedures.others}
             misled = self._procedure is not None and self._procedure in known
-            self._inner = world.misled_expert(str(self._procedure)) if misled else world.expert()
+            self._inner = member.misled_expert(str(self._procedure)) if misled else member.expert()
         own = episode._replace(task=_unwrap_task(episode.task), state=episode.state.inner)
         return self._inner.act(own)
