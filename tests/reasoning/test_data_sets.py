@@ -241,6 +241,15 @@ def test_train_and_test_of_math_can_be_merged_and_divided_anew(tmp_path: Path) -
     assert len(digests) == 4
 
 
+def test_what_is_there_twice_is_not_held_out(tmp_path: Path) -> None:
+    rows = [{**MATH, "problem": f"a{n // 2 if n < 20 else n}"} for n in range(40)]
+    made: dict[str, Any] = {"source": "math", "data": write(tmp_path, "train.jsonl", *rows), "holdout": {"test": 19}}
+    train, test = ({task.payload.problem for task in MathEnv(**made, split=one).pool} for one in ("train", "test"))
+    assert not train & test and len(test) == 19
+    with pytest.raises(OptionError, match="20 different training tasks"):
+        MathEnv(**{**made, "holdout": {"test": 20}})
+
+
 def test_training_tasks_can_be_drawn(tmp_path: Path) -> None:
     data = write(tmp_path, "train.jsonl", *({**MATH, "problem": f"a{n}"} for n in range(40)))
     some = [task.payload.problem for task in MathEnv(source="math", data=data, train_tasks=10).pool]

@@ -44,12 +44,12 @@ class Member(NamedTuple):
     options: Mapping[str, Any]
 
     @property
-    def world(self) -> type[ReplyEnv]:
+    def env_class(self) -> type[ReplyEnv]:
         """The class of its environment."""
         found: type[ReplyEnv] = ENVIRONMENTS.get(self.env)
         return found
 
-    def open_world(self) -> ReplyEnv:
+    def open(self) -> ReplyEnv:
         """Its environment, whose own pool is not played: tasks come from the mixture's."""
         try:
             opened = open_env(self.env, **self.options, split="all")
@@ -110,24 +110,24 @@ class MixtureEnv(TextEnv):
             )
         else:
             self.members = read_members(members)
-        self._worlds = {member.name: member.open_world() for member in self.members}
+        self._envs = {member.name: member.open() for member in self.members}
         if options.get("max_turns") is None:
-            options["max_turns"] = max(world.max_turns for world in self._worlds.values())
+            options["max_turns"] = max(env.max_turns for env in self._envs.values())
         super().__init__(**options)
         self.reward_names = self._collect_reward_names()  # type: ignore[misc]
 
     def _collect_reward_names(self) -> tuple[str, ...]:
         """The components of the members that this pool holds: a client of one kind knows only its own accuracy."""
         held = {name.partition("/")[0] for name in self.pool.categories}
-        names = [name for member in self.members if member.name in held for name in member.world.reward_names]
+        names = [name for member in self.members if member.name in held for name in member.env_class.reward_names]
         return tuple(dict.fromkeys(names))
 
     def get_verifier_version(self) -> str:
         """The versions of the verifiers of all members, for results; those of one kind that judge alike are told once."""
-        return " ".join(dict.fromkeys(world.get_verifier_version() for world in self._worlds.values()))
+        return " ".join(dict.fromkeys(env.get_verifier_version() for env in self._envs.values()))
 
     def load_pool(self, split: str) -> TaskPool:
-        pools = {name: world.load_pool(split) for name, world in self._worlds.items()}
+        pools = {name: env.load_pool(split) for name, env in self._envs.items()}
         parts = list(pools.values())
         ends = np.cumsum([len(pool) for pool in parts])
 
@@ -166,27 +166,27 @@ class MixtureEnv(TextEnv):
 
     def _strip(self, payload: tuple[str, Any]) -> tuple[str, Any]:
         name, inner = payload
-        return name, self._get_world(name).strip(inner)
+        return name, self._get_env(name).strip(inner)
 
-    def _get_world(self, name: str) -> ReplyEnv:
+    def _get_env(self, name: str) -> ReplyEnv:
         """The member of a task, which may come from a pool that was made for another mixture."""
-        if name not in self._worlds:
-            raise DataError(f"a task of the member {str(name)[:80]!r}: this mixture has {join_names(self._worlds)}")
-        return self._worlds[name]
+        if name not in self._envs:
+            raise DataError(f"a task of the member {str(name)[:80]!r}: this mixture has {join_names(self._envs)}")
+        return self._envs[name]
 
     def with_belief(self, task: Task, reply: str) -> Task | None:
         name = task.payload[0]
-        believed = self._get_world(name).with_belief(_unwrap_task(task), reply)
+        believed = self._get_env(name).with_belief(_unwrap_task(task), reply)
         return None if believed is None else _with_payload(believed, (name, believed.payload))
 
     def explain_empty(self, split: str) -> str:
         """What the members say about it."""
-        return "".join(dict.fromkeys(world.explain_empty(split) for world in self._worlds.values()))
+        return "".join(dict.fromkeys(env.explain_empty(split) for env in self._envs.values()))
 
     @classmethod
     def names_local_data(cls, options: Mapping[str, Any]) -> bool:
         members = () if options.get("members") is None else read_members(options["members"])
-        return any(member.world.names_local_data(member.options) for member in members)
+        return any(member.env_class.names_local_data(member.options) for member in members)
 
     @classmethod
     def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,27 +195,27 @@ class MixtureEnv(TextEnv):
         if options.get("members") is None:
             return kept
         members = read_members(options["members"])
-        plain = [(member, member.world.portable_options(member.options)) for member in members]
+        plain = [(member, member.env_class.portable_options(member.options)) for member in members]
         return {**kept, "members": [{"name": one.name, "env": one.env, "options": own} for one, own in plain]}
 
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
         name = task.payload[0]
-        inner, view = self._get_world(name).begin(_unwrap_task(task), seed)
+        inner, view = self._get_env(name).begin(_unwrap_task(task), seed)
         return State(name, inner), view
 
     def advance(self, state: State, action: str) -> tuple[State, View]:
-        inner, view = self._get_world(state.member).advance(state.inner, action)
+        inner, view = self._get_env(state.member).advance(state.inner, action)
         return State(state.member, inner), view
 
     def vocabulary(self) -> Iterable[str]:
-        return dict.fromkeys(word for world in self._worlds.values() for word in world.vocabulary())
+        return dict.fromkeys(word for env in self._envs.values() for word in env.vocabulary())
 
     def expert(self) -> MixtureExpert:
-        return MixtureExpert(self._worlds)
+        return MixtureExpert(self._envs)
 
     def list_procedures(self) -> Mapping[str, Procedures]:
         """Every category with the procedures of its member's world, which are the same in all of that world's categories."""
-        held = {name: world.list_procedures() for name, world in self._worlds.items()}
+        held = {name: env.list_procedures() for name, env in self._envs.items()}
         if self.category_kind == "own":
             return {f"{name}/{one}": found for name, procedures in held.items() for one, found in procedures.items()}
         return {name: next(iter(procedures.values())) for name, procedures in held.items() if procedures}
@@ -223,10 +223,10 @@ class MixtureEnv(TextEnv):
     def misled_expert(self, procedure: str) -> MixtureExpert:
         known = {one for own, others in self.list_procedures().values() for one in (own, *others)}
         check_choice("procedure", procedure, sorted(known))
-        return MixtureExpert(self._worlds, procedure)
+        return MixtureExpert(self._envs, procedure)
 
     def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        return self._get_world(task.payload[0]).follows(_unwrap_task(task), actions, procedure)
+        return self._get_env(task.payload[0]).follows(_unwrap_task(task), actions, procedure)
 
 
 def _unwrap_task(task: Task) -> Task:
@@ -313,15 +313,15 @@ def runs_programs(env_id: str, options: Mapping[str, Any]) -> bool:
 class MixtureExpert:
     """The expert of the task's own world, or the one of that world that a procedure misleads."""
 
-    def __init__(self, members: Mapping[str, TextEnv], procedure: str | None = None) -> None:
-        self._members, self._procedure = members, procedure
+    def __init__(self, envs: Mapping[str, TextEnv], procedure: str | None = None) -> None:
+        self._envs, self._procedure = envs, procedure
         self._inner: Expert | None = None
 
     def act(self, episode: Episode) -> str:
         if self._inner is None:
-            member = self._members[episode.task.payload[0]]
-            known = {one for procedures in member.list_procedures().values() for one in procedures.others}
+            env = self._envs[episode.task.payload[0]]
+            known = {one for procedures in env.list_procedures().values() for one in procedures.others}
             misled = self._procedure is not None and self._procedure in known
-            self._inner = member.misled_expert(str(self._procedure)) if misled else member.expert()
+            self._inner = env.misled_expert(str(self._procedure)) if misled else env.expert()
         own = episode._replace(task=_unwrap_task(episode.task), state=episode.state.inner)
         return self._inner.act(own)
