@@ -206,7 +206,7 @@ class Run:
 
     def _describe_beliefs(self, groups: Sequence[Group]) -> dict[str, Any]:
         """By which procedures the episodes of each category went, where the agent started with misconceptions."""
-        if self.config.warm_start is None or self.config.warm_start.misconceptions is None:
+        if "misconceptions" not in self.agent_note:
             return {}
         from fedagentgym.learning.misconceptions import measure_beliefs
 
