@@ -16,6 +16,7 @@ AGENTS = Registry(
         "tiny": f"{_PRESETS}:make_tiny_agent",
         "transformers": f"{_PRESETS}:make_transformers_agent",
         "vllm": f"{_PRESETS}:make_vllm_agent",
+        "smollm2": f"{_PRESETS}:make_smollm2_agent",
         "endpoint": "fedagentgym.agents.players.endpoint:make_endpoint_agent",
         "expert": "fedagentgym.agents.players.scripted:make_expert_agent",
         "random": "fedagentgym.agents.players.scripted:make_random_agent",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedagentgym.agents.engines.tiny import SIZES
+from fedagentgym.agents.models.store import find_model
 from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
 from fedagentgym.base.files import read_text
 from fedagentgym.base.json_text import parse_json
@@ -72,6 +73,7 @@ _QWEN_0_5B = _qwen2(896, 4_864, 24, 14, 2, 151_936)
 _QWEN_1_5B = _qwen2(1_536, 8_960, 28, 12, 2, 151_936)
 _QWEN_3B = _qwen2(2_048, 11_008, 36, 16, 2, 151_936)
 _QWEN_7B = _qwen2(3_584, 18_944, 28, 28, 4, 152_064)
+_SMOLLM2 = ModelShape("llama", 576, 30, 9, 3, 64, 1_536, 49_152, tied=True)
 _LLAMA_3B = ModelShape("llama", 3_072, 28, 24, 8, 128, 8_192, 128_256, tied=True)
 _LLAMA_1B = ModelShape("llama", 2_048, 16, 32, 8, 64, 8_192, 128_256, tied=True)
 
@@ -97,7 +99,8 @@ KNOWN_SHAPES: Mapping[str, ModelShape] = {
     "meta-llama/Llama-3.2-1B-Instruct": _LLAMA_1B,
     "meta-llama/Llama-3.2-3B": _LLAMA_3B,
     "meta-llama/Llama-3.2-3B-Instruct": _LLAMA_3B,
-    "HuggingFaceTB/SmolLM2-135M-Instruct": ModelShape("llama", 576, 30, 9, 3, 64, 1_536, 49_152, tied=True),
+    "HuggingFaceTB/SmolLM2-135M-Instruct": _SMOLLM2,
+    "smollm2": _SMOLLM2,
 }
 """The models of the papers, and their smaller relatives, by hub id."""
 
@@ -111,9 +114,11 @@ def make_tiny_shape(size: str, vocabulary: int) -> ModelShape:
 
 
 def find_shape(model: str) -> ModelShape:
-    """The shape of a model folder, or of a hub id that is known."""
+    """The shape of a model folder, of a model that was added (`fedagentgym model add`), or of a known name or hub id."""
     if (folder := Path(model)).is_dir():
         return read_shape(folder)
+    if (stored := find_model(model)) is not None:
+        return read_shape(stored.folder)
     if model not in KNOWN_SHAPES:
         raise OptionError(
             f"the size of the model {model!r} is not known here: name a folder with its config.json, "

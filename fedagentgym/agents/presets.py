@@ -1,4 +1,4 @@
-"""The language models by name: the tiny one, any transformers model, and the four of the agent papers."""
+"""The language models by name: the tiny one, any transformers model, SmolLM2, and the four of the agent papers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.engines.loading import choose_device, choose_dtype
 from fedagentgym.agents.engines.threads import set_threads
+from fedagentgym.agents.models.store import locate_model
 from fedagentgym.agents.protocols import Decoding, Policy
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.prompts import Template
@@ -46,6 +47,14 @@ PAPER_MODELS = {
     "llama-3.2-3b-instruct": "meta-llama/Llama-3.2-3B-Instruct",
 }
 """The agents that are named after their model."""
+_SMOLLM2 = {
+    "model": "smollm2",
+    "context": "session",
+    "template": "standard",
+    "think": False,
+    "parser": "strict",
+    "decoding": {"temperature": 1.0, "max_new_tokens": 128, "constrained": True},
+}
 _GENERAL = {**_PAPER, "context": "session", "parser": "strict"}
 
 
@@ -76,7 +85,9 @@ def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: Hugging
     )
 
 
-def _load_agent(settings: AgentSettings, source: str | Path, seed: int) -> TokenAgent:
+def _load_agent(settings: AgentSettings, named: str | Path, seed: int) -> TokenAgent:
+    source = locate_model(named)
+
     def load_learner() -> TorchPolicy:
         from fedagentgym.agents.engines.torch_policy import TorchPolicy
 
@@ -148,6 +159,16 @@ def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed
     return _load_agent(chosen, folder, seed)
 
 
+def make_smollm2_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    """Load SmolLM2-135M-Instruct, the smallest chat model that can be had from the package index (`fedagentgym model add`).
+
+    It hardly keeps a form by itself: in worlds that take commands its replies are constrained.
+    """
+    _refuse_options(settings)
+    chosen = _apply_defaults(settings, _SMOLLM2)
+    return _load_agent(chosen, chosen.model or "smollm2", seed)
+
+
 def _make_paper_agent(settings: AgentSettings, model: str, seed: int) -> TokenAgent:
     _refuse_options(settings)
     chosen = _apply_defaults(settings, {**_PAPER, "model": model})
@@ -177,8 +198,8 @@ def complete_settings(settings: AgentSettings) -> AgentSettings:
     """
     if settings.name in PAPER_MODELS:
         return _apply_defaults(settings, {**_PAPER, "model": PAPER_MODELS[settings.name]})
-    if settings.name == "tiny":
-        return _apply_defaults(settings, _TINY)
+    if settings.name in ("tiny", "smollm2"):
+        return _apply_defaults(settings, _TINY if settings.name == "tiny" else _SMOLLM2)
     if settings.name in ("transformers", "vllm"):
         return apply_general_defaults(settings)
     return settings

@@ -34,6 +34,8 @@ class BaseAlgorithm(Generic[S]):
 
     settings_class: ClassVar[type[Settings]]
     metered: ClassVar[bool] = True
+    trains_local_models: ClassVar[bool] = False
+    """Do clients come out of a round with models of their own? Those can be judged (`evaluation.clients`)."""
 
     def __init__(self, settings: S, runtime: Runtime) -> None:
         self.settings = settings

@@ -46,7 +46,7 @@ from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.learning.local import get_trainable_policy
-from fedagentgym.learning.settings import SupervisedSettings
+from fedagentgym.learning.settings import ImitationSettings
 
 TEXT_BYTES = 4096
 
@@ -62,12 +62,14 @@ class DPSDASettings(Settings):
     delta: float = Field(default=1e-5, gt=0.0, lt=1.0, description="the budget's delta")
     objective: Literal["grpo", "sft"] = Field(default="grpo", description="reinforcement or imitation")
     local_steps: int = Field(default=3, ge=1, description="the server's steps in a round")
-    supervised: SupervisedSettings = Field(default=SupervisedSettings(), description="how solutions are imitated (sft)")
+    supervised: ImitationSettings = Field(default=ImitationSettings(), description="how solutions are imitated (sft)")
 
     @model_validator(mode="after")
     def _check_counts(self) -> Self:
         if self.synthetic_tasks > self.candidates:
             raise ValueError(f"synthetic_tasks ({self.synthetic_tasks}) cannot exceed candidates ({self.candidates})")
+        if self.objective == "grpo" and self.supervised != ImitationSettings():
+            raise ValueError("supervised says how solutions are imitated: it needs objective=sft")
         return self
 
 

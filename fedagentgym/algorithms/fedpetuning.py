@@ -22,7 +22,7 @@ from fedagentgym.base.streams import derive
 from fedagentgym.federation.aggregation import Aggregation, WeightedMean
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ClientContext
-from fedagentgym.learning.settings import SupervisedSettings
+from fedagentgym.learning.settings import ImitationSettings, SupervisedSettings
 
 
 class FedPETuningSettings(AveragingSettings):
@@ -31,14 +31,16 @@ class FedPETuningSettings(AveragingSettings):
     name: Literal["fedpetuning"] = "fedpetuning"
     aggregation: Aggregation = WeightedMean()
     objective: Literal["grpo", "sft"] = Field(default="grpo", description="reinforcement or imitation")
-    supervised: SupervisedSettings = Field(
-        default=SupervisedSettings(), description="how solutions are imitated (sft); `steps` is local_steps"
+    supervised: ImitationSettings = Field(
+        default=ImitationSettings(), description="how solutions are imitated (sft); `steps` is local_steps"
     )
 
     @model_validator(mode="after")
-    def _refuse_proximal_imitation(self) -> Self:
+    def _refuse_what_the_objective_ignores(self) -> Self:
         if self.objective == "sft" and self.proximal > 0:
             raise ValueError("the proximal term belongs to policy steps: it cannot be combined with objective=sft")
+        if self.objective == "grpo" and self.supervised != ImitationSettings():
+            raise ValueError("supervised says how solutions are imitated: it needs objective=sft")
         return self
 
 
@@ -70,7 +72,7 @@ class FedPETuning(Averaging[FedPETuningSettings]):
         site = client.resources
         supervised, steps = self.settings.supervised, self.settings.local_steps
         losses, weights = imitate_solutions(site, copy_arrays(message.weights), supervised, steps, client.derive("sft"))
-        metrics = {"loss": losses[-1]}
+        metrics = {"loss": losses[-1], **self.judge(client)}
         report = {"metrics": metrics, "episodes": []}
         return state, Message(weights=weights, control={"examples": site.examples}, report=report)
 

@@ -20,7 +20,7 @@ for bit. `behaviour: local` scores a swapped answer under the receiving client's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -217,8 +217,7 @@ class PubSwap(Averaging[PubSwapSettings]):
         local, metrics, _ = self._run_private_steps(state, message, client)
         tasks = [str(task) for task in message.control["tasks"]]
         site = client.resources
-        visit = LocalTraining(site.agent, self.public_env, self.learning)
-        visit.load_state(local.get_state(optimizer=False, anchor=True))
+        visit = self.start_from(replace(site, env=self.public_env), local.get_state(optimizer=False, anchor=True))
         rollouts = visit.collect_rollouts(client.derive("public", message.control["period"]), tasks=tasks)
         plain = [[to_plain(trajectory) for trajectory in group] for group in rollouts.groups]
         cost = {name: value for name, value in rollouts.compute_metrics().items() if name in ("episodes", "env_steps")}
@@ -245,7 +244,10 @@ class PubSwap(Averaging[PubSwapSettings]):
         answer = Message(
             weights=after.weights,
             control={"examples": client.resources.examples},
-            report={"metrics": mean_metrics(metrics), "episodes": self.sample_episodes(groups, client)},
+            report={
+                "metrics": {**mean_metrics(metrics), **self.judge(client)},
+                "episodes": self.sample_episodes(groups, client),
+            },
         )
         kept = Message(weights=add_prefix(OPTIMIZER, after.optimizer))
         return (kept if self.learning.keep_optimizer else Message()), answer

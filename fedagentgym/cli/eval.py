@@ -12,8 +12,9 @@ from rich.table import Table
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.settings import assign
-from fedagentgym.cli.environments import EnvSet, env_options, full_id, open_named
+from fedagentgym.cli.environments import EnvSet, env_options, open_named
 from fedagentgym.cli.plugins import Plugins
+from fedagentgym.envs.registry import find_env_id
 
 if TYPE_CHECKING:
     from fedagentgym.learning.evaluation import Evaluation
@@ -47,6 +48,10 @@ def evaluate(
     replay: Annotated[
         Path | None, typer.Option("--replay", help="Play nothing new: check this file's episodes.")
     ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option("--set", help="With --replay: the evaluation set that --env plays, of a file of several."),
+    ] = None,
     env_set: EnvSet = None,
     agent_set: AgentSet = None,
     plugins: Plugins = None,
@@ -55,8 +60,10 @@ def evaluate(
     """Evaluate an agent on a split: success, score, turns and invalid actions, with bootstrap intervals."""
     options = env_options(env_set)
     if replay is not None:
-        _check_replay(replay, env, split, options)
+        _check_replay(replay, env, split, options, only)
         return
+    if only is not None:
+        raise OptionError("--set chooses among the episodes of a file: it goes with --replay")
     from fedagentgym.agents.make import make_agent
     from fedagentgym.learning.evaluation import compute_policy_digest
     from fedagentgym.learning.evaluation import evaluate as play_all
@@ -68,7 +75,9 @@ def evaluate(
     settings = EvaluationSettings.load(
         {"split": split, "temperature": temperature, "tasks": tasks, "repeats": repeats, "parallel_episodes": parallel}
     )
-    file = output or Path("evaluation") / f"{full_id(env).rpartition('/')[2]}-{split}-{Path(agent).name}-{seed}.jsonl"
+    file = (
+        output or Path("evaluation") / f"{find_env_id(env).rpartition('/')[2]}-{split}-{Path(agent).name}-{seed}.jsonl"
+    )
     about = {"options": options, "split": split, "temperature": temperature, "policy": compute_policy_digest(player)}
     result = play_all(player, opened, settings, seed=seed, file=file, about=about)
     player.close()
@@ -92,10 +101,10 @@ def parse_agent_settings(name: str, assignments: list[str] | None) -> dict[str, 
     return settings
 
 
-def _check_replay(file: Path, env: str, split: str, options: dict[str, Any]) -> None:
+def _check_replay(file: Path, env: str, split: str, options: dict[str, Any], only: str | None) -> None:
     from fedagentgym.learning.evaluation import find_replay_differences
 
-    differences = find_replay_differences(file, open_named(env, {**options, "split": split}))
+    differences = find_replay_differences(file, open_named(env, {**options, "split": split}), only)
     if differences:
         more = f" (and {len(differences) - 1} more differences)" if len(differences) > 1 else ""
         raise OptionError(f"{file} does not play as it is written: {differences[0]}{more}")

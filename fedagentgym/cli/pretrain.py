@@ -9,8 +9,9 @@ import typer
 
 from fedagentgym.base.progress import get_console
 from fedagentgym.cli.beliefs import make_belief_table
-from fedagentgym.cli.environments import EnvSet, env_options, full_id
+from fedagentgym.cli.environments import EnvSet, env_options
 from fedagentgym.cli.plugins import Plugins
+from fedagentgym.envs.registry import find_env_id
 
 app = typer.Typer(help="Make small agents from nothing.", no_args_is_help=True)
 
@@ -40,7 +41,7 @@ def tiny(
     from fedagentgym.learning.recipe import find_recipe
     from fedagentgym.learning.settings import WarmStartSettings
 
-    env_id = full_id(env)
+    env_id = find_env_id(env)
     recipe = find_recipe(env_id)
     chosen = recipe.warm_start.model_dump(exclude_unset=True) if recipe is not None else {}
     for assignment in settings or []:

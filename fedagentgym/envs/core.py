@@ -295,6 +295,15 @@ class TextEnv(gymnasium.Env[str, str]):
         """The options that mean the same on every machine, for files."""
         return {name: value for name, value in options.items() if name not in cls.local_options}
 
+    @classmethod
+    def names_local_data(cls, options: Mapping[str, Any]) -> bool:
+        """Do these options say where data lies on this machine? It may change while a process runs."""
+        return any(options.get(name) is not None for name in cls.local_options)
+
+    def explain_empty(self, split: str) -> str:
+        """What a message adds about a split that holds no task; begins with a colon."""
+        return ""
+
     def split_sizes(self) -> dict[str, int]:
         """How many tasks each split has under this world's options."""
         return {split: len(self.load_pool(split)) for split in self.splits}
@@ -302,8 +311,7 @@ class TextEnv(gymnasium.Env[str, str]):
     def _load(self, split: str) -> TaskPool:
         arguments, options = self._made_with
         origin = PoolOrigin(type(self), select_pool_options(options), split)
-        local = any(options.get(name) is not None for name in self.local_options)
-        if self.shares_pools and not arguments and not local:
+        if self.shares_pools and not arguments and not self.names_local_data(options):
             pool = find_or_load_pool(origin, lambda: self.load_pool(split))
         else:
             pool = self.load_pool(split)
@@ -311,7 +319,9 @@ class TextEnv(gymnasium.Env[str, str]):
             pool.origin = origin
         if len(pool):
             return pool
-        raise DataError(f"{self.id}: the split {split!r} is empty; sizes are {self.split_sizes()}")
+        raise DataError(
+            f"{self.id}: the split {split!r} is empty; sizes are {self.split_sizes()}{self.explain_empty(split)}"
+        )
 
     def _make_info(self, episode: Episode) -> dict[str, Any]:
         view = episode.view

@@ -125,6 +125,11 @@ def _check_config(config: RunConfig) -> None:
         raise OptionError(
             "agent.threads: auto gives one process all cores: with several workers, or another backend, say how many each takes"
         )
+    method = get_algorithm_class(config.algorithm)
+    if config.evaluation is not None and config.evaluation.clients and not method.trains_local_models:
+        raise OptionError(
+            f"evaluation.clients judges the models that clients train, and {config.algorithm['name']} trains none: leave it out"
+        )
     if config.warm_start is not None and (config.agent.name != "tiny" or config.agent.model is not None):
         raise OptionError(
             "warm_start makes a tiny agent from nothing: leave it out for another agent or a model folder"

@@ -196,8 +196,7 @@ class LocalTraining:
 
     def draw_tasks(self, seed: int) -> tuple[str, ...]:
         """The ids of the present step's tasks."""
-        positions = stream(seed, "tasks", self.step).integers(len(self.env.pool), self.settings.tasks_per_step)
-        return tuple(self.env.pool.ids[int(position)] for position in positions)
+        return draw_tasks(self.env, self.settings, seed, self.step)
 
     def update(
         self,
@@ -264,6 +263,12 @@ class LocalTraining:
     def recompute_logprobs(self, groups: Sequence[Group]) -> tuple[Group, ...]:
         """The same groups with the behaviour log-probs recomputed under the present policy (its ratio then starts at 1)."""
         return self._updater.recompute_logprobs(groups)
+
+
+def draw_tasks(env: TextEnv, settings: LearningSettings, seed: int, step: int) -> tuple[str, ...]:
+    """The ids of a step's tasks, drawn with replacement."""
+    positions = stream(seed, "tasks", step).integers(len(env.pool), settings.tasks_per_step)
+    return tuple(env.pool.ids[int(position)] for position in positions)
 
 
 def get_trainable_policy(agent: Player) -> TrainablePolicy:

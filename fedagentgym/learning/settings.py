@@ -154,6 +154,22 @@ class LearningSettings(Settings):
         return self.tasks_per_step * self.group_size
 
 
+class EvaluationSet(Settings):
+    """A set of tasks that policies are judged on. The name of an installed data set alone stands for that set."""
+
+    name: str = Field(pattern=r"^[\w.-]{1,60}$", description="what the set is called in records")
+    env: str | None = Field(default=None, description="environment, its id or short name; null: that of the run")
+    options: dict[str, Any] | None = Field(
+        default=None, description="the environment's options; null: those of the run, or the data set of this name"
+    )
+    split: str = Field(default="test", description="split whose tasks are played")
+    tasks: int | None = Field(default=None, ge=1, description="play only the first so many; null: as evaluation.tasks")
+    repeats: int | None = Field(default=None, ge=1, description="episodes per task; null: as evaluation.repeats")
+    temperature: float | None = Field(
+        default=None, ge=0, description="sampling temperature; null: as evaluation.temperature"
+    )
+
+
 class EvaluationSettings(Settings):
     """How a policy is judged."""
 
@@ -167,6 +183,24 @@ class EvaluationSettings(Settings):
     parallel_episodes: int = Field(default=64, ge=1, description="episodes played side by side")
     confidence: float = Field(default=0.95, gt=0, lt=1, description="level of the bootstrap intervals")
     resamples: int = Field(default=1000, ge=1, description="bootstrap resamples")
+    sets: tuple[EvaluationSet, ...] = Field(
+        default=(), description="sets to be judged on instead of `split`; their mean success names the best round"
+    )
+    clients: bool = Field(
+        default=False,
+        description="judge what each client has trained too, before it is averaged, and each on its own mixture",
+    )
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        names = [one.name for one in self.sets]
+        if double := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"sets has two of the name {double!r}: give each a name of its own")
+        return self
+
+    def is_due(self, number: int, rounds: int) -> bool:
+        """Is a round of a run of so many rounds evaluated?"""
+        return number % self.every == 0 or number == rounds
 
 
 class SupervisedSettings(Settings):
@@ -189,6 +223,16 @@ class SupervisedSettings(Settings):
         description="batches of examples alike in length, for less padding; false where length is part of a habit",
     )
     micro_tokens: int = Field(default=16384, ge=1, description="padded tokens per forward pass")
+
+
+class ImitationSettings(SupervisedSettings):
+    """How a method imitates solutions: it takes `local_steps` steps."""
+
+    @model_validator(mode="after")
+    def _refuse_steps(self) -> Self:
+        if self.steps != SupervisedSettings.model_fields["steps"].default:
+            raise ValueError("steps of imitation are counted by algorithm.local_steps: leave out steps")
+        return self
 
 
 class MisconceptionSettings(Settings):

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation import vectors
+from fedagentgym.federation import running_mean, vectors
 from fedagentgym.federation.aggregation import (
     Aggregation,
     AggregationRule,
@@ -133,6 +133,23 @@ def test_a_running_mean_holds_a_constant_number_of_models(monkeypatch: pytest.Mo
 
     assert peak(60) < 18 * model
     assert peak(240) < peak(60) + model
+
+
+@pytest.mark.parametrize("held", [1, 2.5, 100])
+def test_models_beyond_the_held_bytes_are_summed_one_by_one_to_the_same_bits(
+    held: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_, weights = updates(7), [1.0, 2.5, 0.1, 3.0, 1.0, 0.7, 2.0]
+    pairs = list(zip(given_, weights, strict=True))
+    plain = aggregate(Mean(), START, pairs)
+    size = sum(array.nbytes for array in given_[0].values())
+    monkeypatch.setattr(running_mean, "HELD_BYTES", held * size)
+    mean = RunningMean(CURRENT)
+    for update, weight in pairs:
+        mean.add(update, weight)
+        assert len(mean._pending) <= max(1, held)
+    for name, value in mean.finish().items():
+        assert value.tobytes() == plain.parameters[name].tobytes()
 
 
 @pytest.mark.parametrize("held", [0, 3, 100])

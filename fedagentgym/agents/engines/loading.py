@@ -81,7 +81,7 @@ def load_model(source: str | Path, dtype: str, device: Any) -> LoadedModel:
     torch, transformers = require("torch", "train"), require("transformers", "train")
     if str(source).startswith("~"):
         source = Path(source).expanduser()
-    _check_folder(source)
+    check_folder(source)
     tokenizer = load_tokenizer(source)
     model = _try_load(
         f"the model {source}",
@@ -118,7 +118,7 @@ def check_tokenizer(model: Any, tokenizer: HuggingFaceTokenizer, where: str) -> 
         raise DataError(f"{where}: {found}: the tokenizer and the model do not belong together")
 
 
-def _check_folder(source: str | Path) -> None:
+def check_folder(source: str | Path) -> None:
     folder = Path(source)
     looks_local = folder.is_absolute() or str(source).startswith((".", "~")) or len(folder.parts) > 2
     if not folder.exists():

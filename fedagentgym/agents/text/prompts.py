@@ -2,15 +2,11 @@
 
 ``standard`` explains the role, the actions and the reply's form, and lists the admissible actions; ``compact`` shows bare
 observations, for models that learnt an environment's habits and have neither room nor use for instructions. Both come in the
-<<<<<<< HEAD
-two contexts: ``first`` and ``following`` make one growing dialogue, ``window`` renders a turn anew with the last turns in it.
-A ``request`` of one's own takes the place of what an environment says of itself; a ``system`` prompt stands before everything.
-=======
 two contexts: ``first`` and ``next`` make one growing dialogue, ``window`` renders a turn anew with the last turns in it.
+A ``request`` of one's own takes the place of what an environment says of itself; a ``system`` prompt stands before everything.
 
 A list of actions is as long as it must be: a growing dialogue does not repeat what it has just listed, and many actions that
 differ in nothing but a number that counts up are shown by their ends.
->>>>>>> smollm
 """
 
 from __future__ import annotations

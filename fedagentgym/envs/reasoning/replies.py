@@ -12,12 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from fedagentgym.base.errors import OptionError, unknown_name_error
+from fedagentgym.base.errors import OptionError, show_value, unknown_name_error
 from fedagentgym.envs.core import Expert, TextEnv, check_choice
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.reasoning.misled import MisledExpert
 from fedagentgym.envs.reasoning.pools import Cell, PoolGenerator, make_loaded_pool
+from fedagentgym.envs.reasoning.sources import INSTALLED, SOURCES, Request, find_source, load
+from fedagentgym.envs.reasoning.sources.loading import TOLERATED, check_subset
 from fedagentgym.envs.reasoning.variants import Phrasing, Wording
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.verifiers import Verdict
@@ -63,15 +65,19 @@ class ReplyEnv(TextEnv):
         seed: int = 0,
         data: str | Path | None = None,
         source: str | None = None,
-        holdout: int = 0,
+        subset: str | None = None,
+        bad_rows: float = TOLERATED,
+        merge_splits: bool = False,
+        holdout: int | Mapping[str, int] = 0,
         train_tasks: int | None = None,
         tools: Sequence[str] = (),
         attempts: int = 1,
         **options: Any,
     ) -> None:
         self.size = check_choice("size", size, SIZES)
-        self.seed, self.data, self.source = seed, data, source
-        self.holdout, self.train_tasks, self.attempts = holdout, train_tasks, attempts
+        self.seed, self.source = seed, source
+        self.train_tasks, self.attempts = train_tasks, attempts
+        self._request = self._make_request(data, subset, bad_rows, merge_splits, holdout)
         if isinstance(tools, str):
             raise OptionError(f"tools is a list of names, for example [{tools!r}]")
         self.tools = tuple(tools)
@@ -95,12 +101,39 @@ class ReplyEnv(TextEnv):
                 raise unknown_name_error(f"tool of {self.id}", tool, self.tool_help)
         if self.attempts < 1:
             raise OptionError(f"attempts is at least 1, got {self.attempts}")
-        if self.train_tasks is not None and (self.train_tasks < 1 or self.source is not None):
-            raise OptionError("train_tasks is a positive number and only for generated tasks (without source=)")
-        if self.data is not None and self.source is None:
-            raise OptionError("data= needs source=: the name of the data set that the file holds")
-        if self.holdout and self.source is None:
-            raise OptionError("holdout= is for loaded data (source=); generated tasks have val and test splits")
+        if self.train_tasks is not None and self.train_tasks < 1:
+            raise OptionError(f"train_tasks is a positive number, got {self.train_tasks}")
+
+    def _make_request(
+        self,
+        data: str | Path | None,
+        subset: str | None,
+        bad_rows: float,
+        merge_splits: bool,
+        holdout: int | Mapping[str, int],
+    ) -> Request | None:
+        """What these options ask of a data set; None for generated tasks, which take none of them."""
+        if self.source is None:
+            if data is not None:
+                raise OptionError("data= needs source=: the name of the data set that the file holds")
+            if holdout:
+                raise OptionError("holdout= is for loaded data (source=); generated tasks have val and test splits")
+            if subset is not None or merge_splits:
+                raise OptionError("subset= and merge_splits= are for loaded data (source=)")
+            return None
+        if isinstance(bad_rows, bool) or not 0 <= bad_rows <= 1:
+            raise OptionError(f"bad_rows is a share of the rows, from 0 to 1, got {show_value(bad_rows)}")
+        name = find_source(self.source, self.accuracy)
+        return Request(
+            name,
+            None if data is None else str(data),
+            check_subset(name, subset),
+            float(bad_rows),
+            bool(merge_splits),
+            _read_holdout(holdout),
+            self.train_tasks,
+            self.seed,
+        )
 
     # ---- what a world writes ------------------------------------------------------------------------------------
 
@@ -149,12 +182,30 @@ class ReplyEnv(TextEnv):
     # ---- pools --------------------------------------------------------------------------------------------------
 
     def load_pool(self, split: str) -> TaskPool:
-        if self.source is None:
+        if self._request is None:
             return self._make_generator().make_pool(split)
-        from fedagentgym.envs.reasoning.sources import load
+        loaded = load(self._request)
+        return make_loaded_pool(self.id, loaded.tasks, split, loaded.source, self.strip)
 
-        tasks, source = load(self.accuracy, self.source, self.data, self.holdout, self.seed)
-        return make_loaded_pool(self.id, tasks, split, source, self.strip)
+    def explain_empty(self, split: str) -> str:
+        """Why a split of a published data set holds nothing."""
+        if self._request is None:
+            return ""
+        name = self._request.name
+        if SOURCES[name].test_only:
+            return f": {name} is a test set"
+        if SOURCES[name].hides_answers and split == "test":
+            return (
+                f": the published test of {name} comes without its answers; judge on its val split, or hold tasks out of"
+                " training with holdout"
+            )
+        return ""
+
+    @classmethod
+    def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """A file lies somewhere; an installed data set is "installed" everywhere."""
+        kept = super().portable_options(options)
+        return {**kept, "data": INSTALLED} if options.get("data") == INSTALLED else kept
 
     def _make_generator(self) -> PoolGenerator:
         sizes = self.get_split_counts()
@@ -246,6 +297,17 @@ class ReplyEnv(TextEnv):
             said, None, verdict.score, verdict.score, verdict.correct, True, valid, {**rewards, **earned}, extra
         )
         return state._replace(attempts=left, score=verdict.score, over=True), view
+
+
+def _read_holdout(holdout: int | Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """How many training tasks go to which split; `both` stands for the two that the data may lack."""
+    counts = {"both": holdout} if not isinstance(holdout, Mapping) else dict(holdout)
+    for split, count in counts.items():
+        if split not in ("both", "val", "test") or (isinstance(holdout, Mapping) and split == "both"):
+            raise OptionError(f"holdout says how many tasks go to val and how many to test, got {show_value(holdout)}")
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise OptionError(f"holdout is a number of tasks from 0 on, got {show_value(count)}")
+    return tuple((split, count) for split, count in sorted(counts.items(), reverse=True) if count)
 
 
 def make_action_help(what: str, tools: Mapping[str, str]) -> str:

@@ -22,7 +22,7 @@ from fedagentgym.envs.webshop.kinds import Kinds, collect_kinds, list_chosen, li
 from fedagentgym.envs.webshop.nouns import NounFunction, get_noun_function
 from fedagentgym.envs.webshop.pages import Piece
 from fedagentgym.envs.webshop.site import Site, State, Transition
-from fedagentgym.envs.webshop.stock import ShopData, ShopOptions, open_shop_data
+from fedagentgym.envs.webshop.stock import INSTALLED, ShopData, ShopOptions, open_shop_data
 from fedagentgym.envs.webshop.variants import WEBSHOP_VARIANTS, ShopVariant, make_unchanged_shop
 from fedagentgym.envs.webshop.vocabulary import iter_vocabulary
 
@@ -128,6 +128,12 @@ class WebShopEnv(TextEnv):
             source=self.stock.source,
             strip=lambda goal: goal.without_answer(),
         )
+
+    @classmethod
+    def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """A folder lies somewhere; the original shop, once it is imported, is "installed" everywhere."""
+        kept = super().portable_options(options)
+        return {**kept, "data": INSTALLED} if options.get("data") == INSTALLED else kept
 
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
         return self._make_view(Transition(State(self._get_goal(task), seed), acted=True), None)
