@@ -212,7 +212,7 @@ class Run:
     def _describe_beliefs(self, found: SetsEvaluation) -> dict[str, Any]:
         """By which procedures the episodes of each category went, where the agent started with misconceptions; of several
         sets, set by set."""
-        if self.config.warm_start is None or self.config.warm_start.misconceptions is None:
+        if "misconceptions" not in self.agent_note:
             return {}
         from fedagentgym.learning.misconceptions import measure_beliefs
 
