@@ -96,13 +96,13 @@ def load_cell_config(cell: TableCell) -> RunConfig:
 
 
 def prepare_agents(configs: Sequence[RunConfig]) -> None:
-    """Make the tiny agents that the runs start from, each once, before several processes ask for them."""
+    """Make the agents that the runs start from, each once, before several processes ask for them."""
     from fedagentgym.experiment.run import resolve_agent
 
     made = []
     for config in configs:
         plain = config.plain()
-        start = (plain["env"]["id"], plain["env"]["options"], plain["warm_start"], {**plain["agent"], "adapter": None})
+        start = (plain["env"]["id"], plain["env"]["options"], plain["warm_start"], plain["agent"])
         if start not in made:
             made.append(start)
             resolve_agent(config)
