@@ -16,6 +16,10 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "plots": ("matplotlib",),
     "privacy": ("dp_accounting",),
     "data": ("datasets", "pyarrow"),
+    "trl": ("trl",),
+    "openenv": ("openenv",),
+    "reasoning-gym": ("reasoning_gym",),
+    "flwr-datasets": ("flwr_datasets",),
 }
 """What each extra brings, by the names under which it is imported."""
 
