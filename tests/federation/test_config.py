@@ -17,7 +17,7 @@ EVERY_PRESET = [*list_presets()] + [f"{p}:{v}" for p in list_presets() for v in 
 ROWS = [row for table in (TABLE1, FEDGRPO, PUBSWAP, PUBSWAP_QUICK, FEDMOA) for row in table.rows.values()]
 NAMES_OF_THE_BASE = (
     *("qwen2.5-1.5b", "qwen2.5-math-1.5b", "math", "gsm8k", "homo-homo"),
-    *("central-grpo", "fedgrpo", "fedmoa", "pubswap", "tau-90"),
+    *("central-grpo", "fedavg-grpo", "fedgrpo", "fedmoa", "pubswap", "tau-90"),
 )
 """Variants that name what their preset is without them."""
 
