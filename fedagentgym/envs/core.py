@@ -308,7 +308,8 @@ class TextEnv(gymnasium.Env[str, str]):
         """How many tasks each split has under this world's options."""
         return {split: len(self.load_pool(split)) for split in self.splits}
 
-    def _load(self, split: str) -> TaskPool:
+    def open_pool(self, split: str) -> TaskPool:
+        """The tasks of a canonical split, maybe none: where the data cannot change, one pool for all environments alike."""
         arguments, options = self._made_with
         origin = PoolOrigin(type(self), select_pool_options(options), split)
         if self.shares_pools and not arguments and not self.names_local_data(options):
@@ -317,6 +318,10 @@ class TextEnv(gymnasium.Env[str, str]):
             pool = self.load_pool(split)
         if pool.origin is None and not arguments:
             pool.origin = origin
+        return pool
+
+    def _load(self, split: str) -> TaskPool:
+        pool = self.open_pool(split)
         if len(pool):
             return pool
         raise DataError(

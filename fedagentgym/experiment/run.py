@@ -134,6 +134,8 @@ class Run:
         self.agent, self.agent_note = resolve_agent(config)
         self.spec = config.spec(self.agent)
         self.runtime = Runtime(self.spec, client_split=client_split)
+        if self.spec.evaluation is not None:
+            self.runtime.judged_sets = self._sets
         self.algorithm: Algorithm[Any] = make_algorithm(self.spec, self.runtime)
 
     @property

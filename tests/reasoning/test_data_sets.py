@@ -83,6 +83,14 @@ def test_files_and_columns_in_capitals(name: str, tmp_path: Path) -> None:
     assert task.hardness == pytest.approx(4 / 15)
 
 
+def test_environments_over_the_same_data_share_its_pool(tmp_path: Path) -> None:
+    data = write(tmp_path, "train.jsonl", GSM, {**GSM, "question": "else ?"})
+    one, other = (MathEnv(source="gsm8k", data=data, attempts=n) for n in (1, 2))
+    assert one.pool is other.pool and one.pool is not MathEnv(source="gsm8k", data=data, bad_rows=0.5, holdout=0).pool
+    write(tmp_path, "train.jsonl", GSM)
+    assert len(MathEnv(source="gsm8k", data=data).pool) == 1 and len(one.pool) == 2
+
+
 def test_descriptions_beside_the_rows_are_not_rows(tmp_path: Path) -> None:
     write(tmp_path, "train.jsonl", GSM)
     (tmp_path / "dataset_infos.json").write_text('{"main": {}}')
