@@ -144,7 +144,7 @@ class TokenPlayers:
         if not admissible:
             return None
         replies = tuple(self.agent.template.render_reply(self.env, action) for action in admissible)
-        return tries.get_trie(replies, seat.start)
+        return tries.get_trie(replies, seat.slot_text)
 
     def _make_move(self, context: TurnInput, answer: Completion) -> Move:
         reply = self.agent.tokenizer.decode(answer.token_ids)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -61,8 +61,13 @@ class AgentSettings(Settings):
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N; auto takes the GPU if there is one")
     dtype: Literal["float32", "bfloat16"] | None = Field(
         default=None,
-        description="type of the stored weights; None: float32 when they are trained (small steps vanish in bfloat16), "
-        "bfloat16 under an adapter, whose own weights stay float32",
+        description="type of the stored weights; None: float32 when they are trained (small steps vanish in bfloat16); under an "
+        "adapter, whose own weights stay float32, bfloat16 on a GPU or a processor that has it (see `doctor`)",
+    )
+    threads: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
+        default=None,
+        description="threads that compute on a CPU; None: one wherever something is learnt; auto: all cores, for a big model "
+        "in a single process, whose last bits then depend on the number of cores",
     )
     context_length: int | None = Field(default=None, ge=16, description="use at most this many tokens of context")
     forward: Literal["auto", "own", "hf"] = Field(

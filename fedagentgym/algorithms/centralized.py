@@ -17,6 +17,7 @@ from pydantic import Field
 
 from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
 from fedagentgym.algorithms.support.runtime import Site
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.settings import Settings
 from fedagentgym.learning.settings import LearningSettings
 
@@ -40,6 +41,11 @@ class Centralized(Averaging[CentralizedSettings]):
 
     settings_class: ClassVar[type[Settings]] = CentralizedSettings
     metered: ClassVar[bool] = False
+
+    @classmethod
+    def estimate_round(cls, settings: CentralizedSettings, scale: Scale) -> Work | None:
+        """One site, and nothing is sent."""
+        return scale.count_local_work(settings.local_steps)
 
     def client_ids(self) -> Sequence[int]:
         return [SITE]

@@ -43,6 +43,7 @@ from fedagentgym.algorithms.support.synthetic_tasks import (
     WrittenTasks,
     is_generated,
 )
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
@@ -88,6 +89,19 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
     """Server side and client operation of DPSDA-FL; see the module's docstring."""
 
     settings_class: ClassVar[type[Settings]] = DPSDASettings
+
+    @classmethod
+    def estimate_preparation(cls, settings: DPSDASettings, scale: Scale) -> Work | None:
+        """In every iteration every client is sent the candidates and votes."""
+        votes = settings.candidates * settings.iterations
+        return Work(answers_down=votes, scores_up=votes) * scale.clients
+
+    @classmethod
+    def estimate_round(cls, settings: DPSDASettings, scale: Scale) -> Work | None:
+        """The server trains alone."""
+        if settings.objective == "sft":
+            return Work(optimizer_steps=settings.local_steps)
+        return scale.count_local_work(settings.local_steps)
 
     def __init__(self, settings: DPSDASettings, runtime: Runtime) -> None:
         super().__init__(settings, runtime)

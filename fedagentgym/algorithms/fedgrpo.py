@@ -54,6 +54,7 @@ from fedagentgym.algorithms.support.runtime import ResidentModel, Runtime, Site,
 from fedagentgym.algorithms.support.scoring import Scorer
 from fedagentgym.algorithms.support.state_arrays import copy_arrays, make_site_state
 from fedagentgym.algorithms.support.task_transfer import TASK_BYTES, make_task_records
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
@@ -80,6 +81,28 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     """Server side and client operations of FedGRPO; see the module's docstring."""
 
     settings_class: ClassVar[type[Settings]] = FedGRPOSettings
+
+    @classmethod
+    def estimate_preparation(cls, settings: FedGRPOSettings, scale: Scale) -> Work | None:
+        """Every client trains its expert and answers the auxiliary questions."""
+        questions = scale.roles.get("auxiliary", 0)
+        expert = Work(judged=questions, answers_down=questions, scores_up=questions)
+        return (expert + scale.count_local_work(settings.expert_steps)) * scale.clients
+
+    @classmethod
+    def estimate_round(cls, settings: FedGRPOSettings, scale: Scale) -> Work | None:
+        """One policy step of the server; the experts get the candidates and send one number for each."""
+        questions, group = scale.learning.tasks_per_step, scale.learning.group_size
+        played = questions * group * (settings.experts if settings.aggregate == "split" else 1)
+        asked = questions * settings.experts
+        judged = asked * group if settings.scorer == "reward_model" else asked
+        return Work(
+            episodes=played,
+            judged=judged,
+            optimizer_steps=scale.count_updates(played),
+            answers_down=asked * group,
+            scores_up=asked * group,
+        )
 
     def __init__(self, settings: FedGRPOSettings, runtime: Runtime) -> None:
         super().__init__(settings, runtime)

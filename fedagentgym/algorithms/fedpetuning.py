@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
 from fedagentgym.algorithms.support.runtime import Runtime, Site
 from fedagentgym.algorithms.support.state_arrays import copy_arrays
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
@@ -57,6 +58,13 @@ class FedPETuning(Averaging[FedPETuningSettings]):
         if runtime.spec.agent.adapter is None:
             raise OptionError("fedpetuning averages LoRA adapters: set agent.adapter, for example to {rank: 8}")
 
+    @classmethod
+    def estimate_round(cls, settings: FedPETuningSettings, scale: Scale) -> Work | None:
+        """As any averaging method; imitation plays no episodes with the model."""
+        if settings.objective == "grpo":
+            return super().estimate_round(settings, scale)
+        return Work(optimizer_steps=settings.local_steps, models_down=1, models_up=1) * scale.asked
+
     def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """One client's part of a round."""
         if self.settings.objective == "grpo":
@@ -64,7 +72,7 @@ class FedPETuning(Averaging[FedPETuningSettings]):
         site = client.resources
         supervised, steps = self.settings.supervised, self.settings.local_steps
         losses, weights = imitate_solutions(site, copy_arrays(message.weights), supervised, steps, client.derive("sft"))
-        metrics = {"loss": losses[-1]}
+        metrics = {"loss": losses[-1], **self.judge(client)}
         report = {"metrics": metrics, "episodes": []}
         return state, Message(weights=weights, control={"examples": site.examples}, report=report)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import shutil
 import subprocess
@@ -16,20 +15,13 @@ import typer
 from rich.markup import escape
 
 from fedagentgym.base.errors import FedAgentGymError
+from fedagentgym.base.extras import EXTRAS
 from fedagentgym.base.files import cache_folder, data_folder
+from fedagentgym.base.processor import check_bfloat16, count_usable_cores
 from fedagentgym.base.progress import get_console
 from fedagentgym.version import __version__
 
-EXTRAS: dict[str, tuple[str, ...]] = {
-    "train": ("torch", "transformers", "peft", "safetensors"),
-    "alfworld": ("alfworld", "textworld"),
-    "flower": ("flwr", "ray"),
-    "vllm": ("vllm",),
-    "endpoint": ("httpx",),
-    "plots": ("matplotlib",),
-    "data": ("datasets", "pyarrow"),
-}
-CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "typer", "math-verify")
+CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "typer", "click", "math-verify")
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False) -> None:
@@ -48,6 +40,9 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Machine-readabl
             f"  [{'yellow' if missing else 'green'}]\\[{extra}][/] {escape(hint)}", markup=True, highlight=False
         )
     screen.print(f"  GPU: {report['gpu'] or 'none found'}", highlight=False)
+    told = report["bfloat16"]
+    where = "bfloat16" if told["present"] else "float32"
+    screen.print(f"  under an adapter a CPU stores {where}: {told['reason']}", highlight=False)
     screen.print(f"  data in {report['data_folder']}: {', '.join(report['data']) or 'none imported'}", highlight=False)
     screen.print(f"  free disk: {report['free_disk_gb']:.0f} GB", highlight=False)
     screen.print("  protections around programs of fedagentgym/Code-v0:", highlight=False)
@@ -64,13 +59,14 @@ def examine() -> dict[str, Any]:
     return {
         "version": __version__,
         "python": platform.python_version(),
-        "cores": os.cpu_count(),
+        "cores": count_usable_cores(),
         "packages": {name: metadata.version(name) for name in CORE},
         "extras": {
             extra: {"missing": [module for module in modules if find_spec(module) is None]}
             for extra, modules in EXTRAS.items()
         },
         "gpu": _gpu(),
+        "bfloat16": check_bfloat16()._asdict(),
         "data_folder": str(folder),
         "data": sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else [],
         "free_disk_gb": shutil.disk_usage(_existing(cache_folder())).free / 1e9,

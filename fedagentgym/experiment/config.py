@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from fedagentgym.agents.presets import require_model, starts_from_nothing
 from fedagentgym.algorithms.make import get_algorithm_class, load_settings
 from fedagentgym.base.errors import (
     DataError,
@@ -55,7 +56,15 @@ def load_config(
         update={"algorithm": algorithm.model_dump(mode="json"), "plugins": (*config.plugins, *added)}
     )
     _check_config(resolved)
-    return resolved
+    return _resolve_warm_start(resolved)
+
+
+def _resolve_warm_start(config: RunConfig) -> RunConfig:
+    """Settle how a pretrained model imitates: the defaults of `warm_start` are for a tiny one that is made from nothing."""
+    if config.warm_start is None or starts_from_nothing(config.agent):
+        return config
+    chosen = config.warm_start.for_pretrained(config.agent.adapter is not None)
+    return config.model_copy(update={"warm_start": chosen})
 
 
 def _plugins(plain: Mapping[str, Any]) -> list[str]:
@@ -120,10 +129,18 @@ def _check_config(config: RunConfig) -> None:
     per_round, clients = config.federation.clients_per_round, config.partition.clients
     if per_round is not None and clients is not None and per_round > clients:
         raise OptionError(f"federation.clients_per_round is {per_round}, but partition.clients is {clients}")
-    if config.warm_start is not None and (config.agent.name != "tiny" or config.agent.model is not None):
+    alone = config.federation.backend == "in-process" and config.federation.workers <= 1
+    if config.agent.threads == "auto" and not alone:
         raise OptionError(
-            "warm_start makes a tiny agent from nothing: leave it out for another agent or a model folder"
+            "agent.threads: auto gives one process all cores: with several workers, or another backend, say how many each takes"
         )
+    method = get_algorithm_class(config.algorithm)
+    if config.evaluation is not None and config.evaluation.clients and not method.trains_local_models:
+        raise OptionError(
+            f"evaluation.clients judges the models that clients train, and {config.algorithm['name']} trains none: leave it out"
+        )
+    if config.warm_start is not None and not starts_from_nothing(config.agent):
+        require_model(config.agent)
 
 
 def list_presets() -> tuple[str, ...]:

@@ -34,12 +34,14 @@ def export_policy(
     chosen = _choose_round(place, rounds, chain, number, best)
     if adapter_only and run.config.agent.adapter is None:
         raise OptionError("--adapter: this run trained all weights, there is no adapter")
+    from fedagentgym.agents.engines.lora import save_adapter
+
     weights = run.algorithm.policy_parameters(rounds.read(chosen).state)
     agent = run.runtime.load_weights(weights)
     policy: Any = agent.policy
     with atomic_folder(output) as part:
         if adapter_only:
-            policy.model.save_pretrained(part)
+            save_adapter(policy.model, part)
         else:
             policy.save(part)
     return chosen

@@ -10,7 +10,6 @@ folder/NAME-seedN/   the runs        folder/table.json, table.md   the table
 from __future__ import annotations
 
 import multiprocessing
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -20,6 +19,7 @@ from pathlib import Path
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.files import write_atomic
+from fedagentgym.base.processor import count_usable_cores
 from fedagentgym.base.progress import set_verbosity, show_progress
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.result_table import Column, Record, Row, difference, success, summary, to_markdown
@@ -96,13 +96,13 @@ def load_cell_config(cell: TableCell) -> RunConfig:
 
 
 def prepare_agents(configs: Sequence[RunConfig]) -> None:
-    """Make the tiny agents that the runs start from, each once, before several processes ask for them."""
+    """Make the agents that the runs start from, each once, before several processes ask for them."""
     from fedagentgym.experiment.run import resolve_agent
 
     made = []
     for config in configs:
         plain = config.plain()
-        start = (plain["env"]["id"], plain["env"]["options"], plain["warm_start"], {**plain["agent"], "adapter": None})
+        start = (plain["env"]["id"], plain["env"]["options"], plain["warm_start"], plain["agent"])
         if start not in made:
             made.append(start)
             resolve_agent(config)
@@ -135,11 +135,6 @@ def run_cell(cell: TableCell) -> Record:
     if (cell.folder / "config.yaml").is_file():
         return resume(cell.folder).record
     return train(load_cell_config(cell)).record
-
-
-def count_usable_cores() -> int:
-    """How many processes may compute at a time."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def slugify(name: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedagentgym.base.choices import Choice
 from fedagentgym.base.settings import Settings
@@ -154,6 +154,22 @@ class LearningSettings(Settings):
         return self.tasks_per_step * self.group_size
 
 
+class EvaluationSet(Settings):
+    """A set of tasks that policies are judged on. The name of an installed data set alone stands for that set."""
+
+    name: str = Field(pattern=r"^[\w.-]{1,60}$", description="what the set is called in records")
+    env: str | None = Field(default=None, description="environment, its id or short name; null: that of the run")
+    options: dict[str, Any] | None = Field(
+        default=None, description="the environment's options; null: those of the run, or the data set of this name"
+    )
+    split: str = Field(default="test", description="split whose tasks are played")
+    tasks: int | None = Field(default=None, ge=1, description="play only the first so many; null: as evaluation.tasks")
+    repeats: int | None = Field(default=None, ge=1, description="episodes per task; null: as evaluation.repeats")
+    temperature: float | None = Field(
+        default=None, ge=0, description="sampling temperature; null: as evaluation.temperature"
+    )
+
+
 class EvaluationSettings(Settings):
     """How a policy is judged."""
 
@@ -167,6 +183,24 @@ class EvaluationSettings(Settings):
     parallel_episodes: int = Field(default=64, ge=1, description="episodes played side by side")
     confidence: float = Field(default=0.95, gt=0, lt=1, description="level of the bootstrap intervals")
     resamples: int = Field(default=1000, ge=1, description="bootstrap resamples")
+    sets: tuple[EvaluationSet, ...] = Field(
+        default=(), description="sets to be judged on instead of `split`; their mean success names the best round"
+    )
+    clients: bool = Field(
+        default=False,
+        description="judge what each client has trained too, before it is averaged, and each on its own mixture",
+    )
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        names = [one.name for one in self.sets]
+        if double := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"sets has two of the name {double!r}: give each a name of its own")
+        return self
+
+    def is_due(self, number: int, rounds: int) -> bool:
+        """Is a round of a run of so many rounds evaluated?"""
+        return number % self.every == 0 or number == rounds
 
 
 class SupervisedSettings(Settings):
@@ -201,14 +235,57 @@ class ImitationSettings(SupervisedSettings):
         return self
 
 
+class MisconceptionSettings(Settings):
+    """Demonstrations that follow another category's procedure: in some categories more often than the right one."""
+
+    share: float = Field(default=0.5, ge=0, le=1, description="share of the categories that get a misconception")
+    right: float = Field(
+        default=0.35, ge=0, le=1, description="share of right demonstrations in categories with a misconception"
+    )
+    otherwise: float = Field(default=0.65, ge=0, le=1, description="share of right demonstrations in the others")
+    seed: int = Field(default=0, ge=0, description="which categories, which other procedures, which tasks")
+
+
+PRETRAINED: dict[str, Any] = {
+    "episodes": 600,
+    "noise": 0.0,
+    "steps": 150,
+    "learning_rate": 1e-4,
+    "schedule": {"name": "linear", "warmup": 10},
+    "observation_weight": 0.0,
+    "micro_tokens": 4096,
+    "parallel_episodes": 64,
+}
+"""How a model that knows its language already imitates, where nothing else is said: few clean examples in small steps."""
+PRETRAINED_ADAPTER_RATE = 1e-3
+
+
 class WarmStartSettings(SupervisedSettings):
     """How many demonstrations, how noisy, and how they are imitated."""
 
     size: str = Field(
         default="0.1m", description="named size of a tiny model made from nothing (agents/engines/tiny.py)"
     )
-    context_length: int = Field(default=1024, ge=16, description="longest text that the tiny model can read")
+    context_length: int = Field(
+        default=1024, ge=16, description="longest text that a tiny model made from nothing can read"
+    )
     episodes: int = Field(default=2000, ge=1, description="demonstrations, tasks of the pool in turn")
     noise: float = Field(default=0.1, ge=0, lt=1, description="share of the expert's actions replaced by random ones")
     imitate_noise: bool = Field(default=False, description="learn the random actions too: able, but careless")
     parallel_episodes: int = Field(default=256, ge=1, description="demonstrations played side by side")
+    misconceptions: MisconceptionSettings | None = Field(
+        default=None, description="demonstrations by wrong procedures; null: all by the right ones"
+    )
+
+    @model_serializer(mode="wrap")
+    def _leave_out_absent_misconceptions(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """An agent without misconceptions is the one that it always was: its recipe is written as before."""
+        plain: dict[str, Any] = handler(self)
+        if self.misconceptions is None:
+            plain.pop("misconceptions", None)
+        return plain
+
+    def for_pretrained(self, adapter: bool) -> WarmStartSettings:
+        """What was said, over what suits a model that is pretrained already; the defaults above are for one made from nothing."""
+        rate = {"learning_rate": PRETRAINED_ADAPTER_RATE} if adapter else {}
+        return type(self).load({**PRETRAINED, **rate, **self.model_dump(exclude_unset=True)}, "warm_start")

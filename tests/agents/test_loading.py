@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from fedagentgym.agents.agent import TokenAgent
+from fedagentgym.agents.engines import loading, threads
 from fedagentgym.agents.engines.loading import choose_device
+from fedagentgym.agents.engines.lora import save_adapter
 from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.make import make_agent
@@ -20,6 +24,7 @@ from fedagentgym.agents.presets import get_tiny_folder
 from fedagentgym.agents.protocols import Decoding, TrainablePolicy
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.base.processor import Ability
 from fedagentgym.base.streams import stream
 
 from .models import WORDS, full_logprobs, make_policy, sharpened, wake_adapter
@@ -56,6 +61,36 @@ def test_bfloat16_and_what_it_rounds(folder: Path) -> None:
     before = policy.get_weights()
     policy.set_weights(before)
     assert all(np.array_equal(before[name], weight) for name, weight in policy.get_weights().items())
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_base_under_an_adapter_is_stored_as_the_processor_computes(
+    folder: Path, fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "check_bfloat16", lambda: Ability(fast, "told by the test"))
+
+    def load_types(**settings: Any) -> set[torch.dtype]:
+        agent: Any = make_agent({"name": "transformers", "model": str(folder), "device": "cpu", **settings})
+        return {weight.dtype for name, weight in agent.policy.model.named_parameters() if "lora_" not in name}
+
+    assert load_types() == {torch.float32}, "what is trained"
+    assert load_types(adapter={"rank": 2}) == {torch.bfloat16 if fast else torch.float32}
+    assert load_types(adapter={"rank": 2}, dtype="bfloat16") == {torch.bfloat16}, "what was said is done"
+    assert load_types(adapter={"rank": 2}, dtype="float32") == {torch.float32}
+
+
+def test_threads_are_as_many_as_an_agent_asks_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "count_usable_cores", lambda: 3)
+    asked: dict[Any, int] = {2: 2, "auto": 3, 1: 1}
+    with threads.use_threads(None):
+        assert torch.get_num_threads() == 1
+        make_agent({"name": "transformers", "model": str(folder), "device": "cpu"})
+        assert torch.get_num_threads() == 1, "who says nothing changes nothing"
+        for wanted, count in asked.items():
+            make_agent({"name": "transformers", "model": str(folder), "device": "cpu", "threads": wanted})
+            assert torch.get_num_threads() == count
+    with pytest.raises(OptionError, match="threads"):
+        make_agent({"name": "transformers", "model": str(folder), "threads": 0})
 
 
 def test_weights_travel_and_versions_count() -> None:
@@ -99,6 +134,18 @@ def test_an_adapter_is_all_that_trains_and_is_the_same_everywhere() -> None:
         TorchPolicy(make_policy("own").model, one.tokenizer, adapter=AdapterSettings(targets=("nowhere",)))
 
 
+def test_an_adapter_is_made_used_and_saved_without_a_warning(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        policy = make_policy("hf", adapter=True)
+        policy.open_session().close()
+        policy.save(tmp_path / "merged")
+        policy.model.peft_config["default"].base_model_name_or_path = "somebody/a-model"
+        save_adapter(policy.model, tmp_path / "adapter")
+    saved = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    assert len(saved) == len(policy.parameters()) and all("lora_" in name for name in saved)
+
+
 def test_a_policy_with_an_adapter_is_saved_merged(tmp_path: Path) -> None:
     policy = make_policy("own", adapter=True)
     policy.save(tmp_path / "merged")
@@ -122,9 +169,8 @@ def test_the_agent_of_a_folder(folder: Path) -> None:
     assert isinstance(paper, TokenAgent)
     assert (paper.context, paper.history, paper.parser, paper.template.think) == ("window", 2, "published", True)
     assert {weight.dtype for weight in parameters(paper, frozen=False)} == {torch.float32}
-    adapted = make_agent(
-        {"name": "llama-3.2-3b-instruct", "model": str(folder), "device": "cpu", "adapter": {"rank": 2}}
-    )
+    chosen = {"model": str(folder), "device": "cpu", "adapter": {"rank": 2}, "dtype": "bfloat16"}
+    adapted = make_agent({"name": "llama-3.2-3b-instruct", **chosen})
     assert {weight.dtype for weight in parameters(adapted, frozen=True)} == {torch.bfloat16}
     assert {weight.dtype for weight in parameters(adapted, frozen=False)} == {torch.float32}
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.dialogue import Dialogue
-from fedagentgym.agents.text.prompts import PastTurn, Template
+from fedagentgym.agents.text.prompts import SHORTEST_RUN, PastTurn, Template
 from fedagentgym.base.errors import OptionError
+from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.view import View
 
 from .worlds import AskEnv, ShopEnv
@@ -141,3 +145,62 @@ def test_a_hosted_model_gets_the_system_prompt_first_and_once(context: Literal["
         assert [message["content"] for message in messages if message["role"] == "system"] == ["Be brief."]
         assert messages[0]["role"] == "system" and messages[-1]["role"] == "user"
         dialogue.record_turn(episode, messages, "search[hat]", "search[hat]")
+
+
+def list_guesses(count: int) -> tuple[str, ...]:
+    return tuple(f"guess {number}" for number in range(1, count + 1))
+
+
+def test_many_actions_that_count_up_are_shown_by_their_ends() -> None:
+    actions = ("look", *list_guesses(100), "open box 3", "open box 4")
+    text = Template("standard").render_first(SHOP, View("What now?", actions))
+    assert "- guess 1, guess 2 and so on, up to guess 100\n- open box 3\n- open box 4" in text
+    assert "guess 50" not in text
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        list_guesses(SHORTEST_RUN - 1),
+        tuple(f"guess {number}" for number in range(0, 100, 2)),
+        tuple(f"put box {number} in bin {number}" for number in range(30)),
+        tuple(f"guess {number}" for number in range(30, 0, -1)),
+        tuple(f"guess {number:02}" for number in range(9)),
+        ("", "a", "7", "9" * 5000),
+    ],
+)
+def test_every_other_list_is_shown_whole(actions: tuple[str, ...]) -> None:
+    text = Template("standard").render_first(SHOP, View("What now?", actions))
+    assert "\n".join(f"- {action}" for action in actions) in text
+
+
+@given(st.lists(st.sampled_from(["a 1", "a 2", "b", *list_guesses(40)])), st.integers(0, 60))
+def test_no_action_is_lost_in_a_shortened_list(before: list[str], count: int) -> None:
+    actions = (*before, *list_guesses(count))
+    lines = Template("standard").render_first(SHOP, View("What now?", actions)).partition("take now:\n")[2]
+    shown: list[str] = []
+    for line in lines.partition("\n\n")[0].removeprefix("- ").split("\n- ") if actions else ():
+        run = re.fullmatch(r"guess (\d+), guess \d+ and so on, up to guess (\d+)", line)
+        shown += [f"guess {n}" for n in range(int(run[1]), int(run[2]) + 1)] if run else [line]
+    assert shown == list(actions)
+
+
+def test_a_dialogue_does_not_repeat_the_list_it_has_just_shown() -> None:
+    template = Template("standard")
+    assert "same as before" in template.render_next(SHOP, LATER, listed=LATER.admissible)
+    assert "- click[buy now]" in template.render_next(SHOP, LATER, listed=START.admissible)
+    assert "- click[buy now]" in template.render_window(SHOP, START.observation, PAST, 3, LATER)
+
+
+@pytest.mark.parametrize("context", ["session", "window"])
+def test_guessing_in_a_hundred_numbers_keeps_every_prompt_short(context: Literal["session", "window"]) -> None:
+    env = GuessEnv()
+    task = next(task for task in env.pool if task.category == "large")
+    episode = env.reset_many([task.id], [0])[0]
+    dialogue = Dialogue(env, Template("standard", think=False), context, 2, episode.view.observation)
+    for turn in range(3):
+        messages = dialogue.build_messages(episode)
+        assert sum(len(message["content"]) for message in messages) < 1500, turn
+        assert messages[0]["content"].count("up to guess 100") == 1
+        dialogue.record_turn(episode, messages, "<action>guess 3</action>", "guess 3")
+        episode = env.step_many([episode], ["guess 3"])[0]

@@ -89,6 +89,7 @@ def test_a_whole_configuration_of_the_specification_loads() -> None:
         ("name=a b", "name"),
         ("plugins=[nowhere.py]", "no such file"),
         ("warm_start={steps: 3}", "warm_start"),
+        ("agent.threads=0", r"agent\.threads"),
         ("partition.clients=null", "how many clients"),
         ("partition={file: x.json, omega: 3}", "leave out omega, clients"),
     ],
@@ -129,3 +130,12 @@ def test_what_was_not_said_of_an_agent_stays_unsaid_on_disk_and_on_the_way_to_wo
     for agent in (stored.agent, sent.agent):
         assert agent.model_dump(exclude_unset=True) == {"name": "tiny", "decoding": {"max_new_tokens": 8}}
     assert sent == config.spec()
+
+
+def test_all_cores_are_for_a_single_process() -> None:
+    assert load_config(LEAST, ["agent.threads=auto", "federation.workers=1"]).agent.threads == "auto"
+    assert load_config(LEAST, ["agent.threads=2", "federation.workers=4"]).agent.threads == 2
+    for elsewhere in ("federation.workers=2", "federation.backend=flower-simulation"):
+        with pytest.raises(OptionError, match="threads: auto gives one process all cores"):
+            load_config(LEAST, ["agent.threads=auto", elsewhere])
+    assert load_config(LEAST, ["agent.threads=2"]).digest != load_config(LEAST).digest

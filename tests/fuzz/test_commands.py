@@ -21,11 +21,12 @@ from fedagentgym.cli.main import COMMANDS, main
 from tests.fuzz import nasty
 
 CASES = 5000
+"""Of all commands together and of configurations."""
 PROMISED = (0, 2, 3)
 CPU_SECONDS = 5
 """Of one case; time is measured in the process, so that a busy machine fails no test."""
 HANG_SECONDS = 120
-FEW = ("doctor", "data list", "data fetch", "split presets", "bench")
+FEW = ("doctor", "data list", "data fetch", "model list", "split presets", "bench")
 """Commands that take too little to be worth as many cases as the others."""
 GOOD: dict[str, tuple[str, ...]] = {
     "envs": ("Guess",),
@@ -34,6 +35,7 @@ GOOD: dict[str, tuple[str, ...]] = {
     "train": ("good.yaml",),
     "eval": ("--env", "Guess", "--agent", "random", "--tasks", "2", "--output", "out.jsonl"),
     "export": ("run", "out"),
+    "chats": ("run", "out.jsonl"),
     "bench": ("nothing",),
     "doctor": (),
     "split make": ("uniform", "--env", "Guess", "--clients", "3", "--tasks-per-client", "5", "--out", "made.json"),
@@ -44,11 +46,17 @@ GOOD: dict[str, tuple[str, ...]] = {
     "split diff": ("split.json", "split.json"),
     "data add": ("webshop", "--from", "folder"),
     "data fetch": ("nothing",),
+    "data check": ("gsm8k", "--from", "rows.jsonl"),
     "data list": (),
-    "pretrain tiny": ("--env", "Guess", "--output", "tiny"),
+    "model add": ("folder",),
+    "model list": (),
+    "model remove": ("nobodys",),
+    "pretrain": ("tiny", "--env", "Guess", "--output", "tiny"),
     "flower init": ("app", "--config", "good.yaml"),
 }
 """A line of each command that is good, or nearly; a case changes some of it."""
+CASES_OF_FEW = 50
+CASES_OF_EACH = -(-(CASES - CASES_OF_FEW * len(FEW)) // (len(GOOD) - len(FEW) + 1))
 
 
 class CaseTooLongError(BaseException):
@@ -110,6 +118,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch.setenv("FEDAGENTGYM_CACHE", str(folder / "cache"))
     patch.setattr("sys.stdin", io.StringIO(""))
     patch.setattr("fedagentgym.learning.pretrain.pretrain_tiny", refuse)
+    patch.setattr("fedagentgym.learning.pretrain.pretrain_model", refuse)
+    patch.setattr("fedagentgym.agents.models.wheels.fetch_wheel", refuse)
     patch.setattr("fedagentgym.experiment.run.Run.finish", refuse)
     patch.setattr("fedagentgym.learning.evaluation.evaluate", refuse)
     patch.setenv("HF_HUB_OFFLINE", "1")
@@ -145,7 +155,7 @@ def test_no_command_line_ends_in_a_trace(name: str, place: Path, capsys: pytest.
     failures = []
 
     @settings(
-        max_examples=50 if name in FEW else CASES // len(GOOD),
+        max_examples=CASES_OF_FEW if name in FEW else CASES_OF_EACH,
         deadline=None,
         derandomize=True,
         database=None,
@@ -167,7 +177,7 @@ def test_no_configuration_ends_in_a_trace(place: Path, capsys: pytest.CaptureFix
     failures = []
 
     @settings(
-        max_examples=CASES // len(GOOD),
+        max_examples=CASES_OF_EACH,
         deadline=None,
         derandomize=True,
         database=None,

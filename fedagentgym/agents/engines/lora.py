@@ -1,7 +1,11 @@
-"""Adapters: created by `peft`, merged for rollouts and taken out again without a trace."""
+"""Adapters: created and saved by `peft`, merged for rollouts and taken out again without a trace."""
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,12 +29,25 @@ def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
         target_modules=targets,
         task_type="CAUSAL_LM",
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _ignore_renamed_attribute():
         torch.manual_seed(seed)
         try:
             return peft.get_peft_model(model, config)
         except ValueError as error:
             raise OptionError(f"adapter.targets: {str(error).splitlines()[0]}") from None
+
+
+@contextlib.contextmanager
+def _ignore_renamed_attribute() -> Iterator[None]:
+    """Leave out the one warning that peft 0.21 causes in transformers 5 by asking under an old name; nobody can act on it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        yield
+
+
+def save_adapter(model: Any, folder: Path) -> None:
+    """Write the adapter alone. The base is never resized here, so `peft` need not look its vocabulary up on the hub."""
+    model.save_pretrained(folder, save_embedding_layers=False)
 
 
 def _get_adapted_layers(model: Any) -> list[Any]:

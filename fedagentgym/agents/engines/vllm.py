@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from fedagentgym.agents.engines.loading import load_tokenizer
+from fedagentgym.agents.engines.lora import save_adapter
 from fedagentgym.agents.engines.row_session import BaseSession
 from fedagentgym.agents.protocols import Completion, Constraint, Decoding, FinishReason, TrainablePolicy
 from fedagentgym.agents.settings import AgentSettings
@@ -279,7 +280,7 @@ class TorchVllmPolicy:
         version = self.learner.version
         folder = Path(self._folder.name) / str(version)
         if self.adapter:
-            self.model.save_pretrained(folder)  # type: ignore[operator]
+            save_adapter(self.model, folder)
         else:
             self.learner.save(folder)
         self.engine.load_weights(folder, version, self.adapter)

@@ -11,6 +11,7 @@ from fedagentgym.agents.protocols import Move
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.settings import Settings
 from fedagentgym.envs.scripted import NoisyExpert, check_noise
+from fedagentgym.envs.slots import get_slot_text
 
 if TYPE_CHECKING:
     from fedagentgym.base.streams import Stream
@@ -39,7 +40,7 @@ class ScriptedPlayers:
         for episode, stream in zip(episodes, streams, strict=True):
             self._next += 1
             expert = self.env.expert() if self.expert else None
-            self._seats[self._next] = NoisyExpert(expert, self.noise, episode.view.observation, stream)
+            self._seats[self._next] = NoisyExpert(expert, self.noise, get_slot_text(self.env, episode), stream)
         return list(range(first, self._next + 1))
 
     def leave(self, rows: Sequence[int]) -> None:

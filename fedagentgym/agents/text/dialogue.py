@@ -25,6 +25,7 @@ class Dialogue:
     start: str
     past: list[PastTurn] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
+    listed: tuple[str, ...] | None = None
 
     def build_messages(self, episode: Episode) -> list[Message]:
         """Return the messages that the model answers this turn."""
@@ -36,7 +37,7 @@ class Dialogue:
             text = self.template.render_window(self.env, self.start, shown, episode.turn, episode.view, goal)
             return [*opening, {"role": "user", "content": text}]
         if self.messages:
-            text = self.template.render_next(self.env, episode.view, goal)
+            text = self.template.render_next(self.env, episode.view, goal, self.listed)
         else:
             text = self.template.render_first(self.env, episode.view)
         return [*(self.messages or opening), {"role": "user", "content": text}]
@@ -44,4 +45,5 @@ class Dialogue:
     def record_turn(self, episode: Episode, asked: list[Message], reply: str, action: str) -> None:
         """Remember a turn."""
         self.past.append(PastTurn(episode.view.observation, action))
+        self.listed = episode.view.admissible
         self.messages = [*asked, {"role": "assistant", "content": reply}]

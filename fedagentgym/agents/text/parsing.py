@@ -31,9 +31,9 @@ class ParsedReply(NamedTuple):
 def parse_strict(reply: str, think: bool) -> ParsedReply:
     """
     >>> parse_strict("<action> go to fridge 1 </action>", think=False)
-    Parsed(action='go to fridge 1', format=True)
+    ParsedReply(action='go to fridge 1', format=True)
     >>> parse_strict("go to fridge 1", think=False)
-    Parsed(action='', format=False)
+    ParsedReply(action='', format=False)
     """
     whole = (_THOUGHTFUL if think else _PLAIN).fullmatch(reply)
     if whole is not None and not any(_TAG.search(part) for part in whole.groups()) and whole.groups()[-1].strip():
@@ -45,9 +45,9 @@ def parse_strict(reply: str, think: bool) -> ParsedReply:
 def parse_published(reply: str, think: bool, tail: int = 30) -> ParsedReply:
     """
     >>> parse_published("<think>cold</think><action>Open Fridge 1</action>", think=True)
-    Parsed(action='open fridge 1', format=True)
+    ParsedReply(action='open fridge 1', format=True)
     >>> parse_published("I would open the fridge 1", think=True, tail=13)
-    Parsed(action=' the fridge 1', format=False)
+    ParsedReply(action=' the fridge 1', format=False)
     """
     lowered = reply.lower()
     start, end = lowered.find(_OPEN), lowered.find(_CLOSE)

@@ -2,12 +2,16 @@
 
 ``standard`` explains the role, the actions and the reply's form, and lists the admissible actions; ``compact`` shows bare
 observations, for models that learnt an environment's habits and have neither room nor use for instructions. Both come in the
-two contexts: ``first`` and ``following`` make one growing dialogue, ``window`` renders a turn anew with the last turns in it.
+two contexts: ``first`` and ``next`` make one growing dialogue, ``window`` renders a turn anew with the last turns in it.
 A ``request`` of one's own takes the place of what an environment says of itself; a ``system`` prompt stands before everything.
+
+A list of actions is as long as it must be: a growing dialogue does not repeat what it has just listed, and many actions that
+differ in nothing but a number that counts up are shown by their ends.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -17,6 +21,11 @@ from fedagentgym.agents.settings import OBSERVATION
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.view import View
+
+
+SHORTEST_RUN = 10
+"""Actions that count up and are this many or more are shown by the first two and the last."""
+_NUMBERED = re.compile(r"(.*?)(0|[1-9]\d{0,17})(\D*)", re.DOTALL)
 
 
 class PastTurn(NamedTuple):
@@ -45,11 +54,14 @@ class Template:
             return self.request.replace(OBSERVATION, start)
         return start if self.name == "compact" else f"{_render_introduction(env)}\n\nWhat you see:\n{start}"
 
-    def render_next(self, env: TextEnv, view: View, goal: str = "") -> str:
-        """Return what the world answers, as the next message of the dialogue; ``compact`` repeats the goal after it."""
+    def render_next(self, env: TextEnv, view: View, goal: str = "", listed: Sequence[str] | None = None) -> str:
+        """Return what the world answers, as the next message of the dialogue; ``compact`` repeats the goal after it.
+
+        ``listed``: the actions that the dialogue listed last.
+        """
         if self.name == "compact":
             return f"\n{_append_goal(view, goal)}"
-        return "\n\n".join([f"What you see now:\n{view.observation}", *self._render_actions(env, view)])
+        return "\n\n".join([f"What you see now:\n{view.observation}", *self._render_actions(env, view, listed)])
 
     def render_window(
         self, env: TextEnv, start: str, past: Sequence[PastTurn], turn: int, view: View, goal: str = ""
@@ -91,10 +103,36 @@ class Template:
         )
         return [*self._render_actions(env, view), how]
 
-    def _render_actions(self, env: TextEnv, view: View) -> list[str]:
+    def _render_actions(self, env: TextEnv, view: View, listed: Sequence[str] | None = None) -> list[str]:
         if view.admissible is None or env.takes == "reply":
             return []
-        return ["The actions you can take now:\n" + "\n".join(f"- {action}" for action in view.admissible)]
+        if view.admissible and view.admissible == listed:
+            return ["The actions you can take now are the same as before."]
+        return ["The actions you can take now:\n" + "\n".join(f"- {line}" for line in _shorten_list(view.admissible))]
+
+
+def _shorten_list(actions: Sequence[str]) -> list[str]:
+    """
+    >>> _shorten_list(["look", *(f"guess {number}" for number in range(1, 31))])
+    ['look', 'guess 1, guess 2 and so on, up to guess 30']
+    """
+    lines: list[str] = []
+    begin = 0
+    for end in range(1, len(actions) + 1):
+        if end < len(actions) and _counts_up(actions[end - 1], actions[end]):
+            continue
+        run = actions[begin:end]
+        lines += [f"{run[0]}, {run[1]} and so on, up to {run[-1]}"] if len(run) >= SHORTEST_RUN else run
+        begin = end
+    return lines
+
+
+def _counts_up(before: str, after: str) -> bool:
+    """Tell whether two actions differ in their last number alone, which is greater by one."""
+    one, other = _NUMBERED.fullmatch(before), _NUMBERED.fullmatch(after)
+    if one is None or other is None or one.group(1, 3) != other.group(1, 3):
+        return False
+    return int(one.group(2)) + 1 == int(other.group(2))
 
 
 def _append_goal(view: View, goal: str) -> str:

@@ -10,6 +10,7 @@ from fedagentgym.agents.protocols import Move
 from fedagentgym.agents.text.prompts import PastTurn, Template
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.envs.slots import get_slot_text
 
 if TYPE_CHECKING:
     from fedagentgym.base.streams import Stream
@@ -25,13 +26,15 @@ class TurnInput(NamedTuple):
 
 @dataclass
 class RowState:
-    """One row of players: what the renderer must remember of its episode."""
+    """One row of players: what must be remembered of its episode. ``start`` was seen first; slots take words of ``slot_text``."""
 
     stream: Stream
     start: str
+    slot_text: str
     past: list[PastTurn] = field(default_factory=list)
     stopped: bool = True
     held: int = 0
+    listed: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Renderer:
         return self.context_length - self.max_new_tokens
 
     def start_row(self, episode: Episode, stream: Stream) -> RowState:
-        return RowState(stream, episode.view.observation)
+        return RowState(stream, episode.view.observation, get_slot_text(self.env, episode))
 
     def render(self, seat: RowState, episode: Episode) -> TurnInput | None:
         """Return what the row is given this turn; None where no room is left for a reply."""
@@ -72,7 +75,7 @@ class Renderer:
             if found is None and episode.turn == 0:
                 raise self._make_too_long_error(seat, episode)
             return found
-        text = self.template.render_next(self.env, episode.view, self.env.goal(episode.task))
+        text = self.template.render_next(self.env, episode.view, self.env.goal(episode.task), seat.listed)
         encoded = self.tokenizer.encode_next(text, stopped=seat.stopped) if self.chat else self.tokenizer.encode(text)
         return TurnInput(encoded, False) if seat.held + len(encoded) <= self.room else None
 
@@ -103,5 +106,6 @@ class Renderer:
     def record_turn(self, seat: RowState, episode: Episode, context: TurnInput, move: Move) -> None:
         """Remember a turn."""
         seat.past.append(PastTurn(episode.view.observation, move.action))
+        seat.listed = episode.view.admissible
         seat.stopped = move.finish == "stop"
         seat.held = (0 if context.fresh else seat.held) + len(context.ids) + len(move.token_ids)

@@ -21,8 +21,9 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.federation.message import ArrayForm
+from fedagentgym.learning.evaluation_sets import OpenedSet, open_sets
 from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
-from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
@@ -78,8 +79,13 @@ class Site:
 class Runtime:
     """The lazily opened things behind an `ExperimentSpec`. One per process; see the module's docstring."""
 
-    def __init__(self, spec: ExperimentSpec, device: str | None = None) -> None:
+    def __init__(
+        self, spec: ExperimentSpec, device: str | None = None, *, client_split: ClientSplit | None = None
+    ) -> None:
+        """`client_split` is the spec's own, where it was made before."""
         self.spec = spec
+        if client_split is not None:
+            self.client_split = client_split
         self.seed, self.rounds, self.learning = spec.seed, spec.rounds, spec.learning
         self._device = device
         self._envs: OrderedDict[int, TextEnv] = OrderedDict()
@@ -116,7 +122,7 @@ class Runtime:
 
     @property
     def agent(self) -> TokenAgent:
-        """The resident agent: one model per process, with one compute thread so that every place gives the same bits."""
+        """The resident agent: one model per process, with one compute thread unless told, so that all places give equal bits."""
         return self.resident.agent
 
     @cached_property
@@ -126,10 +132,10 @@ class Runtime:
 
     def open_model(self, settings: AgentSettings, purpose: str) -> ResidentModel:
         """Load a model; `purpose` names the stream that a new adapter is drawn from."""
+        from fedagentgym.agents.engines.threads import set_threads
         from fedagentgym.agents.make import make_agent
-        from fedagentgym.base.extras import require
 
-        require("torch", "train").set_num_threads(1)
+        set_threads(settings.threads)
         if self._device is not None:
             settings = settings.model_copy(update={"device": self._device})
         agent: Any = make_agent(settings, self.env, seed=derive(self.seed, purpose))
@@ -177,6 +183,15 @@ class Runtime:
         """The unperturbed world over another split, or over a pool (a role's tasks)."""
         chosen = {"pool": pool} if pool is not None else {"split": split or self.spec.env.split}
         return open_env(self.spec.env.id, **{**self.client_split.options, **chosen})
+
+    def open_sets(self, settings: EvaluationSettings) -> tuple[OpenedSet, ...]:
+        """The unperturbed worlds that policies are judged in."""
+        return open_sets(settings, self.spec.env.id, self.client_split.options)
+
+    @cached_property
+    def judged_sets(self) -> tuple[OpenedSet, ...]:
+        """The worlds that clients judge their models in; none, where they do not."""
+        return () if self.spec.evaluation is None else self.open_sets(self.spec.evaluation)
 
     def open_role_env(self, name: str) -> TextEnv:
         """The unperturbed world over the tasks of a role; what the server holds comes without answers."""

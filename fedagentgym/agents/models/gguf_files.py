@@ -1,0 +1,112 @@
+"""From a GGUF file to an ordinary model folder: full weights, and a tokenizer that splits text as the model learnt it.
+
+`transformers` reads the weights. The tokenizer is built here: its own reader leaves out how the text is split before pairs are
+merged, and for a model that learnt digits apart, two line ends before a number would become other tokens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.agents.engines.loading import disable_progress_bars
+from fedagentgym.base.errors import DataError, describe_error, join_names
+from fedagentgym.base.extras import require
+
+ARCHITECTURES = ("llama",)
+SPLITS = ("smollm",)
+"""Ways of splitting text before merges (`tokenizer.ggml.pre`) that are known here."""
+_CONTROL_TOKEN = 3
+_NAMED_TOKENS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+
+
+def convert_gguf(file: Path, folder: Path) -> None:
+    """Write the model of a GGUF file into a folder that is there: float32 weights, settings, tokenizer."""
+    fields = _read_fields(file)
+    _check_known(fields, file)
+    tokenizer = _build_tokenizer(fields, file)
+    model = _read_model(file)
+    model.generation_config.pad_token_id, model.generation_config.eos_token_id = (
+        tokenizer.pad_token_id,
+        tokenizer.eos_token_id,
+    )
+    with disable_progress_bars():
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _read_fields(file: Path) -> dict[str, Any]:
+    """Return the key-value part of the file."""
+    gguf = require("gguf", "train")
+    try:
+        reader = gguf.GGUFReader(file)
+        return {name: field.contents() for name, field in reader.fields.items()}
+    except (OSError, ValueError, IndexError, KeyError, OverflowError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} is not a whole GGUF file: {describe_error(error, named=False)}") from error
+
+
+def _check_known(fields: dict[str, Any], file: Path) -> None:
+    for key, known in (
+        ("general.architecture", ARCHITECTURES),
+        ("tokenizer.ggml.model", ("gpt2",)),
+        ("tokenizer.ggml.pre", SPLITS),
+    ):
+        if fields.get(key) not in known:
+            raise DataError(
+                f"{file}: {key} is {fields.get(key)!r}, but only {join_names(known)} can be converted: use the model's original "
+                "folder or hub id"
+            )
+
+
+def _read_model(file: Path) -> Any:
+    """Load the weights in full and take off what marks them as compressed, with which `transformers` 5 refuses to save.
+
+    The reader of `transformers` draws a bar that no setting of its own turns off; errors are raised and not written.
+    """
+    torch, transformers = require("torch", "train"), require("transformers", "train")
+    try:
+        with disable_progress_bars(), contextlib.redirect_stderr(io.StringIO()):
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                str(file.parent), gguf_file=file.name, dtype=torch.float32, local_files_only=True
+            )
+    except Exception as error:
+        raise DataError(f"cannot convert {file}: {describe_error(error, named=False)}") from error
+    for name in ("hf_quantizer", "quantization_method", "is_quantized"):
+        if name in vars(model):
+            delattr(model, name)
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    return model
+
+
+def _build_tokenizer(fields: dict[str, Any], file: Path) -> Any:
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    transformers = require("transformers", "train")
+    try:
+        tokens, kinds = list(fields["tokenizer.ggml.tokens"]), list(fields["tokenizer.ggml.token_type"])
+        merges = [tuple(pair.split(" ")) for pair in fields["tokenizer.ggml.merges"]]
+        named = {
+            name: tokens[fields[f"tokenizer.ggml.{key}_token_id"]]
+            for name, key in _NAMED_TOKENS.items()
+            if f"tokenizer.ggml.{key}_token_id" in fields
+        }
+        model = models.BPE({token: index for index, token in enumerate(tokens)}, merges)
+    except Exception as error:
+        raise DataError(f"{file}: the tokenizer is incomplete: {describe_error(error)}") from error
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL_TOKEN]
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in control])
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        **named,
+        chat_template=fields.get("tokenizer.chat_template"),
+        model_max_length=fields[f"{fields['general.architecture']}.context_length"],
+        clean_up_tokenization_spaces=False,
+    )

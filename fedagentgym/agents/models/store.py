@@ -1,0 +1,220 @@
+"""The models that were added: one folder each in the cache, complete or absent, with a note of where it came from.
+
+cache/models/NAME/    an ordinary model folder, and `model.json`
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from fedagentgym.agents.engines.loading import check_folder
+from fedagentgym.agents.models.checks import check_model_folder, find_stated_licence
+from fedagentgym.agents.models.hub import HUB_ID, fetch_from_hub
+from fedagentgym.agents.models.wheels import PACKAGED, discard_wheel, fill_from_package
+from fedagentgym.base.encoding import canonical_json, digest, file_digest
+from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
+from fedagentgym.base.files import PART, atomic_folder, cache_folder, format_path, read_json, remove_partial
+
+NOTE = "model.json"
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+class StoredModel(NamedTuple):
+    """A model in the store: what it is called, where it lies, where it came from."""
+
+    name: str
+    folder: Path
+    source: str
+    licence: str | None
+    digest: str
+    bytes: int
+
+
+class Origin(NamedTuple):
+    """What is noted of a model's source once its files are there. ``commit``: of a hub's model."""
+
+    licence: str | None
+    commit: str | None = None
+
+
+class Plan(NamedTuple):
+    """What `add_model` will do: the name to take, the source to note, and how a folder is filled."""
+
+    name: str
+    source: str
+    fill: Callable[[Path], Origin]
+
+
+def get_store() -> Path:
+    """Return where the models lie."""
+    return cache_folder("models")
+
+
+def add_model(named: str, name: str | None = None, revision: str | None = None) -> StoredModel:
+    """Add a model: a name that this package knows, a folder, or a hub id. What is there already is found.
+
+    The same name for another source is refused: runs refer to models by their names.
+    """
+    plan = _plan(named, name, revision)
+    if not _NAME.fullmatch(plan.name) or plan.name.endswith(PART):
+        raise OptionError(
+            f"{plan.name!r} cannot be a model's name: use letters, digits, '.', '_' and '-' (option --name)"
+        )
+    with _lock_store():
+        there = find_model(plan.name)
+        if there is None:
+            remove_partial(get_store())
+            _fill(plan)
+            if named in PACKAGED:
+                discard_wheel(PACKAGED[named])
+            return _read(get_store() / plan.name)
+    if there.source != plan.source:
+        raise OptionError(
+            f"there is a model {plan.name!r} already, from {there.source}: remove it, or choose another name (--name)"
+        )
+    return there
+
+
+def _fill(plan: Plan) -> None:
+    """Make the model's folder, which appears when it is whole."""
+    with atomic_folder(get_store() / plan.name) as part:
+        origin = plan.fill(part)
+        check_model_folder(part, plan.source)
+        note = {
+            "source": plan.source,
+            **origin._asdict(),
+            "digest": file_digest(part),
+            "bytes": sum(file.stat().st_size for file in part.iterdir()),
+        }
+        (part / NOTE).write_text(canonical_json(note) + "\n", "utf-8")
+
+
+@contextlib.contextmanager
+def _lock_store() -> Iterator[None]:
+    """Let one process add at a time: another one waits, and then finds what was added. A killed process holds nothing."""
+    get_store().mkdir(parents=True, exist_ok=True)
+    with (get_store() / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def list_models() -> list[StoredModel]:
+    """Return all models in the store, by name."""
+    store = get_store()
+    return [_read(note.parent) for note in sorted(store.glob(f"*/{NOTE}")) if not note.parent.name.startswith(".")]
+
+
+def find_model(named: str) -> StoredModel | None:
+    """Return the model of this name, or the one that was added from this hub id; None if it was not added."""
+    if _NAME.fullmatch(named) and (get_store() / named / NOTE).is_file():
+        return _read(get_store() / named)
+    if HUB_ID.fullmatch(named):
+        return next((one for one in list_models() if one.source == f"hub {named}"), None)
+    return None
+
+
+def remove_model(name: str) -> StoredModel:
+    """Take a model out of the store; it is gone at once, also if this is interrupted."""
+    found = find_model(name)
+    if found is None:
+        raise unknown_name_error("model", name, [one.name for one in list_models()])
+    leaving = found.folder.with_name(f".{found.name}.removed{PART}")
+    shutil.rmtree(leaving, ignore_errors=True)
+    found.folder.replace(leaving)
+    shutil.rmtree(leaving, ignore_errors=True)
+    return found
+
+
+def locate_model(named: str | Path) -> str | Path:
+    """Return what to load for `agent.model`: the folder of a model that was added, else the folder or hub id as it is."""
+    text = str(named)
+    if isinstance(named, Path) or text.startswith((".", "~")) or Path(text).is_absolute():
+        return named
+    found = find_model(text)
+    if found is not None:
+        if (Path(text) / "config.json").is_file():
+            raise OptionError(
+                f"{text!r} is a model that was added and a model folder here: write './{text}' for the folder, or remove one"
+            )
+        return found.folder
+    if text in PACKAGED and not Path(text).is_dir():
+        raise DataError(f"the model {text!r} is not here yet: get it with `fedagentgym model add {text}`")
+    return named
+
+
+def identify_model(named: str | Path) -> str:
+    """Return what tells a model from every other one: the digest of its files; of a model that only the hub has, its id."""
+    located = locate_model(named)
+    if (Path(located) / NOTE).is_file():
+        return _read(Path(located)).digest
+    folder = Path(located).expanduser()
+    if folder.is_dir():
+        return file_digest(folder)
+    check_folder(located)
+    return f"hub {located}"
+
+
+def _read(folder: Path) -> StoredModel:
+    note = read_json(folder / NOTE)
+    try:
+        return StoredModel(
+            folder.name, folder, str(note["source"]), note.get("licence"), str(note["digest"]), int(note["bytes"])
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise DataError(
+            f"{format_path(folder / NOTE)} is not the note of a model: remove {format_path(folder)}"
+        ) from None
+
+
+def _plan(named: str, name: str | None, revision: str | None) -> Plan:
+    """Tell the three kinds of sources apart."""
+    path = Path(named).expanduser()
+    local = named.startswith((".", "~")) or path.is_absolute() or (named != "" and path.is_dir())
+    if named in PACKAGED or local:
+        if revision is not None:
+            raise OptionError("--revision is for a model of the hub")
+        return _plan_package(named, name) if named in PACKAGED else _plan_copy(path, name)
+    if HUB_ID.fullmatch(named):
+        return _plan_fetch(named, name, revision)
+    known = unknown_name_error("model", named, PACKAGED)
+    raise OptionError(f"{known}; a hub id has the form OWNER/NAME, and a folder must exist")
+
+
+def _plan_package(named: str, name: str | None) -> Plan:
+    model = PACKAGED[named]
+
+    def fill(folder: Path) -> Origin:
+        fill_from_package(model, folder)
+        return Origin(model.licence)
+
+    return Plan(named if name is None else name, model.source, fill)
+
+
+def _plan_copy(path: Path, name: str | None) -> Plan:
+    def fill(folder: Path) -> Origin:
+        check_model_folder(path, str(path))
+        for file in sorted(path.iterdir()):
+            if file.is_file() and file.name != NOTE:
+                shutil.copyfile(file, folder / file.name)
+        return Origin(find_stated_licence(folder))
+
+    return Plan(path.resolve().name if name is None else name, f"folder {path.resolve()}", fill)
+
+
+def _plan_fetch(hub_id: str, name: str | None, revision: str | None) -> Plan:
+    def fill(folder: Path) -> Origin:
+        partial = cache_folder("downloads", digest([hub_id, revision]).removeprefix("sha256:")[:16])
+        fetched = fetch_from_hub(hub_id, partial, revision)
+        for file in partial.iterdir():
+            file.replace(folder / file.name)
+        shutil.rmtree(partial, ignore_errors=True)
+        return Origin(fetched.licence or find_stated_licence(folder), fetched.commit)
+
+    source = f"hub {hub_id}" + (f" at {revision}" if revision else "")
+    return Plan(hub_id.partition("/")[2].lower() if name is None else name, source, fill)

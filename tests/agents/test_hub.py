@@ -1,0 +1,142 @@
+"""A model of the hub, from a stand-in of the hub that speaks its protocol on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedagentgym.agents.models.hub import choose_files
+from fedagentgym.agents.models.store import find_model, locate_model
+from fedagentgym.base.errors import DataError
+
+from .models import make_policy
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+ROOT = Path(__file__).parents[2]
+
+
+class Hub:
+    """Serves one folder as the repository `somebody/Tiny-Model`; `failing`: names of files that are refused."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.asked, self.failing = folder, list[str](), set[str]()
+        hub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_HEAD(self) -> None:
+                hub.answer(self, body=False)
+
+            def do_GET(self) -> None:
+                hub.answer(self, body=True)
+
+            def log_message(self, *_: Any) -> None:
+                """Nothing is logged."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bool) -> None:
+        path = request.path.partition("?")[0]
+        name = path.rpartition("/")[2]
+        if path.startswith("/api/models/somebody/Tiny-Model"):
+            names = [file.relative_to(self.folder).as_posix() for file in self.folder.rglob("*") if file.is_file()]
+            about = {"id": "somebody/Tiny-Model", "sha": COMMIT, "cardData": {"license": "mit"}, "tags": []}
+            plain = {**about, "siblings": [{"rfilename": name} for name in names]}
+            self.send(request, json.dumps(plain).encode(), "application/json", body)
+        elif path.startswith(f"/somebody/Tiny-Model/resolve/{COMMIT}/") and name not in self.failing:
+            if body:
+                self.asked.append(name)
+            self.send(request, (self.folder / name).read_bytes(), "application/octet-stream", body)
+        else:
+            request.send_response(404 if name not in self.failing else 403)
+            request.send_header("Content-Length", "0")
+            request.end_headers()
+
+    @staticmethod
+    def send(request: BaseHTTPRequestHandler, data: bytes, kind: str, body: bool) -> None:
+        request.send_response(200)
+        headers = {"Content-Type": kind, "Content-Length": str(len(data)), "X-Repo-Commit": COMMIT}
+        for name, value in {**headers, "ETag": f'"{hashlib.sha1(data).hexdigest()}"'}.items():
+            request.send_header(name, value)
+        request.end_headers()
+        if body:
+            request.wfile.write(data)
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    make_policy("own").save(tmp_path / "repository")
+    (tmp_path / "repository" / "pytorch_model.bin").write_bytes(b"a pickle")
+    (tmp_path / "repository" / "consolidated.safetensors").write_bytes(b"the same weights again")
+    (tmp_path / "repository" / "onnx").mkdir()
+    (tmp_path / "repository" / "onnx" / "config.json").write_text("{}", "utf-8")
+    made = Hub(tmp_path / "repository")
+    yield made
+    made.server.shutdown()
+
+
+def add(hub: Hub, tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`model add` in a process of its own: the library reads the hub's address when it is imported."""
+    surroundings = {
+        **os.environ,
+        "HF_ENDPOINT": hub.url,
+        "HF_HUB_OFFLINE": "0",
+        "HF_HOME": str(tmp_path / "hf"),
+        "FEDAGENTGYM_CACHE": str(tmp_path / "cache"),
+        "NO_PROXY": "127.0.0.1",
+    }
+    command = [sys.executable, "-m", "fedagentgym.cli", "model", "add", *arguments]
+    return subprocess.run(command, env=surroundings, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_a_models_own_files_are_fetched_once_and_found_by_name_and_by_hub_id(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.failing = {"model.safetensors"}
+    failed = add(hub, tmp_path, "somebody/Tiny-Model")
+    assert failed.returncode == 2 and "cannot fetch somebody/Tiny-Model from the hub" in failed.stderr, failed.stderr
+    assert failed.stderr.count("\n") == 1, failed.stderr
+    before, hub.failing = sorted(hub.asked), set()
+    done = add(hub, tmp_path, "somebody/Tiny-Model")
+    assert done.returncode == 0 and "licence: mit" in done.stdout, done.stderr
+    assert sorted(set(hub.asked)) == sorted(hub.asked), f"{before}: no file is fetched twice"
+    monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path / "cache"))
+    found = find_model("tiny-model")
+    assert found is not None and found.source == "hub somebody/Tiny-Model"
+    assert json.loads((found.folder / "model.json").read_text("utf-8"))["commit"] == COMMIT
+    assert not {"pytorch_model.bin", "consolidated.safetensors", "onnx"} & set(os.listdir(found.folder))
+    assert locate_model("tiny-model") == locate_model("somebody/Tiny-Model") == found.folder
+    assert not list((tmp_path / "cache" / "downloads").iterdir())
+
+
+def test_a_model_that_the_hub_does_not_have_is_one_sentence(hub: Hub, tmp_path: Path) -> None:
+    failed = add(hub, tmp_path, "somebody/nothing", "--revision", "v1")
+    assert failed.returncode == 2 and failed.stderr.startswith(
+        "fedagentgym: cannot fetch somebody/nothing from the hub: "
+    )
+    assert failed.stderr.count("\n") == 1, failed.stderr
+
+
+def test_pickles_are_never_taken() -> None:
+    with pytest.raises(DataError, match="a/b has no weights in safetensors files"):
+        choose_files(["config.json", "pytorch_model.bin", "onnx/model.safetensors"], "a/b")
+    wanted = [
+        "config.json",
+        "model-00001-of-00002.safetensors",
+        "tokenizer.model",
+        "merges.txt",
+        "LICENSE",
+        "README.md",
+    ]
+    assert choose_files([*wanted, "model.gguf", "rust_model.ot", "run.py", "x/config.json"], "a/b") == wanted

@@ -1,0 +1,317 @@
+"""Models by name: what `model add` takes, what it refuses, and that a half-made model is never found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM
+
+from fedagentgym.agents.engines.loading import load_model, load_tokenizer
+from fedagentgym.agents.make import make_agent
+from fedagentgym.agents.models import store, wheels
+from fedagentgym.agents.models.gguf_files import convert_gguf
+from fedagentgym.agents.models.store import add_model, find_model, list_models, locate_model, remove_model
+from fedagentgym.agents.models.wheels import PackagedModel
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.cli.main import main
+
+from .gguf_models import MERGES, SPECIAL, list_tokens, make_llama, write_gguf
+from .models import make_policy
+
+TEXTS = st.text(st.sampled_from("the a12\n <|im_start|>éč\t"), max_size=30)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("model") / "mine"
+    make_policy("own").save(target)
+    return target
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("gguf")
+    write_gguf(make_llama(), target / "weights.gguf")
+    (target / "made").mkdir()
+    convert_gguf(target / "weights.gguf", target / "made")
+    return target / "made"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "cache"
+
+
+# ---- GGUF -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+def test_a_converted_model_is_the_original_to_the_bit(quantized: bool, tmp_path: Path) -> None:
+    original = make_llama(3)
+    write_gguf(original, tmp_path / "weights.gguf", quantized=quantized)
+    (tmp_path / "made").mkdir()
+    convert_gguf(tmp_path / "weights.gguf", tmp_path / "made")
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "made")
+    for name, weight in original.state_dict().items():
+        assert torch.equal(plain.state_dict()[name], weight), name
+    ids = torch.arange(3, 40)[None]
+    with torch.no_grad():
+        assert torch.allclose(plain(ids).logits, original(ids).logits, atol=1e-6)
+    config = json.loads((tmp_path / "made" / "config.json").read_text("utf-8"))
+    assert "quantization_config" not in config and config["dtype"] == "float32"
+
+
+def test_a_converted_tokenizer_splits_as_the_model_learnt(converted: Path) -> None:
+    tokenizer = load_model(converted, "float32", torch.device("cpu")).tokenizer
+    names = tokenizer.hf.convert_ids_to_tokens
+    assert names(tokenizer.encode("the  the\n\n12")) == ["t", "he", "Ġ", "Ġthe", "ĊĊ", "1", "2"]
+    assert names(tokenizer.encode("a  1")) == ["a", "ĠĠ", "1"], "digits are split off before spaces are joined"
+    assert tokenizer.stop_ids == {2} and tokenizer.has_chat_template
+    asked = tokenizer.encode_chat("the <|im_end|>")
+    assert asked[0] == 1 and list(asked).count(2) == 1, "what the world says cannot end a turn"
+
+
+@given(TEXTS)
+def test_a_converted_tokenizer_loses_nothing(converted: Path, text: str) -> None:
+    tokenizer = _load_once(converted)
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert tokenizer.decode(ids) == text
+    assert all(0 <= one < len(list_tokens()) for one in ids)
+    assert set(tokenizer.all_special_tokens) == set(SPECIAL) and len(MERGES) == 6
+
+
+_loaded: dict[Path, Any] = {}
+
+
+def _load_once(folder: Path) -> Any:
+    if folder not in _loaded:
+        _loaded[folder] = load_tokenizer(folder)
+    return _loaded[folder]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"split": "llama-bpe"}, r"tokenizer\.ggml\.pre is 'llama-bpe'"),
+        ({"architecture": "gemma"}, "architecture is 'gemma'"),
+    ],
+)
+def test_a_gguf_that_would_be_read_wrongly_is_refused(change: dict[str, Any], told: str, tmp_path: Path) -> None:
+    write_gguf(make_llama(), tmp_path / "weights.gguf", **change)
+    with pytest.raises(DataError, match=told):
+        convert_gguf(tmp_path / "weights.gguf", tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["weights.gguf"]
+
+
+@pytest.mark.parametrize("kept", [0, 3, 40, 5000, 0.5, 0.999])
+def test_a_gguf_that_is_cut_short_is_refused(kept: float, tmp_path: Path) -> None:
+    write_gguf(make_llama(), tmp_path / "weights.gguf")
+    whole = (tmp_path / "weights.gguf").read_bytes()
+    (tmp_path / "weights.gguf").write_bytes(whole[: int(kept if kept >= 1 or kept == 0 else kept * len(whole))])
+    with pytest.raises(DataError, match=r"weights\.gguf"):
+        convert_gguf(tmp_path / "weights.gguf", tmp_path)
+
+
+# ---- folders and names ------------------------------------------------------------------------------------------------
+
+
+def test_an_added_folder_is_found_by_its_name(folder: Path) -> None:
+    added = add_model(str(folder))
+    assert (added.name, added.source, added.licence) == ("mine", f"folder {folder}", None)
+    assert add_model(str(folder)) == added and list_models() == [added]
+    agent: Any = make_agent({"name": "transformers", "model": "mine", "device": "cpu"})
+    assert agent.policy.get_weights().keys() == make_policy("own").get_weights().keys()
+    assert sorted(file.name for file in added.folder.iterdir()) == sorted([*os.listdir(folder), store.NOTE])
+
+
+def test_names_are_chosen_checked_and_given_back(folder: Path) -> None:
+    add_model(str(folder), "other.one-2")
+    for wrong in ("", "..", ".hidden", "a/b", "a b", "x.part", "-x"):
+        with pytest.raises(OptionError, match="cannot be a model's name"):
+            add_model(str(folder), wrong)
+    with pytest.raises(OptionError, match=r"there is a model 'other\.one-2' already"):
+        add_model(str(shutil.copytree(folder, folder.parent / "copy")), "other.one-2")
+    assert remove_model("other.one-2").name == "other.one-2"
+    assert list_models() == [] and not any(store.get_store().glob("*/"))
+    with pytest.raises(FedAgentGymError, match=r"unknown model 'other\.one-2'"):
+        remove_model("other.one-2")
+
+
+def test_a_name_and_a_folder_that_both_fit_are_told_apart(folder: Path, tmp_path: Path) -> None:
+    add_model(str(folder))
+    (tmp_path / "mine").mkdir()
+    assert locate_model("mine") == store.get_store() / "mine", "a folder without a model means nothing"
+    shutil.rmtree(tmp_path / "mine")
+    shutil.copytree(folder, tmp_path / "mine")
+    with pytest.raises(OptionError, match=r"write '\./mine' for the folder"):
+        locate_model("mine")
+    assert locate_model("./mine") == "./mine" and locate_model(tmp_path / "mine") == tmp_path / "mine"
+    assert locate_model("somebody/mine") == "somebody/mine"
+
+
+def test_a_model_that_was_not_added_is_asked_for() -> None:
+    for wanted in ("smollm2", {"name": "transformers", "model": "smollm2"}):
+        with pytest.raises(DataError, match="fedagentgym model add smollm2"):
+            make_agent(wanted)
+
+
+BROKEN = {
+    "there is no model folder": shutil.rmtree,
+    "config.json is missing": lambda folder: (folder / "config.json").unlink(),
+    "holds no weights": lambda folder: (folder / "model.safetensors").unlink(),
+    "not a whole file of weights": lambda folder: os.truncate(folder / "model.safetensors", 3000),
+    "holds no tokenizer": lambda folder: (folder / "tokenizer.json").unlink(),
+    "is not a causal language model": lambda folder: rewrite(folder, model_type="no-such-kind"),
+    "another model's tokenizer": lambda folder: rewrite(folder, vocab_size=40),
+    "lacks part-2": lambda folder: (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"a": "model.safetensors", "b": "part-2.safetensors"}}), "utf-8"
+    ),
+    "does not say which file": lambda folder: (folder / "model.safetensors.index.json").write_text("[]", "utf-8"),
+}
+
+
+def rewrite(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, **changes}), "utf-8")
+
+
+@pytest.mark.parametrize("told", BROKEN)
+def test_a_broken_folder_is_refused_and_leaves_nothing(told: str, folder: Path, tmp_path: Path) -> None:
+    target = Path(shutil.copytree(folder, tmp_path / "broken"))
+    BROKEN[told](target)
+    with pytest.raises(DataError, match=told):
+        add_model(str(target))
+    assert list_models() == [] and [file.name for file in store.get_store().iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("named", ["smollm", "no such thing", "gpt2", "a/b/c", "http://x/y", ""])
+def test_what_is_no_source_gets_one_sentence(named: str) -> None:
+    with pytest.raises(OptionError, match=r"unknown model.*OWNER/NAME"):
+        add_model(named)
+
+
+def test_a_spoilt_note_names_the_folder_to_remove(folder: Path) -> None:
+    added = add_model(str(folder))
+    for spoilt in ("[]", "{}", '{"source": 1, "digest": 2, "bytes": "x"}'):
+        (added.folder / store.NOTE).write_text(spoilt, "utf-8")
+        with pytest.raises(DataError, match="is not the note of a model"):
+            list_models()
+
+
+def test_the_licence_is_read_where_it_is_stated(folder: Path, tmp_path: Path) -> None:
+    target = Path(shutil.copytree(folder, tmp_path / "with-licence"))
+    (target / "LICENSE.txt").write_text("You may.", "utf-8")
+    assert add_model(str(target), "one").licence == "see LICENSE.txt"
+    (target / "README.md").write_text("---\nlanguage: en\nlicense: mit\n---\nlicense: other\n", "utf-8")
+    assert add_model(str(target), "two").licence == "mit"
+
+
+# ---- the package index ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
+    """A wheel with a tiny GGUF in an index of its own, pinned as `smollm2` is."""
+    write_gguf(make_llama(), tmp_path / "w.gguf")
+    name, about = "tiny_llama-1.0-py3-none-any.whl", "tiny_llama-1.0.dist-info"
+    (tmp_path / "index").mkdir()
+    with zipfile.ZipFile(tmp_path / "index" / name, "w") as archive:
+        archive.write(tmp_path / "w.gguf", "tiny_llama/w.gguf")
+        archive.writestr(
+            f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny-llama\nVersion: 1.0\nRequires-Dist: nothing-such\n"
+        )
+        archive.writestr(
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{about}/LICENSE", "You may.")
+        archive.writestr(f"{about}/RECORD", "")
+    sha = hashlib.sha256((tmp_path / "index" / name).read_bytes()).hexdigest()
+    model = PackagedModel("tiny-llama", "1.0", name, sha, "tiny_llama/w.gguf", "mit", f"{about}/LICENSE")
+    monkeypatch.setitem(wheels.PACKAGED, "tiny-llama", model)
+    for key, value in {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(tmp_path / "index"),
+        "PIP_CONFIG_FILE": os.devnull,
+    }.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
+    return model
+
+
+def test_a_packaged_model_is_downloaded_checked_and_converted(
+    packaged: PackagedModel, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["model", "add", "tiny-llama"]) == 0
+    told = capsys.readouterr()
+    assert "from package tiny-llama 1.0" in told.out and "licence: mit" in told.out and not told.err
+    found = find_model("tiny-llama")
+    assert found is not None and (found.folder / "LICENSE").read_text("utf-8") == "You may."
+    assert torch.equal(
+        load_model(found.folder, "float32", torch.device("cpu")).model.model.norm.weight, make_llama().model.norm.weight
+    )
+    assert not list((cache / "downloads").iterdir()), "the wheel is gone when the model is there"
+    assert main(["model", "list"]) == 0
+    told = capsys.readouterr()
+    assert "tiny-llama: " in told.out and "smollm2: not here (model add smollm2)" in told.out
+    assert main(["model", "add", "tiny-llama", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["digest"] == found.digest
+    assert main(["model", "remove", "tiny-llama"]) == 0 and find_model("tiny-llama") is None
+
+
+def test_another_wheel_under_the_same_name_is_refused(packaged: PackagedModel, tmp_path: Path, cache: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "index" / packaged.wheel, "a") as archive:
+        archive.writestr("tiny_llama/more.py", "print('hello')")
+    with pytest.raises(DataError, match=r"cannot get tiny-llama 1\.0 from the package index: .*HASHES"):
+        add_model("tiny-llama")
+    assert list_models() == [] and not list((cache / "downloads").iterdir())
+
+
+def test_an_index_without_the_wheel_is_one_sentence(packaged: PackagedModel, tmp_path: Path) -> None:
+    (tmp_path / "index" / packaged.wheel).unlink()
+    with pytest.raises(DataError, match=r"cannot get tiny-llama 1\.0 from the package index: .*tiny-llama"):
+        add_model("tiny-llama")
+
+
+def test_a_wheel_that_was_brought_needs_no_index_and_no_pip(
+    packaged: PackagedModel, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wheels, "find_spec", lambda name: None)
+    with pytest.raises(DataError, match=r"pip is not installed .* put tiny_llama-1\.0-py3-none-any\.whl"):
+        add_model("tiny-llama")
+    (cache / "downloads").mkdir(exist_ok=True)
+    (tmp_path / "index" / packaged.wheel).rename(cache / "downloads" / packaged.wheel)
+    assert add_model("tiny-llama").licence == "mit"
+
+
+def test_a_conversion_that_was_killed_goes_on_from_the_wheel(
+    packaged: PackagedModel, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = (
+        "import os, sys, json\n"
+        "from fedagentgym.agents.models import wheels, store\n"
+        f"wheels.PACKAGED['tiny-llama'] = wheels.PackagedModel(**json.loads({json.dumps(json.dumps(vars(packaged)))}))\n"
+        "wheels.convert_gguf = lambda file, folder: os.kill(os.getpid(), 9)\n"
+        "store.add_model('tiny-llama')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ, cwd=Path(__file__).parents[2])
+    assert ended.returncode == -9
+    left = [file.name for file in store.get_store().iterdir() if file.is_dir()]
+    assert len(left) == 1 and list_models() == [] and find_model("tiny-llama") is None
+    shutil.rmtree(tmp_path / "index")
+    assert add_model("tiny-llama").licence == "mit", "the wheel was kept"
+    assert [one.name for one in list_models()] == ["tiny-llama"]
+    assert sorted(file.name for file in store.get_store().iterdir()) == [".lock", "tiny-llama"]
