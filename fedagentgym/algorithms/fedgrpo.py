@@ -107,6 +107,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     def __init__(self, settings: FedGRPOSettings, runtime: Runtime) -> None:
         super().__init__(settings, runtime)
         check_learning(settings, runtime.learning)
+        self._expert_learning = settings.resolve_expert_learning(runtime.learning)
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         examples, questions = len(self.auxiliary.pool), self.learning.tasks_per_step
@@ -142,7 +143,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     def resources(self, client: int) -> Site:
         """The client's tasks and environment, in front of its expert's model."""
-        return self.runtime.get_site(client, self.expert_model)
+        return replace(self.runtime.get_site(client, self.expert_model), learning=self._expert_learning)
 
     @property
     def asks_holders(self) -> bool:
