@@ -108,8 +108,10 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
         below = result.get(key)
         if isinstance(value, Mapping):
             below = expand_name(below)
-        joined = isinstance(value, Mapping) and isinstance(below, Mapping) and not _names_another(below, value)
-        result[key] = merge(below, value) if joined else value
+        if isinstance(value, Mapping) and isinstance(below, Mapping) and not _names_another(below, value):
+            result[key] = merge(below, value)
+        else:
+            result[key] = value
     return result
 
 
