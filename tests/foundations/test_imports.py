@@ -146,11 +146,11 @@ FLOORS = (
         {"envs"},
         {"partitions", "agents"},
         {"learning"},
-        {"federation", "bridges"},
+        {"federation"},
         {"algorithms"},
         {"experiment"},
     ),
-    *({"benchmarks"}, {"cli"}, {"testing"}),
+    *({"benchmarks", "bridges"}, {"cli"}, {"testing"}),
 )
 TARGET = re.compile(r"fedagentgym(\.\w+)+:\w+(\.\w+)*")
 
