@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 DEMO := demo-report
 SPEED := speed-core webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation
 
-.PHONY: demo test test-all lint bench wheel clean
+.PHONY: demo test test-all lint bench wheel installs clean
 
 demo: $(VENV)/.train
 	$(BIN)/python -m fedagentgym.experiment.demo --report $(DEMO)
@@ -27,12 +27,16 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/deptry .
 
 bench: $(VENV)/.dev
 	$(BIN)/fedagentgym bench $(SPEED)
 
 wheel: $(VENV)/.dev
 	PYTHON=$(PYTHON) BIN=$(BIN) tests/wheel.sh
+
+installs: $(VENV)/.dev
+	$(BIN)/pytest -m slow tests/packaging
 
 clean:
 	rm -rf $(VENV) .cache build dist runs $(DEMO) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

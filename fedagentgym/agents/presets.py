@@ -40,6 +40,13 @@ _TINY = {
     "dtype": "float32",
     "decoding": {"temperature": 1.0, "max_new_tokens": 16},
 }
+PAPER_MODELS = {
+    "qwen2.5-1.5b-instruct": "Qwen/Qwen2.5-1.5B-Instruct",
+    "qwen2.5-3b-instruct": "Qwen/Qwen2.5-3B-Instruct",
+    "qwen2.5-7b-instruct": "Qwen/Qwen2.5-7B-Instruct",
+    "llama-3.2-3b-instruct": "meta-llama/Llama-3.2-3B-Instruct",
+}
+"""The agents that are named after their model."""
 _SMOLLM2 = {
     "context": "session",
     "template": "standard",
@@ -47,13 +54,7 @@ _SMOLLM2 = {
     "parser": "strict",
     "decoding": {"temperature": 1.0, "max_new_tokens": 128, "constrained": True},
 }
-DEFAULT_MODELS = {
-    "smollm2": "smollm2",
-    "qwen2.5-1.5b-instruct": "Qwen/Qwen2.5-1.5B-Instruct",
-    "qwen2.5-3b-instruct": "Qwen/Qwen2.5-3B-Instruct",
-    "qwen2.5-7b-instruct": "Qwen/Qwen2.5-7B-Instruct",
-    "llama-3.2-3b-instruct": "meta-llama/Llama-3.2-3B-Instruct",
-}
+DEFAULT_MODELS = {"smollm2": "smollm2", **PAPER_MODELS}
 """Agents that bring a model, which `agent.model` replaces."""
 _GENERAL = {**_PAPER, "context": "session", "parser": "strict"}
 
@@ -91,7 +92,7 @@ def apply_general_defaults(settings: AgentSettings) -> AgentSettings:
 
 def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: HuggingFaceTokenizer) -> TokenAgent:
     """Put prompt, parser and decoding around a policy. Every choice of ``settings`` must be made by now."""
-    template = Template(settings.template or "standard", bool(settings.think))
+    template = Template(settings.template or "standard", bool(settings.think), settings.system, settings.request)
     chat = tokenizer.has_chat_template if settings.chat is None else settings.chat
     return TokenAgent(
         settings.name,
@@ -191,4 +192,20 @@ def make_smollm2_agent(settings: AgentSettings, *, env: TextEnv | None = None, s
 def make_paper_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
     """Load a model of the agent papers behind the papers' protocol."""
     _refuse_options(settings)
-    return _load_agent(_apply_defaults(settings, _PAPER), settings.model or DEFAULT_MODELS[settings.name], seed)
+    return _load_agent(_apply_defaults(settings, _PAPER), settings.model or PAPER_MODELS[settings.name], seed)
+
+
+def complete_settings(settings: AgentSettings) -> AgentSettings:
+    """The settings that an agent is made with, its preset's defaults filled in. Nothing is loaded.
+
+    `model` stays None for a tiny agent without a folder, which a warm start makes.
+    """
+    if settings.name in PAPER_MODELS:
+        return _apply_defaults(settings, {**_PAPER, "model": PAPER_MODELS[settings.name]})
+    if settings.name == "smollm2":
+        return _apply_defaults(settings, {**_SMOLLM2, "model": DEFAULT_MODELS["smollm2"]})
+    if settings.name == "tiny":
+        return _apply_defaults(settings, _TINY)
+    if settings.name in ("transformers", "vllm"):
+        return apply_general_defaults(settings)
+    return settings

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.settings import Settings
+
+OBSERVATION = "{observation}"
+"""Where a `request` shows what the world says."""
 
 
 class AdapterSettings(Settings):
@@ -35,6 +38,16 @@ class AgentSettings(Settings):
     history: int = Field(default=2, ge=0, description="window: how many past turns a prompt shows")
     template: Literal["standard", "compact"] | None = Field(
         default=None, description="prompt with instructions and the list of actions, or bare observations (tiny models)"
+    )
+    system: str | None = Field(
+        default=None,
+        description="system prompt: the chat template's system message, or without one what every prompt begins with; null: "
+        "the chat template's own, if it has one",
+    )
+    request: str | None = Field(
+        default=None,
+        description="how an episode is opened, in place of the environment's role and help; {observation} stands for what the "
+        "world says first",
     )
     chat: bool | None = Field(
         default=None, description="wrap prompts in the tokenizer's chat template; None: if it has one"
@@ -65,3 +78,10 @@ class AgentSettings(Settings):
         description="who generates: the model that is trained, or vLLM, which takes over its weights when they have changed",
     )
     options: dict[str, Any] = Field(default_factory=dict, description="what only this kind of agent knows")
+
+    @field_validator("request")
+    @classmethod
+    def _check_request(cls, value: str | None) -> str | None:
+        if value is not None and OBSERVATION not in value:
+            raise ValueError(f"write {OBSERVATION} where the world's first observation belongs")
+        return value

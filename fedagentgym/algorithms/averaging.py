@@ -14,25 +14,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
+from fedagentgym.algorithms.support.judging import judge_local_model, summarise_local_models
 from fedagentgym.algorithms.support.replies import read_episodes, read_examples, read_metrics
 from fedagentgym.algorithms.support.runtime import Site
 from fedagentgym.algorithms.support.state_arrays import copy_arrays
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.choices import NamedSettings
 from fedagentgym.federation.aggregation import Accumulator, Aggregation, AggregationRule, Mean
 from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.checks import UpdateChecks, update_norm
+from fedagentgym.federation.checks import UpdateChecks
 from fedagentgym.federation.failures import Failure
 from fedagentgym.federation.message import REPORT_BYTES, ArrayForm, Form, Message, freeze
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.privacy import PrivacySettings, PrivateMean, clip_factor, compute_epsilon
+from fedagentgym.federation.running_mean import HELD_MODELS
 from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_prefix, strip_prefix
-from fedagentgym.federation.update_store import HELD_MODELS, UpdateStore
+from fedagentgym.federation.update_store import UpdateStore
+from fedagentgym.federation.vectors import Parameters
 from fedagentgym.learning.local import LocalTraining, SiteState, mean_metrics
 
 
@@ -102,6 +106,13 @@ class AcceptedReply:
 class Averaging(BaseAlgorithm[L]):
     """Clients train on their own tasks, the server averages what comes back."""
 
+    trains_local_models: ClassVar[bool] = True
+
+    @classmethod
+    def estimate_round(cls, settings: L, scale: Scale) -> Work | None:
+        """Every participant trains for `local_steps` and exchanges its parameters once."""
+        return (scale.count_local_work(settings.local_steps) + Work(models_down=1, models_up=1)) * scale.asked
+
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
         request, reply = (Form(self.runtime.make_weight_forms(), CONTROL_BYTES, report) for report in (0, sampled))
@@ -130,7 +141,9 @@ class Averaging(BaseAlgorithm[L]):
             left_out = {failure.client for failure in refused}
             used = [reply for reply in replies if reply.client not in left_out]
             after = self.combine(state, used, updates, this_round)
-        metrics = {**average_metrics(replies), **exchange.metrics, **self.compute_round_metrics(used, this_round)}
+        judged = summarise_local_models({reply.client: reply.metrics for reply in replies})
+        own = self.compute_round_metrics(used, this_round)
+        metrics = {**average_metrics(replies), **judged, **exchange.metrics, **own}
         return RoundResult(
             after,
             metrics=metrics,
@@ -142,7 +155,8 @@ class Averaging(BaseAlgorithm[L]):
         """Send the parameters to the participants, who train from there."""
         control = {"step": (this_round.number - 1) * self.settings.local_steps, **self.make_instructions(state)}
         message = Message(weights=state.parameters, control=control)
-        return Exchange(iter_successful(this_round, "train", dict.fromkeys(this_round.participants, message)))
+        asked = dict.fromkeys(this_round.participants, message)
+        return Exchange(iter_successful(this_round, "train", asked, state.parameters))
 
     def make_instructions(self, state: ServerState) -> Mapping[str, Any]:
         """Plain values that clients are sent beside the parameters."""
@@ -157,7 +171,7 @@ class Averaging(BaseAlgorithm[L]):
         return AcceptedReply(
             client,
             examples,
-            update_norm(state.parameters, message.weights),
+            message.measure_distance(state.parameters),
             message.control,
             read_metrics(message),
             read_episodes(client, message),
@@ -221,9 +235,16 @@ class Averaging(BaseAlgorithm[L]):
         answer = Message(
             weights=freeze(after.weights),
             control={"examples": site.examples},
-            report={"metrics": report.metrics, "episodes": self.sample_episodes(report.groups, client)},
+            report={
+                "metrics": {**report.metrics, **self.judge(client)},
+                "episodes": self.sample_episodes(report.groups, client),
+            },
         )
         return (kept if self.learning.keep_optimizer else state), answer
+
+    def judge(self, client: ClientContext[Site]) -> dict[str, float]:
+        """What the client's model, as its training has left it, achieves on held-out tasks, if that is asked for."""
+        return judge_local_model(self.runtime, client.resources, client.round)
 
     def start_round(self, site: Site, state: Message, message: Message) -> LocalTraining:
         """A client's training at the start of a round: parameters as sent, the moments that the client has kept."""
@@ -252,10 +273,10 @@ class Averaging(BaseAlgorithm[L]):
 
 
 def iter_successful(
-    this_round: Round, operation: str, messages: Mapping[int, Message]
+    this_round: Round, operation: str, messages: Mapping[int, Message], start: Parameters | None = None
 ) -> Iterator[tuple[int, Message]]:
-    """The replies of the clients that answered, one after the other."""
-    for client, reply in this_round.clients.iter_replies(operation, messages):
+    """The replies of the clients that answered, one after the other, their weights measured from `start`."""
+    for client, reply in this_round.clients.iter_replies(operation, messages, start=start):
         if isinstance(reply, Message):
             yield client, reply
         del reply

@@ -7,11 +7,12 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 from fedagentgym.algorithms.support.runtime import Runtime, Site
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.federation.running_mean import Array
 from fedagentgym.federation.server_state import ServerState
+from fedagentgym.federation.vectors import Array
 from fedagentgym.learning.local import LocalTraining, SiteState
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group
@@ -33,10 +34,24 @@ class BaseAlgorithm(Generic[S]):
 
     settings_class: ClassVar[type[Settings]]
     metered: ClassVar[bool] = True
+    trains_local_models: ClassVar[bool] = False
+    """Do clients come out of a round with models of their own? Those can be judged (`evaluation.clients`)."""
 
     def __init__(self, settings: S, runtime: Runtime) -> None:
         self.settings = settings
         self.runtime = runtime
+
+    # ---- what a plan asks, before anything is opened ---------------------------------------------------------------
+
+    @classmethod
+    def estimate_preparation(cls, settings: S, scale: Scale) -> Work | None:
+        """What `prepare` does; nothing, unless a method says so."""
+        return Work()
+
+    @classmethod
+    def estimate_round(cls, settings: S, scale: Scale) -> Work | None:
+        """What one round does; None for a method that does not say."""
+        return None
 
     # ---- what the federation asks ---------------------------------------------------------------------------------
 

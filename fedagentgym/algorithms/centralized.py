@@ -1,5 +1,8 @@
 """Centralized training: one site that owns the tasks of all clients, in the unperturbed world. The upper baseline.
 
+`pool: split` gives it every task of the divided split, also those that no client holds and those of the roles: what the papers'
+tables call centralized.
+
 It runs through the same loop as the federated methods with one client, so that it commits, resumes and draws a curve; its
 optimizer survives between commits. Nothing travels, and nothing is counted as if it did.
 """
@@ -14,6 +17,7 @@ from pydantic import Field
 
 from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
 from fedagentgym.algorithms.support.runtime import Site
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.settings import Settings
 from fedagentgym.learning.settings import LearningSettings
 
@@ -24,16 +28,24 @@ class CentralizedSettings(AveragingSettings):
     """`algorithm: {name: centralized, local_steps: 3}`: `local_steps` policy steps between commits."""
 
     name: Literal["centralized"] = "centralized"
+    pool: Literal["clients", "split"] = Field(
+        default="clients", description="its tasks: those that at least one client holds, or all of the divided split"
+    )
     keep_optimizer: bool = Field(
         default=True, description="one optimizer for the whole run, as a single site would have"
     )
 
 
 class Centralized(Averaging[CentralizedSettings]):
-    """FedAgent with a single client that holds the union of all clients' tasks."""
+    """FedAgent with a single client that holds the union of all clients' tasks, or the whole split."""
 
     settings_class: ClassVar[type[Settings]] = CentralizedSettings
     metered: ClassVar[bool] = False
+
+    @classmethod
+    def estimate_round(cls, settings: CentralizedSettings, scale: Scale) -> Work | None:
+        """One site, and nothing is sent."""
+        return scale.count_local_work(settings.local_steps)
 
     def client_ids(self) -> Sequence[int]:
         return [SITE]
@@ -48,6 +60,8 @@ class Centralized(Averaging[CentralizedSettings]):
     @cached_property
     def _site(self) -> Site:
         client_split = self.runtime.client_split
-        held = {task for member in client_split for task in member.tasks}
-        pool = client_split.pool.subset([task for task in client_split.pool.ids if task in held])
+        pool = client_split.pool
+        if self.settings.pool == "clients":
+            held = {task for member in client_split for task in member.tasks}
+            pool = pool.subset([task for task in pool.ids if task in held])
         return self.runtime.make_site(SITE, self.runtime.open_env(pool=pool))

@@ -34,6 +34,7 @@ from fedagentgym.algorithms.support.private_votes import (
 )
 from fedagentgym.algorithms.support.runtime import Site
 from fedagentgym.algorithms.support.state_arrays import copy_arrays, make_site_state
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream, derive
@@ -45,7 +46,7 @@ from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.learning.local import get_trainable_policy
-from fedagentgym.learning.settings import SupervisedSettings
+from fedagentgym.learning.settings import ImitationSettings
 
 TEXT_BYTES = 4096
 
@@ -61,12 +62,14 @@ class DPSDASettings(Settings):
     delta: float = Field(default=1e-5, gt=0.0, lt=1.0, description="the budget's delta")
     objective: Literal["grpo", "sft"] = Field(default="grpo", description="reinforcement or imitation")
     local_steps: int = Field(default=3, ge=1, description="the server's steps in a round")
-    supervised: SupervisedSettings = Field(default=SupervisedSettings(), description="how solutions are imitated (sft)")
+    supervised: ImitationSettings = Field(default=ImitationSettings(), description="how solutions are imitated (sft)")
 
     @model_validator(mode="after")
     def _check_counts(self) -> Self:
         if self.synthetic_tasks > self.candidates:
             raise ValueError(f"synthetic_tasks ({self.synthetic_tasks}) cannot exceed candidates ({self.candidates})")
+        if self.objective == "grpo" and self.supervised != ImitationSettings():
+            raise ValueError("supervised says how solutions are imitated: it needs objective=sft")
         return self
 
 
@@ -74,6 +77,19 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
     """Server side and client operation of DPSDA-FL; see the module's docstring."""
 
     settings_class: ClassVar[type[Settings]] = DPSDASettings
+
+    @classmethod
+    def estimate_preparation(cls, settings: DPSDASettings, scale: Scale) -> Work | None:
+        """In every iteration every client is sent the candidates and votes."""
+        votes = settings.candidates * settings.iterations
+        return Work(answers_down=votes, scores_up=votes) * scale.clients
+
+    @classmethod
+    def estimate_round(cls, settings: DPSDASettings, scale: Scale) -> Work | None:
+        """The server trains alone."""
+        if settings.objective == "sft":
+            return Work(optimizer_steps=settings.local_steps)
+        return scale.count_local_work(settings.local_steps)
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         votes = ArrayForm("float32", (self.settings.candidates,))

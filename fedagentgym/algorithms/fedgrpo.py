@@ -14,6 +14,11 @@
     client     returns one number per candidate                                                        (line 9)
     server     r[k, i] = 8 * s[k, i] + format[i], standardised, one policy step                        (lines 10-11)
 
+`answers` says who may check against gold: nobody (`off`), whoever holds the question (`own`; with `holders_first` those are asked
+before more competent clients), or everybody (`all`, as the published code does: then this is central GRPO). `expert_agent` gives
+clients a model of another kind than the server's; candidates then reach them as text, and their models put them into their own
+prompts and tokens. What clients and server have in common is a world and the text of its tasks.
+
 The paper's line 10 standardises the experts' scores of ONE candidate, which sums to zero; `experts.py` has the three readings
 that learn. An expert that fails, or answers what is no score, leaves holes; a question without any score is skipped. Experts
 judge candidates of multi-turn worlds by replaying their actions (AE); their models then judge as `reward_model` only.
@@ -24,26 +29,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
-from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
+from fedagentgym.algorithms.base import CONTROL_BYTES, EPISODE_BYTES, TOKEN_BYTES, BaseAlgorithm
+from fedagentgym.algorithms.support.candidates import Detail, make_candidate
+from fedagentgym.algorithms.support.competence import Neighbourhoods
 from fedagentgym.algorithms.support.experts import (
     ESTIMATORS,
+    HOLDER,
     choose_experts,
     compute_competence,
-    find_nearest,
+    expert_metrics,
+    find_score_error,
     pack_bits,
+    score_metrics,
     unpack_bits,
 )
+from fedagentgym.algorithms.support.fedgrpo_settings import FedGRPOSettings, check_learning
 from fedagentgym.algorithms.support.replies import read_metrics
-from fedagentgym.algorithms.support.runtime import Site
+from fedagentgym.algorithms.support.runtime import ResidentModel, Runtime, Site, Weights
 from fedagentgym.algorithms.support.scoring import Scorer
 from fedagentgym.algorithms.support.state_arrays import copy_arrays, make_site_state
 from fedagentgym.algorithms.support.task_transfer import TASK_BYTES, make_task_records
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
@@ -54,35 +65,16 @@ from fedagentgym.federation.failures import Failure
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState, add_prefix, strip_prefix
-from fedagentgym.learning.local import LocalTraining, get_trainable_policy
-from fedagentgym.learning.objectives import objective_values
+from fedagentgym.learning.local import LocalTraining, draw_tasks
+from fedagentgym.learning.objectives import kept_format, objective_values
 from fedagentgym.learning.trajectory import Group, to_plain
 
 EXPERT_PREFIX = "expert/"
 NOT_ANSWERED = 2
 SERVER_ID = -1
-
-
-class FedGRPOSettings(Settings):
-    """`algorithm: {name: fedgrpo, experts: 2, neighbours: 20, ...}`; needs the roles `auxiliary` and `server`."""
-
-    name: Literal["fedgrpo"] = "fedgrpo"
-    experts: int = Field(default=2, ge=1, description="clients that score a question (M)")
-    neighbours: int = Field(default=20, ge=1, description="auxiliary examples that decide about competence (L)")
-    selection: Literal["competence", "random"] = Field(
-        default="competence", description="who scores: the most competent, or (as the published code does) anybody"
-    )
-    aggregate: Literal["pool", "per_expert", "split"] = Field(
-        default="pool", description="how scores become advantages: over all, per expert first, or own candidates each"
-    )
-    scorer: Literal["self_answer", "reward_model"] = Field(
-        default="self_answer", description="how an expert's model judges a question whose answer it does not hold"
-    )
-    answers: bool = Field(default=True, description="experts may use the gold of questions that they hold (AE)")
-    expert_steps: int = Field(default=0, ge=0, description="policy steps of each client's own expert before round 1")
-    expert_refresh: int = Field(default=0, ge=0, description="rounds between renewals of the experts; 0: never")
-    answer_weight: float = Field(default=8.0, ge=0.0, description="weight of the experts' score")
-    format_weight: float = Field(default=1.0, ge=0.0, description="weight of the format reward")
+ID_BYTES = 256
+LONGEST_CONTEXT = 1 << 15
+"""Tokens of the server's model, for the size of a candidate's text where experts do not load that model to look."""
 
 
 class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
@@ -90,19 +82,45 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     settings_class: ClassVar[type[Settings]] = FedGRPOSettings
 
+    @classmethod
+    def estimate_preparation(cls, settings: FedGRPOSettings, scale: Scale) -> Work | None:
+        """Every client trains its expert and answers the auxiliary questions."""
+        questions = scale.roles.get("auxiliary", 0)
+        expert = Work(judged=questions, answers_down=questions, scores_up=questions)
+        return (expert + scale.count_local_work(settings.expert_steps)) * scale.clients
+
+    @classmethod
+    def estimate_round(cls, settings: FedGRPOSettings, scale: Scale) -> Work | None:
+        """One policy step of the server; the experts get the candidates and send one number for each."""
+        questions, group = scale.learning.tasks_per_step, scale.learning.group_size
+        played = questions * group * (settings.experts if settings.aggregate == "split" else 1)
+        asked = questions * settings.experts
+        judged = asked * group if settings.scorer == "reward_model" else asked
+        return Work(
+            episodes=played,
+            judged=judged,
+            optimizer_steps=scale.count_updates(played),
+            answers_down=asked * group,
+            scores_up=asked * group,
+        )
+
+    def __init__(self, settings: FedGRPOSettings, runtime: Runtime) -> None:
+        super().__init__(settings, runtime)
+        check_learning(settings, runtime.learning)
+
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         examples, questions = len(self.auxiliary.pool), self.learning.tasks_per_step
-        asked = questions * (TASK_BYTES + self.candidates * self.episode_bytes)
-        bits = ArrayForm("uint8", ((examples + 7) // 8,))
+        asked = questions * (TASK_BYTES + self.candidates * self.candidate_bytes)
+        told = {"scores/right": _bits(examples)}
+        known = 0
+        if self.asks_holders:
+            known = len(self.questions.pool)
+            told["scores/held"] = _bits(known)
         scores = ArrayForm("float32", (AtMost(questions), self.learning.group_size), finite=False)
-        expert = Form(self.runtime.make_weight_forms(f"weights/{EXPERT_PREFIX}", optional=True))
+        expert = Form(self.expert_model.make_weight_forms(f"weights/{EXPERT_PREFIX}", optional=True))
+        prepared = Form(text=CONTROL_BYTES + examples * TASK_BYTES + known * ID_BYTES)
         return {
-            "prepare": Operation(
-                self.train_expert,
-                Form(text=CONTROL_BYTES + examples * TASK_BYTES),
-                Form({"scores/right": bits}),
-                expert,
-            ),
+            "prepare": Operation(self.train_expert, prepared, Form(told), expert),
             "score": Operation(self.score, Form(text=CONTROL_BYTES + asked), Form({"scores/scores": scores}), expert),
         }
 
@@ -116,6 +134,36 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         """The server's own tasks, without their answers."""
         return self.runtime.open_role_env("server")
 
+    @cached_property
+    def expert_model(self) -> ResidentModel:
+        """What clients judge with: the server's kind of model, or one of their own kind."""
+        chosen = self.settings.expert_agent
+        return self.runtime.resident if chosen is None else self.runtime.open_model(chosen, "expert agent")
+
+    def resources(self, client: int) -> Site:
+        """The client's tasks and environment, in front of its expert's model."""
+        return self.runtime.get_site(client, self.expert_model)
+
+    @property
+    def asks_holders(self) -> bool:
+        """Whether the server is told who holds which of its questions."""
+        return self.settings.answers == "holders_first"
+
+    @property
+    def detail(self) -> Detail:
+        """What experts need of a candidate."""
+        if self.settings.scorer == "self_answer":
+            return "actions"
+        return "tokens" if self.settings.expert_agent is None else "replies"
+
+    @property
+    def candidate_bytes(self) -> int:
+        """The greatest size of a candidate in a message; a client with a model of its own does not load the server's."""
+        if self.settings.expert_agent is None:
+            return self.episode_bytes
+        longest = self.runtime.spec.agent.context_length or LONGEST_CONTEXT
+        return EPISODE_BYTES + TOKEN_BYTES * longest
+
     @property
     def candidates(self) -> int:
         """Candidates per question: with `split` each expert judges G of its own."""
@@ -128,36 +176,62 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         """Let every client become an expert, and learn who is right where."""
         self._check_settings()
         clients = this_round.clients
-        records = make_task_records(self.auxiliary)
-        message = Message(text={"auxiliary": records}, control={"steps": self.settings.expert_steps})
-        answers = successful_replies(clients.call("prepare", dict.fromkeys(clients.ids, message)))
         count = len(self.auxiliary.pool)
+        if not self.settings.asks_models:
+            anybody = np.zeros((len(clients.ids), count), dtype=np.uint8)
+            return RoundResult(replace(state, memory={**state.memory, "right": anybody}))
+        answers = successful_replies(clients.call("prepare", dict.fromkeys(clients.ids, self._make_examination())))
         unasked = np.full((len(clients.ids), count), NOT_ANSWERED, dtype=np.uint8)
         known = np.array(state.memory.get("right", unasked))  # who fails in a renewal is judged by what it did before
         for client, answer in answers.items():
             known[clients.ids.index(client)] = unpack_bits(answer.scores["right"], count)
+        memory = {**state.memory, "right": known, "step": state.memory.get("step", 0)}
+        if self.asks_holders:
+            memory["held"] = self._read_holders(answers, state, clients.ids)
         shares = {
             client: float(unpack_bits(answer.scores["right"], count).mean()) for client, answer in answers.items()
         }
         return RoundResult(
-            replace(state, memory={"right": known, "step": state.memory.get("step", 0)}),
+            replace(state, memory=memory),
             metrics={"auxiliary/right": float(np.mean(list(shares.values()))) if shares else 0.0},
             clients={
                 client: {**read_metrics(answers[client]), "auxiliary/right": shares[client]} for client in answers
             },
         )
 
+    def _make_examination(self) -> Message:
+        """What every client is sent before round 1: the labelled examples, and the questions that it may hold."""
+        text: dict[str, Any] = {"auxiliary": make_task_records(self.auxiliary)}
+        if self.asks_holders:
+            text["questions"] = list(self.questions.pool.ids)
+        return Message(text=text, control={"steps": self.settings.expert_steps})
+
+    def _read_holders(
+        self, answers: Mapping[int, Message], state: ServerState, ids: Sequence[int]
+    ) -> NDArray[np.uint8]:
+        """Who holds which of the server's questions; who does not answer holds what it held before."""
+        size = len(self.questions.pool)
+        held = np.array(state.memory.get("held", np.zeros((len(ids), size), dtype=np.uint8)))
+        for client, answer in answers.items():
+            held[ids.index(client)] = unpack_bits(answer.scores["held"], size)
+        return held
+
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         """One question after the other finds its experts; one call asks all of them; one policy step."""
         refresh = self.settings.expert_refresh
         if refresh and this_round.number > 1 and (this_round.number - 1) % refresh == 0:
             state = self.prepare(state, this_round).state
+        seed = this_round.derive("play")
+        tasks = draw_tasks(self.questions, self.learning, seed, int(state.memory.get("step", 0)))
+        experts = self.select_experts(tasks, state, this_round)
         local = self.start_server(state)
-        rollouts = local.collect_rollouts(this_round.derive("play"), group_size=self.candidates)
-        experts = [self.select_experts(group[0].task, state, this_round) for group in rollouts.groups]
-        here = local.get_state(optimizer=True, anchor=True)
-        scores = self.request_scores(rollouts.groups, experts, this_round)
-        local.load_state(here)  # in one process the experts were seated on the same resident model
+        rollouts = local.collect_rollouts(seed, tasks=tasks, group_size=self.candidates)
+        if self.settings.expert_agent is None:
+            here = local.get_state(optimizer=True, anchor=True)
+            scores = self.request_scores(rollouts.groups, experts, this_round)
+            local.load_state(here)  # in one process the experts were seated on the same resident model
+        else:
+            scores = self.request_scores(rollouts.groups, experts, this_round)
         combined = [
             self.compute_advantages(group, matrix) for group, matrix in zip(rollouts.groups, scores, strict=True)
         ]
@@ -181,20 +255,34 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         site = self.runtime.make_site(SERVER_ID, self.questions)
         return self.start_from(site, make_site_state(state), run_steps=self.runtime.rounds)
 
-    def select_experts(self, question: str, state: ServerState, this_round: Round) -> list[int]:
-        """The clients that score a question."""
-        matrix = state.memory["right"]
+    def select_experts(self, questions: Sequence[str], state: ServerState, this_round: Round) -> list[list[int]]:
+        """The clients that score each question."""
+        if self.settings.selection == "random":
+            return [self._choose(question, None, state, this_round) for question in questions]
+        near = self._neighbourhoods.find(questions)
+        return [self._choose(*pair, state, this_round) for pair in zip(questions, near, strict=True)]
+
+    def _choose(
+        self, question: str, near: NDArray[np.int64] | None, state: ServerState, this_round: Round
+    ) -> list[int]:
+        """The experts of one question: by competence on its neighbours, or anybody; holders before others if they are known."""
         right = {
             client: row == 1
-            for client, row in zip(this_round.clients.ids, matrix, strict=True)
+            for client, row in zip(this_round.clients.ids, state.memory["right"], strict=True)
             if (row != NOT_ANSWERED).all()
         }
+        skill = dict.fromkeys(right, 0.0) if near is None else compute_competence(right, near)
+        if self.asks_holders:
+            holds = state.memory["held"][:, self.questions.pool.find_position(question)]
+            for client, holder in zip(this_round.clients.ids, holds, strict=True):
+                if client in skill:
+                    skill[client] += HOLDER * float(holder)
         draw = stream(this_round.seed, "experts", this_round.number, question)
-        count = min(self.settings.experts, len(right))
-        if self.settings.selection == "random":
-            return choose_experts(dict.fromkeys(right, 0.0), count, draw)
-        near = find_nearest(self._embed_questions([question]), self._example_embeddings, self.settings.neighbours)[0]
-        return choose_experts(compute_competence(right, near), count, draw)
+        return choose_experts(skill, min(self.settings.experts, len(right)), draw)
+
+    @cached_property
+    def _neighbourhoods(self) -> Neighbourhoods:
+        return Neighbourhoods(self.runtime.resident, self.questions, self.auxiliary, self.settings.neighbours)
 
     def request_scores(
         self, groups: Sequence[Group], experts: Sequence[Sequence[int]], this_round: Round
@@ -223,35 +311,16 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         """What one expert is told of one question: the task without its gold, and the candidates that it has to judge."""
         size = self.learning.group_size
         own = group[row * size : (row + 1) * size] if self.settings.aggregate == "split" else group
-        segments = self.settings.scorer == "reward_model"
+        stop_ids = self.runtime.agent.tokenizer.stop_ids
         (record,) = make_task_records(self.questions, [group[0].task])
-        return {"task": record, "candidates": [make_candidate(trajectory, segments) for trajectory in own]}
+        return {"task": record, "candidates": [make_candidate(each, self.detail, stop_ids) for each in own]}
 
     def compute_advantages(self, group: Group, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """r = answer_weight * score + format_weight * format, made into one advantage per candidate."""
         form = np.array([format_reward(group, index, self.questions) for index in range(len(group))])
         laid = form.reshape(scores.shape) if self.settings.aggregate == "split" else form[None, :]
-        return ESTIMATORS[self.settings.aggregate](
-            self.settings.answer_weight * scores + self.settings.format_weight * laid
-        )
-
-    @cached_property
-    def _example_embeddings(self) -> NDArray[np.float64]:
-        return self._embed_questions(self.auxiliary.pool.ids, self.auxiliary)
-
-    def _embed_questions(self, ids: Sequence[str], env: TextEnv | None = None) -> NDArray[np.float64]:
-        """Questions as the frozen base model sees them."""
-        from fedagentgym.learning.embedding import embed
-
-        asked = env or self.questions
-        openings = asked.reset_many(list(ids), [0] * len(ids))
-        policy = get_trainable_policy(self.runtime.agent)
-        present = policy.get_weights()
-        policy.set_weights(self.runtime.initial_weights)
-        try:
-            return embed(policy, [episode.view.observation for episode in openings])
-        finally:
-            policy.set_weights(present)
+        rewards = self.settings.answer_weight * scores + self.settings.format_weight * laid
+        return ESTIMATORS[self.settings.aggregate](rewards, self.settings.std)
 
     def _check_settings(self) -> None:
         """What can only be said once the federation is known."""
@@ -260,7 +329,8 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             raise OptionError(
                 f"algorithm.experts asks for {self.settings.experts} experts, there are {clients} clients"
             )
-        if self.settings.scorer == "self_answer" and self.questions.takes == "command":
+        compares = self.settings.answers != "all" and self.settings.scorer == "self_answer"
+        if compares and self.questions.takes == "command":
             raise OptionError(
                 f"{self.questions.id} has no single answers to compare: use algorithm.scorer=reward_model for worlds of commands"
             )
@@ -269,73 +339,36 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     def train_expert(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """Train a model of one's own, and say which of the auxiliary questions it answers rightly."""
-        site = client.resources
-        scorer = Scorer(self.runtime, site, self._get_expert_weights(state))
+        scorer = self._open_scorer(state, client)
         metrics: dict[str, float] = {}
-        weights: Mapping[str, Any] = {}
+        weights: Weights = {}
         if steps := int(message.control["steps"]):
             metrics, weights = scorer.train(steps, client.derive("expert"))
-        right = scorer.solve_tasks(message.text["auxiliary"], client.derive("auxiliary"))
+        told = {"right": pack_bits(scorer.solve_tasks(message.text["auxiliary"], client.derive("auxiliary")))}
+        if self.asks_holders:
+            own = client.resources.env.pool
+            told["held"] = pack_bits([str(question) in own for question in message.text["questions"]])
         kept = Message(weights=add_prefix(EXPERT_PREFIX, weights)) if weights else state
-        return kept, Message(scores={"right": pack_bits(right)}, report={"metrics": metrics})
+        return kept, Message(scores=told, report={"metrics": metrics})
 
     def score(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """One number for each candidate of each question."""
-        scorer = Scorer(self.runtime, client.resources, self._get_expert_weights(state))
-        kind, answers = self.settings.scorer, self.settings.answers
-        questions, seed = message.text["questions"], client.derive("answer")
-        if kind == "self_answer":
-            scorer.answer_questions(questions, answers, seed)
-        rows = [scorer.score_candidates(question, kind, answers, seed) for question in questions]
+        rows = self._open_scorer(state, client).score_questions(message.text["questions"], client.derive("answer"))
         return state, Message(scores={"scores": np.array(rows, dtype=np.float32)})
 
-    def _get_expert_weights(self, state: Message) -> Mapping[str, NDArray[Any]]:
-        """The client's expert; the base model while it has none."""
-        return copy_arrays(strip_prefix(EXPERT_PREFIX, state.weights)) or self.runtime.initial_weights
+    def _open_scorer(self, state: Message, client: ClientContext[Site]) -> Scorer:
+        """The client with its expert; with its model as first loaded while it has none."""
+        weights = copy_arrays(strip_prefix(EXPERT_PREFIX, state.weights)) or self.expert_model.initial_weights
+        settings = self.settings
+        return Scorer(self.runtime, client.resources, weights, answers=settings.answers, judgement=settings.scorer)
 
 
-def make_candidate(trajectory: Any, segments: bool) -> dict[str, Any]:
-    """What an expert needs of a candidate: its actions; for `reward_model` also its tokens."""
-    plain = to_plain(trajectory, segments=True) if segments else {}
-    return {"actions": list(trajectory.actions), "seed": trajectory.seed, **({"trajectory": plain} if segments else {})}
-
-
-def find_score_error(rows: NDArray[np.float64], questions: int) -> str:
-    """Why an expert's scores cannot be used, or nothing. NaN is a hole and no fault."""
-    if len(rows) != questions:
-        return f"scored {len(rows)} of {questions} questions: nobody knows which"
-    given = rows[~np.isnan(rows)]
-    if not ((given >= 0.0) & (given <= 1.0)).all():
-        return f"scores are numbers between 0 and 1 or NaN, got {given[(given < 0.0) | (given > 1.0)][0]:g}"
-    return ""
-
-
-def score_metrics(scores: Sequence[NDArray[np.float64]]) -> dict[str, float]:
-    """The share of holes among all scores that were wanted, and the mean of those that came."""
-    everything = np.concatenate([matrix.reshape(-1) for matrix in scores]) if scores else np.zeros(0)
-    means = [float(np.nanmean(matrix)) for matrix in scores if np.isfinite(matrix).any()]
-    return {
-        "scores/missing": float(np.isnan(everything).mean()) if len(everything) else 0.0,
-        "scores/mean": float(np.mean(means)) if means else 0.0,
-    }
-
-
-def expert_metrics(
-    experts: Sequence[Sequence[int]], scores: Sequence[NDArray[np.float64]]
-) -> dict[int, dict[str, float]]:
-    """For each client that was asked: how many questions, the share of its scores that did not come, the mean of the others."""
-    rows: dict[int, list[NDArray[np.float64]]] = {}
-    for chosen, matrix in zip(experts, scores, strict=True):
-        for client, row in zip(chosen, matrix, strict=False):
-            rows.setdefault(client, []).append(row)
-    return {
-        client: {"questions": float(len(given)), **score_metrics([np.stack(given)])}
-        for client, given in sorted(rows.items())
-    }
+def _bits(count: int) -> ArrayForm:
+    return ArrayForm("uint8", ((count + 7) // 8,))
 
 
 def format_reward(group: Group, index: int, env: TextEnv) -> float:
-    """1 if the reply kept to its format: what the env pays for it, or the agents room's judgement of action tags."""
+    """1 if the reply kept to its format: what the env pays for it, or the judgement of the agent's parser."""
     if "format" in env.reward_names:
         return float(objective_values(group, "format")[index].max(initial=0.0))
-    return float(all(turn.format for turn in group[index].turns))
+    return kept_format(group)[index]

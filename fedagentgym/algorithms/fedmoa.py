@@ -195,7 +195,7 @@ class FedMOA(Averaging[FedMOASettings]):
             after_step=lambda step: tracker.update_weights(step.gradients),
         )
         after = local.get_state()
-        metrics = {**report.metrics, **tracker.compute_metrics()}
+        metrics = {**report.metrics, **tracker.compute_metrics(), **self.judge(client)}
         answer = Message(
             weights=freeze(after.weights),
             control={"examples": site.examples, "objectives": tracker.weights},

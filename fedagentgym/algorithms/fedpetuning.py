@@ -15,13 +15,14 @@ from pydantic import Field, model_validator
 from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
 from fedagentgym.algorithms.support.runtime import Runtime, Site
 from fedagentgym.algorithms.support.state_arrays import copy_arrays
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
 from fedagentgym.federation.aggregation import Aggregation, WeightedMean
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ClientContext
-from fedagentgym.learning.settings import SupervisedSettings
+from fedagentgym.learning.settings import ImitationSettings, SupervisedSettings
 
 
 class FedPETuningSettings(AveragingSettings):
@@ -30,14 +31,16 @@ class FedPETuningSettings(AveragingSettings):
     name: Literal["fedpetuning"] = "fedpetuning"
     aggregation: Aggregation = WeightedMean()
     objective: Literal["grpo", "sft"] = Field(default="grpo", description="reinforcement or imitation")
-    supervised: SupervisedSettings = Field(
-        default=SupervisedSettings(), description="how solutions are imitated (sft); `steps` is local_steps"
+    supervised: ImitationSettings = Field(
+        default=ImitationSettings(), description="how solutions are imitated (sft); `steps` is local_steps"
     )
 
     @model_validator(mode="after")
-    def _refuse_proximal_imitation(self) -> Self:
+    def _refuse_what_the_objective_ignores(self) -> Self:
         if self.objective == "sft" and self.proximal > 0:
             raise ValueError("the proximal term belongs to policy steps: it cannot be combined with objective=sft")
+        if self.objective == "grpo" and self.supervised != ImitationSettings():
+            raise ValueError("supervised says how solutions are imitated: it needs objective=sft")
         return self
 
 
@@ -55,6 +58,13 @@ class FedPETuning(Averaging[FedPETuningSettings]):
         if runtime.spec.agent.adapter is None:
             raise OptionError("fedpetuning averages LoRA adapters: set agent.adapter, for example to {rank: 8}")
 
+    @classmethod
+    def estimate_round(cls, settings: FedPETuningSettings, scale: Scale) -> Work | None:
+        """As any averaging method; imitation plays no episodes with the model."""
+        if settings.objective == "grpo":
+            return super().estimate_round(settings, scale)
+        return Work(optimizer_steps=settings.local_steps, models_down=1, models_up=1) * scale.asked
+
     def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """One client's part of a round."""
         if self.settings.objective == "grpo":
@@ -62,7 +72,7 @@ class FedPETuning(Averaging[FedPETuningSettings]):
         site = client.resources
         supervised, steps = self.settings.supervised, self.settings.local_steps
         losses, weights = imitate_solutions(site, copy_arrays(message.weights), supervised, steps, client.derive("sft"))
-        metrics = {"loss": losses[-1]}
+        metrics = {"loss": losses[-1], **self.judge(client)}
         report = {"metrics": metrics, "episodes": []}
         return state, Message(weights=weights, control={"examples": site.examples}, report=report)
 

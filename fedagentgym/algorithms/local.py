@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.settings import Settings
 from fedagentgym.learning.settings import LearningSettings
 
@@ -30,6 +31,11 @@ class Local(Averaging[LocalSettings]):
 
     settings_class: ClassVar[type[Settings]] = LocalSettings
     metered: ClassVar[bool] = False
+
+    @classmethod
+    def estimate_round(cls, settings: LocalSettings, scale: Scale) -> Work | None:
+        """One site, and nothing is sent."""
+        return scale.count_local_work(settings.local_steps)
 
     def client_ids(self) -> Sequence[int]:
         return [self.runtime.client_split.client(self.settings.client).index]

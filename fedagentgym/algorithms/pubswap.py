@@ -20,7 +20,7 @@ for bit. `behaviour: local` scores a swapped answer under the receiving client's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -36,6 +36,7 @@ from fedagentgym.algorithms.averaging import (
 from fedagentgym.algorithms.base import CONTROL_BYTES
 from fedagentgym.algorithms.support.runtime import Site
 from fedagentgym.algorithms.support.state_arrays import copy_arrays
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream
@@ -58,7 +59,10 @@ class PubSwapSettings(AveragingSettings):
     name: Literal["pubswap"] = "pubswap"
     local_steps: int = Field(default=10, ge=1, description="policy steps of a client in a round (tau)")
     swap_period: int = Field(default=2, ge=1, description="every so many steps one is public (tau_swap)")
-    swap: Literal["balanced", "random"] = Field(default="balanced", description="who learns from whose answers")
+    swap: Literal["balanced", "random", "none"] = Field(
+        default="balanced",
+        description="who learns from whose answers; none: everybody from its own (the same public steps, as a control)",
+    )
     behaviour: Literal["local", "donor"] = Field(
         default="local", description="log-probs of a swapped answer: recomputed by the receiver, or the donor's own"
     )
@@ -88,6 +92,23 @@ class PubSwap(Averaging[PubSwapSettings]):
     """Server side and client operations of PubSwap; see the module's docstring."""
 
     settings_class: ClassVar[type[Settings]] = PubSwapSettings
+
+    @classmethod
+    def estimate_round(cls, settings: PubSwapSettings, scale: Scale) -> Work | None:
+        """Private steps, and in every period one step on the answers to public tasks; all answers are sent, at most half
+        of them come back swapped (all of them, where swaps are random)."""
+        periods, group = settings.local_steps // settings.swap_period, scale.learning.group_size
+        answers = settings.public_tasks * group
+        swapped = settings.public_tasks * {"balanced": group // 2, "random": group, "none": 0}[settings.swap]
+        public = Work(
+            episodes=answers,
+            judged=swapped if settings.behaviour == "local" else 0,
+            optimizer_steps=scale.count_updates(answers),
+            answers_up=answers,
+            answers_down=swapped,
+        )
+        private = scale.count_local_work(settings.local_steps - periods)
+        return (private + public * periods + Work(models_down=1, models_up=1)) * scale.asked
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         parameters, maybe = self.runtime.make_weight_forms(), self.runtime.make_weight_forms(optional=True)
@@ -132,7 +153,7 @@ class PubSwap(Averaging[PubSwapSettings]):
                 counts[name] = counts.get(name, 0.0) + value
         left = settings.local_steps - periods * settings.swap_period
         last = Message(weights=weights, control={"step": step, "steps": left})
-        return Exchange(iter_successful(this_round, "finish", dict.fromkeys(alive, last)), counts)
+        return Exchange(iter_successful(this_round, "finish", dict.fromkeys(alive, last), state.parameters), counts)
 
     def compute_round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
         """With the number of participants that did not reach the average."""
@@ -181,7 +202,7 @@ class PubSwap(Averaging[PubSwapSettings]):
 
     def choose_donations(self, groups: Mapping[int, tuple[Group, ...]], draw: Stream) -> dict[int, list[Donation]]:
         """Who gets whose answers in this public step."""
-        rule = draw_balanced_swap if self.settings.swap == "balanced" else draw_random_swap
+        rule = SWAP_RULES[self.settings.swap]
         result: dict[int, list[Donation]] = {client: [] for client in groups}
         for index in range(self.settings.public_tasks):
             right = {client: [trajectory.success for trajectory in own[index]] for client, own in groups.items()}
@@ -196,8 +217,7 @@ class PubSwap(Averaging[PubSwapSettings]):
         local, metrics, _ = self._run_private_steps(state, message, client)
         tasks = [str(task) for task in message.control["tasks"]]
         site = client.resources
-        visit = LocalTraining(site.agent, self.public_env, self.learning)
-        visit.load_state(local.get_state(optimizer=False, anchor=True))
+        visit = self.start_from(replace(site, env=self.public_env), local.get_state(optimizer=False, anchor=True))
         rollouts = visit.collect_rollouts(client.derive("public", message.control["period"]), tasks=tasks)
         plain = [[to_plain(trajectory) for trajectory in group] for group in rollouts.groups]
         cost = {name: value for name, value in rollouts.compute_metrics().items() if name in ("episodes", "env_steps")}
@@ -224,7 +244,10 @@ class PubSwap(Averaging[PubSwapSettings]):
         answer = Message(
             weights=after.weights,
             control={"examples": client.resources.examples},
-            report={"metrics": mean_metrics(metrics), "episodes": self.sample_episodes(groups, client)},
+            report={
+                "metrics": {**mean_metrics(metrics), **self.judge(client)},
+                "episodes": self.sample_episodes(groups, client),
+            },
         )
         kept = Message(weights=add_prefix(OPTIMIZER, after.optimizer))
         return (kept if self.learning.keep_optimizer else Message()), answer
@@ -294,6 +317,14 @@ def draw_random_swap(right: Mapping[int, Sequence[bool]], draw: Stream) -> SwapP
     size = max((len(own) for own in right.values()), default=0)
     chosen = [everything[int(index)] for index in draw.choice(len(everything), size)] if size else []
     return {client: [(place, *source) for place, source in enumerate(chosen)] for client in sorted(right)}
+
+
+def keep_own_answers(right: Mapping[int, Sequence[bool]], draw: Stream) -> SwapPlan:
+    """Nothing is swapped: everybody learns from its own answers to the public tasks."""
+    return {client: [] for client in sorted(right)}
+
+
+SWAP_RULES = {"balanced": draw_balanced_swap, "random": draw_random_swap, "none": keep_own_answers}
 
 
 def _find_places(flags: Sequence[bool], value: bool) -> list[int]:

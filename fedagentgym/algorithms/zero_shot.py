@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from fedagentgym.algorithms.base import BaseAlgorithm
+from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.server_state import ServerState
@@ -20,6 +21,11 @@ class ZeroShot(BaseAlgorithm[ZeroShotSettings]):
     """A federation that leaves everything as it is."""
 
     settings_class: ClassVar[type[Settings]] = ZeroShotSettings
+
+    @classmethod
+    def estimate_round(cls, settings: ZeroShotSettings, scale: Scale) -> Work | None:
+        """Nothing."""
+        return Work()
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         return RoundResult(state)

@@ -1,4 +1,4 @@
-"""Optional libraries, imported when first needed and named by their extra when absent."""
+"""Optional libraries: which extra of this package brings which, imported when first needed and named when absent."""
 
 from __future__ import annotations
 
@@ -6,6 +6,18 @@ import importlib
 from types import ModuleType
 
 from fedagentgym.base.errors import MissingExtraError
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "train": ("torch", "transformers", "peft", "safetensors", "tokenizers", "gguf"),
+    "alfworld": ("alfworld", "textworld"),
+    "flower": ("flwr", "ray"),
+    "vllm": ("vllm",),
+    "endpoint": ("httpx",),
+    "plots": ("matplotlib",),
+    "privacy": ("dp_accounting",),
+    "data": ("datasets", "pyarrow"),
+}
+"""What each extra brings, by the names under which it is imported."""
 
 
 def require(module: str, extra: str) -> ModuleType:
@@ -16,6 +28,15 @@ def require(module: str, extra: str) -> ModuleType:
         missing = error.name or module
         if missing.partition(".")[0] != module.partition(".")[0]:
             raise
-        raise MissingExtraError(
-            f"{module} is not installed: it comes with the extra [{extra}], pip install 'fedagentgym[{extra}]'"
-        ) from None
+        raise MissingExtraError(_describe_missing(module, extra)) from None
+
+
+def explain_missing(error: ImportError) -> str | None:
+    """The sentence for a failed import of something that an extra brings; None for anything else."""
+    top = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, modules in EXTRAS.items() if top in modules), None)
+    return None if extra is None or not isinstance(error, ModuleNotFoundError) else _describe_missing(top, extra)
+
+
+def _describe_missing(module: str, extra: str) -> str:
+    return f"{module} is not installed: it comes with the extra [{extra}], pip install 'fedagentgym[{extra}]'"

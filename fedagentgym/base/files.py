@@ -160,7 +160,7 @@ def read_bytes(path: str | Path, limit: int | None = None) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if limit is not None and size > limit:
             raise DataError(f"cannot read {format_path(path)}: it has {size:,} bytes, at most {limit:,} are read")
-        return file.read() if limit is None else file.read(limit)
+        return file.read() if limit is None else file.read(size or limit)  # memory is taken for all that is asked for
 
 
 def read_text(path: str | Path) -> str:

@@ -19,6 +19,7 @@ BENCHMARKS = Registry(
         "learning-tiny": "fedagentgym.benchmarks.learning_tiny:run",
         "learning-tiny-alfworld": "fedagentgym.benchmarks.learning_tiny:run_alfworld",
         "learning-tiny-math": "fedagentgym.benchmarks.learning_tiny:run_math",
+        "learning-tiny-skills": "fedagentgym.benchmarks.learning_tiny:run_skills",
         "learning-tiny-webshop": "fedagentgym.benchmarks.learning_tiny:run_webshop",
         "speed-federation": "fedagentgym.benchmarks.speed.federation:run",
         "table1-tiny": "fedagentgym.benchmarks.tables:run_table1_tiny",

@@ -31,6 +31,10 @@ def run_math(quick: bool) -> list[Measurement]:
     return _run_recipe("tiny-math", quick)
 
 
+def run_skills(quick: bool) -> list[Measurement]:
+    return _run_recipe("tiny-skills", quick)
+
+
 def run_webshop(quick: bool) -> list[Measurement]:
     return _run_recipe("tiny-webshop", quick)
 

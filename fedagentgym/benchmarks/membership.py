@@ -24,7 +24,6 @@ from fedagentgym.base.streams import Stream, derive, stream
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ClientContext
 from fedagentgym.learning import forward
-from fedagentgym.learning.advantages import group_advantages
 from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
 from fedagentgym.learning.objectives import PerTurn
 from fedagentgym.learning.rows import Row, build_rows
@@ -143,7 +142,7 @@ class Attacker:
         return result
 
     def _compute_advantages(self, local: LocalTraining, group: Group, update: ClientUpdate) -> PerTurn:
-        return group_advantages(group, local.compute_rewards(group, update.objectives), local.settings.advantage)
+        return local.compute_advantages(group, update.objectives)
 
     def _compute_gradient(self, rows: Sequence[Row]) -> Floats:
         """The gradient of the sum of advantage times log-prob."""

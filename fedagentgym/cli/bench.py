@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from inspect import signature
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.progress import get_console
 from fedagentgym.benchmarks import BENCHMARKS
 from fedagentgym.cli.plugins import Plugins
@@ -17,6 +19,9 @@ from fedagentgym.cli.plugins import Plugins
 def bench(
     names: Annotated[list[str] | None, typer.Argument(help="Which benchmarks; without names they are listed.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A smaller version that ends soon.")] = False,
+    clients: Annotated[
+        int | None, typer.Option(help="speed-federation alone: how rounds grow in a federation of so many clients.")
+    ] = None,
     plugins: Plugins = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
@@ -26,8 +31,12 @@ def bench(
             get_console().print(name)
         return
     runs = [(name, BENCHMARKS.get(name)) for name in names]
+    varied = {} if clients is None else {"clients": clients}
     for name, benchmark in runs:
-        figures = benchmark(quick)
+        if not set(varied) <= set(signature(benchmark).parameters):
+            raise OptionError(f"the benchmark {name!r} takes no --clients: speed-federation does")
+    for name, benchmark in runs:
+        figures = benchmark(quick, **varied)
         if as_json:
             typer.echo(json.dumps({"benchmark": name, "measurements": [asdict(figure) for figure in figures]}))
             continue

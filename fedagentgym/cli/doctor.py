@@ -15,21 +15,13 @@ import typer
 from rich.markup import escape
 
 from fedagentgym.base.errors import FedAgentGymError
+from fedagentgym.base.extras import EXTRAS
 from fedagentgym.base.files import cache_folder, data_folder
 from fedagentgym.base.processor import check_bfloat16, count_usable_cores
 from fedagentgym.base.progress import get_console
 from fedagentgym.version import __version__
 
-EXTRAS: dict[str, tuple[str, ...]] = {
-    "train": ("torch", "transformers", "peft", "safetensors", "gguf"),
-    "alfworld": ("alfworld", "textworld"),
-    "flower": ("flwr", "ray"),
-    "vllm": ("vllm",),
-    "endpoint": ("httpx",),
-    "plots": ("matplotlib",),
-    "data": ("datasets", "pyarrow"),
-}
-CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "typer", "math-verify")
+CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "typer", "click", "math-verify")
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False) -> None:

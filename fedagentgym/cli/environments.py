@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.settings import assign
-from fedagentgym.envs import ENVIRONMENTS, open_env
+from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.envs.task import shorten_env_id
+from fedagentgym.envs.registry import find_env_id
 
 EnvId = Annotated[str, typer.Argument(help="Environment id, for example fedagentgym/WebShop-v0 (or only WebShop).")]
 EnvSet = Annotated[
@@ -23,16 +22,6 @@ EnvSet = Annotated[
 ]
 
 
-def full_id(name: str) -> str:
-    """The id that a name stands for: the id itself, or its part without namespace and version."""
-    if name in ENVIRONMENTS:
-        return name
-    short = {shorten_env_id(env_id): env_id for env_id in ENVIRONMENTS.names()}
-    if name.lower() in short:
-        return short[name.lower()]
-    raise unknown_name_error("environment", name, ENVIRONMENTS.names())
-
-
 def env_options(assignments: list[str] | None) -> dict[str, Any]:
     """`--env-set` values as keyword options."""
     options: dict[str, Any] = {}
@@ -43,4 +32,4 @@ def env_options(assignments: list[str] | None) -> dict[str, Any]:
 
 def open_named(name: str, options: dict[str, Any]) -> TextEnv:
     """The environment itself, without gymnasium's wrappers; its name may be the short one."""
-    return open_env(full_id(name), **options)
+    return open_env(find_env_id(name), **options)

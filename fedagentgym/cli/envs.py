@@ -9,9 +9,10 @@ import typer
 from rich.table import Table
 
 from fedagentgym.base.progress import get_console
-from fedagentgym.cli.environments import EnvSet, env_options, full_id, open_named
+from fedagentgym.cli.environments import EnvSet, env_options, open_named
 from fedagentgym.cli.plugins import Plugins
 from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.envs.registry import find_env_id
 
 
 def envs(
@@ -21,7 +22,7 @@ def envs(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """List the environments with their splits, sizes and categories."""
-    chosen = [full_id(name)] if name is not None else list(ENVIRONMENTS.names())
+    chosen = [find_env_id(name)] if name is not None else list(ENVIRONMENTS.names())
     found = [describe(env_id, env_options(env_set)) for env_id in chosen]
     if as_json:
         typer.echo(json.dumps(found, indent=2))

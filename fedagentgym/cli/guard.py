@@ -18,6 +18,7 @@ from typing import TextIO
 import click
 
 from fedagentgym.base.errors import FedAgentGymError, describe_error
+from fedagentgym.base.extras import explain_missing
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.interruption import WorkInterrupted
 from fedagentgym.base.text import show_control_characters
@@ -53,6 +54,9 @@ def run_guarded(command: Callable[[], object]) -> int:
         return _leave_broken_pipe()
     except SystemExit as error:
         return _tell(f"code that this command ran, perhaps of a plugin, called sys.exit({error.code!r})")
+    except ModuleNotFoundError as error:
+        sentence = explain_missing(error)
+        return _tell_unexpected(error) if sentence is None else _tell(sentence)
     except MemoryError:
         return _tell("this needs more memory than there is")
     except OSError as error:

@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "train": "fedagentgym.cli.train:train",
     "eval": "fedagentgym.cli.eval:evaluate",
     "export": "fedagentgym.cli.export:export",
+    "chats": "fedagentgym.cli.chats:chats",
     "flower": "fedagentgym.cli.flower:app",
     "bench": "fedagentgym.cli.bench:bench",
     "doctor": "fedagentgym.cli.doctor:doctor",

@@ -10,9 +10,11 @@ import typer
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.settings import assign
-from fedagentgym.cli.environments import EnvSet, env_options, full_id
+from fedagentgym.cli.beliefs import make_belief_table
+from fedagentgym.cli.environments import EnvSet, env_options
 from fedagentgym.cli.eval import AgentSet, parse_agent_settings
 from fedagentgym.cli.plugins import Plugins
+from fedagentgym.envs.registry import find_env_id
 
 if TYPE_CHECKING:
     from fedagentgym.agents.settings import AgentSettings
@@ -43,7 +45,7 @@ def pretrain(
     from fedagentgym.agents.presets import starts_from_nothing
     from fedagentgym.learning.pretrain import pretrain_model, pretrain_tiny
 
-    env_id, options = full_id(env), env_options(env_set)
+    env_id, options = find_env_id(env), env_options(env_set)
     agent, chosen = _choose_settings(env_id, model, agent_set, settings)
     if starts_from_nothing(agent):
         made = pretrain_tiny(env_id, options, chosen, agent=agent, folder=output, seed=seed, force=force)
@@ -58,6 +60,8 @@ def pretrain(
     found = "found" if made.reused else "made"
     get_console().print(f"{found} {made.folder}", highlight=False)
     get_console().print(f"success {made.note['success']:.3f}, score {made.note['score']:.3f} on the validation split")
+    if "beliefs" in made.note:
+        get_console().print(make_belief_table(made.note["misconceptions"], made.note["beliefs"]))
 
 
 def _choose_settings(

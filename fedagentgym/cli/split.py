@@ -13,8 +13,9 @@ from rich.table import Table
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.yaml_text import parse_yaml
-from fedagentgym.cli.environments import EnvSet, env_options, full_id
+from fedagentgym.cli.environments import EnvSet, env_options
 from fedagentgym.cli.plugins import Plugins
+from fedagentgym.envs.registry import find_env_id
 
 if TYPE_CHECKING:
     from fedagentgym.partitions.client_split import ClientSplit
@@ -116,7 +117,7 @@ def _collect_keywords(
     if sampler is not None:
         keywords["partition"] = sampler
     if env is not None:
-        keywords["env_id"] = full_id(env)
+        keywords["env_id"] = find_env_id(env)
     if "env_id" not in keywords or "partition" not in keywords:
         raise OptionError("name a partition and an environment, for example: split make preference --env WebShop ...")
     keywords["env"] = {**keywords.get("env", {}), **options}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,15 @@ def train(
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the presets and exit.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Print the preset's YAML and exit.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print episodes, tokens, bytes, memory and hours beforehand, and exit.")
+    ] = False,
+    tokens_per_second: Annotated[
+        float, typer.Option("--tokens-per-second", min=1e-3, help="--plan: tokens that a device generates in a second.")
+    ] = 1000.0,
+    device_memory: Annotated[
+        float | None, typer.Option("--device-memory", min=1e-3, help="--plan: memory of a device in GB (10^9 bytes).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the run's record instead of the table.")] = False,
 ) -> None:
     """Train agents, federated or not, as a configuration says; ends with a summary and report.html."""
@@ -43,6 +53,11 @@ def train(
         raise OptionError("name a configuration to train, or a run to go on with: train FILE, or train --resume RUN")
     if show and config is not None:
         typer.echo(read_preset(config.partition(":")[0]))
+        return
+    if plan:
+        if config is None:
+            raise OptionError("--plan: name a configuration, a run that was begun is planned already")
+        _print_plan(config, changes or (), plugins or (), tokens_per_second, device_memory, as_json)
         return
     from fedagentgym.experiment import run as running
     from fedagentgym.experiment.report.terminal import RoundTable, print_summary
@@ -60,6 +75,29 @@ def train(
         typer.echo(canonical_json(result.record))
     else:
         print_summary(result.folder, result.record)
+
+
+def _print_plan(
+    config: str,
+    changes: Sequence[str],
+    plugins: Sequence[str],
+    tokens_per_second: float,
+    device_memory: float | None,
+    as_json: bool,
+) -> None:
+    """What the configuration will take."""
+    from fedagentgym.base.encoding import canonical_json
+    from fedagentgym.experiment.config import load_config
+    from fedagentgym.experiment.estimate.page import format_plan, make_plain
+    from fedagentgym.experiment.estimate.plan import plan_run
+
+    planned = plan_run(load_config(config, changes, plugins))
+    if as_json:
+        typer.echo(canonical_json(make_plain(planned, tokens_per_second)))
+        return
+    device_bytes = None if device_memory is None else int(device_memory * 1e9)
+    for line in format_plan(planned, tokens_per_second, device_bytes):
+        get_console().print(line, highlight=False)
 
 
 def _extract_headline(text: str) -> str:

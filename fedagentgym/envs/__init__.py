@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fedagentgym.envs.registry import DATA_FETCHERS, DATA_IMPORTERS, ENVIRONMENTS
+from fedagentgym.envs.registry import DATA_SETS, ENVIRONMENTS
 
 if __name__ != "fedagentgym.envs":
     raise ImportError("the folder `envs` at the root is a link for readers: import fedagentgym.envs instead")
@@ -12,7 +12,7 @@ if __name__ != "fedagentgym.envs":
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
 
-__all__ = ["DATA_FETCHERS", "DATA_IMPORTERS", "ENVIRONMENTS", "open_env"]
+__all__ = ["DATA_SETS", "ENVIRONMENTS", "open_env"]
 
 
 def open_env(env_id: str, **options: Any) -> TextEnv:

@@ -21,6 +21,7 @@ from fedagentgym.base.errors import DataError, OptionError, join_names, show_val
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.shared_pools import PoolOrigin, find_or_load_pool, select_pool_options
 from fedagentgym.envs.spaces import TextSpace
 from fedagentgym.envs.task import Task
@@ -93,6 +94,11 @@ class TextEnv(gymnasium.Env[str, str]):
     """Whether `load_pool` depends on nothing but its split and the options that the environment was made with: then all
     environments of a process that were made alike hold one pool."""
 
+    @classmethod
+    def count_turns(cls, options: Mapping[str, Any]) -> int:
+        """The longest episode of an environment with these options, without opening it."""
+        return int(options.get("max_turns") or cls.default_max_turns)
+
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         made = super().__new__(cls)
         kept = {name: _copy_container(value) for name, value in options.items()}
@@ -163,6 +169,27 @@ class TextEnv(gymnasium.Env[str, str]):
         """The task as it is for somebody who takes this reply's answer for the right one; None if it gives no answer, or if
         answers of this world are not something that others could be compared with."""
         return None
+
+    # ---- procedures, for worlds in which an expert can be misled ------------------------------------------------
+
+    def list_procedures(self) -> Mapping[str, Procedures]:
+        """Category -> how its tasks are solved and what could be mistaken for that; empty where nothing could."""
+        return {}
+
+    def misled_expert(self, procedure: str) -> Expert:
+        """A scripted player for one episode that follows this procedure, whatever the task needs; where the procedure cannot
+        be followed, it does what is right."""
+        raise OptionError(f"{self.id} has no procedures that could be mistaken for each other")
+
+    def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
+        """Whether these actions are a procedure's; by default if they are just what its expert does."""
+        (episode,) = self.reset_many([task], [0])
+        expert = self.misled_expert(procedure)
+        for action in actions:
+            if episode.over or expert.act(episode) != action:
+                return False
+            (episode,) = self.step_many([episode], [action])
+        return bool(actions)
 
     # ---- gymnasium ----------------------------------------------------------------------------------------------
 
@@ -268,6 +295,15 @@ class TextEnv(gymnasium.Env[str, str]):
         """The options that mean the same on every machine, for files."""
         return {name: value for name, value in options.items() if name not in cls.local_options}
 
+    @classmethod
+    def names_local_data(cls, options: Mapping[str, Any]) -> bool:
+        """Do these options say where data lies on this machine? It may change while a process runs."""
+        return any(options.get(name) is not None for name in cls.local_options)
+
+    def explain_empty(self, split: str) -> str:
+        """What a message adds about a split that holds no task; begins with a colon."""
+        return ""
+
     def split_sizes(self) -> dict[str, int]:
         """How many tasks each split has under this world's options."""
         return {split: len(self.load_pool(split)) for split in self.splits}
@@ -275,8 +311,7 @@ class TextEnv(gymnasium.Env[str, str]):
     def _load(self, split: str) -> TaskPool:
         arguments, options = self._made_with
         origin = PoolOrigin(type(self), select_pool_options(options), split)
-        local = any(options.get(name) is not None for name in self.local_options)
-        if self.shares_pools and not arguments and not local:
+        if self.shares_pools and not arguments and not self.names_local_data(options):
             pool = find_or_load_pool(origin, lambda: self.load_pool(split))
         else:
             pool = self.load_pool(split)
@@ -284,7 +319,9 @@ class TextEnv(gymnasium.Env[str, str]):
             pool.origin = origin
         if len(pool):
             return pool
-        raise DataError(f"{self.id}: the split {split!r} is empty; sizes are {self.split_sizes()}")
+        raise DataError(
+            f"{self.id}: the split {split!r} is empty; sizes are {self.split_sizes()}{self.explain_empty(split)}"
+        )
 
     def _make_info(self, episode: Episode) -> dict[str, Any]:
         view = episode.view

@@ -149,6 +149,10 @@ class TaskPool:
         counts = np.bincount(self.category_codes, minlength=len(self.category_names))
         return {name: int(count) for name, count in zip(self.category_names, counts, strict=True) if count}
 
+    def find_hardness(self, index: int) -> float | None:
+        """How hard the task at a place is, where that is known."""
+        return None if self._hardness is None else self._hardness(index)
+
     def get_category(self, identifier: str) -> str:
         return self.category_names[int(self.category_codes[self.find_position(identifier)])]
 
@@ -209,7 +213,7 @@ class TaskPool:
         graded = identifier not in self._hidden
         if not graded and self._strip is not None:
             payload = self._strip(payload)
-        hardness = self._hardness(index) if self._hardness is not None else None
+        hardness = self.find_hardness(index)
         category = self.category_names[self.category_codes[index]]
         split = self.split if self.split != "all" else identifier.split("/")[-2] if "/" in identifier else self.split
         return Task(identifier, self.env, split, category, payload, hardness, graded)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.registry import Registry
+from fedagentgym.envs.task import shorten_env_id
 
 ENVIRONMENTS = Registry(
     "environment",
@@ -14,14 +16,32 @@ ENVIRONMENTS = Registry(
         "fedagentgym/Mixture-v0": "fedagentgym.envs.reasoning.mixture:MixtureEnv",
         "fedagentgym/WebShop-v0": "fedagentgym.envs.webshop.env:WebShopEnv",
         "fedagentgym/QA-v0": "fedagentgym.envs.reasoning.qa:QAEnv",
+        "fedagentgym/Skills-v0": "fedagentgym.envs.skills.env:SkillsEnv",
     },
 )
 
-DATA_IMPORTERS = Registry(
-    "data set to import",
+
+def find_env_id(name: object) -> str:
+    """The id that a name stands for: the id itself, or its part without namespace and version.
+
+    >>> find_env_id("webshop")
+    'fedagentgym/WebShop-v0'
+    """
+    if isinstance(name, str):
+        if name in ENVIRONMENTS:
+            return name
+        short = {shorten_env_id(env_id): env_id for env_id in ENVIRONMENTS.names()}
+        if name.lower() in short:
+            return short[name.lower()]
+    raise unknown_name_error("environment", name, ENVIRONMENTS.names())
+
+
+DATA_SETS = Registry(
+    "group of data sets",
     {
-        "alfworld": "fedagentgym.envs.alfworld.importer:import_data",
-        "webshop": "fedagentgym.envs.webshop.importer:import_data",
+        "alfworld": "fedagentgym.envs.alfworld.importer:DATA_SETS",
+        "reasoning": "fedagentgym.envs.reasoning.sources.installing:DATA_SETS",
+        "webshop": "fedagentgym.envs.webshop.importer:DATA_SETS",
     },
 )
-DATA_FETCHERS = Registry("data set to fetch", {"alfworld": "fedagentgym.envs.alfworld.importer:fetch"})
+"""Mappings from names to `DataSet`s (envs/data_sets.py)."""

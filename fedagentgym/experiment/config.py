@@ -134,6 +134,11 @@ def _check_config(config: RunConfig) -> None:
         raise OptionError(
             "agent.threads: auto gives one process all cores: with several workers, or another backend, say how many each takes"
         )
+    method = get_algorithm_class(config.algorithm)
+    if config.evaluation is not None and config.evaluation.clients and not method.trains_local_models:
+        raise OptionError(
+            f"evaluation.clients judges the models that clients train, and {config.algorithm['name']} trains none: leave it out"
+        )
     if config.warm_start is not None and not starts_from_nothing(config.agent):
         require_model(config.agent)
 

@@ -22,8 +22,9 @@ from typing import Any
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import APPLICATION
 from fedagentgym.algorithms.make import make_algorithm
+from fedagentgym.algorithms.support.judging import judge_mixtures
 from fedagentgym.algorithms.support.runtime import Runtime
-from fedagentgym.base.encoding import canonical_json, file_digest
+from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.base.interruption import explain_interruption
@@ -31,6 +32,7 @@ from fedagentgym.base.streams import derive
 from fedagentgym.envs.reasoning.mixture import runs_programs
 from fedagentgym.envs.verifiers.code import describe_protections
 from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.estimate.fit import check_fit
 from fedagentgym.experiment.settings import RESUMABLE, RunConfig
 from fedagentgym.federation.algorithm import Algorithm
 from fedagentgym.federation.backends import BACKENDS, load_options
@@ -42,6 +44,7 @@ from fedagentgym.federation.metrics_log import best_rounds
 from fedagentgym.federation.operation import ApplicationSpec
 from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
 from fedagentgym.federation.server_state import ServerState
+from fedagentgym.learning.evaluation_sets import SetsEvaluation, evaluate_sets
 from fedagentgym.learning.starts import prepare_agent
 from fedagentgym.version import __version__
 
@@ -120,21 +123,31 @@ def describe_saved_rounds(folder: Path) -> str:
 
 
 class Run:
-    """A configuration with everything opened that it names."""
+    """A configuration with everything opened that it names; its data first, so that nothing begins without it."""
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         self.config, self.folder = config, folder
+        check_fit(config)
+        opened = Runtime(config.spec())
+        client_split = opened.client_split
+        self._sets = () if config.evaluation is None else opened.open_sets(config.evaluation)
         self.agent, self.agent_note = resolve_agent(config)
         self.spec = config.spec(self.agent)
-        self.runtime = Runtime(self.spec)
+        self.runtime = Runtime(self.spec, client_split=client_split)
         self.algorithm: Algorithm[Any] = make_algorithm(self.spec, self.runtime)
-        if config.evaluation is not None:
-            self._evaluated = self.runtime.open_env(split=config.evaluation.split)
 
     @property
     def inputs(self) -> dict[str, str]:
         """The digests of what the run is made from: a commit carries them, and a run goes on only with the same."""
-        return {"configuration": self.config.digest, "client split": self.runtime.client_split.digest}
+        sets = {"evaluation sets": digest(self._describe_sets())} if self._is_judged_on_sets else {}
+        return {"configuration": self.config.digest, "client split": self.runtime.client_split.digest, **sets}
+
+    @property
+    def _is_judged_on_sets(self) -> bool:
+        return self.config.evaluation is not None and bool(self.config.evaluation.sets)
+
+    def _describe_sets(self) -> dict[str, Any]:
+        return {one.name: one.describe() for one in self._sets}
 
     def finish(self, observers: Sequence[Observer] = ()) -> RunResult:
         """All rounds that are left, then the record and the report."""
@@ -181,24 +194,35 @@ class Run:
         return backend
 
     def evaluate(self, round_number: int, state: ServerState) -> dict[str, Any]:
-        """Play the evaluation split with the policy of a global state; every episode is written down."""
-        from fedagentgym.learning.evaluation import compute_policy_digest, evaluate
+        """Play the held-out tasks with the policy of a global state; every episode is written down."""
+        from fedagentgym.learning.evaluation import compute_policy_digest
 
         settings = self.config.evaluation
         assert settings is not None
         agent = self.runtime.make_evaluation_agent(self.algorithm.policy_parameters(state), settings.temperature)
         policy = compute_policy_digest(agent)
         file = self.folder / "evaluation" / f"{round_number:04d}.jsonl"
-        found = evaluate(
-            agent,
-            self._evaluated,
-            settings,
-            seed=derive(self.config.seed, "evaluation"),
-            file=file,
-            about={"round": round_number, "policy": policy, "split": settings.split},
-        )
-        plain = found.to_plain()
+        seed = derive(self.config.seed, "evaluation")
+        about = {"round": round_number, "policy": policy}
+        found = evaluate_sets(agent, self._sets, settings, seed=seed, file=file, about=about)
+        plain = found.to_plain() | self._describe_beliefs(found)
+        if settings.clients:
+            plain["clients"] = judge_mixtures(found, self.runtime.client_split)
         return {"success": plain["overall"]["success"]["mean"], "policy": policy, "digest": file_digest(file), **plain}
+
+    def _describe_beliefs(self, found: SetsEvaluation) -> dict[str, Any]:
+        """By which procedures the episodes of each category went, where the agent started with misconceptions; of several
+        sets, set by set."""
+        if self.config.warm_start is None or self.config.warm_start.misconceptions is None:
+            return {}
+        from fedagentgym.learning.misconceptions import measure_beliefs
+
+        beliefs = {
+            one.name: {name: belief.to_plain() for name, belief in measured.items()}
+            for one in self._sets
+            if (measured := measure_beliefs(one.env, found.sets[one.name].groups))
+        }
+        return {"beliefs": beliefs.get("", beliefs)}
 
     def build_record(self, commit: Commit) -> dict[str, Any]:
         """The run in one plain value: what was run, with what, what came out, what it cost."""
@@ -223,6 +247,7 @@ class Run:
                 **self._protections(),
             },
             "client_split": {"digest": client_split.digest, "clients": len(client_split)},
+            **({"evaluation_sets": self._describe_sets()} if self._is_judged_on_sets else {}),
             "agent": {"name": self.config.agent.name, **self.agent_note},
             "rounds": commit.round,
             "first": summarize_evaluation(judged[0]) if judged else None,
@@ -287,7 +312,7 @@ def summarize_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:
     names = ("policy", "tasks", "episodes", "overall", "categories")
     if missing := [name for name in names if name not in evaluation]:
         raise DataError(f"the evaluation of round {record['round']} is not that of a policy: {missing[0]!r} is missing")
-    kept = {name: evaluation[name] for name in names}
+    kept = {name: evaluation[name] for name in (*names, "sets", "clients", "beliefs") if name in evaluation}
     return {"round": record["round"], "digest": record["digest"], **kept}
 
 

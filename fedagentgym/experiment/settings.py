@@ -56,6 +56,7 @@ class RunConfig(Settings):
             learning=self.learning,
             algorithm=self.algorithm,
             sampled_episodes=self.output.sampled_episodes,
+            evaluation=self.evaluation if self.evaluation is not None and self.evaluation.clients else None,
         )
 
     def plain(self) -> dict[str, Any]:

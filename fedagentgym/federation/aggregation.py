@@ -17,8 +17,9 @@ from pydantic import Field
 from fedagentgym.base.choices import Choice, NamedSettings
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.registry import Registry
-from fedagentgym.federation.running_mean import Array, Parameters, RunningMean
+from fedagentgym.federation.running_mean import RunningMean
 from fedagentgym.federation.server_state import ServerState, add_prefix
+from fedagentgym.federation.vectors import LONGEST_BLOCK, Array, Parameters, blocks
 
 AGGREGATION_RULES = Registry(
     "aggregation rule",
@@ -89,7 +90,11 @@ class Median(AggregationRule):
     needs_all: ClassVar[bool] = True
 
     def begin(self, state: ServerState) -> Accumulator:
-        return _CoordinateStep(state, lambda stack: np.median(stack, axis=0))
+        return _CoordinateStep(state, self._average_middle)
+
+    def _average_middle(self, ordered: Array) -> Array:
+        count = len(ordered)
+        return np.asarray(np.mean(ordered[(count - 1) // 2 : count // 2 + 1], axis=0, dtype=np.float64))
 
 
 class TrimmedMean(AggregationRule):
@@ -102,10 +107,9 @@ class TrimmedMean(AggregationRule):
     def begin(self, state: ServerState) -> Accumulator:
         return _CoordinateStep(state, self._average_inner)
 
-    def _average_inner(self, stack: Array) -> Array:
-        cut = int(self.trim * len(stack))
-        inner = np.sort(stack, axis=0)[cut : len(stack) - cut]
-        return np.asarray(inner.sum(axis=0) / len(inner))
+    def _average_inner(self, ordered: Array) -> Array:
+        cut = int(self.trim * len(ordered))
+        return np.asarray(np.mean(ordered[cut : len(ordered) - cut], axis=0, dtype=np.float64))
 
 
 class FedAvgM(AggregationRule):
@@ -184,7 +188,10 @@ class _MeanStep:
 
 
 class _CoordinateStep:
-    """All updates, and a rule that makes one number of each coordinate's column; weights are left aside."""
+    """All updates, and a rule that makes one number of each coordinate's values in ascending order; weights are left aside.
+
+    Coordinates are taken a block at a time, so that beside the updates only little memory is needed, most of it in cache.
+    """
 
     def __init__(self, state: ServerState, rule: Callable[[Array], Array]) -> None:
         self._state, self._rule = state, rule
@@ -196,10 +203,14 @@ class _CoordinateStep:
     def finish(self) -> ServerState:
         if not self._updates:
             raise DataError("cannot aggregate: no update was added")
-        parameters = {
-            name: np.asarray(
-                self._rule(np.stack([update[name].astype(np.float64) for update in self._updates])), value.dtype
-            )
-            for name, value in self._state.parameters.items()
-        }
+        parameters = {name: self._combine(name, value) for name, value in self._state.parameters.items()}
         return replace(self._state, parameters=parameters)
+
+    def _combine(self, name: str, current: Array) -> Array:
+        rows = [update[name].reshape(-1) for update in self._updates]
+        combined = np.empty(current.size, dtype=current.dtype)
+        for block in blocks(current.size, LONGEST_BLOCK // len(rows)):
+            ordered = np.stack([row[block] for row in rows])
+            ordered.sort(axis=0)
+            combined[block] = self._rule(ordered)
+        return combined.reshape(current.shape)

@@ -15,8 +15,8 @@ import numpy as np
 from fedagentgym.base.streams import Stream, derive, generator, stream
 from fedagentgym.federation.clients import Clients
 from fedagentgym.federation.operation import Application
-from fedagentgym.federation.running_mean import Array
 from fedagentgym.federation.server_state import ServerState
+from fedagentgym.federation.vectors import Array
 
 R = TypeVar("R")
 

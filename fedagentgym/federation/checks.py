@@ -14,8 +14,7 @@ from pydantic import Field
 
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.failures import Failure
-from fedagentgym.federation.message import squared_length
-from fedagentgym.federation.running_mean import LONGEST_BLOCK, Array, Parameters, blocks
+from fedagentgym.federation.vectors import Array, Parameters
 
 
 class UpdateChecks(Settings):
@@ -50,20 +49,6 @@ class UpdateChecks(Settings):
         if self.max_ratio is not None and moved:
             bound = min(bound, self.max_ratio * moved[(len(moved) - 1) // 2])
         return min(bound, np.finfo(np.float64).max)
-
-
-def update_norm(current: Parameters, parameters: Parameters) -> float:
-    """Euclidean norm of `parameters - current` over all arrays."""
-    total = 0.0
-    for name, value in current.items():
-        start, moved = value.reshape(-1), parameters[name].reshape(-1)
-        change = np.empty(min(value.size, LONGEST_BLOCK), dtype=np.promote_types(value.dtype, np.float32))
-        with np.errstate(over="ignore", invalid="ignore"):
-            for block in blocks(value.size):
-                part = change[: block.stop - block.start]
-                np.subtract(moved[block], start[block], out=part, dtype=part.dtype)
-                total += squared_length(part)
-    return math.sqrt(total)
 
 
 def scale_update(current: Parameters, parameters: Parameters, factor: float) -> dict[str, Array]:

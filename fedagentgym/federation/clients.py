@@ -17,6 +17,7 @@ from fedagentgym.federation.failures import Failure, QuorumError
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.meter import Meter
 from fedagentgym.federation.operation import Operation
+from fedagentgym.federation.vectors import Parameters
 
 
 class Backend(Protocol):
@@ -99,8 +100,11 @@ class Clients:
         *,
         quorum: float | int | None = None,
         deadline: float | None = None,
+        start: Parameters | None = None,
     ) -> Iterator[tuple[int, Message | Failure]]:
         """`call`, one reply at a time: (client, reply) in the order of the client numbers, as soon as a reply is there.
+
+        With `start`, weights that come back are measured from these ones while they are checked (`Message.measure_distance`).
 
         Whoever lets go of each reply holds a single one at a time, however many clients there are. Raises `QuorumError`
         after the last reply, and must be read to its end before the next call.
@@ -120,7 +124,7 @@ class Clients:
         for reply in self._backend.run(requests, self._deadline if deadline is None else deadline):
             if reply.client != (expected := next(waiting, None)):
                 raise DataError(f"the backend answered for client {reply.client} in place of client {expected}")
-            answer = self._accept(reply, name, declared)
+            answer = self._accept(reply, name, declared, start)
             if isinstance(answer, Failure):
                 self.failures.append(answer.to_record(self._round, name.call, operation))
                 self._failed[reply.client] = answer
@@ -156,13 +160,15 @@ class Clients:
         limits = declared.reply.limit, declared.state.limit
         return Request(client, name, operation, message.pieces, base, self._seed, self._stream_of(client), *limits)
 
-    def _accept(self, reply: Reply, name: StateName, operation: Operation[Any]) -> Message | Failure:
+    def _accept(
+        self, reply: Reply, name: StateName, operation: Operation[Any], start: Parameters | None
+    ) -> Message | Failure:
         """Take an answer only when it is what the operation declares; a refused one leaves the old state in force too."""
         self.seconds[reply.client] = self.seconds.get(reply.client, 0.0) + reply.seconds
         if reply.status != "ok":
             return Failure(reply.client, reply.status, reply.error, reply.detail)
         try:
-            answer = Message.decode(reply.message, operation.reply)
+            answer = Message.decode(reply.message, operation.reply, start)
         except DataError as error:
             return Failure(reply.client, "refused", clean_text(error, LONGEST_ERROR))
         self.meter.record("up", answer)

@@ -19,17 +19,15 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import Pieces, decode, encode, encode_pieces, split_pieces
 from fedagentgym.base.errors import DataError
+from fedagentgym.federation.vectors import Array, Parameters, is_finite, squared_distance, update_norm
 
-Array = NDArray[Any]
 KINDS = ("weights", "text", "scores", "control")
 FORMAT = "fedagentgym/message"
 VERSION = 1
 REPORT_BYTES = 1 << 20
-_ROW = 1 << 13
 _FRAMING = 512
 _FRAMING_PER_ARRAY = 128
 _HEADER_PER_TEXT = 6
@@ -96,9 +94,25 @@ class Message:
         """Array bytes and text bytes by kind: what the closed forms of the papers count."""
         return {kind: sum(content_bytes(value) for value in getattr(self, kind).values()) for kind in KINDS}
 
+    def measure_distance(self, start: Parameters) -> float:
+        """How far the weights lie from these ones: the Euclidean norm of the difference over all arrays.
+
+        What was measured from the same arrays when the message was decoded is not measured again.
+        """
+        known_start, known = self.__dict__.get("measured", (None, {}))
+        return update_norm(start, self.weights, known if known_start is start else {})
+
     @classmethod
-    def decode(cls, data: bytes | memoryview | Pieces, form: Form | None = None) -> Message:
-        """Read a message; its arrays are those of `data`, read-only. Refuses what `form` does not admit."""
+    def decode(
+        cls,
+        data: bytes | memoryview | Pieces,
+        form: Form | None = None,
+        start: Parameters | None = None,
+    ) -> Message:
+        """Read a message; its arrays are those of `data`, read-only. Refuses what `form` does not admit.
+
+        With `start`, the weights are measured from these ones by the pass that looks for NaN and infinity.
+        """
         limits = (None, None) if form is None else (form.limit, form.header_limit)
         value = decode(data, limit=limits[0], header_limit=limits[1])
         if not isinstance(value, dict) or value.get("format") != FORMAT:
@@ -112,7 +126,9 @@ class Message:
         message = cls(**{kind: value.get(kind, {}) for kind in KINDS}, report=report)
         admitted = data.admitted if isinstance(data, Pieces) else []
         if form is not None and not any(form is known for known in admitted):
-            form.check(message, len(data))
+            measured = form.check(message, len(data), start)
+            if start is not None:
+                message.__dict__["measured"] = (start, measured)
             admitted.append(form)
         if not isinstance(data, memoryview):  # what came is what would be computed again
             message.__dict__["pieces" if isinstance(data, Pieces) else "encoded"] = data
@@ -160,23 +176,6 @@ def content_bytes(value: Any) -> int:
     return 0
 
 
-def is_finite(array: Array) -> bool:
-    """Whether an array is free of NaN and infinity."""
-    if array.dtype.kind != "f":
-        return True
-    flat = array.reshape(-1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        sure = math.isfinite(squared_length(flat))  # reads the array once; only what overflows is looked at again
-    return sure or bool(np.isfinite(flat).all())
-
-
-def squared_length(vector: Array) -> float:
-    """Sum of squares, in rows so short that no linear algebra library shares one among its threads."""
-    whole = vector.size // _ROW * _ROW
-    rows, rest = vector[:whole].reshape(-1, _ROW), vector[whole:]
-    return float(np.vecdot(rows, rows).sum()) + float(np.dot(rest, rest))
-
-
 class AtMost(NamedTuple):
     """A dimension of any size up to this one."""
 
@@ -198,7 +197,8 @@ class ArrayForm:
         sizes = (size.size if isinstance(size, AtMost) else size for size in self.shape)
         return int(np.dtype(self.dtype).itemsize * math.prod(sizes))
 
-    def check(self, name: str, array: Array) -> None:
+    def check(self, name: str, array: Array, start: Array | None = None) -> float | None:
+        """Raise `DataError` unless the array is as declared; returns its squared distance from `start`, if there is one."""
         if array.dtype != np.dtype(self.dtype):
             raise DataError(f"array {quote(name)} has dtype {array.dtype}, declared is {self.dtype}")
         fits = len(array.shape) == len(self.shape) and all(
@@ -208,8 +208,10 @@ class ArrayForm:
         if not fits:
             declared = ", ".join(f"<={size.size}" if isinstance(size, AtMost) else str(size) for size in self.shape)
             raise DataError(f"array {quote(name)} has shape {array.shape}, declared is ({declared})")
-        if self.finite and not is_finite(array):
+        distance = None if start is None or start.shape != array.shape else squared_distance(start, array)
+        if self.finite and not (distance is not None and math.isfinite(distance)) and not is_finite(array):
             raise DataError(f"array {quote(name)} holds numbers that are not finite")
+        return distance
 
 
 @dataclass(frozen=True)
@@ -253,13 +255,20 @@ class Form:
     def _framing(self) -> int:
         return _FRAMING + sum(_FRAMING_PER_ARRAY + len(name) for name in self.arrays)
 
-    def check(self, message: Message, encoded_size: int) -> None:
-        """Raise `DataError` unless the message has the declared arrays and no more text than declared."""
+    def check(self, message: Message, encoded_size: int, start: Parameters | None = None) -> dict[str, float]:
+        """Raise `DataError` unless the message has the declared arrays and no more text than declared.
+
+        Returns the squared distance of each of its weights from that of `start` with the same name.
+        """
         found = message.get_arrays()
+        origins = {f"weights/{name}": array for name, array in (start or {}).items()}
+        distances = {}
         for name, array in found.items():
             if name not in self.arrays:
                 raise DataError(f"message holds an array {quote(name)} that was not declared")
-            self.arrays[name].check(name, array)
+            distance = self.arrays[name].check(name, array, origins.get(name))
+            if distance is not None:
+                distances[name.removeprefix("weights/")] = distance
         for name, form in self.arrays.items():
             kind, _, key = name.partition("/")
             if name not in found and key in getattr(message, kind):
@@ -270,6 +279,7 @@ class Form:
             raise DataError(f"message of {encoded_size} bytes: at most {self.limit} are admitted by its declaration")
         if (plain := sum(_plain_bytes(getattr(message, kind)) for kind in KINDS)) > 2 * self.text + _FRAMING:
             raise DataError(f"message with {plain} bytes of plain values: {self.text} were declared")
+        return distances
 
 
 def _plain_bytes(section: Mapping[str, Any]) -> int:

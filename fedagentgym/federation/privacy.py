@@ -20,8 +20,8 @@ from pydantic import Field
 
 from fedagentgym.base.extras import require
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.running_mean import Parameters
 from fedagentgym.federation.server_state import ServerState
+from fedagentgym.federation.vectors import Parameters
 
 
 class PrivacySettings(Settings):

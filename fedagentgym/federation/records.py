@@ -68,16 +68,27 @@ def check_evaluation(evaluation: Any, where: str) -> Record:
     if digest is not None and not is_digest(digest):
         raise DataError(f"{where} is malformed: 'digest' cannot be {str(digest)[:60]!r}")
     if "overall" in evaluation:
-        categories = evaluation.get("categories")
-        if not _are_estimates(evaluation["overall"]):
-            raise DataError(
-                f"{where} is malformed: 'overall' holds means with their intervals, of success, score and turns at least"
-            )
-        if not isinstance(categories, dict) or not all(map(_are_estimates, categories.values())):
-            raise DataError(f"{where} is malformed: 'categories' holds means with their intervals by category")
-        if not is_whole(evaluation.get("tasks")) or not is_whole(evaluation.get("episodes")):
-            raise DataError(f"{where} is malformed: an evaluation counts its tasks and its episodes")
+        _check_estimates(evaluation, where)
+    sets = evaluation.get("sets", {})
+    if not isinstance(sets, dict) or not all(isinstance(below, dict) for below in sets.values()):
+        raise DataError(f"{where} is malformed: 'sets' holds what was found in each evaluation set")
+    for name, below in sets.items():
+        _check_estimates(below, f"{where}, set {str(name)[:60]!r},")
+    if not _are_metrics(evaluation.get("clients", {})):
+        raise DataError(f"{where} is malformed: 'clients' holds numbers over all clients")
     return evaluation
+
+
+def _check_estimates(found: Mapping[str, Any], where: str) -> None:
+    categories = found.get("categories")
+    if not _are_estimates(found.get("overall")):
+        raise DataError(
+            f"{where} is malformed: 'overall' holds means with their intervals, of success, score and turns at least"
+        )
+    if not isinstance(categories, dict) or not all(map(_are_estimates, categories.values())):
+        raise DataError(f"{where} is malformed: 'categories' holds means with their intervals by category")
+    if not is_whole(found.get("tasks")) or not is_whole(found.get("episodes")):
+        raise DataError(f"{where} is malformed: an evaluation counts its tasks and its episodes")
 
 
 # ---- what a value may be ----------------------------------------------------------------------------------------------

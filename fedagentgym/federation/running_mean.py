@@ -1,24 +1,23 @@
 """A weighted mean of parameters that are added one after the other.
 
 Sums are taken in float64, in the order in which updates are added, so that a mean of one client is that client, bit for bit.
-A few updates are summed in one pass over the memory; at most that many are held at a time.
+A few updates are summed in one pass over the memory; at most that many, of so many bytes, are held at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.errors import DataError
+from fedagentgym.federation.vectors import Array, Parameters, blocks, longest_block
 
-Array = NDArray[Any]
-Parameters = Mapping[str, Array]
-LONGEST_BLOCK = 1 << 17
-_AT_ONCE = 10
+HELD_MODELS = 10
 """Updates that are summed in one pass."""
+HELD_BYTES = 1 << 31
+"""Bytes of updates that wait in memory; a greater one waits alone."""
 
 
 class RunningMean:
@@ -28,13 +27,16 @@ class RunningMean:
         self._current = current
         self._total = 0.0
         self._pending: list[tuple[Parameters, float]] = []
+        self._bytes = 0
         self._sums: dict[str, NDArray[np.float64]] = {}
 
     def add(self, update: Parameters, weight: float = 1.0) -> None:
         """Count an update so many times; its arrays must not change before the mean is taken."""
-        if len(self._pending) == _AT_ONCE:
+        size = sum(update[name].nbytes for name in self._current)
+        if self._pending and (len(self._pending) == HELD_MODELS or self._bytes + size > HELD_BYTES):
             self._sum_pending()
         self._pending.append((update, weight))
+        self._bytes += size
         self._total += weight
 
     def finish(self, *, narrow: bool = True) -> dict[str, Array]:
@@ -62,14 +64,14 @@ class RunningMean:
             for block, summed in self._sum_blocks(name, value.size):
                 sums[block] = summed
             self._sums[name] = sums
-        self._pending = []
+        self._pending, self._bytes = [], 0
 
     def _sum_blocks(self, name: str, size: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         """Block by block, the sum so far with the updates that are waiting, in a buffer that the next block overwrites."""
         sums = self._sums.get(name)
         first = 0 if sums is None else 1
         parts = [(update[name].reshape(-1), weight) for update, weight in self._pending]
-        rows = np.empty((first + len(parts) + 1, min(size, LONGEST_BLOCK)), dtype=np.float64)
+        rows = np.empty((first + len(parts) + 1, longest_block(size)), dtype=np.float64)
         for block in blocks(size):
             buffer = rows[:, : block.stop - block.start]
             if sums is not None:
@@ -82,9 +84,3 @@ class RunningMean:
             # from -0.0: starting at 0.0, the sign of a lone -0.0 would be lost
             np.add.reduce(buffer[:-1], axis=0, out=summed, initial=-0.0)
             yield block, summed
-
-
-def blocks(size: int) -> Iterator[slice]:
-    """Stretches of a long vector that stay in a processor's cache while several passes are made over them."""
-    for start in range(0, size, LONGEST_BLOCK):
-        yield slice(start, min(size, start + LONGEST_BLOCK))

@@ -26,13 +26,13 @@ from fedagentgym.federation.chain import Chain, check_evidence, read_chain
 from fedagentgym.federation.clients import Backend, Clients, identity
 from fedagentgym.federation.commits import Commit, CommitStore, Links, identify_evaluation
 from fedagentgym.federation.failures import hide_text
-from fedagentgym.federation.message import is_finite
 from fedagentgym.federation.meter import add_counts
 from fedagentgym.federation.metrics_log import MetricsLog, best_rounds
 from fedagentgym.federation.records import Record
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import read_state_digests
+from fedagentgym.federation.vectors import is_finite
 
 
 class Observer(Protocol):

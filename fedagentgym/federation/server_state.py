@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.federation.message import Array, Message
+from fedagentgym.federation.message import Message
+from fedagentgym.federation.vectors import Array
 
 OPTIMIZER = "optimizer/"
 """Prefix of the optimizer's arrays where they lie beside the parameters."""

@@ -17,10 +17,8 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.federation.running_mean import Array, Parameters
-
-HELD_MODELS = 10
-HELD_BYTES = 1 << 31
+from fedagentgym.federation.running_mean import HELD_BYTES, HELD_MODELS
+from fedagentgym.federation.vectors import Array, Parameters
 
 
 class _Place(NamedTuple):

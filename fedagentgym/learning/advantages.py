@@ -7,6 +7,9 @@
 where R_i is the return of episode i, q_it the discounted return from turn t on, and c the turns of the group that start from
 an identical observation. A group whose rewards are all equal gets exactly zero.
 
+A penalty p_it that belongs to one turn (`format_penalty_on: turn`) lowers that turn alone: R_i - p_it takes the place of R_i,
+q_it - p_it that of q_it, and mean and deviation are over all turns of the group, since an episode has no single value then.
+
 An estimator is its own settings: a class with fields, registered by name, whose `estimate` gives the advantages.
 """
 
@@ -38,6 +41,15 @@ class AdvantageEstimator(NamedSettings):
     def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
         """The advantage of every turn of every episode; `rewards` has one array per episode, one number per turn."""
 
+    @property
+    def compares_turns(self) -> bool:
+        """Whether `estimate_turns` is there: turns of one episode can have values of their own."""
+        return False
+
+    def estimate_turns(self, group: Group, rewards: PerTurn, penalties: PerTurn) -> PerTurn:
+        """As `estimate`, where each turn has a penalty of its own, which `rewards` does not hold."""
+        raise OptionError(f"advantage estimator {self.name!r} knows no penalties of single turns")
+
 
 class DrGRPO(AdvantageEstimator):
     """R - mean."""
@@ -50,6 +62,13 @@ class DrGRPO(AdvantageEstimator):
 
     def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
         return episode_advantages(rewards, "none", self.baseline)
+
+    @property
+    def compares_turns(self) -> bool:
+        return self.baseline == "turns"
+
+    def estimate_turns(self, group: Group, rewards: PerTurn, penalties: PerTurn) -> PerTurn:
+        return turn_advantages(compute_turn_values(rewards, penalties), "none")
 
 
 class GRPO(AdvantageEstimator):
@@ -67,6 +86,13 @@ class GRPO(AdvantageEstimator):
     def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
         return episode_advantages(rewards, self.std, self.baseline)
 
+    @property
+    def compares_turns(self) -> bool:
+        return self.baseline == "turns"
+
+    def estimate_turns(self, group: Group, rewards: PerTurn, penalties: PerTurn) -> PerTurn:
+        return turn_advantages(compute_turn_values(rewards, penalties), self.std)
+
 
 class GiGPO(AdvantageEstimator):
     """As grpo, and the returns of turns that start from the same observation are compared with each other."""
@@ -81,11 +107,20 @@ class GiGPO(AdvantageEstimator):
 
     def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
         whole = episode_advantages(rewards, self.std, self.baseline)
-        steps = step_advantages(
-            [[turn.observation for turn in trajectory.turns] for trajectory in group],
-            tuple(discounted_returns(part, self.gamma) for part in rewards),
-            self.std,
-        )
+        return self._add_steps(group, whole, tuple(discounted_returns(part, self.gamma) for part in rewards))
+
+    @property
+    def compares_turns(self) -> bool:
+        return self.baseline == "turns"
+
+    def estimate_turns(self, group: Group, rewards: PerTurn, penalties: PerTurn) -> PerTurn:
+        whole = turn_advantages(compute_turn_values(rewards, penalties), self.std)
+        steps = tuple(discounted_returns(r, self.gamma) - p for r, p in zip(rewards, penalties, strict=True))
+        return self._add_steps(group, whole, steps)
+
+    def _add_steps(self, group: Group, whole: PerTurn, step_returns: PerTurn) -> PerTurn:
+        observations = [[turn.observation for turn in trajectory.turns] for trajectory in group]
+        steps = step_advantages(observations, step_returns, self.std)
         return tuple(episode + self.omega * step for episode, step in zip(whole, steps, strict=True))
 
 
@@ -124,9 +159,14 @@ def discounted_returns(rewards: Values, gamma: float) -> Values:
     return result
 
 
-def group_advantages(group: Group, rewards: PerTurn, estimator: AdvantageEstimator) -> PerTurn:
-    """The advantages of a group, which are refused where they do not fit it."""
-    return spread_advantages(group, estimator.estimate(group, rewards), f"advantage estimator {estimator.name!r}")
+def group_advantages(
+    group: Group, rewards: PerTurn, estimator: AdvantageEstimator, penalties: PerTurn | None = None
+) -> PerTurn:
+    """The advantages of a group, which are refused where they do not fit it. `penalties` are those of single turns, if any."""
+    found = (
+        estimator.estimate(group, rewards) if penalties is None else estimator.estimate_turns(group, rewards, penalties)
+    )
+    return spread_advantages(group, found, f"advantage estimator {estimator.name!r}")
 
 
 def spread_advantages(group: Group, given: Sequence[float] | PerTurn, source: str) -> PerTurn:
@@ -152,6 +192,22 @@ def episode_advantages(rewards: PerTurn, deviation: Deviation, baseline: Baselin
     return tuple(np.full(count, advantage) for count, advantage in zip(turns, episode, strict=True))
 
 
+def compute_turn_values(rewards: PerTurn, penalties: PerTurn) -> PerTurn:
+    """What each turn is worth: the return of its episode, less the turn's own penalty."""
+    return tuple(part.sum() - charged for part, charged in zip(rewards, penalties, strict=True))
+
+
+def turn_advantages(values: PerTurn, deviation: Deviation) -> PerTurn:
+    """Standardise over all turns of the group, each with its own value.
+
+    >>> broken, whole = turn_advantages((np.array([0.0, -0.1, 0.0]), np.zeros(3)), "sample")
+    >>> broken.round(2).tolist(), whole.round(2).tolist()
+    ([0.41, -2.04, 0.41], [0.41, 0.41, 0.41])
+    """
+    scaled = standardise(np.concatenate(values) if values else np.zeros(0), deviation)
+    return tuple(np.split(scaled, np.cumsum([len(part) for part in values])[:-1])) if values else ()
+
+
 def step_advantages(anchors: Sequence[Sequence[Hashable]], step_returns: PerTurn, deviation: Deviation) -> PerTurn:
     """Standardise the returns of all turns that start from the same anchor; an anchor seen once gives zero."""
     places: dict[Hashable, list[tuple[int, int]]] = {}
@@ -166,7 +222,10 @@ def step_advantages(anchors: Sequence[Sequence[Hashable]], step_returns: PerTurn
     return result
 
 
-def is_constant(rewards: PerTurn) -> bool:
-    """Whether the episodes of a group cannot be told apart by their reward."""
-    totals = [float(part.sum()) for part in rewards]
-    return max(totals) == min(totals) if totals else True
+def is_constant(rewards: PerTurn, penalties: PerTurn | None = None) -> bool:
+    """Whether the episodes of a group (or its turns, where they have penalties of their own) cannot be told apart."""
+    if penalties is None:
+        values = [float(part.sum()) for part in rewards]
+    else:
+        values = [float(value) for part in compute_turn_values(rewards, penalties) for value in part]
+    return max(values) == min(values) if values else True

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import bytes_digest, encode
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
+from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.streams import stream
-from fedagentgym.learning.export import read_json_lines, write_json_lines
+from fedagentgym.learning.export import read_json_lines, to_json_line
 from fedagentgym.learning.rollouts import Player, RolloutStats, collect
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.learning.trajectory import Group, Trajectory
@@ -73,16 +74,23 @@ def evaluate(
     `file` gets every episode as a JSON line that `replay` can check, each with the fields of `about`.
     """
     chosen = settings or EvaluationSettings()
-    agent = with_temperature(agent, chosen.temperature)
+    player = with_temperature(agent, chosen.temperature)
     ids = list(env.pool.ids[: chosen.tasks] if chosen.tasks is not None else env.pool.ids)
     with show_progress("evaluating", total=len(ids) * chosen.repeats) as bar:
         rollouts = collect(
-            agent, env, ids, group_size=chosen.repeats, seed=seed, parallel=chosen.parallel_episodes, progress=bar
+            player, env, ids, group_size=chosen.repeats, seed=seed, parallel=chosen.parallel_episodes, progress=bar
         )
+    found = summarise(rollouts.groups, chosen, seed, rollouts.stats)
     if file is not None:
-        verifier = {} if env.get_verifier_version() is None else {"verifier": env.get_verifier_version()}
-        write_json_lines(file, rollouts.trajectories, {"env": env.id, "agent": agent.name, **verifier, **(about or {})})
-    return summarise(rollouts.groups, chosen, seed, rollouts.stats)
+        write_atomic(file, format_episodes(found, agent, env, about))
+    return found
+
+
+def format_episodes(found: Evaluation, agent: Player, env: TextEnv, about: Mapping[str, Any] | None = None) -> str:
+    """Every episode of an evaluation as a JSON line, with who played it, where, and by whose verdict."""
+    verifier = {} if env.get_verifier_version() is None else {"verifier": env.get_verifier_version()}
+    told = {"env": env.id, "agent": agent.name, **verifier, **(about or {})}
+    return "".join(to_json_line(trajectory, told) + "\n" for group in found.groups for trajectory in group)
 
 
 def with_temperature(agent: Player, temperature: float) -> Player:
@@ -143,18 +151,32 @@ def measure_episode(trajectory: Trajectory) -> dict[str, float]:
 def _estimate_measures(
     groups: Sequence[Group], settings: EvaluationSettings, seed: int, what: str
 ) -> dict[str, Estimate]:
-    rows = [[measure_episode(trajectory) for trajectory in group] for group in groups]
-    names = list(dict.fromkeys(name for row in rows for episode in row for name in episode))
-    values = np.array([[[episode.get(name, 0.0) for name in names] for episode in row] for row in rows], np.float64)
+    names, values = tabulate_measures(groups)
     means = values.mean(axis=(0, 1))
     low, high = bootstrap(values, settings, seed, what)
     return {name: Estimate(float(m), float(a), float(b)) for name, m, a, b in zip(names, means, low, high, strict=True)}
+
+
+def tabulate_measures(groups: Sequence[Group]) -> tuple[list[str], NDArray[np.float64]]:
+    """The names of what is measured, and the numbers: by task, repeat, measure."""
+    rows = [[measure_episode(trajectory) for trajectory in group] for group in groups]
+    names = list(dict.fromkeys(name for row in rows for episode in row for name in episode))
+    return names, np.array(
+        [[[episode.get(name, 0.0) for name in names] for episode in row] for row in rows], np.float64
+    )
 
 
 def bootstrap(
     values: NDArray[np.float64], settings: EvaluationSettings, seed: int, what: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Percentile interval of the mean of `values[task, repeat, measure]`: tasks are redrawn, then repeats within each."""
+    return find_interval(resample_means(values, settings, seed, what), settings)
+
+
+def resample_means(
+    values: NDArray[np.float64], settings: EvaluationSettings, seed: int, what: str
+) -> NDArray[np.float64]:
+    """The means of redrawn episodes: one row for each resample, one column for each measure."""
     tasks, repeats, _ = values.shape
     draws = stream(seed, "bootstrap", what)
     means = np.empty((settings.resamples, values.shape[2]))
@@ -165,27 +187,49 @@ def bootstrap(
         else:
             again = np.asarray(draws.integers(repeats, tasks * repeats)).reshape(tasks, repeats)
             means[resample] = values[chosen[:, None], again].mean(axis=(0, 1))
+    return means
+
+
+def find_interval(
+    means: NDArray[np.float64], settings: EvaluationSettings
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The two ends of the interval of every measure."""
     tail = (1 - settings.confidence) / 2
     low, high = np.quantile(means, [tail, 1 - tail], axis=0)
     return low, high
 
 
-def find_replay_differences(file: str | Path, env: TextEnv) -> list[str]:
-    """Play a file's actions again; every difference in rewards, validity or outcome is one sentence. Empty: all as written."""
+def find_replay_differences(file: str | Path, env: TextEnv, only: str | None = None) -> list[str]:
+    """Play a file's actions again; every difference in rewards, validity or outcome is one sentence. Empty: all as written.
+
+    A file of several evaluation sets is played set by set: `only` names the set that `env` plays.
+    """
+    differences: list[str] = []
+    episodes = list(read_json_lines(file))
+    sets = dict.fromkeys(str(about["set"]) for _, about in episodes if "set" in about)
+    if only is None and len(sets) > 1:
+        raise OptionError(f"{file} holds the evaluation sets {join_names(sets)}: say which of them is to be played")
+    if only is not None and only not in sets:
+        raise unknown_name_error(f"evaluation set of {file}", only, sets)
+    for trajectory, about in episodes:
+        if only is None or about.get("set") == only:
+            differences += _replay(trajectory, env)
+    return differences
+
+
+def _replay(trajectory: Trajectory, env: TextEnv) -> list[str]:
     differences = []
-    for trajectory, _ in read_json_lines(file):
-        (episode,) = env.reset_many([trajectory.task], [trajectory.seed])
-        where = f"{trajectory.task} copy {trajectory.sample}"
-        for number, turn in enumerate(trajectory.turns, start=1):
-            if episode.over:
-                differences.append(f"{where}: the episode is over before turn {number}")
-                break
-            (episode,) = env.step_many([episode], [turn.action])
-            found = (float(episode.reward), bool(episode.view.valid), float(episode.view.score))
-            if found != (turn.reward, turn.valid, turn.score):
-                differences.append(
-                    f"{where}, turn {number}: written {(turn.reward, turn.valid, turn.score)}, found {found}"
-                )
-        if (episode.terminated, bool(episode.view.success)) != (trajectory.terminated, trajectory.success):
-            differences.append(f"{where}: the outcome is another one")
+    (episode,) = env.reset_many([trajectory.task], [trajectory.seed])
+    where = f"{trajectory.task} copy {trajectory.sample}"
+    for number, turn in enumerate(trajectory.turns, start=1):
+        if episode.over:
+            differences.append(f"{where}: the episode is over before turn {number}")
+            break
+        (episode,) = env.step_many([episode], [turn.action])
+        found = (float(episode.reward), bool(episode.view.valid), float(episode.view.score))
+        if found != (turn.reward, turn.valid, turn.score):
+            written = (turn.reward, turn.valid, turn.score)
+            differences.append(f"{where}, turn {number}: written {written}, found {found}")
+    if (episode.terminated, bool(episode.view.success)) != (trajectory.terminated, trajectory.success):
+        differences.append(f"{where}: the outcome is another one")
     return differences

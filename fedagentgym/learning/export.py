@@ -9,6 +9,7 @@ from typing import Any
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_jsonl, write_atomic
+from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.learning.trajectory import Trajectory, from_plain, to_plain
 
 
@@ -58,17 +59,74 @@ def format_episode(trajectory: Trajectory) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_conversation(trajectory: Trajectory) -> dict[str, Any]:
-    """The episode as chat messages, the common form of supervised data: `{"task": ..., "messages": [{role, content}, ...]}`."""
-    messages = []
+def to_conversation(trajectory: Trajectory, system: str | None = None) -> dict[str, Any]:
+    """The episode as chat messages, the common form of supervised data: `{"task": ..., "messages": [{role, content}, ...]}`.
+
+    The user says what was observed, the assistant the whole reply; `system` opens the conversation.
+    """
+    messages = [] if system is None else [{"role": "system", "content": system}]
     for turn in trajectory.turns:
         messages.append({"role": "user", "content": turn.observation})
         messages.append({"role": "assistant", "content": turn.reply})
-    return {"task": trajectory.task, "success": trajectory.success, "messages": messages}
+    outcome = {"category": trajectory.category, "success": trajectory.success, "score": trajectory.score}
+    return {"task": trajectory.task, **outcome, "messages": messages}
 
 
-def write_conversations(path: str | Path, trajectories: Iterable[Trajectory], *, solved_only: bool = True) -> int:
+def write_conversations(
+    path: str | Path,
+    trajectories: Iterable[Trajectory],
+    *,
+    solved_only: bool = True,
+    system: str | None = None,
+) -> int:
     """Write supervised data as JSON lines and return how many episodes were taken."""
     chosen = [trajectory for trajectory in trajectories if trajectory.success or not solved_only]
-    write_atomic(path, "".join(json.dumps(to_conversation(trajectory)) + "\n" for trajectory in chosen))
+    write_atomic(path, "".join(json.dumps(to_conversation(trajectory, system)) + "\n" for trajectory in chosen))
     return len(chosen)
+
+
+def export_conversations(
+    source: str | Path,
+    path: str | Path,
+    *,
+    solved_only: bool = False,
+    training: bool = False,
+    only: str | None = None,
+    env: str | None = None,
+) -> int:
+    """Write the episodes of a file, or of a run's folder, as conversations; returns how many there are.
+
+    Of a run these are the episodes of its last evaluation, with `training` the sampled training episodes of all rounds.
+    `only` names an evaluation set. What the environment of an episode says of itself is the system message; `env` is the one
+    of lines that name none.
+    """
+    lines = []
+    for file in _list_episode_files(Path(source), training):
+        for trajectory, about in read_json_lines(file):
+            if (solved_only and not trajectory.success) or (only is not None and about.get("set") != only):
+                continue
+            told = to_conversation(trajectory, _describe_environment(about.get("env", env)))
+            lines.append(json.dumps({**about, **told}) + "\n")
+    if not lines:
+        raise DataError(f"{source} holds no such episode, so nothing is written")
+    write_atomic(path, "".join(lines))
+    return len(lines)
+
+
+def _list_episode_files(source: Path, training: bool) -> list[Path]:
+    """The file itself, or those of a run."""
+    if not source.is_dir():
+        return [source]
+    files = sorted((source / ("trajectories" if training else "evaluation")).glob("*.jsonl"))
+    if not files:
+        kind = "sampled training episodes" if training else "evaluated episodes"
+        raise DataError(f"{source} is no run with {kind}")
+    return files if training else files[-1:]
+
+
+def _describe_environment(env_id: object) -> str | None:
+    """What an environment tells its agents of their part, if it is known here."""
+    if not isinstance(env_id, str) or env_id not in ENVIRONMENTS:
+        return None
+    cls = ENVIRONMENTS.get(env_id)
+    return f"{cls.role}\n\n{cls.action_help}"

@@ -34,7 +34,12 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.numbers import mean
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.learning.advantages import group_advantages, is_constant, spread_advantages
-from fedagentgym.learning.objectives import PerTurn, compute_training_rewards, objective_values
+from fedagentgym.learning.objectives import (
+    PerTurn,
+    compute_format_penalties,
+    compute_training_rewards,
+    objective_values,
+)
 from fedagentgym.learning.optimizer import learning_rate_factor
 from fedagentgym.learning.rollouts import Player, Rollouts, collect
 from fedagentgym.learning.rows import build_rows
@@ -191,8 +196,7 @@ class LocalTraining:
 
     def draw_tasks(self, seed: int) -> tuple[str, ...]:
         """The ids of the present step's tasks."""
-        positions = stream(seed, "tasks", self.step).integers(len(self.env.pool), self.settings.tasks_per_step)
-        return tuple(self.env.pool.ids[int(position)] for position in positions)
+        return draw_tasks(self.env, self.settings, seed, self.step)
 
     def update(
         self,
@@ -207,9 +211,12 @@ class LocalTraining:
         `advantages` gives one number (or one array over turns) per trajectory of each group, in place of those that the
         rewards would give. `gradients_of` names objectives whose gradient at the last decoder block is wanted as well.
         """
-        rewards = [self.compute_rewards(group, weights) for group in groups]
+        returns = [self._compute_returns(group, weights) for group in groups]
         if advantages is None:
-            chosen = [group_advantages(g, r, self.settings.advantage) for g, r in zip(groups, rewards, strict=True)]
+            chosen = [
+                group_advantages(group, earned, self.settings.advantage, penalties)
+                for group, (earned, penalties) in zip(groups, returns, strict=True)
+            ]
         else:
             chosen = [
                 spread_advantages(group, given, "advantages=") for group, given in zip(groups, advantages, strict=True)
@@ -223,18 +230,31 @@ class LocalTraining:
         rate = learning_rate_factor(self.settings.schedule, self.step, self._run_steps)
         metrics = self._updater.train_step(build_rows(groups, chosen), rate, order=self.step)
         self.step += 1
-        constant = sum(is_constant(reward) for reward in rewards)
+        constant = sum(is_constant(*pair) for pair in returns)
         metrics |= {"groups": float(len(groups)), "groups/constant": float(constant)}
         for name in self.resolve_objective_weights(weights):
             metrics[f"reward/{name}"] = mean(
                 [float(part.sum()) for group in groups for part in objective_values(group, name)]
             )
-        metrics["reward/learned"] = mean([float(part.sum()) for reward in rewards for part in reward])
+        learned = [self.compute_rewards(group, weights) for group in groups]
+        metrics["reward/learned"] = mean([float(part.sum()) for reward in learned for part in reward])
         return StepReport(metrics, tuple(groups), gradients)
 
     def compute_rewards(self, group: Group, weights: Mapping[str, float] | None = None) -> PerTurn:
         """The learned reward of each turn under the given or the configured objective weights."""
         return compute_training_rewards(group, self.resolve_objective_weights(weights), self.settings.format_penalty)
+
+    def compute_advantages(self, group: Group, weights: Mapping[str, float] | None = None) -> PerTurn:
+        """The advantage of each turn under the given or the configured objective weights."""
+        rewards, penalties = self._compute_returns(group, weights)
+        return group_advantages(group, rewards, self.settings.advantage, penalties)
+
+    def _compute_returns(self, group: Group, weights: Mapping[str, float] | None) -> tuple[PerTurn, PerTurn | None]:
+        """What advantages are formed from: the learned rewards, and the penalties of single turns, if they stay there."""
+        if self.settings.format_penalty_on == "episode":
+            return self.compute_rewards(group, weights), None
+        rewards = compute_training_rewards(group, self.resolve_objective_weights(weights), 0.0)
+        return rewards, compute_format_penalties(group, self.settings.format_penalty)
 
     def resolve_objective_weights(self, weights: Mapping[str, float] | None = None) -> Mapping[str, float]:
         """The given weights, or the configured ones."""
@@ -243,6 +263,12 @@ class LocalTraining:
     def recompute_logprobs(self, groups: Sequence[Group]) -> tuple[Group, ...]:
         """The same groups with the behaviour log-probs recomputed under the present policy (its ratio then starts at 1)."""
         return self._updater.recompute_logprobs(groups)
+
+
+def draw_tasks(env: TextEnv, settings: LearningSettings, seed: int, step: int) -> tuple[str, ...]:
+    """The ids of a step's tasks, drawn with replacement."""
+    positions = stream(seed, "tasks", step).integers(len(env.pool), settings.tasks_per_step)
+    return tuple(env.pool.ids[int(position)] for position in positions)
 
 
 def get_trainable_policy(agent: Player) -> TrainablePolicy:

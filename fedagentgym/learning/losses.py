@@ -38,10 +38,18 @@ def token_weights(lengths: NDArray[np.int64], settings: LossSettings) -> NDArray
     if rows == 0 or tokens == 0:
         return np.zeros(rows, dtype=np.float64)
     if settings.name == "token":
-        return np.full(rows, 1.0 / tokens)
+        return np.full(rows, 1.0 / tokens) if settings.rows is None else _weigh_parts(lengths, settings.rows)
     if settings.name == "constant":
         return np.full(rows, 1.0 / (rows * settings.length))
     return 1.0 / (rows * np.maximum(lengths, 1))
+
+
+def _weigh_parts(lengths: NDArray[np.int64], size: int) -> NDArray[np.float64]:
+    """The mean over the tokens of each run of `size` rows, then over the runs; a run without tokens counts as zero."""
+    starts = np.arange(0, len(lengths), size)
+    totals = np.add.reduceat(lengths, starts)
+    each = 1.0 / (len(starts) * np.maximum(totals, 1))
+    return np.asarray(np.repeat(each, np.diff([*starts, len(lengths)])), dtype=np.float64)
 
 
 def token_losses(

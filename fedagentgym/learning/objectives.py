@@ -5,7 +5,7 @@ The learned reward is a weighted sum of names. A name is looked up in this order
 1. `reward`: what the environment's step paid; `score`: the environment's final score;
 2. a component of the environment's `info["rewards"]`;
 3. a group objective, registered in `OBJECTIVES`: `length` (shorter than its siblings), `repetition` (penalty for repeated
-   phrases), or one's own.
+   phrases), `format` (where the environment pays none of that name), or one's own.
 
 Every value is kept per turn, so that step-level methods can use it; an episode's value is the sum over its turns.
 """
@@ -49,12 +49,18 @@ def _repeated_share(trajectory: Trajectory, size: int) -> float:
     return len(set(phrases)) / len(phrases) - 1.0 if phrases else 0.0
 
 
+def kept_format(group: Group) -> list[float]:
+    """1 for an episode whose every reply kept to its format, as the agent's parser judges it."""
+    return [float(all(turn.format for turn in trajectory.turns)) for trajectory in group]
+
+
 Objective = Callable[[Group], Sequence[float]]
 """A group objective: one number per episode of the group."""
 OBJECTIVES = Registry("objective")
 """Name -> `Objective`."""
 OBJECTIVES.register("length", length)
 OBJECTIVES.register("repetition", repetition)
+OBJECTIVES.register("format", kept_format)
 
 
 def objective_values(group: Group, name: str) -> PerTurn:
@@ -87,18 +93,23 @@ def group_objective(group: Group, name: str) -> list[float]:
 
 def list_objectives(components: Sequence[str] | set[str]) -> list[str]:
     """Every name that an objective may have, given the environment's components."""
-    return ["reward", "score", *sorted(components), *OBJECTIVES]
+    return list(dict.fromkeys(["reward", "score", *sorted(components), *OBJECTIVES]))
 
 
 def compute_training_rewards(group: Group, weights: Mapping[str, float], format_penalty: float) -> PerTurn:
     """The scalar that is learned from: weighted objectives, less the penalty at each turn whose format is broken."""
-    total = tuple(
-        -format_penalty * np.array([not turn.format for turn in trajectory.turns], dtype=np.float64)
-        for trajectory in group
-    )
+    total = tuple(-part for part in compute_format_penalties(group, format_penalty))
     for name, weight in weights.items():
         total = tuple(so_far + weight * part for so_far, part in zip(total, objective_values(group, name), strict=True))
     return total
+
+
+def compute_format_penalties(group: Group, format_penalty: float) -> PerTurn:
+    """What each turn pays for a broken format."""
+    return tuple(
+        format_penalty * np.array([not turn.format for turn in trajectory.turns], dtype=np.float64)
+        for trajectory in group
+    )
 
 
 def _assign_to_last_turn(group: Group, finals: Sequence[float]) -> PerTurn:

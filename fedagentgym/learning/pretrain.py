@@ -25,6 +25,7 @@ from fedagentgym.envs import open_env
 from fedagentgym.envs.task import shorten_env_id
 from fedagentgym.learning.evaluation import evaluate
 from fedagentgym.learning.local import get_trainable_policy
+from fedagentgym.learning.misconceptions import describe_misconceptions
 from fedagentgym.learning.settings import EvaluationSettings, WarmStartSettings
 from fedagentgym.learning.warm_start import warm_start
 
@@ -149,7 +150,8 @@ def _find_or_make(
     with use_threads(imitation.player.threads):
         made = load()
         losses = warm_start(made, env, imitation.settings, derive(seed, "warm start"))
-        found = evaluate(made, open_env(env.id, **{**imitation.options, "split": judged.split}), judged, seed=seed)
+        unseen = open_env(env.id, **{**imitation.options, "split": judged.split})
+        found = evaluate(made, unseen, judged, seed=seed)
     note = {
         "recipe": recipe,
         **(made_from or {}),
@@ -160,6 +162,7 @@ def _find_or_make(
         "success": found.overall["success"].mean,
         "score": found.overall["score"].mean,
         "format_broken": found.overall["format_broken"].mean,
+        **describe_misconceptions(env, imitation.settings.misconceptions, unseen, found.groups),
     }
     _save(made, target, note)
     return PretrainResult(target, False, note)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedagentgym.base.choices import Choice
 from fedagentgym.base.settings import Settings
@@ -23,6 +23,18 @@ class LossSettings(Settings):
         "constant: sum over `length` times rows (Dr. GRPO)",
     )
     length: int = Field(default=512, ge=1, description="constant: the length that every row is divided by")
+    rows: int | None = Field(
+        default=None,
+        ge=1,
+        description="token: mean over the tokens of every so many rows, then over these parts, as code does that averages "
+        "each micro-batch; null: over all tokens of the mini-batch",
+    )
+
+    @model_validator(mode="after")
+    def _check_rows(self) -> Self:
+        if self.rows is not None and self.name != "token":
+            raise ValueError(f"rows cuts the mean over tokens into parts: it cannot be combined with {self.name}")
+        return self
 
 
 class KLSettings(Settings):
@@ -80,6 +92,15 @@ class LearningSettings(Settings):
     entropy: float = Field(default=0.0, ge=0, description="weight of an entropy bonus")
     gradient_epochs: int = Field(default=1, ge=1, description="passes over the episodes of a step")
     minibatches: int = Field(default=1, ge=1, description="optimizer steps per pass")
+    minibatch_rows: int | None = Field(
+        default=None,
+        ge=1,
+        description="rows of an optimizer step, in place of `minibatches`: a pass takes as many steps as that needs",
+    )
+    minibatch_fill: bool = Field(
+        default=False,
+        description="minibatch_rows: rows keep their order, and rows drawn again fill the last step, as in the published code",
+    )
     micro_tokens: int = Field(
         default=16384, ge=1, description="padded tokens per forward pass; changes memory, not the value"
     )
@@ -92,6 +113,11 @@ class LearningSettings(Settings):
     )
     loss: LossSettings = Field(default=LossSettings(), description="averaging over tokens")
     format_penalty: float = Field(default=0.1, ge=0, description="cost of a reply whose format is broken, at that turn")
+    format_penalty_on: Literal["episode", "turn"] = Field(
+        default="episode",
+        description="what the penalty lowers before advantages are formed: the return of the whole episode, or that of the "
+        "broken turn alone (needs a baseline over turns), as in the published code",
+    )
     objectives: tuple[ObjectiveSettings, ...] = Field(
         default=(ObjectiveSettings(name="reward"),),
         min_length=1,
@@ -106,6 +132,17 @@ class LearningSettings(Settings):
             raise ValueError(f"clip is [low, high] with 0 <= low < 1 and high >= 0, got {list(self.clip)}")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are two numbers in 0..1, got {list(self.betas)}")
+        if self.minibatch_rows is not None and self.minibatches != 1:
+            raise ValueError(
+                "minibatches counts the steps of a pass, minibatch_rows the rows of a step: give one of them"
+            )
+        if self.minibatch_fill and self.minibatch_rows is None:
+            raise ValueError("minibatch_fill needs minibatch_rows")
+        if self.format_penalty_on == "turn" and not self.advantage.compares_turns:
+            raise ValueError(
+                f"format_penalty_on: turn needs an advantage whose baseline is over turns; {self.advantage.name!r} as it is set"
+                " compares episodes"
+            )
         names = [objective.name for objective in self.objectives]
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
@@ -115,6 +152,22 @@ class LearningSettings(Settings):
     @property
     def episodes_per_step(self) -> int:
         return self.tasks_per_step * self.group_size
+
+
+class EvaluationSet(Settings):
+    """A set of tasks that policies are judged on. The name of an installed data set alone stands for that set."""
+
+    name: str = Field(pattern=r"^[\w.-]{1,60}$", description="what the set is called in records")
+    env: str | None = Field(default=None, description="environment, its id or short name; null: that of the run")
+    options: dict[str, Any] | None = Field(
+        default=None, description="the environment's options; null: those of the run, or the data set of this name"
+    )
+    split: str = Field(default="test", description="split whose tasks are played")
+    tasks: int | None = Field(default=None, ge=1, description="play only the first so many; null: as evaluation.tasks")
+    repeats: int | None = Field(default=None, ge=1, description="episodes per task; null: as evaluation.repeats")
+    temperature: float | None = Field(
+        default=None, ge=0, description="sampling temperature; null: as evaluation.temperature"
+    )
 
 
 class EvaluationSettings(Settings):
@@ -130,6 +183,24 @@ class EvaluationSettings(Settings):
     parallel_episodes: int = Field(default=64, ge=1, description="episodes played side by side")
     confidence: float = Field(default=0.95, gt=0, lt=1, description="level of the bootstrap intervals")
     resamples: int = Field(default=1000, ge=1, description="bootstrap resamples")
+    sets: tuple[EvaluationSet, ...] = Field(
+        default=(), description="sets to be judged on instead of `split`; their mean success names the best round"
+    )
+    clients: bool = Field(
+        default=False,
+        description="judge what each client has trained too, before it is averaged, and each on its own mixture",
+    )
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        names = [one.name for one in self.sets]
+        if double := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"sets has two of the name {double!r}: give each a name of its own")
+        return self
+
+    def is_due(self, number: int, rounds: int) -> bool:
+        """Is a round of a run of so many rounds evaluated?"""
+        return number % self.every == 0 or number == rounds
 
 
 class SupervisedSettings(Settings):
@@ -168,6 +239,27 @@ PRETRAINED: dict[str, Any] = {
 PRETRAINED_ADAPTER_RATE = 1e-3
 
 
+class ImitationSettings(SupervisedSettings):
+    """How a method imitates solutions: it takes `local_steps` steps."""
+
+    @model_validator(mode="after")
+    def _refuse_steps(self) -> Self:
+        if self.steps != SupervisedSettings.model_fields["steps"].default:
+            raise ValueError("steps of imitation are counted by algorithm.local_steps: leave out steps")
+        return self
+
+
+class MisconceptionSettings(Settings):
+    """Demonstrations that follow another category's procedure: in some categories more often than the right one."""
+
+    share: float = Field(default=0.5, ge=0, le=1, description="share of the categories that get a misconception")
+    right: float = Field(
+        default=0.35, ge=0, le=1, description="share of right demonstrations in categories with a misconception"
+    )
+    otherwise: float = Field(default=0.65, ge=0, le=1, description="share of right demonstrations in the others")
+    seed: int = Field(default=0, ge=0, description="which categories, which other procedures, which tasks")
+
+
 class WarmStartSettings(SupervisedSettings):
     """How many demonstrations, how noisy, and how they are imitated."""
 
@@ -181,6 +273,17 @@ class WarmStartSettings(SupervisedSettings):
     noise: float = Field(default=0.1, ge=0, lt=1, description="share of the expert's actions replaced by random ones")
     imitate_noise: bool = Field(default=False, description="learn the random actions too: able, but careless")
     parallel_episodes: int = Field(default=256, ge=1, description="demonstrations played side by side")
+    misconceptions: MisconceptionSettings | None = Field(
+        default=None, description="demonstrations by wrong procedures; null: all by the right ones"
+    )
+
+    @model_serializer(mode="wrap")
+    def _leave_out_absent_misconceptions(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """An agent without misconceptions is the one that it always was: its recipe is written as before."""
+        plain: dict[str, Any] = handler(self)
+        if self.misconceptions is None:
+            plain.pop("misconceptions", None)
+        return plain
 
     def for_pretrained(self, adapter: bool) -> WarmStartSettings:
         """What was said, over what suits a model that is pretrained already; the defaults above are for one made from nothing."""

@@ -24,6 +24,7 @@ from fedagentgym.base.streams import derive, generator
 from fedagentgym.learning import forward
 from fedagentgym.learning.losses import token_losses, token_weights
 from fedagentgym.learning.master_weights import MasterWeights
+from fedagentgym.learning.minibatches import split_minibatches
 from fedagentgym.learning.optimizer import get_moments, load_moments, make_adamw
 from fedagentgym.learning.rows import Row, build_trajectory_rows, split_micro_batches
 from fedagentgym.learning.settings import LearningSettings
@@ -112,7 +113,7 @@ class PolicyUpdate:
         seed = derive(order, "update")
         with self._train_mode(seed):
             for epoch in range(settings.gradient_epochs):
-                for part in _split_minibatches(len(rows), settings.minibatches, generator(seed, epoch)):
+                for part in split_minibatches(len(rows), settings, generator(seed, epoch)):
                     self._train_minibatch(
                         [rows[i] for i in part], [reference[i] for i in part] if reference else None, meter
                     )
@@ -300,13 +301,6 @@ class _RunningMeans:
 
     def compute_metrics(self) -> dict[str, float]:
         return {name: total / self._weights[name] for name, total in self._sums.items()} | self._counts
-
-
-def _split_minibatches(count: int, parts: int, rng: np.random.Generator) -> list[list[int]]:
-    """Indices of the rows of each mini-batch; a single mini-batch keeps their order."""
-    if parts == 1 or count <= 1:
-        return [list(range(count))] if count else []
-    return [part.tolist() for part in np.array_split(rng.permutation(count), min(parts, count))]
 
 
 def _copy_into(parameters: Mapping[str, torch.nn.Parameter], weights: Tensors) -> None:

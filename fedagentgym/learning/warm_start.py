@@ -3,8 +3,8 @@
 The demonstrations are played on the split `warmup`, whose tasks are disjoint from all others. Some of the expert's actions are
 replaced by random admissible ones: these are context, not example, and show how the expert recovers. With `imitate_noise` they
 are examples too: the agent learns to do right and to slip, as a pretrained model does that knows more than it shows, and
-reinforcement finds something to mend. The episodes are in the agent's own prompts and tokens, so what is learnt is what will be
-asked for.
+reinforcement finds something to mend. With `misconceptions` some categories are shown wrongly more often than not
+(`learning/misconceptions.py`). The episodes are in the agent's own prompts and tokens: what is learnt is what will be asked for.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from fedagentgym.agents.players.demonstrators import Demonstrator
 from fedagentgym.base.progress import Progress, show_progress
 from fedagentgym.base.streams import derive, stream
+from fedagentgym.learning.misconceptions import make_misled_experts
 from fedagentgym.learning.rollouts import collect
-from fedagentgym.learning.settings import WarmStartSettings
+from fedagentgym.learning.settings import MisconceptionSettings, WarmStartSettings
 from fedagentgym.learning.supervised import SupervisedTraining, make_examples
 from fedagentgym.learning.trajectory import Trajectory
 
@@ -30,14 +31,21 @@ def collect_demonstrations(
     count: int,
     *,
     noise: float = 0.0,
+    misconceptions: MisconceptionSettings | None = None,
     seed: int = 0,
     parallel: int = 256,
     bar: Progress | None = None,
 ) -> list[Trajectory]:
     """The expert's episodes in the agent's tokens: the pool's tasks in random order, again and again until there are enough."""
     tasks = draw_demonstration_tasks(env, count, seed)
+    experts = None if misconceptions is None else make_misled_experts(env, misconceptions)
     return collect(
-        Demonstrator(agent, noise), env, tasks, seed=derive(seed, "demonstrate"), parallel=parallel, progress=bar
+        Demonstrator(agent, noise, experts),
+        env,
+        tasks,
+        seed=derive(seed, "demonstrate"),
+        parallel=parallel,
+        progress=bar,
     ).trajectories
 
 
@@ -58,6 +66,7 @@ def warm_start(agent: TokenAgent, env: TextEnv, settings: WarmStartSettings, see
             env,
             settings.episodes,
             noise=settings.noise,
+            misconceptions=settings.misconceptions,
             seed=seed,
             parallel=settings.parallel_episodes,
             bar=bar,

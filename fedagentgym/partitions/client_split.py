@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -301,7 +302,7 @@ def load_client_split(
     if not isinstance(path, str | Path):
         raise OptionError(f"a split is opened by the path of its file, got {show_value(path)}")
     record = store.load(path)
-    if local := sorted(set(record.env_options) - set(env_class(record.env_id).portable_options(record.env_options))):
+    if local := _list_local_options(record.env_id, record.env_options):
         raise DataError(
             f"{path} names the option {local[0]!r}, which says where something lies on a machine: no split decides that"
         )
@@ -360,19 +361,38 @@ def _explain_mismatch(record: SplitRecord, pool: TaskPool, where: str) -> str:
 
 
 def _merge_options(record: SplitRecord, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the split with those given beside it, which may only add where data lies."""
+    cls = env_class(record.env_id)
+    portable = cls.portable_options(given)
     for key, value in given.items():
-        if key in record.env_options and canonical_json(record.env_options[key]) != canonical_json(value):
+        told = canonical_json(portable.get(key, _to_plain(value)))
+        if (
+            key in record.env_options
+            and key not in cls.local_options
+            and canonical_json(record.env_options[key]) != told
+        ):
             raise OptionError(
                 f"the split was made with {key}={record.env_options[key]!r}, {value!r} was given: leave it out, the file decides"
             )
     return {**record.env_options, **given}
 
 
+def _to_plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
+def _list_local_options(env_id: str, options: Mapping[str, Any]) -> list[str]:
+    """The options that say where something lies on a machine, whole or in part."""
+    portable = env_class(env_id).portable_options(options)
+    return sorted(name for name, value in options.items() if name not in portable or portable[name] != value)
+
+
 def resolve_client_kwargs(
     env_id: str, client_split: ClientSplit | str | Path, client: int, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The environment keywords of one client, for `gymnasium.make(env_id, client_split=..., client=...)`."""
-    where = {key: options[key] for key in env_class(env_id).local_options if key in options}
+    local = {*env_class(env_id).local_options, *_list_local_options(env_id, options)}
+    where = {key: options[key] for key in sorted(local) if options.get(key) is not None}
     if isinstance(client_split, ClientSplit):
         opened = client_split
     else:
@@ -381,7 +401,7 @@ def resolve_client_kwargs(
             stamp = path.stat().st_mtime_ns
         except (OSError, ValueError):
             stamp = 0  # the reader says why it cannot be read
-        opened = _open_recent(str(path), stamp, tuple(sorted(where.items())))
+        opened = _open_recent(str(path), stamp, json.dumps(where, default=str))
     record = opened.record
     if record.env_id != env_id:
         raise OptionError(f"the split divides {record.env_id}, not {env_id}: use its id in gymnasium.make")
@@ -393,6 +413,6 @@ def resolve_client_kwargs(
 
 
 @lru_cache(maxsize=8)
-def _open_recent(path: str, stamp: int, where: tuple[tuple[str, Any], ...]) -> ClientSplit:
-    """Recently opened split files, so that a hundred clients of one file read it once."""
-    return load_client_split(path, env=dict(where))
+def _open_recent(path: str, stamp: int, where: str) -> ClientSplit:
+    """Recently opened split files, so that a hundred clients of one file read it once; `where` is a JSON text."""
+    return load_client_split(path, env=json.loads(where))

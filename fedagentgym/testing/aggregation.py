@@ -9,8 +9,8 @@ import numpy as np
 from fedagentgym.base.choices import NamedSettings
 from fedagentgym.federation.aggregation import AGGREGATION_RULES, Aggregation, AggregationRule, Mean, aggregate
 from fedagentgym.federation.message import Message
-from fedagentgym.federation.running_mean import Array
 from fedagentgym.federation.server_state import ServerState
+from fedagentgym.federation.vectors import Array
 from fedagentgym.testing.conditions import errors_as_failures, global_generators_untouched
 
 SHAPES: Mapping[str, tuple[int, ...]] = {"bias": (3,), "scale": (), "weight": (4, 5)}

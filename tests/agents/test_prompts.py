@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.dialogue import Dialogue
 from fedagentgym.agents.text.prompts import SHORTEST_RUN, PastTurn, Template
+from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.view import View
 
@@ -102,6 +104,47 @@ def test_replies_keep_the_form(think: bool) -> None:
     reply = Template("standard", think).render_reply(SHOP, "click[buy now]")
     assert parse_strict(reply, think) == ("click[buy now]", True)
     assert Template("standard", think).render_reply(ASK, "<answer>4</answer>") == "<answer>4</answer>"
+
+
+def test_a_request_opens_the_episode_in_place_of_role_and_help() -> None:
+    template = Template("standard", request="This is the problem: {observation}")
+    assert template.render_first(ASK, View("2 + 2 {?}")) == "This is the problem: 2 + 2 {?}"
+    opened = template.render_first(SHOP, START)
+    assert opened.startswith(f"This is the problem: {START.observation}\n\nThe actions you can take now:")
+    for past, turn in ((PAST[1:], 3), (PAST[:1], 1), ([], 3)):
+        window = template.render_window(SHOP, START.observation, past, turn, LATER)
+        assert window.startswith(f"This is the problem: {START.observation}\n\nYou have taken {turn} step")
+        assert window.count(START.observation) == 1 and SHOP.role not in window
+        assert all(f"You did: {old.action}" in window for old in past)
+
+
+def test_a_request_in_the_compact_style_agrees_in_both_contexts() -> None:
+    template = Template("compact", think=False, request="Task: {observation}!")
+    dialogue = (
+        template.render_first(SHOP, START)
+        + template.render_reply(SHOP, "search[hat]")
+        + template.render_next(SHOP, LATER)
+    )
+    assert dialogue.startswith(f"Task: {START.observation}!\n")
+    assert template.render_window(SHOP, START.observation, PAST[:1], 1, LATER) == dialogue
+    cut = template.render_window(SHOP, START.observation, PAST[2:], 3, LATER)
+    assert cut.startswith(f"Task: {START.observation}!\n...\n")
+
+
+def test_a_request_must_say_where_the_observation_belongs() -> None:
+    with pytest.raises(OptionError, match=r"write \{observation\} where"):
+        AgentSettings.load({"name": "tiny", "request": "Solve {problem}"}, "agent")
+
+
+@pytest.mark.parametrize("context", ["session", "window"])
+def test_a_hosted_model_gets_the_system_prompt_first_and_once(context: Literal["session", "window"]) -> None:
+    (episode,) = SHOP.reset_many([SHOP.pool[0]], [0])
+    dialogue = Dialogue(SHOP, Template("standard", system="Be brief."), context, 2, episode.view.observation)
+    for _ in range(2):
+        messages = dialogue.build_messages(episode)
+        assert [message["content"] for message in messages if message["role"] == "system"] == ["Be brief."]
+        assert messages[0]["role"] == "system" and messages[-1]["role"] == "user"
+        dialogue.record_turn(episode, messages, "search[hat]", "search[hat]")
 
 
 def list_guesses(count: int) -> tuple[str, ...]:

@@ -63,6 +63,17 @@ def test_pubswap_with_public_steps_is_not(tmp_path: Path) -> None:
     assert swap.record["metrics"]["public/answers"] == 3 * 4 * 4
 
 
+def test_the_control_of_pubswap_has_the_same_public_steps_and_swaps_nothing(tmp_path: Path) -> None:
+    given = {"name": "pubswap", "local_steps": 2, "swap_period": 2, "public_tasks": 4}
+    control = go(tmp_path / "control", {**given, "swap": "none"})
+    plain = go(tmp_path / "plain", {"name": "fedavg-grpo", "local_steps": 2})
+    swapped = go(tmp_path / "swap", given)
+    assert theta(control) != theta(plain)
+    metrics = [run.record["metrics"] for run in (control, swapped)]
+    assert metrics[0]["public/swapped"] == 0.0 < metrics[1]["public/swapped"]
+    assert metrics[0]["episodes"] == metrics[1]["episodes"] and metrics[0]["public/answers"] == 3 * 4 * 4
+
+
 @pytest.mark.parametrize("steps", [1, 3])
 def test_fedmoa_without_its_additions_is_fedavg_of_grpo(tmp_path: Path, steps: int) -> None:
     moa = go(

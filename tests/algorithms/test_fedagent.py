@@ -16,11 +16,11 @@ from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.settings import merge
 from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.checks import update_norm
 from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import StateStore
+from fedagentgym.federation.vectors import update_norm
 from fedagentgym.testing import check_algorithm, untrained  # noqa: F401 - registers the agent
 from fedagentgym.testing.algorithms import SMALL_CONFIG
 
@@ -70,6 +70,22 @@ def test_equal_clients_with_equal_streams_are_one_client(tmp_path: Path) -> None
     fed = go(tmp_path / "fed", {"name": "fedagent", "local_steps": 2}, bench=same, stream_of=lambda client: 0)
     alone = go(tmp_path / "one", {"name": "local", "local_steps": 2, "keep_optimizer": False}, bench=same)
     assert fed.state.digest == alone.state.digest
+
+
+def test_centralized_owns_what_clients_hold_or_all_of_the_split() -> None:
+    roles = {"partition": {"clients": 2, "tasks_per_client": 4, "roles": {"public": 3, "server": 2}}}
+
+    def open_pool(**settings: Any) -> Any:
+        plain = merge(merge(SPEC, roles), {"algorithm": {"name": "centralized", **settings}})
+        spec = ExperimentSpec.load(plain)
+        algorithm = make_algorithm(spec, Runtime(spec))
+        return algorithm.resources(0).env.pool, algorithm.runtime.client_split
+
+    union, split = open_pool()
+    assert set(union.ids) == {task for client in split for task in client.tasks} and len(union) <= 8
+    whole, split = open_pool(pool="split")
+    assert list(whole.ids) == list(split.pool.ids) and len(whole) == 600
+    assert all(task.graded for task in whole)
 
 
 def test_the_global_model_is_the_mean_of_the_clients(tmp_path: Path) -> None:

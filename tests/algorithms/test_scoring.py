@@ -82,15 +82,19 @@ def test_an_expert_that_holds_the_question_checks_it_against_its_gold() -> None:
         "task": {"id": held, "category": "x", "payload": to_plain_payload(bench.client_split.pool[held].payload)},
         "candidates": [{"actions": [right], "seed": 0}, {"actions": [answer("no")], "seed": 0}],
     }
-    scorer = Scorer(bench, bench.get_site(0), bench.initial_weights)
-    assert scorer.score_candidates(question, "self_answer", True, seed=0) == [1.0, 0.0]
-    stranger = scorer.score_candidates(question, "self_answer", False, seed=0)
-    assert set(stranger) <= {0.0, 1.0}
+    for answers, certain in (("own", True), ("holders_first", True), ("all", True), ("off", False)):
+        scorer = Scorer(bench, bench.get_site(0), bench.initial_weights, answers=answers)  # type: ignore[arg-type]
+        (row,) = scorer.score_questions([question], seed=0)
+        assert scorer.may_check(held) == certain and (row == [1.0, 0.0] if certain else set(row) <= {0.0, 1.0})
+    strangers = set(bench.client_split.client(1).tasks) - set(bench.client_split.client(0).tasks)
+    for answers, certain in (("own", False), ("holders_first", False), ("all", True), ("off", False)):
+        scorer = Scorer(bench, bench.get_site(0), bench.initial_weights, answers=answers)  # type: ignore[arg-type]
+        assert scorer.may_check(min(strangers)) == certain
 
 
 @pytest.mark.parametrize("scorer", ["self_answer", "reward_model"])
 def test_fedgrpo_on_questions(scorer: str) -> None:
-    result = check_algorithm("fedgrpo", config=MATH, workers=0, scorer=scorer, neighbours=3, answers=False)
+    result = check_algorithm("fedgrpo", config=MATH, workers=0, scorer=scorer, neighbours=3, answers="off")
     assert result.record["rounds"] == 2 if "rounds" in result.record else result.record
 
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation import running_mean
+from fedagentgym.federation import running_mean, vectors
 from fedagentgym.federation.aggregation import (
     Aggregation,
     AggregationRule,
@@ -23,11 +23,12 @@ from fedagentgym.federation.aggregation import (
     WeightedMean,
     aggregate,
 )
-from fedagentgym.federation.checks import UpdateChecks, scale_update, update_norm
+from fedagentgym.federation.checks import UpdateChecks, scale_update
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.running_mean import RunningMean
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.federation.update_store import UpdateStore
+from fedagentgym.federation.vectors import update_norm
 
 SHAPES = {"a": (3, 2), "b": (40_000,)}
 
@@ -96,7 +97,7 @@ def test_however_a_mean_is_cut_it_is_the_sum_in_the_order_of_adding(
     given_ = [{"a": draw.normal(size=size).astype(np.float32)} for _ in range(count)]
     weights = draw.uniform(0.1, 2.0, count) if weighted else np.ones(count)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running_mean, "LONGEST_BLOCK", block)
+        patch.setattr(vectors, "LONGEST_BLOCK", block)
         mean = RunningMean(given_[0])
         for update, weight in zip(given_, weights, strict=True):
             mean.add(update, float(weight))
@@ -117,7 +118,7 @@ def test_one_client_keeps_even_the_sign_of_its_zeros() -> None:
 
 def test_a_running_mean_holds_a_constant_number_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peak memory of many updates that are made as they are asked for, in units of one model."""
-    monkeypatch.setattr(running_mean, "LONGEST_BLOCK", 4_000)
+    monkeypatch.setattr(vectors, "LONGEST_BLOCK", 4_000)
     size = 200_000
     model = 4 * size
     current = {"a": np.zeros(size, np.float32)}
@@ -132,6 +133,23 @@ def test_a_running_mean_holds_a_constant_number_of_models(monkeypatch: pytest.Mo
 
     assert peak(60) < 18 * model
     assert peak(240) < peak(60) + model
+
+
+@pytest.mark.parametrize("held", [1, 2.5, 100])
+def test_models_beyond_the_held_bytes_are_summed_one_by_one_to_the_same_bits(
+    held: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_, weights = updates(7), [1.0, 2.5, 0.1, 3.0, 1.0, 0.7, 2.0]
+    pairs = list(zip(given_, weights, strict=True))
+    plain = aggregate(Mean(), START, pairs)
+    size = sum(array.nbytes for array in given_[0].values())
+    monkeypatch.setattr(running_mean, "HELD_BYTES", held * size)
+    mean = RunningMean(CURRENT)
+    for update, weight in pairs:
+        mean.add(update, weight)
+        assert len(mean._pending) <= max(1, held)
+    for name, value in mean.finish().items():
+        assert value.tobytes() == plain.parameters[name].tobytes()
 
 
 @pytest.mark.parametrize("held", [0, 3, 100])
@@ -171,8 +189,7 @@ def test_a_norm_is_the_norm(size: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     start, end = ({"a": draw.normal(size=size).astype(np.float32)} for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedagentgym.federation.checks.LONGEST_BLOCK", 20_000)
-        patch.setattr(running_mean, "LONGEST_BLOCK", 20_000)
+        patch.setattr(vectors, "LONGEST_BLOCK", 20_000)
         assert np.isclose(
             update_norm(start, end), np.linalg.norm((end["a"] - start["a"]).astype(np.float64)), rtol=1e-5
         )

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fedagentgym.federation.checks import update_norm
 from fedagentgym.federation.commits import Commit
+from fedagentgym.federation.vectors import update_norm
 
 KINDS = ("raise", "hang", "nan", "shape", "far")
 REASONS = {"raise": "error", "hang": "timeout", "nan": "refused", "shape": "refused", "far": "refused"}

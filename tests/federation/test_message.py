@@ -10,8 +10,9 @@ from hypothesis.extra import numpy as hnp
 
 from fedagentgym.base.encoding import MAGIC, canonical_json, encode
 from fedagentgym.base.errors import DataError
-from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message, freeze, is_finite
+from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message, freeze
 from fedagentgym.federation.meter import Meter, add_counts, headline_bytes, payload_bytes
+from fedagentgym.federation.vectors import is_finite, update_norm
 
 VECTOR = Form({"weights/w": ArrayForm("float32", (4,))}, text=64, report=0)
 plain = st.recursive(
@@ -45,6 +46,41 @@ def test_finite_is_what_numpy_says_also_of_numbers_whose_squares_overflow(
         array = np.ones(size, np.float64).astype(dtype)
         array[place % max(size, 1) :][:1] = np.array(odd).astype(dtype)
     assert is_finite(array) == bool(np.isfinite(array).all())
+
+
+def decode_or_refuse(data: bytes, form: Form, start: dict[str, np.ndarray] | None) -> Message | str:
+    try:
+        return Message.decode(data, form, start)
+    except DataError as error:
+        return str(error)
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.sampled_from(["float16", "float32", "float64"]),
+    st.lists(st.integers(0, 30_000), min_size=1, max_size=3),
+    st.sampled_from([1.0, 60_000.0, 3e38, 1e300, np.inf, -np.inf, np.nan]),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_weights_measured_while_they_are_checked_are_refused_and_measured_as_in_two_passes(
+    dtype: str, sizes: list[int], odd: float, finite: bool, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    start = {f"{k}": draw.normal(size=size).astype(dtype) for k, size in enumerate(sizes)}
+    sent = {name: value + draw.normal(size=value.size).astype(dtype) for name, value in start.items()}
+    with np.errstate(over="ignore"):
+        sent["0"][seed % max(sizes[0], 1) :][:1] = np.array(odd).astype(dtype)
+    form = Form({f"weights/{k}": ArrayForm(dtype, (size,), finite) for k, size in enumerate(sizes)})
+    data = Message(weights=sent).encoded
+    apart, together = decode_or_refuse(data, form, None), decode_or_refuse(data, form, start)
+    if isinstance(together, str) or isinstance(apart, str):
+        assert together == apart
+        assert finite
+        assert not np.isfinite(sent["0"]).all()
+    else:
+        assert np.array_equal(together.measure_distance(start), update_norm(start, sent), equal_nan=True)
+        assert np.array_equal(together.measure_distance(sent), apart.measure_distance(sent), equal_nan=True)
 
 
 @settings(deadline=None, max_examples=60)

@@ -93,6 +93,19 @@ def test_the_policy_is_exported_as_a_folder_that_transformers_loads(finished: Pa
         export_policy(finished, tmp_path / "other", adapter_only=True)
 
 
+def test_episodes_of_a_run_are_exported_as_conversations(finished: Path, tmp_path: Path) -> None:
+    assert main(["-q", "chats", str(finished), str(tmp_path / "judged.jsonl")]) == 0
+    assert main(["-q", "chats", str(finished), str(tmp_path / "played.jsonl"), "--training"]) == 0
+    assert main(["-q", "chats", str(finished), str(tmp_path / "none.jsonl"), "--set", "none"]) == 2
+    judged = [json.loads(line) for line in (tmp_path / "judged.jsonl").read_text().splitlines()]
+    played = [json.loads(line) for line in (tmp_path / "played.jsonl").read_text().splitlines()]
+    assert len(judged) == 4 and {line["round"] for line in judged} == {2}
+    assert len(played) == sum(
+        len(file.read_text().splitlines()) for file in (finished / "trajectories").glob("*.jsonl")
+    )
+    assert all([one["role"] for one in line["messages"]][:2] == ["system", "user"] for line in judged + played)
+
+
 def test_an_adapter_is_exported_alone(tmp_path: Path) -> None:
     from fedagentgym.experiment.export import export_policy
 

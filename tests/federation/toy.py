@@ -16,11 +16,12 @@ import numpy as np
 
 from fedagentgym.federation.aggregation import Mean, aggregate
 from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.checks import UpdateChecks, update_norm
+from fedagentgym.federation.checks import UpdateChecks
 from fedagentgym.federation.clients import successful_replies
 from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState
+from fedagentgym.federation.vectors import update_norm
 
 MODULE = "fedagentgym_plugin_toy"
 FILE = str(Path(__file__).resolve())

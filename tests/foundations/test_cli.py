@@ -95,6 +95,8 @@ WRONG = {
     "unknown benchmark": ["bench", "speed-cor"],
     "unknown data": ["data", "add", "webshup", "--from", "."],
     "missing option": ["data", "add", "webshop"],
+    "unknown data to check": ["data", "check", "gsm8"],
+    "missing data file": ["data", "check", "gsm8k", "--from", "nowhere.jsonl"],
     "unknown flag": ["envs", "--jsn"],
 }
 
@@ -129,3 +131,20 @@ def test_lists_and_help_need_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "paper-alfworld" in done.stdout
+
+
+NEEDS_TORCH = (
+    ["train", "demo"],
+    ["eval", "--env", "Guess", "--agent", "some/model"],
+    ["pretrain", "tiny", "--env", "Guess"],
+)
+
+
+@pytest.mark.parametrize("arguments", NEEDS_TORCH, ids=lambda arguments: arguments[0])
+def test_a_command_without_its_extra_names_it(arguments: list[str], tmp_path: Path) -> None:
+    code = (
+        f"import sys; sys.modules['torch'] = None; from fedagentgym.cli.main import main; sys.exit(main({arguments}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "pip install 'fedagentgym[train]'" in done.stderr and not list(tmp_path.iterdir())

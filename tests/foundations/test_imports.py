@@ -7,12 +7,15 @@ import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Collection, Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 
 from fedagentgym.base.errors import MissingExtraError
+from fedagentgym.base.extras import EXTRAS, explain_missing
 from fedagentgym.base.registry import Registry
 
 HEAVY = (
@@ -130,7 +133,15 @@ def test_no_modules_import_each_other_in_a_circle(root: Path) -> None:
 
 
 FLOORS = (
-    *({"base"}, {"envs"}, {"partitions", "agents"}, {"learning"}, {"federation"}, {"algorithms"}, {"experiment"}),
+    *(
+        {"base"},
+        {"envs"},
+        {"partitions", "agents"},
+        {"learning"},
+        {"federation", "bridges"},
+        {"algorithms"},
+        {"experiment"},
+    ),
     *({"benchmarks"}, {"cli"}, {"testing"}),
 )
 TARGET = re.compile(r"fedagentgym(\.\w+)+:\w+(\.\w+)*")
@@ -198,3 +209,32 @@ def test_what_registries_name_is_on_the_same_floor_or_a_lower_one(root: Path) ->
 def test_no_folder_has_more_than_14_modules(package: str, root: Path) -> None:
     folders = {path.parent for path in (root / "fedagentgym" / package).rglob("*.py")}
     assert not {folder.name: count for folder in folders if (count := len(list(folder.glob("*.py")))) > 14}
+
+
+def test_every_extra_declares_what_it_is_said_to_bring(root: Path) -> None:
+    declared = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {
+        extra: {re.split(r"[^\w-]", each, maxsplit=1)[0].lower() for each in lines} for extra, lines in declared.items()
+    }
+    brought_by = packages_distributions()
+    for extra, modules in EXTRAS.items():
+        for module in modules:
+            distributions = {name.lower() for name in brought_by.get(module, [module.replace("_", "-")])}
+            assert distributions & named[extra], f"[{extra}] does not declare {module}"
+
+
+def test_what_is_required_by_name_is_in_the_extra_that_the_sentence_names(root: Path) -> None:
+    calls = [
+        (path.name, *(ast.literal_eval(argument) for argument in node.args))
+        for path in library(root)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "require" and len(node.args) == 2
+    ]
+    assert len(calls) > 20
+    assert not [call for call in calls if call[2] != "dev" and call[1].partition(".")[0] not in EXTRAS[call[2]]]
+
+
+def test_a_failed_import_is_explained_only_if_an_extra_brings_the_module() -> None:
+    assert "fedagentgym[train]" in (explain_missing(ModuleNotFoundError(name="torch.nn")) or "")
+    assert explain_missing(ModuleNotFoundError(name="no_such_module")) is None
+    assert explain_missing(ImportError("cannot import name", name="torch")) is None

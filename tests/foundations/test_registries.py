@@ -10,11 +10,12 @@ import pytest
 
 from fedagentgym.base.registry import Registry
 from fedagentgym.cli.environments import open_named
-from fedagentgym.envs import DATA_FETCHERS, DATA_IMPORTERS, ENVIRONMENTS
+from fedagentgym.envs import DATA_SETS, ENVIRONMENTS
+from fedagentgym.envs.data_sets import list_data_sets
 from fedagentgym.testing import check_env, digest_episode
 
 REGISTRIES = {
-    "fedagentgym.envs": ("ENVIRONMENTS", "DATA_IMPORTERS", "DATA_FETCHERS"),
+    "fedagentgym.envs": ("ENVIRONMENTS", "DATA_SETS"),
     "fedagentgym.partitions": ("SAMPLERS",),
     "fedagentgym.agents": ("AGENTS",),
     "fedagentgym.algorithms": ("ALGORITHMS",),
@@ -69,5 +70,10 @@ def test_every_environment_plays_its_golden_episode(env_id: str, root: Path) -> 
     assert digest_episode(open_named(env_id, {})) == golden.get(env_id)
 
 
-def test_importers_and_fetchers_are_known() -> None:
-    assert set(DATA_IMPORTERS.names()) | set(DATA_FETCHERS.names()) <= {"webshop", "alfworld"}
+def test_every_data_set_of_the_papers_is_described() -> None:
+    mathematics = "math math500 openr1 minerva olympiadbench aime24 aime25 amc deepmath gsm8k dapo-processed"
+    others = "webshop alfworld 2wikimultihopqa hotpotqa musique medqa medmcqa mbpp humaneval"
+    known = list_data_sets()
+    assert {*mathematics.split(), *others.split()} <= set(known)
+    assert all(data.name == name and data.licence and data.columns and data.splits for name, data in known.items())
+    assert {"alfworld", "reasoning", "webshop"} <= set(DATA_SETS.names())

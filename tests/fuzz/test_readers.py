@@ -18,7 +18,7 @@ from fedagentgym.base.json_text import parse_json
 from fedagentgym.base.plugins import load_plugins
 from fedagentgym.base.yaml_text import parse_yaml
 from fedagentgym.envs.alfworld.reader import read_json_object
-from fedagentgym.envs.reasoning.sources.rows import read_rows
+from fedagentgym.envs.reasoning.sources.rows import list_data_files, read_records
 from fedagentgym.experiment.config import load_config
 from fedagentgym.learning.export import read_json_lines
 from fedagentgym.partitions.files import store
@@ -34,7 +34,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "configuration": lambda path: load_config(str(path)),
     "configuration of a path": load_config,
     "episodes": lambda path: list(read_json_lines(path)),
-    "rows": lambda path: list(read_rows(str(path))),
+    "rows": lambda path: list(read_records(path, list_data_files(path))),
     "game": read_json_object,
     "plugin": lambda path: load_plugins([str(path)]),
 }

@@ -19,7 +19,8 @@ from fedagentgym.learning.advantages import (
     standardise,
     step_advantages,
 )
-from fedagentgym.learning.objectives import PerTurn
+from fedagentgym.learning.objectives import PerTurn, compute_format_penalties, compute_training_rewards
+from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn
 
 rewards = st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=12)
@@ -122,3 +123,61 @@ class Odd(AdvantageEstimator):
 def test_advantages_that_do_not_fit_their_group_are_refused(given: PerTurn, told: str) -> None:
     with pytest.raises(OptionError, match=told):
         group_advantages(group("ab", "a"), (np.zeros(2), np.zeros(1)), Odd(name="odd", given=given))
+
+
+def failed(turns: int, broken: int = 0) -> Trajectory:
+    """An episode that earns nothing, the format of whose first `broken` turns is broken."""
+    return Trajectory("t", 0, tuple(Turn("x", "", "", 0.0, True, number >= broken) for number in range(turns)))
+
+
+def advantages_of(members: Group, **settings: Any) -> list[list[float]]:
+    chosen = LearningSettings.load({"advantage": {"name": "grpo", "std": "sample", "baseline": "turns"}, **settings})
+    rewards = compute_training_rewards(members, {"reward": 1.0}, 0.0)
+    penalties = compute_format_penalties(members, chosen.format_penalty)
+    if chosen.format_penalty_on == "turn":
+        found = group_advantages(members, rewards, chosen.advantage, penalties)
+    else:
+        found = group_advantages(members, compute_training_rewards(members, {"reward": 1.0}, 0.1), chosen.advantage)
+    return [part.round(2).tolist() for part in found]
+
+
+def test_one_broken_turn_of_two_failed_episodes() -> None:
+    """Sample deviation over turns: at its own turn as the published code does, or spread over the episode."""
+    members = (failed(3, broken=1), failed(3))
+    assert advantages_of(members, format_penalty_on="turn") == [[-2.04, 0.41, 0.41], [0.41, 0.41, 0.41]]
+    assert advantages_of(members) == [[-0.91] * 3, [0.91] * 3]
+
+
+@given(st.lists(st.tuples(st.floats(-5, 5), st.lists(st.booleans(), min_size=1, max_size=5)), min_size=1, max_size=5))
+@settings(deadline=None, max_examples=80)
+def test_penalties_at_their_turns_are_standardised_over_all_turns(episodes: list[tuple[float, list[bool]]]) -> None:
+    """Against loops; and where no turn is broken, both ways are the same."""
+    members = tuple(
+        Trajectory("t", 0, tuple(Turn("x", "", "", 0.0, True, ok) for ok in flags)) for _, flags in episodes
+    )
+    rewards = tuple(np.array([value, *[0.0] * (len(flags) - 1)]) for value, flags in episodes)
+    flat = [value - 0.25 * (not ok) for value, flags in episodes for ok in flags]
+    found = group_advantages(members, rewards, DrGRPO(baseline="turns"), compute_format_penalties(members, 0.25))
+    mean = sum(flat) / len(flat)
+    assert np.concatenate(found) == pytest.approx([value - mean for value in flat], abs=1e-9)
+    unbroken = group_advantages(members, rewards, GRPO(baseline="turns"), compute_format_penalties(members, 0.0))
+    spread = group_advantages(members, rewards, GRPO(baseline="turns"))
+    assert np.concatenate(unbroken) == pytest.approx(np.concatenate(spread), abs=1e-9)
+
+
+def test_gigpo_charges_a_broken_turn_in_both_of_its_parts() -> None:
+    members = (failed(2, broken=1), failed(2))
+    chosen = GiGPO(baseline="turns", omega=2.0)
+    rewards, penalties = compute_training_rewards(members, {"reward": 1.0}, 0.0), compute_format_penalties(members, 0.1)
+    flat = np.array([-0.1, 0.0, 0.0, 0.0])
+    scaled = (flat - flat.mean()) / (flat.std() + 1e-6)
+    first, second = group_advantages(members, rewards, chosen, penalties)
+    assert [*first, *second] == pytest.approx((3 * scaled).tolist(), abs=1e-9)
+
+
+def test_estimators_that_compare_episodes_refuse_penalties_of_single_turns() -> None:
+    for advantage in ("grpo", "dr_grpo", "gigpo", {"name": "grpo", "baseline": "trajectories"}):
+        with pytest.raises(OptionError, match="needs an advantage whose baseline is over turns"):
+            LearningSettings.load({"advantage": advantage, "format_penalty_on": "turn"}, "learning")
+    with pytest.raises(OptionError, match="'odd' knows no penalties"):
+        group_advantages((failed(1),), (np.zeros(1),), Odd(name="odd", given=()), (np.zeros(1),))

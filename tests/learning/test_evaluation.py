@@ -14,6 +14,7 @@ from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.learning.evaluation import bootstrap, evaluate, find_replay_differences, summarise
 from fedagentgym.learning.export import (
+    export_conversations,
     format_episode,
     read_json_lines,
     to_conversation,
@@ -122,3 +123,24 @@ def test_export_as_text_and_conversations(env: GuessEnv, tmp_path: Path) -> None
     assert write_conversations(tmp_path / "all.jsonl", episodes, solved_only=False) == 12
     write_json_lines(tmp_path / "e.jsonl", [])
     assert list(read_json_lines(tmp_path / "e.jsonl")) == []
+
+
+def test_files_of_episodes_become_conversations(env: GuessEnv, tmp_path: Path) -> None:
+    file = tmp_path / "episodes.jsonl"
+    result = evaluate(Guesser(), env, EvaluationSettings(tasks=12), file=file, about={"set": "a", "round": 3})
+    solved = sum(group[0].success for group in result.groups)
+    assert 0 < solved < 12
+    assert export_conversations(file, tmp_path / "all.jsonl") == 12
+    assert export_conversations(file, tmp_path / "solved.jsonl", solved_only=True, only="a") == solved
+    for line, (episode,) in zip((tmp_path / "all.jsonl").read_text().splitlines(), result.groups, strict=True):
+        told = json.loads(line)
+        assert (told["task"], told["success"], told["round"], told["env"]) == (episode.task, episode.success, 3, env.id)
+        system, *said = told["messages"]
+        assert system == {"role": "system", "content": f"{env.role}\n\n{env.action_help}"}
+        assert [one["content"] for one in said] == [text for t in episode.turns for text in (t.observation, t.reply)]
+    for source, said in ((tmp_path / "none.jsonl", "no such file"), (tmp_path, "no run with evaluated episodes")):
+        with pytest.raises(DataError, match=said):
+            export_conversations(source, tmp_path / "out.jsonl")
+    with pytest.raises(DataError, match="no such episode"):
+        export_conversations(file, tmp_path / "out.jsonl", only="b")
+    assert not (tmp_path / "out.jsonl").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,23 @@ def test_given_advantages_replace_those_of_the_rewards() -> None:
         local.update(groups, advantages=[[1.0]] * len(groups))
     with pytest.raises(OptionError, match="not a finite number"):
         local.update(groups, advantages=[[float("nan")] * len(group) for group in groups])
+
+
+def test_a_broken_format_costs_the_broken_turn_alone_where_that_is_asked_for() -> None:
+    alone = {**SMALL, "advantage": {"name": "grpo", "baseline": "turns"}, "format_penalty_on": "turn"}
+    local = LocalTraining(make_agent(), GuessEnv(), LearningSettings.load(alone))
+    (group,) = local.collect_groups(0, tasks=SMALL_TASKS[:1])
+    marked = tuple(
+        replace(episode, turns=tuple(turn._replace(reward=0.0, format=not first) for turn in episode.turns))
+        for first, episode in ((number == 0, episode) for number, episode in enumerate(group))
+    )
+    broken, *others = local.compute_advantages(marked)
+    assert (broken < 0).all() and all((other > 0).all() for other in others)
+    constant = tuple(
+        replace(episode, turns=tuple(turn._replace(reward=0.0, format=True) for turn in episode.turns))
+        for episode in group
+    )
+    assert local.update([marked, constant]).metrics["groups/constant"] == 1
 
 
 def test_a_step_tells_each_reward_that_it_learns_from(env: GuessEnv) -> None:

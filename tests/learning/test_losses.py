@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedagentgym.base.errors import OptionError
 from fedagentgym.learning.losses import token_losses, token_weights
 from fedagentgym.learning.settings import LearningSettings
 
@@ -157,3 +158,15 @@ def test_weights_of_an_empty_batch_are_zero() -> None:
     chosen = LearningSettings().loss
     assert token_weights(np.array([0, 0]), chosen).tolist() == [0.0, 0.0]
     assert token_weights(np.array([], dtype=np.int64), chosen).tolist() == []
+
+
+def test_token_means_of_parts_are_averaged_as_code_does_that_averages_each_micro_batch() -> None:
+    lengths = np.array([3, 1, 0, 0, 5, 2, 4])
+    weights = token_weights(lengths, LearningSettings.load({"loss": {"name": "token", "rows": 2}}).loss)
+    parts = [lengths[start : start + 2] for start in range(0, 7, 2)]
+    by_part = [1 / (4 * max(int(part.sum()), 1)) for part in parts for _ in part]
+    assert weights.tolist() == pytest.approx(by_part)
+    whole = LearningSettings.load({"loss": {"name": "token", "rows": 7}}).loss
+    assert token_weights(lengths, whole).tolist() == token_weights(lengths, LearningSettings().loss).tolist()
+    with pytest.raises(OptionError, match="cannot be combined with sequence"):
+        LearningSettings.load({"loss": {"name": "sequence", "rows": 2}})

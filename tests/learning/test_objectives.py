@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fedagentgym.base.errors import OptionError, UnknownNameError
@@ -45,6 +47,14 @@ def test_components_are_summed_over_turns_and_score_is_paid_at_the_end() -> None
     assert [part.tolist() for part in objective_values(group, "format")] == [[0.5, 0.5]]
     assert [part.tolist() for part in objective_values(group, "reward")] == [[0.0, 10.0]]
     assert [part.tolist() for part in objective_values(group, "score")] == [[0.0, 0.25]]
+
+
+def test_format_is_what_the_world_pays_or_else_the_parsers_judgement() -> None:
+    bare = tuple(
+        replace(each, turns=tuple(turn._replace(rewards={}) for turn in each.turns))
+        for each in (episode([1, 1], False), episode([1, 1], True, broken=1))
+    )
+    assert [part.tolist() for part in objective_values(bare, "format")] == [[0.0, 1.0], [0.0, 0.0]]
 
 
 def test_broken_format_costs_its_penalty_at_its_turn_also_where_success_pays_ten() -> None:

@@ -330,3 +330,12 @@ def test_learning_raises_the_probability_of_rewarded_tokens(policy: ToyPolicy) -
         ]
         update.train_step(rows, order=order)
     assert chances[4] > 0.9
+
+
+@pytest.mark.parametrize("fill", [False, True])
+def test_steps_of_so_many_rows(policy: ToyPolicy, make_groups: MakeGroups, fill: bool) -> None:
+    update = learner(policy, minibatch_rows=3, minibatch_fill=fill, gradient_epochs=2, kl=0.1)
+    rows = rows_of(make_groups(), update.settings)
+    update.train_step(rows)
+    taken = update.get_optimizer_state()["counts"]
+    assert set(taken.tolist()) == {2.0 * -(-len(rows) // 3)} and len(rows) % 3

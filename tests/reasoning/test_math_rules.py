@@ -235,3 +235,30 @@ def test_a_mixture_hands_the_verifier_on_and_tells_all_versions() -> None:
         MathEnv(size="tiny", verifier="sympy")
     with pytest.raises(FedAgentGymError, match="verifier"):
         MathVerifier(verifier="sympy")
+
+
+@pytest.mark.parametrize(
+    ("reply", "correct"),
+    [
+        ("<think> x </think>\n<answer> \\boxed{\\frac{1}{2}} </answer>", True),
+        ("the answer is $0.5$", True),
+        ("<answer> 1/2 </answer>", False),
+        ("a box goes first: \\boxed{7}, then <answer> $\\frac{1}{2}$ </answer>", False),
+        ("", False),
+        ("$ {9^{9^9}} $", False),
+        ("$" * 5_000, False),
+        ("$0.5$" + " " * 200_000, False),
+    ],
+)
+def test_the_library_on_the_whole_reply_looks_for_the_answer_itself(reply: str, correct: bool) -> None:
+    """What published training code does: a number without a box or dollar signs is no answer, and a box goes first."""
+    assert grade_math(reply, "\\frac{1}{2}", "math-verify-reply").correct is correct
+
+
+def test_the_library_on_the_whole_reply_is_named_where_it_judged() -> None:
+    env = MathEnv(size="tiny", verifier="math-verify-reply")
+    assert env.get_verifier_version() == math_verifier_version("math-verify-reply") == "math-verify-reply-0.9.0"
+    gold = env.pool[0].payload.answers[0]
+    for said, success in ((f"so \\boxed{{{gold}}}", True), (f"<answer> {gold} </answer>", False)):
+        (episode,) = env.step_many(env.reset_many([env.pool.ids[0]], [0]), [said])
+        assert episode.view.success is success

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +14,8 @@ from fedagentgym.envs.scripted import NoisyExpert, check_noise
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.base.streams import Stream
-    from fedagentgym.envs.core import Episode, TextEnv
+    from fedagentgym.envs.core import Episode, Expert, TextEnv
+    from fedagentgym.envs.task import Task
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,12 @@ class Demonstrator:
     """An agent that does what the environment's expert does and says it in the prompts and tokens of another agent.
 
     With ``noise``, that share of the actions is a random admissible one (``Move.learn`` is False), so that a model also
-    sees how the expert recovers.
+    sees how the expert recovers. ``choose_expert`` may give tasks other experts than the environment's own.
     """
 
     agent: TokenAgent
     noise: float = 0.0
+    choose_expert: Callable[[Task], Expert] | None = None
 
     def __post_init__(self) -> None:
         check_noise(self.noise)
@@ -36,7 +38,7 @@ class Demonstrator:
         return f"{self.agent.name} imitating"
 
     def play(self, env: TextEnv) -> DemonstratorPlayers:
-        return DemonstratorPlayers(self.agent, env, self.noise)
+        return DemonstratorPlayers(self.agent, env, self.noise, self.choose_expert)
 
 
 class _ExpertRow(NamedTuple):
@@ -47,8 +49,11 @@ class _ExpertRow(NamedTuple):
 class DemonstratorPlayers:
     """``Players`` that follow the environment's expert and say it in an agent's tokens; no model is asked."""
 
-    def __init__(self, agent: TokenAgent, env: TextEnv, noise: float) -> None:
+    def __init__(
+        self, agent: TokenAgent, env: TextEnv, noise: float, choose_expert: Callable[[Task], Expert] | None = None
+    ) -> None:
         self.agent, self.env, self.noise = agent, env, noise
+        self._choose_expert = choose_expert or (lambda task: env.expert())
         self._renderer = agent.renderer(env)
         self._places: dict[int, _ExpertRow] = {}
         self._next = 0
@@ -68,7 +73,7 @@ class DemonstratorPlayers:
         for episode, stream in zip(episodes, streams, strict=True):
             self._next += 1
             seat = self._renderer.start_row(episode, stream)
-            expert = NoisyExpert(self.env.expert(), self.noise, seat.slot_text, seat.stream)
+            expert = NoisyExpert(self._choose_expert(episode.task), self.noise, seat.slot_text, seat.stream)
             self._places[self._next] = _ExpertRow(seat, expert)
         return list(range(first, self._next + 1))
 

@@ -198,7 +198,8 @@ class EndpointAgent:
             raise OptionError("agent 'endpoint' is for evaluation only and takes no adapter")
         self.name = settings.name
         self.settings = settings
-        self.template = Template(settings.template or "standard", True if settings.think is None else settings.think)
+        think = True if settings.think is None else settings.think
+        self.template = Template(settings.template or "standard", think, settings.system, settings.request)
         self.endpoint = Endpoint(settings.model, EndpointOptions.load(settings.options, "agent.options"), decoding)
 
     @property

@@ -30,15 +30,17 @@ class Dialogue:
     def build_messages(self, episode: Episode) -> list[Message]:
         """Return the messages that the model answers this turn."""
         goal = self.env.goal(episode.task)
+        system = self.template.system
+        opening = [] if system is None else [{"role": "system", "content": system}]
         if self.context == "window":
             shown: Sequence[PastTurn] = self.past[-self.history :] if self.history else ()
             text = self.template.render_window(self.env, self.start, shown, episode.turn, episode.view, goal)
-            return [{"role": "user", "content": text}]
+            return [*opening, {"role": "user", "content": text}]
         if self.messages:
             text = self.template.render_next(self.env, episode.view, goal, self.listed)
         else:
             text = self.template.render_first(self.env, episode.view)
-        return [*self.messages, {"role": "user", "content": text}]
+        return [*(self.messages or opening), {"role": "user", "content": text}]
 
     def record_turn(self, episode: Episode, asked: list[Message], reply: str, action: str) -> None:
         """Remember a turn."""

@@ -3,6 +3,7 @@
 ``standard`` explains the role, the actions and the reply's form, and lists the admissible actions; ``compact`` shows bare
 observations, for models that learnt an environment's habits and have neither room nor use for instructions. Both come in the
 two contexts: ``first`` and ``next`` make one growing dialogue, ``window`` renders a turn anew with the last turns in it.
+A ``request`` of one's own takes the place of what an environment says of itself; a ``system`` prompt stands before everything.
 
 A list of actions is as long as it must be: a growing dialogue does not repeat what it has just listed, and many actions that
 differ in nothing but a number that counts up are shown by their ends.
@@ -14,6 +15,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from fedagentgym.agents.settings import OBSERVATION
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -36,17 +39,20 @@ class Template:
 
     name: Literal["standard", "compact"] = "standard"
     think: bool = True
+    system: str | None = None
+    request: str | None = None
 
     def render_first(self, env: TextEnv, view: View) -> str:
         """Return the opening of a dialogue."""
         if self.name == "compact":
-            return f"{view.observation}\n"
-        parts = [
-            _render_introduction(env),
-            f"What you see:\n{view.observation}",
-            *self._render_action_request(env, view),
-        ]
-        return "\n\n".join(parts)
+            return f"{self._render_opening(env, view.observation)}\n"
+        return "\n\n".join([self._render_opening(env, view.observation), *self._render_action_request(env, view)])
+
+    def _render_opening(self, env: TextEnv, start: str) -> str:
+        """What the world says first, in the words of the request or in our own."""
+        if self.request is not None:
+            return self.request.replace(OBSERVATION, start)
+        return start if self.name == "compact" else f"{_render_introduction(env)}\n\nWhat you see:\n{start}"
 
     def render_next(self, env: TextEnv, view: View, goal: str = "", listed: Sequence[str] | None = None) -> str:
         """Return what the world answers, as the next message of the dialogue; ``compact`` repeats the goal after it.
@@ -65,16 +71,19 @@ class Template:
             return self.render_first(env, view)
         begun = turn - len(past)
         if self.name == "compact":
-            lines = [start, "..."] if begun else []
-            lines += [line for old in past for line in (old.observation, self.render_reply(env, old.action))]
+            lines = [self._render_opening(env, start), "..."] if begun else []
+            for index, old in enumerate(past, start=begun):
+                saw = old.observation if index else self._render_opening(env, old.observation)
+                lines += [saw, self.render_reply(env, old.action)]
             return "\n".join([*lines, _append_goal(view, goal)])
-        parts = [_render_introduction(env)]
-        if begun:
+        parts = [_render_introduction(env)] if self.request is None else [self._render_opening(env, start)]
+        if begun and self.request is None:
             parts.append(f"What you saw at the start:\n{start}")
         told = f"You have taken {turn} {'step' if turn == 1 else 'steps'} so far."
         parts.append(f"{told} The last of them:" if past else told)
         for index, old in enumerate(past, start=begun + 1):
-            parts.append(f"Step {index}\nYou saw: {old.observation}\nYou did: {old.action}")
+            saw = "" if index == 1 and self.request is not None else f"You saw: {old.observation}\n"
+            parts.append(f"Step {index}\n{saw}You did: {old.action}")
         return "\n\n".join([*parts, f"What you see now:\n{view.observation}", *self._render_action_request(env, view)])
 
     def render_reply(self, env: TextEnv, action: str) -> str:

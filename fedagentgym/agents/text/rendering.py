@@ -91,7 +91,10 @@ class Renderer:
     def _encode_prompt(self, seat: RowState, past: Sequence[PastTurn], episode: Episode) -> tuple[int, ...]:
         goal = self.env.goal(episode.task)
         text = self.template.render_window(self.env, seat.start, past, episode.turn, episode.view, goal)
-        return self.tokenizer.encode_chat(text) if self.chat else self.tokenizer.encode(text)
+        system = self.template.system
+        if self.chat:
+            return self.tokenizer.encode_chat(text, system)
+        return self.tokenizer.encode(text if system is None else f"{system}\n\n{text}")
 
     def _make_too_long_error(self, seat: RowState, episode: Episode) -> DataError:
         length = len(self._encode_prompt(seat, (), episode))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, describe_error
 
 _CACHE_SIZE = 20_000
 _CONTENT_MARK, _REPLY_MARK = "(the content)", "(the reply)"
@@ -24,7 +24,7 @@ class HuggingFaceTokenizer:
         )
         self._fast = getattr(tokenizer, "backend_tokenizer", None)
         self._known: dict[str, tuple[int, ...]] = {}
-        self._frames: dict[int, tuple[str, str]] = {}
+        self._frames: dict[tuple[int, str | None], tuple[str, str]] = {}
 
     @property
     def has_chat_template(self) -> bool:
@@ -54,9 +54,10 @@ class HuggingFaceTokenizer:
             return str(self._fast.decode(list(ids), skip_special_tokens=True))
         return str(self.hf.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
-    def encode_chat(self, content: str) -> tuple[int, ...]:
-        """Return the ids of a dialogue that opens with the user's ``content``, up to where the reply begins."""
-        before, after = self._render_frame([_make_user_message(_CONTENT_MARK)])
+    def encode_chat(self, content: str, system: str | None = None) -> tuple[int, ...]:
+        """Return the ids of a dialogue that opens with the user's ``content``, up to where the reply begins; before it stands
+        the ``system`` message, or the chat template's own."""
+        before, after = self._render_frame([_make_user_message(_CONTENT_MARK)], system)
         return self._encode_framed(before, content, after)
 
     def encode_next(self, content: str, *, stopped: bool) -> tuple[int, ...]:
@@ -69,16 +70,29 @@ class HuggingFaceTokenizer:
             before = self._strip_stop_token(before)
         return self._encode_framed(before, content, after)
 
-    def _render_frame(self, messages: list[dict[str, str]]) -> tuple[str, str]:
+    def _render_frame(self, messages: list[dict[str, str]], system: str | None = None) -> tuple[str, str]:
         """Render messages in the chat template and return what stands before and after the mark."""
-        known = self._frames.get(len(messages))
+        known = self._frames.get((len(messages), system))
         if known is None:
-            text = str(self.hf.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+            text = self._apply_chat_template(messages, system)
             before, mark, after = text.rpartition(_CONTENT_MARK)
             if not mark:
                 raise DataError("the chat template of this tokenizer drops the user's message: set chat: false")
-            known = self._frames[len(messages)] = (before, after)
+            known = self._frames[len(messages), system] = (before, after)
         return known
+
+    def _apply_chat_template(self, messages: list[dict[str, str]], system: str | None) -> str:
+        if system is None:
+            return str(self.hf.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        whole = [{"role": "system", "content": system}, *messages]
+        try:
+            text = str(self.hf.apply_chat_template(whole, tokenize=False, add_generation_prompt=True))
+        except Exception as error:  # a template is a program: what it raises is its author's choice
+            reason = describe_error(error, named=False)
+            raise DataError(f"the chat template of this tokenizer takes no system message: {reason}") from error
+        if system.strip() not in text:
+            raise DataError("the chat template of this tokenizer drops the system message: leave out agent.system")
+        return text
 
     def _strip_stop_token(self, text: str) -> str:
         for token in self.hf.convert_ids_to_tokens(sorted(self.stop_ids)):

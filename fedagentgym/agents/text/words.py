@@ -52,6 +52,11 @@ def list_fixed_tokens() -> list[str]:
     return tokens
 
 
+def count_tokens(texts: Iterable[str]) -> int:
+    """The size of the vocabulary that `build_tokenizer` makes of these texts."""
+    return len(list_fixed_tokens()) + len(extract_words(texts))
+
+
 def build_tokenizer(texts: Iterable[str], context_length: int = 4096) -> PreTrainedTokenizerFast:
     """Make the tokenizer that has every word of the given texts (an environment's ``vocabulary()``) as one token."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers

@@ -9,9 +9,12 @@ from numpy.typing import NDArray
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import Stream
+from fedagentgym.learning.advantages import Deviation
 
 Floats = NDArray[np.float64]
 EPSILON = 1e-6
+HOLDER = 2.0
+"""What holding a question adds to a client's competence, which is at most 1: holders come before all others."""
 
 
 def find_nearest(questions: Floats, examples: Floats, count: int) -> NDArray[np.int64]:
@@ -35,35 +38,35 @@ def choose_experts(skill: Mapping[int, float], count: int, draw: Stream) -> list
     return sorted(sorted(shuffled, key=lambda client: -skill[client])[:count])
 
 
-def standardise_pooled(scores: Floats) -> Floats | None:
+def standardise_pooled(scores: Floats, deviation: Deviation = "population") -> Floats | None:
     """`pool`: standardise over all scores of the question, then average each candidate's over the experts.
 
     `scores[expert, candidate]`, NaN where an answer is missing. None if there is no score at all.
     """
     if not np.isfinite(scores).any():
         return None
-    return _column_means(_standardise(scores))
+    return _column_means(_standardise(scores, deviation))
 
 
-def standardise_per_expert(scores: Floats) -> Floats | None:
-    """`standardise_per_expert`: standardise each expert's row first, which removes differences of scale between experts."""
+def standardise_per_expert(scores: Floats, deviation: Deviation = "population") -> Floats | None:
+    """`per_expert`: standardise each expert's row first, which removes differences of scale between experts."""
     if not np.isfinite(scores).any():
         return None
-    return _column_means(np.stack([_standardise(row) for row in scores]))
+    return _column_means(np.stack([_standardise(row, deviation) for row in scores]))
 
 
-def standardise_split(scores: Floats) -> Floats | None:
+def standardise_split(scores: Floats, deviation: Deviation = "population") -> Floats | None:
     """`split`: every expert has scored candidates of its own; all of them are standardised together."""
     if not np.isfinite(scores).any():
         return None
-    return np.nan_to_num(_standardise(scores).reshape(-1), nan=0.0)
+    return np.nan_to_num(_standardise(scores, deviation).reshape(-1), nan=0.0)
 
 
 ESTIMATORS = {"pool": standardise_pooled, "per_expert": standardise_per_expert, "split": standardise_split}
 
 
-def _standardise(scores: Floats) -> Floats:
-    """(r - mean) / (population deviation + eps) over what is there; equal scores give exact zeros."""
+def _standardise(scores: Floats, deviation: Deviation) -> Floats:
+    """(r - mean) / (deviation + eps) over what is there, or r - mean; equal scores give exact zeros."""
     there = np.isfinite(scores)
     values = scores[there]
     if not len(values):
@@ -71,7 +74,8 @@ def _standardise(scores: Floats) -> Floats:
     spread = values.max() - values.min()
     result = np.where(there, 0.0, np.nan)
     if spread > 0:
-        result[there] = (values - values.mean()) / (values.std() + EPSILON)
+        scale = 1.0 if deviation == "none" else values.std(ddof=1 if deviation == "sample" else 0) + EPSILON
+        result[there] = (values - values.mean()) / scale
     return result
 
 
@@ -89,3 +93,37 @@ def pack_bits(bits: Sequence[bool]) -> NDArray[np.uint8]:
 
 def unpack_bits(data: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
     return np.unpackbits(data, count=count).astype(np.bool_)
+
+
+def find_score_error(rows: NDArray[np.float64], questions: int) -> str:
+    """Why an expert's scores cannot be used, or nothing. NaN is a hole and no fault."""
+    if len(rows) != questions:
+        return f"scored {len(rows)} of {questions} questions: nobody knows which"
+    given = rows[~np.isnan(rows)]
+    if not ((given >= 0.0) & (given <= 1.0)).all():
+        return f"scores are numbers between 0 and 1 or NaN, got {given[(given < 0.0) | (given > 1.0)][0]:g}"
+    return ""
+
+
+def score_metrics(scores: Sequence[NDArray[np.float64]]) -> dict[str, float]:
+    """The share of holes among all scores that were wanted, and the mean of those that came."""
+    everything = np.concatenate([matrix.reshape(-1) for matrix in scores]) if scores else np.zeros(0)
+    means = [float(np.nanmean(matrix)) for matrix in scores if np.isfinite(matrix).any()]
+    return {
+        "scores/missing": float(np.isnan(everything).mean()) if len(everything) else 0.0,
+        "scores/mean": float(np.mean(means)) if means else 0.0,
+    }
+
+
+def expert_metrics(
+    experts: Sequence[Sequence[int]], scores: Sequence[NDArray[np.float64]]
+) -> dict[int, dict[str, float]]:
+    """For each client that was asked: how many questions, the share of its scores that did not come, the mean of the others."""
+    rows: dict[int, list[NDArray[np.float64]]] = {}
+    for chosen, matrix in zip(experts, scores, strict=True):
+        for client, row in zip(chosen, matrix, strict=False):
+            rows.setdefault(client, []).append(row)
+    return {
+        client: {"questions": float(len(given)), **score_metrics([np.stack(given)])}
+        for client, given in sorted(rows.items())
+    }

@@ -1,8 +1,8 @@
-"""What every algorithm builds on, in the server's process and in every worker: one resident agent and the clients' worlds.
+"""What every algorithm builds on, in the server's process and in every worker: a resident agent and the clients' worlds.
 
 A `Runtime` follows from an `ExperimentSpec` (the parts of a configuration that say what is learned, by whom, and from what), so a
-worker rebuilds it from plain values. Models, pools and worlds are opened when first needed; the model is loaded once per
-process and clients swap their weights on it.
+worker rebuilds it from plain values. Models, pools and worlds are opened when first needed; a model is loaded once per
+process and clients swap their weights on it. A method whose clients have a model of another kind opens a second one.
 """
 
 from __future__ import annotations
@@ -21,16 +21,39 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.federation.message import ArrayForm
+from fedagentgym.learning.evaluation_sets import OpenedSet, open_sets
 from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
-from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.agents.settings import AgentSettings
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.pool import TaskPool
     from fedagentgym.partitions.client_split import ClientSplit
 
-_WARM_SITES = 64
+_WARM_ENVS = 64
+Weights = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class ResidentModel:
+    """An agent whose model is loaded in this process, and the trainable parameters that it was loaded with."""
+
+    agent: TokenAgent
+    initial_weights: Weights
+
+    def seat(self, weights: Weights) -> TokenAgent:
+        """The agent with these trainable parameters."""
+        get_trainable_policy(self.agent).set_weights(weights)
+        return self.agent
+
+    def make_weight_forms(self, prefix: str = "weights/", *, optional: bool = False) -> dict[str, ArrayForm]:
+        """The declaration of a message that carries the trainable parameters."""
+        return {
+            prefix + name: ArrayForm(array.dtype.name, array.shape, optional=optional)
+            for name, array in self.initial_weights.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -39,8 +62,13 @@ class Site:
 
     client: int
     env: TextEnv
-    agent: TokenAgent
+    model: ResidentModel
     learning: LearningSettings
+
+    @property
+    def agent(self) -> TokenAgent:
+        """The agent in front of the site's world."""
+        return self.model.agent
 
     @property
     def examples(self) -> int:
@@ -51,11 +79,16 @@ class Site:
 class Runtime:
     """The lazily opened things behind an `ExperimentSpec`. One per process; see the module's docstring."""
 
-    def __init__(self, spec: ExperimentSpec, device: str | None = None) -> None:
+    def __init__(
+        self, spec: ExperimentSpec, device: str | None = None, *, client_split: ClientSplit | None = None
+    ) -> None:
+        """`client_split` is the spec's own, where it was made before."""
         self.spec = spec
+        if client_split is not None:
+            self.client_split = client_split
         self.seed, self.rounds, self.learning = spec.seed, spec.rounds, spec.learning
         self._device = device
-        self._sites: OrderedDict[int, Site] = OrderedDict()
+        self._envs: OrderedDict[int, TextEnv] = OrderedDict()
 
     @cached_property
     def client_split(self) -> ClientSplit:
@@ -90,42 +123,45 @@ class Runtime:
     @property
     def agent(self) -> TokenAgent:
         """The resident agent: one model per process, with one compute thread unless told, so that all places give equal bits."""
-        return self._resident[0]
+        return self.resident.agent
 
     @cached_property
-    def _resident(self) -> tuple[TokenAgent, dict[str, NDArray[Any]]]:
+    def resident(self) -> ResidentModel:
+        """The agent that learns, with its parameters as first loaded."""
+        return self.open_model(self.spec.agent, "agent")
+
+    def open_model(self, settings: AgentSettings, purpose: str) -> ResidentModel:
+        """Load a model; `purpose` names the stream that a new adapter is drawn from."""
         from fedagentgym.agents.engines.threads import set_threads
         from fedagentgym.agents.make import make_agent
 
-        settings = self.spec.agent
         set_threads(settings.threads)
         if self._device is not None:
             settings = settings.model_copy(update={"device": self._device})
-        agent: Any = make_agent(settings, self.env, seed=derive(self.seed, "agent"))
-        return agent, get_trainable_policy(agent).get_weights()
+        agent: Any = make_agent(settings, self.env, seed=derive(self.seed, purpose))
+        return ResidentModel(agent, get_trainable_policy(agent).get_weights())
 
     @property
-    def initial_weights(self) -> dict[str, NDArray[Any]]:
+    def initial_weights(self) -> Weights:
         """The trainable parameters as first loaded: all weights, or those of the adapter."""
-        return self._resident[1]
+        return self.resident.initial_weights
 
-    def load_weights(self, weights: Mapping[str, NDArray[Any]]) -> TokenAgent:
+    def load_weights(self, weights: Weights) -> TokenAgent:
         """The resident agent with these trainable parameters."""
-        get_trainable_policy(self.agent).set_weights(copy_arrays(weights))
-        return self.agent
+        return self.resident.seat(copy_arrays(weights))
 
-    def get_site(self, client: int) -> Site:
-        """A client's tasks and world, kept warm for a while."""
-        if client not in self._sites:
-            self._sites[client] = self.make_site(client, self.client_split.client(client).open_env())
-        self._sites.move_to_end(client)
-        while len(self._sites) > _WARM_SITES:
-            self._sites.popitem(last=False)
-        return self._sites[client]
+    def get_site(self, client: int, model: ResidentModel | None = None) -> Site:
+        """A client's tasks and world, kept warm for a while, with the resident model or another one."""
+        if client not in self._envs:
+            self._envs[client] = self.client_split.client(client).open_env()
+        self._envs.move_to_end(client)
+        while len(self._envs) > _WARM_ENVS:
+            self._envs.popitem(last=False)
+        return self.make_site(client, self._envs[client], model)
 
-    def make_site(self, client: int, env: TextEnv) -> Site:
-        """The resident agent in front of some world."""
-        return Site(client, env, self.agent, self.learning)
+    def make_site(self, client: int, env: TextEnv, model: ResidentModel | None = None) -> Site:
+        """A model, the resident one if none is given, in front of some world."""
+        return Site(client, env, self.resident if model is None else model, self.learning)
 
     def make_training(
         self,
@@ -136,9 +172,9 @@ class Runtime:
         run_steps: int | None = None,
         proximal: float = 0.0,
     ) -> LocalTraining:
-        """A site's training from this state on; the frozen reference of its KL term is the model as first loaded."""
+        """A site's training from this state on; the frozen reference of its KL term is its model as first loaded."""
         chosen = site.learning if learning is None else learning
-        base = self.initial_weights if chosen.kl.reference == "base" else None
+        base = site.model.initial_weights if chosen.kl.reference == "base" else None
         local = LocalTraining(site.agent, site.env, chosen, run_steps=run_steps, proximal=proximal, base=base)
         local.load_state(start)
         return local
@@ -147,6 +183,15 @@ class Runtime:
         """The unperturbed world over another split, or over a pool (a role's tasks)."""
         chosen = {"pool": pool} if pool is not None else {"split": split or self.spec.env.split}
         return open_env(self.spec.env.id, **{**self.client_split.options, **chosen})
+
+    def open_sets(self, settings: EvaluationSettings) -> tuple[OpenedSet, ...]:
+        """The unperturbed worlds that policies are judged in."""
+        return open_sets(settings, self.spec.env.id, self.client_split.options)
+
+    @cached_property
+    def judged_sets(self) -> tuple[OpenedSet, ...]:
+        """The worlds that clients judge their models in; none, where they do not."""
+        return () if self.spec.evaluation is None else self.open_sets(self.spec.evaluation)
 
     def open_role_env(self, name: str) -> TextEnv:
         """The unperturbed world over the tasks of a role; what the server holds comes without answers."""
@@ -158,8 +203,5 @@ class Runtime:
         return replace(agent, decoding=agent.decoding.model_copy(update={"temperature": temperature}))
 
     def make_weight_forms(self, prefix: str = "weights/", *, optional: bool = False) -> dict[str, ArrayForm]:
-        """The declaration of a message that carries the trainable parameters."""
-        return {
-            prefix + name: ArrayForm(array.dtype.name, array.shape, optional=optional)
-            for name, array in self.initial_weights.items()
-        }
+        """The declaration of a message that carries the trainable parameters of the agent that learns."""
+        return self.resident.make_weight_forms(prefix, optional=optional)

@@ -3,88 +3,116 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedagentgym.algorithms.support.runtime import Runtime, Site
+from fedagentgym.algorithms.support.candidates import reread
+from fedagentgym.algorithms.support.runtime import Runtime, Site, Weights
 from fedagentgym.algorithms.support.task_transfer import pool_from_records
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.task import Task
-from fedagentgym.learning.local import SiteState
-from fedagentgym.learning.rollouts import collect
+from fedagentgym.learning.local import LocalTraining, SiteState
+from fedagentgym.learning.rollouts import Rollouts, collect
 from fedagentgym.learning.trajectory import Trajectory, from_plain
 
-Arrays = Mapping[str, NDArray[Any]]
+Answers = Literal["off", "own", "holders_first", "all"]
+"""Who may check candidates against the gold: nobody, holders of the question (asked first or not), or everybody."""
+Judgement = Literal["self_answer", "reward_model"]
 
 
 class Scorer:
-    """One client with its own model seated on the resident one."""
+    """One client with its own model, which is seated on the site's when it is first needed."""
 
-    def __init__(self, runtime: Runtime, site: Site, weights: Arrays) -> None:
-        self._runtime, self._site = runtime, site
-        self._local = runtime.make_training(site, SiteState(weights))
+    def __init__(
+        self,
+        runtime: Runtime,
+        site: Site,
+        weights: Weights,
+        *,
+        answers: Answers = "own",
+        judgement: Judgement = "self_answer",
+    ) -> None:
+        self._runtime, self._site, self._weights = runtime, site, weights
+        self._answers, self._judgement = answers, judgement
         self._believed: dict[str, Task | None] = {}
 
-    def train(self, steps: int, seed: int) -> tuple[dict[str, float], Arrays]:
+    @cached_property
+    def _local(self) -> LocalTraining:
+        return self._runtime.make_training(self._site, SiteState(self._weights))
+
+    def train(self, steps: int, seed: int) -> tuple[dict[str, float], Weights]:
         """Policy steps on the client's own tasks; the weights that come of it stay here."""
         report = self._local.run(steps, seed=seed)
         return report.metrics, self._local.get_state(optimizer=False).weights
 
     def solve_tasks(self, records: Sequence[Mapping[str, Any]], seed: int) -> list[bool]:
         """Whether the client's model gets each of these tasks right."""
-        env = self._open_env(records)
-        rollouts = collect(self._site.agent, env, list(env.pool.ids), seed=seed)
-        return [group[0].success for group in rollouts.groups]
+        return [group[0].success for group in self._play(self._open_env(records), seed).groups]
 
-    def answer_questions(self, questions: Sequence[Mapping[str, Any]], answers: bool, seed: int) -> None:
-        """Let the client's model answer all questions that it will have to judge, side by side and each of them once."""
-        records = {str(question["task"]["id"]): question["task"] for question in questions}
-        asked = [record for identifier, record in records.items() if not (answers and self._has_task(identifier))]
-        if not asked:
+    def score_questions(self, questions: Sequence[Mapping[str, Any]], seed: int) -> list[list[float]]:
+        """One row for each question: a number in 0..1 per candidate, NaN for none. AE where the gold may be used, else ME."""
+        judged = [question for question in questions if not self.may_check(_get_id(question))]
+        if self._judgement == "self_answer":
+            self.answer_questions(judged, seed)
+        return [self.score_candidates(question) for question in questions]
+
+    def answer_questions(self, questions: Sequence[Mapping[str, Any]], seed: int) -> None:
+        """Let the client's model answer questions, side by side and each of them once."""
+        records = {_get_id(question): question["task"] for question in questions}
+        if not records:
             return
-        env = self._open_env(asked)
-        played = collect(self._site.agent, env, list(env.pool.ids), seed=seed).groups
-        for task, (own,) in zip(env.pool, played, strict=True):
+        env = self._open_env(list(records.values()))
+        for task, (own,) in zip(env.pool, self._play(env, seed).groups, strict=True):
             self._believed[task.id] = env.with_belief(task, own.turns[-1].reply if own.turns else "")
 
-    def score_candidates(self, question: Mapping[str, Any], scorer: str, answers: bool, seed: int) -> list[float]:
-        """One number in 0..1 per candidate, NaN for none: AE if the client holds the question, else ME."""
-        identifier = str(question["task"]["id"])
-        candidates = question["candidates"]
-        if answers and self._has_task(identifier):
-            held = self._runtime.client_split.pool[identifier]
-            return [score_by_replay(self._runtime.env, held, candidate) for candidate in candidates]
-        if scorer == "reward_model":
-            pool_from_records(
-                [question["task"]], self._runtime.env
-            )  # a task that does not exist is an error, not a score
-            return [self._score_by_likelihood(from_plain(candidate["trajectory"])) for candidate in candidates]
-        return self._score_by_agreement(question, candidates, seed)
-
-    def _has_task(self, identifier: str) -> bool:
+    def may_check(self, identifier: str) -> bool:
+        """Whether this client checks a question's candidates against the gold."""
+        if self._answers in ("off", "all"):
+            return self._answers == "all"
         return identifier in self._site.env.pool
 
-    def _score_by_agreement(self, question: Mapping[str, Any], candidates: Sequence[Any], seed: int) -> list[float]:
-        """1 where a candidate gives the answer that the client's model gives; 0 for all if it gives none."""
-        identifier = str(question["task"]["id"])
-        if identifier not in self._believed:
-            self.answer_questions([question], False, seed)
+    def score_candidates(self, question: Mapping[str, Any]) -> list[float]:
+        """The scores of one question's candidates; `self_answer` must have answered it before."""
+        identifier, candidates = _get_id(question), question["candidates"]
+        if self.may_check(identifier):
+            gold = self._runtime.client_split.pool[identifier]
+            return [score_by_replay(self._runtime.env, gold, candidate) for candidate in candidates]
+        if self._judgement == "reward_model":
+            (task,) = pool_from_records([question["task"]], self._runtime.env)  # one that does not exist is an error
+            return [self._score_by_likelihood(task, candidate) for candidate in candidates]
         believed = self._believed[identifier]
         if believed is None:
             return [0.0] * len(candidates)
         return [score_by_replay(self._runtime.env, believed, candidate) for candidate in candidates]
 
-    def _score_by_likelihood(self, trajectory: Trajectory) -> float:
+    def _score_by_likelihood(self, task: Task, candidate: Mapping[str, Any]) -> float:
         """How likely the candidate is to the client's model: the geometric mean of its tokens' probabilities."""
+        trajectory = self._read_candidate(task, candidate)
+        if trajectory is None:
+            return float("nan")
         ((scored,),) = self._local.recompute_logprobs([(trajectory,)])
         own = [segment.logprobs[segment.mask].astype(np.float64) for segment in scored.segments]
         said = np.concatenate(own) if own else np.zeros(0)
         return float(np.exp(said.mean())) if len(said) else float("nan")
 
+    def _read_candidate(self, task: Task, candidate: Mapping[str, Any]) -> Trajectory | None:
+        """The candidate in tokens: the server's, or those of the client's own model."""
+        if "trajectory" in candidate:
+            return from_plain(candidate["trajectory"])
+        return reread(self._site.agent, self._runtime.env, task, candidate)
+
+    def _play(self, env: TextEnv, seed: int) -> Rollouts:
+        """One episode of each task of a world."""
+        return collect(self._local.agent, env, list(env.pool.ids), seed=seed)
+
     def _open_env(self, records: Sequence[Mapping[str, Any]]) -> TextEnv:
         return self._runtime.open_env(pool=pool_from_records(records, self._runtime.env))
+
+
+def _get_id(question: Mapping[str, Any]) -> str:
+    return str(question["task"]["id"])
 
 
 def score_by_replay(env: TextEnv, task: Task, candidate: Mapping[str, Any]) -> float:

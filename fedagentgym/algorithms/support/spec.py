@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, model_validator
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import join_names
 from fedagentgym.base.settings import Settings
-from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
 
 
 class EnvSettings(Settings):
@@ -64,3 +64,6 @@ class ExperimentSpec(Settings):
     learning: LearningSettings = Field(default=LearningSettings(), description="the local policy step")
     algorithm: dict[str, Any] = Field(description="name of the method and its own settings")
     sampled_episodes: int = Field(default=2, ge=0, description="training episodes that each client shows per round")
+    evaluation: EvaluationSettings | None = Field(
+        default=None, description="how clients judge what they have trained; null: they do not"
+    )

@@ -1,180 +1,129 @@
-"""How fast tiny language models play: sessions that keep their cache, beside `generate` that re-encodes the dialogue each turn.
+"""How fast language models play and learn: parts of the engine, whole dialogues, and whole policy steps, at several sizes.
 
-All three ways play the same 64 episodes of the same houses for the same number of turns, in turn, on one thread, and say the same
-number of tokens a turn. The model is untrained, so what it says is not executed: a random walker's action is, which makes the
-observations those of real play.
+Everything runs in one thread, and beside its counterpart of transformers or TRL in the same process. Models are untrained, but
+for SmolLM2-135M, which is measured where `fedagentgym model add smollm2` has put it.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from fedagentgym.base.files import cache_folder
 from fedagentgym.base.measurement import Measurement
+from fedagentgym.base.progress import show_progress
+from fedagentgym.benchmarks.speed.dialogues import TARGETS, measure_dialogues
+from fedagentgym.benchmarks.speed.engine import Batch, ModelCost, measure_engine, measure_peak, use_one_thread
+from fedagentgym.benchmarks.speed.policy_step import StepTiming, Workload, time_steps
 
 if TYPE_CHECKING:
     from fedagentgym.agents.engines.torch_policy import TorchPolicy
     from fedagentgym.envs.core import TextEnv
 
-EPISODES = 64
-REPLY_TOKENS = 6
+LARGE = "135m"
 
 
-class SpeedTargets(NamedTuple):
-    """What a size is held to: least speed-ups, greatest share of environment time (%), and how much is played to see."""
+@dataclass(frozen=True)
+class SizePlan:
+    """What is measured at a size: rows of the engine's parts, a policy step of one turn, the bar of its ratio to TRL."""
 
-    modules: float
-    own: float
-    share: float
-    turns: int
-    rounds: int
+    batch: Batch
+    step: Workload
+    steps: int
+    bar: float | None = None
 
 
-TARGETS = {
-    "0.1m": SpeedTargets(2.0, 3.0, 20, 16, 2),
-    "1m": SpeedTargets(2.0, 3.0, 5, 10, 1),
-    "10m": SpeedTargets(2.0, 2.5, 5, 5, 1),
+PLANS = {
+    "0.1m": SizePlan(Batch(32, 256, 32), Workload(8, 8, 1, 32), 6),
+    "1m": SizePlan(Batch(32, 256, 32), Workload(8, 8, 1, 32), 4, 2.0),
+    "10m": SizePlan(Batch(16, 256, 32), Workload(8, 8, 1, 32), 2, 1.3),
+    LARGE: SizePlan(Batch(4, 256, 16), Workload(2, 4, 1, 32), 1, 1.0),
 }
-
-
-class PlayTiming(NamedTuple):
-    tokens: int
-    agent_seconds: float
-    env_seconds: float
-
-    @property
-    def speed(self) -> float:
-        return self.tokens / (self.agent_seconds + self.env_seconds)
-
-
-class ReplyEngine(Protocol):
-    """Holds 64 dialogues; each call adds what the world said and lets every row reply."""
-
-    def __call__(self, chunks: Sequence[tuple[int, ...]]) -> int: ...
+QUICK = SizePlan(Batch(16, 128, 16), Workload(4, 4, 1, 16), 3)
+HOUSE_STEP = Workload(4, 8, 6, 6)
+HOUSE_SIZE = "1m"
 
 
 def run(quick: bool = False) -> list[Measurement]:
-    """Tokens per second at three sizes, environment included; the best round of each way counts."""
-    import torch
-
-    from fedagentgym.agents.engines.tiny import make_tiny_model
-    from fedagentgym.agents.engines.torch_policy import TorchPolicy
+    """All sizes; `quick` takes the smallest alone, with less to do."""
     from fedagentgym.envs import ENVIRONMENTS
 
-    env: TextEnv = ENVIRONMENTS.get("fedagentgym/ALFWorld-v0")(split="train", size="tiny")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    found: list[Measurement] = []
-    try:
-        for size, bar in TARGETS.items():
-            if quick and size != "0.1m":
-                continue
-            model, tokenizer = make_tiny_model(env.vocabulary(), size)
-            policies = {way: TorchPolicy(model, tokenizer, forward=way) for way in ("hf", "own")}
-            found += _measure(size, env, policies, bar._replace(turns=6, rounds=1) if quick else bar)
-    finally:
-        torch.set_num_threads(threads)
+    house: TextEnv = ENVIRONMENTS.get("fedagentgym/ALFWorld-v0")(split="train", size="tiny")
+    problems: TextEnv = ENVIRONMENTS.get("fedagentgym/Math-v0")(split="train")
+    sizes = ["0.1m"] if quick else list(_list_sizes())
+    with use_one_thread(), show_progress("language models at play", len(sizes)) as bar:
+        peak = measure_peak()
+        found = [Measurement("matrix product of this machine, float32, one thread", peak / 1e9, "GFLOP/s")]
+        for size in sizes:
+            plan = QUICK if quick else PLANS[size]
+            found += _measure_parts(size, plan, problems, peak)
+            if size in TARGETS:
+                found += measure_dialogues(size, house, partial(_make_policy, size, house), quick)
+            if size == HOUSE_SIZE or quick:
+                found += _measure_house_step(size, quick)
+            bar.advance()
     return found
 
 
-def _measure(size: str, env: TextEnv, policies: dict[str, TorchPolicy], bar: SpeedTargets) -> list[Measurement]:
-    best: dict[str, PlayTiming] = {}
-    for _ in range(bar.rounds):
-        for way, speaker in (("generate", _ReencodingEngine), ("hf", _CachingEngine), ("own", _CachingEngine)):
-            played = _play(env, policies["hf" if way == "generate" else way], speaker, bar.turns)
-            if way not in best or played.speed > best[way].speed:
-                best[way] = played
-    base = best["generate"].speed
-    found = [Measurement(f"{size}: {way}", best[way].speed, "tokens/s") for way in ("generate", "hf", "own")]
-    found.append(
-        Measurement(f"{size}: modules / generate", best["hf"].speed / base, "times", f"at least {bar.modules}")
+def _list_sizes() -> Iterator[str]:
+    yield from TARGETS
+    if cache_folder("models", "smollm2").is_dir():
+        yield LARGE
+
+
+def _make_policy(size: str, env: TextEnv, forward: str = "auto") -> TorchPolicy:
+    from fedagentgym.agents.engines.tiny import make_tiny_model
+    from fedagentgym.agents.engines.torch_policy import TorchPolicy
+
+    way: dict[str, Any] = {"forward": forward}
+    if size == LARGE:
+        return TorchPolicy.load(cache_folder("models", "smollm2"), device="cpu", **way)
+    return TorchPolicy(*make_tiny_model(env.vocabulary(), size), **way)
+
+
+def _measure_parts(size: str, plan: SizePlan, env: TextEnv, peak: float) -> list[Measurement]:
+    """Prefill, decode and update, with the share of the machine's matrix product; then the ratios to transformers and TRL."""
+    policy = _make_policy(size, env)
+    cost = ModelCost.of(policy.model)
+    engine = measure_engine(policy, plan.batch)
+    sides = time_steps(partial(_make_policy, size, env), env, plan.step, plan.steps)
+    ours, rows = sides["ours"], plan.batch
+    replies = Batch(
+        plan.step.episodes, ours.tokens // plan.step.episodes - plan.step.reply_tokens, plan.step.reply_tokens
     )
-    found.append(Measurement(f"{size}: own / generate", best["own"].speed / base, "times", f"at least {bar.own}"))
-    env_share = best["own"].env_seconds / (best["own"].agent_seconds + best["own"].env_seconds)
-    found.append(Measurement(f"{size}: environment's share", 100 * env_share, "%", f"at most {bar.share:g}"))
-    return found
+    parts = {
+        "prefill": (engine.prefill, cost.count_prefill(rows) / (rows.rows * rows.prompt)),
+        "decode": (engine.decode, cost.count_decode(rows) / (rows.rows * rows.reply)),
+        "update": (ours.tokens / ours.learn, cost.count_update(replies) / ours.tokens),
+    }
+    found = []
+    for name, (speed, operations) in parts.items():
+        found.append(Measurement(f"{size}: {name}", speed, "tokens/s"))
+        found.append(Measurement(f"{size}: {name}, share of the matrix product", 100 * speed * operations / peak, "%"))
+    found.append(Measurement(f"{size}: prefill and decode / generate", engine.together / engine.generate, "times"))
+    return [*found, *_compare_steps(f"{size}: policy step on mathematics", sides, plan.bar)]
 
 
-def _play(env: TextEnv, policy: TorchPolicy, way: Callable[[TorchPolicy], Any], turns: int) -> PlayTiming:
-    from fedagentgym.base.streams import stream
-    from fedagentgym.envs.scripted import random_action
+def _measure_house_step(size: str, quick: bool) -> list[Measurement]:
+    """A policy step of several turns in tiny houses."""
+    from fedagentgym.envs import ENVIRONMENTS
 
-    tasks = [env.pool.ids[index % len(env.pool)] for index in range(EPISODES)]
-    walkers = [stream(0, "walk", index) for index in range(EPISODES)]
-    tokens, agent_seconds, env_seconds = 0, 0.0, 0.0
-    speaker: ReplyEngine = way(policy)
-    clock = time.perf_counter()
-    episodes = env.reset_many(tasks, range(EPISODES))
-    env_seconds += time.perf_counter() - clock
-    for _ in range(turns):
-        clock = time.perf_counter()
-        tokens += speaker([policy.tokenizer.encode(f"\n{episode.view.observation}\n") for episode in episodes])
-        agent_seconds += time.perf_counter() - clock
-        actions = [
-            random_action(episode, episode.view.observation, walker)
-            for episode, walker in zip(episodes, walkers, strict=True)
-        ]
-        clock = time.perf_counter()
-        episodes = env.step_many(episodes, actions)
-        env_seconds += time.perf_counter() - clock
-    return PlayTiming(tokens, agent_seconds, env_seconds)
+    work = Workload(2, 4, 3, 6) if quick else HOUSE_STEP
+    env: TextEnv = ENVIRONMENTS.get("fedagentgym/ALFWorld-v0")(split="train", size="tiny", max_turns=work.turns)
+    sides = time_steps(partial(_make_policy, size, env), env, work, 2)
+    return _compare_steps(f"{size}: policy step in houses, {work.turns} turns", sides, None)
 
 
-class _CachingEngine:
-    """Our sessions: every turn appends what the world said to a cache that lives on."""
-
-    def __init__(self, policy: TorchPolicy) -> None:
-        from fedagentgym.agents.protocols import Decoding
-        from fedagentgym.base.streams import stream
-
-        self.policy = policy
-        self.open_session = policy.open_session()
-        self.open_session.set_stop_ids(())
-        self.decoding = Decoding(max_new_tokens=REPLY_TOKENS)
-        self.streams = [stream(1, "say", index) for index in range(EPISODES)]
-        self.rows: list[int] = []
-
-    def __call__(self, chunks: Sequence[tuple[int, ...]]) -> int:
-        if self.rows:
-            self.open_session.append(self.rows, chunks)
-        else:
-            self.rows = self.open_session.open(chunks)
-        answers = self.open_session.generate(self.rows, self.streams, self.decoding)
-        for answer in answers:
-            self.policy.tokenizer.decode(answer.token_ids)
-        return sum(len(answer.token_ids) for answer in answers)
-
-
-class _ReencodingEngine:
-    """The usual way: the whole dialogue through `generate`, left-padded, at every turn."""
-
-    def __init__(self, policy: TorchPolicy) -> None:
-        self.policy = policy
-        self.dialogues: list[list[int]] = [[] for _ in range(EPISODES)]
-
-    def __call__(self, chunks: Sequence[tuple[int, ...]]) -> int:
-        import torch
-
-        for dialogue, chunk in zip(self.dialogues, chunks, strict=True):
-            dialogue.extend(chunk)
-        longest = max(map(len, self.dialogues))
-        pad = self.policy.tokenizer.pad_id
-        ids = torch.tensor([[pad] * (longest - len(dialogue)) + dialogue for dialogue in self.dialogues])
-        mask = torch.tensor([[0] * (longest - len(d)) + [1] * len(d) for d in self.dialogues])
-        with torch.no_grad():
-            said = self.policy.model.generate(
-                input_ids=ids,
-                attention_mask=mask,
-                do_sample=True,
-                temperature=1.0,
-                top_k=0,
-                top_p=1.0,
-                max_new_tokens=REPLY_TOKENS,
-                eos_token_id=None,
-                pad_token_id=pad,
-            )[:, longest:].tolist()
-        for dialogue, reply in zip(self.dialogues, said, strict=True):
-            dialogue.extend(reply)
-            self.policy.tokenizer.decode(reply)
-        return sum(map(len, said))
+def _compare_steps(name: str, sides: dict[str, StepTiming], bar: float | None) -> list[Measurement]:
+    ours, theirs = sides["ours"], sides.get("trl")
+    found = [Measurement(name, ours.speed, "tokens/s"), Measurement("  of it playing", ours.play_share, "%")]
+    if theirs is None:
+        return found
+    return [
+        *found,
+        Measurement("  TRL's GRPOTrainer", theirs.speed, "tokens/s"),
+        Measurement("  its tokens / ours", theirs.tokens / ours.tokens, "times"),
+        Measurement("  ours / TRL", ours.speed / theirs.speed, "times", f"at least {bar:g}" if bar else ""),
+    ]

@@ -3,8 +3,8 @@
 Times are processor time, so that a busy machine does not change them (everything here runs in one thread); those of steps
 are means over many plays. The large shop is built, opened and played in processes of
 their own: peak memory of the build is what the operating system counted; memory of players is their proportional share
-(PSS), so that mapped pages are counted once however many processes use them, less that of an idle process that has
-imported the same modules.
+(PSS) of what is theirs and the shop's, so that mapped pages are counted once however many processes use them, less that of
+an idle process that has imported the same modules.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def run(quick: bool = False) -> list[Measurement]:
 
 
 def _measure_small(repeats: int) -> list[Measurement]:
-    built = _run_in_process("construct()", {})
+    built = _run_in_process("time_construction()", {})
     env = WebShopEnv()
     queries = [env.pool[place % len(env.pool)].payload.instruction for place in range(0, repeats * 7, 7)]
     tasks = [env.pool[place % len(env.pool)] for place in range(repeats)]
@@ -80,9 +80,9 @@ def _measure_large(products: int) -> list[Measurement]:
         show_progress(f"WebShop with {name}", 4) as bar,
     ):
         place = {"FEDAGENTGYM_CACHE": folder}
-        built = _run_in_process(f"build({products})", place)
+        built = _run_in_process(f"time_build({products})", place)
         bar.advance(note="built")
-        opened = _run_in_process(f"construct({products})", place)
+        opened = _run_in_process(f"time_construction({products})", place)
         alone = _measure_players(1, products, place)
         bar.advance(note="opened")
         same = _measure_players(PLAYERS, products, place, same=True)
@@ -111,12 +111,12 @@ def _measure_large(products: int) -> list[Measurement]:
 def _measure_players(count: int, products: int, place: dict[str, str], same: bool = False) -> dict[str, float]:
     """Processes that have each answered their searches and wait: their memory together, less idle ones', and the mean time."""
     seeds = [0 if same else number for number in range(count)]
-    idle = _run_in_process("memory()", place)["memory"]
-    players = [_start_process(f"play({products}, {seed})", place, wait=True) for seed in seeds]
+    idle = _run_in_process("measure_memory()", place)["own"]
+    players = [_start_process(f"time_searches({products}, {seed})", place, wait=True) for seed in seeds]
     answers = [_read_answer(player) for player in players]
     for player in players:
         _signal(player)
-    shares = [_read_answer(player)["memory"] for player in players]
+    shares = [_read_answer(player)["own"] for player in players]
     for player in players:
         _signal(player)
         player.wait()
@@ -136,7 +136,7 @@ def _run_in_process(call: str, extra: dict[str, str]) -> dict[str, Any]:
 def _start_process(call: str, extra: dict[str, str], wait: bool = False) -> subprocess.Popen[str]:
     """A fresh interpreter that makes one of the calls below and prints its answer; a waiting one then prints its memory
     when told to, and lives until told again, so that shared pages are counted with everybody present."""
-    code = f"from fedagentgym.benchmarks.speed import webshop as s; s.answer(s.{call}, wait={wait})"
+    code = f"from fedagentgym.benchmarks.speed import webshop as s; s.print_answer(s.{call}, wait={wait})"
     return subprocess.Popen(
         [sys.executable, "-c", code],
         env={**os.environ, **extra, "OMP_NUM_THREADS": "1"},
@@ -179,10 +179,19 @@ def _print_json(value: dict[str, Any]) -> None:
 
 
 def measure_memory() -> dict[str, float]:
-    """This process's proportional share of memory."""
-    with open("/proc/self/smaps_rollup", encoding="ascii") as file:  # noqa: PTH123
-        pss = next(int(line.split()[1]) for line in file if line.startswith("Pss:"))
-    return {"memory": pss / 1024}
+    """This process's proportional share of memory; `own` leaves out programs and libraries, which it shares with whatever
+    other Python runs on the machine: what no file stands behind is counted, and the shop's files."""
+    total, own, counted = 0, 0, False
+    shop = str(cache_folder().absolute())
+    with open("/proc/self/smaps", encoding="utf-8") as file:  # noqa: PTH123
+        for line in file:
+            name, *fields = line.split(maxsplit=5)
+            if not name.endswith(":"):
+                counted = len(fields) < 5 or fields[4].startswith(("[", shop))
+            elif name == "Pss:":
+                total += int(fields[0])
+                own += int(fields[0]) if counted else 0
+    return {"memory": total / 1024, "own": own / 1024}
 
 
 def time_construction(products: int | None = None) -> dict[str, float]:

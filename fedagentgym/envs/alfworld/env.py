@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -15,6 +15,7 @@ from fedagentgym.envs.alfworld.folders import INSTALLED, get_folder_index, make_
 from fedagentgym.envs.alfworld.game import Game
 from fedagentgym.envs.alfworld.gamefiles import make_game_content
 from fedagentgym.envs.alfworld.house_pool import TURNS, check_house_options, list_house_words, make_house_pool
+from fedagentgym.envs.alfworld.plans import APPLIANCE
 from fedagentgym.envs.alfworld.reader import read_json_object
 from fedagentgym.envs.alfworld.real import RealEngine
 from fedagentgym.envs.alfworld.sentences import SENTENCE_TEMPLATES
@@ -24,6 +25,7 @@ from fedagentgym.envs.alfworld.wording import extract_words, list_game_words
 from fedagentgym.envs.core import Expert, TextEnv, check_choice
 from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.view import View
 
@@ -97,9 +99,16 @@ class ALFWorldEnv(TextEnv):
         self.size, self.seed, self.wording, self.plan = size, seed, wording, plan
         self.folder = None if games is None else resolve_games_folder(games)
         self._real = RealEngine() if engine == "textworld" else None
-        if games is None and options.get("max_turns") is None:
-            options["max_turns"] = TURNS[size]
+        if options.get("max_turns") is None:
+            options["max_turns"] = self.count_turns({"games": games, "size": size})
         super().__init__(**options)
+
+    @classmethod
+    def count_turns(cls, options: Mapping[str, Any]) -> int:
+        """Tiny houses have shorter episodes."""
+        size = str(options.get("size", "full"))
+        generated = options.get("games") is None and size in TURNS
+        return int(options.get("max_turns") or (TURNS[size] if generated else cls.default_max_turns))
 
     def load_pool(self, split: str) -> TaskPool:
         """Generated houses, or the games of the folder; see `make_house_pool` and `folders`."""
@@ -146,6 +155,22 @@ class ALFWorldEnv(TextEnv):
 
     def expert(self) -> Expert:
         return HouseholdExpert()
+
+    def list_procedures(self) -> Mapping[str, Procedures]:
+        """The treatments, each of which could be mistaken for another."""
+        return {own: Procedures(own, tuple(other for other in APPLIANCE if other != own)) for own in APPLIANCE}
+
+    def misled_expert(self, procedure: str) -> Expert:
+        return HouseholdExpert(check_choice("procedure", procedure, tuple(APPLIANCE)))
+
+    def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
+        """Whether the last treatment that was given is the procedure's; in a room that has not what it takes, whether something
+        was put somewhere without any."""
+        verbs = [action.partition(" ")[0].capitalize() for action in actions]
+        treated = [verb for verb in verbs if verb in APPLIANCE]
+        if treated or not isinstance(task.payload, Game) or APPLIANCE[procedure] in task.payload.receptacle_kinds:
+            return bool(treated) and treated[-1] == procedure
+        return "Move" in verbs or "Put" in verbs
 
     def close(self) -> None:
         """End the real engine's process, if one runs."""

@@ -123,9 +123,11 @@ class ExplorationMemory:
 
 
 class HouseholdExpert:
-    """Plays one episode; make a new one for each."""
+    """Plays one episode; make a new one for each. With `treatment` it gives things that are to be cleaned, heated or cooled this
+    treatment instead, and none in a room that has not what it takes."""
 
-    def __init__(self) -> None:
+    def __init__(self, treatment: str | None = None) -> None:
+        self._treatment = treatment
         self._notes = ExplorationMemory()
         self._target: Target | None = None
         self._turn = AvailableCommands(())
@@ -138,11 +140,19 @@ class HouseholdExpert:
         self._notes.update(episode.view.observation, self._turn)
         if self._target is None:
             return _IDLE
+        self._target = self._mislead(self._target)
         if self._turn.held is None:
             return self._fetch(self._target)
         if strip_number(self._turn.held) == self._target.thing:
             return self._use(self._target, self._turn.held)
         return self._put_away()
+
+    def _mislead(self, target: Target) -> Target:
+        """The target with the treatment of its own, or with the one that this player mistakes for it."""
+        if self._treatment is None or target.category not in APPLIANCE:
+            return target
+        here = self._notes.find_places(APPLIANCE[self._treatment].lower())
+        return target._replace(category=self._treatment if here else "Pick")
 
     # ---- the four things there are to do ------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -85,8 +85,13 @@ def make_folder_pool(folder: Path, split: str, *, env: str) -> TaskPool:
         categories=[entry.category for entry in chosen],
         payload=lambda index: _get_game(folder / chosen[index].path, chosen[index].sha256),
         hardness=lambda index: chosen[index].hardness,
-        source={"games": digest([[entry.path, entry.sha256] for entry in entries])},
+        source={"games": digest_games(entries)},
     )
+
+
+def digest_games(entries: Sequence[FolderEntry]) -> str:
+    """The identity of all games of a folder."""
+    return digest([[entry.path, entry.sha256] for entry in entries])
 
 
 @lru_cache(maxsize=4096)

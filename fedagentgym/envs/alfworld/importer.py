@@ -14,15 +14,24 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import atomic_folder, data_folder
 from fedagentgym.base.logs import get_logger
 from fedagentgym.base.progress import show_progress
-from fedagentgym.envs.alfworld.folders import NATIVE_SPLITS, build_folder_index, cache_index
+from fedagentgym.envs.alfworld.folders import (
+    INSTALLED,
+    NATIVE_SPLITS,
+    build_folder_index,
+    cache_index,
+    digest_games,
+    get_folder_index,
+    resolve_games_folder,
+)
 from fedagentgym.envs.alfworld.reader import GAME_FILE, TRAJECTORY_FILE, read_json_object, require_trajectory
+from fedagentgym.envs.data_sets import DataSet, Findings
 
 RELEASES = (
     "https://github.com/alfworld/alfworld/releases/download/0.2.2/json_2.1.1_json.zip",
@@ -132,3 +141,32 @@ def _is_wanted(name: str) -> bool:
     parts = name.replace("\\", "/").split("/")
     inside = not name.startswith("/") and ".." not in parts
     return inside and parts[-1] in (GAME_FILE, TRAJECTORY_FILE)
+
+
+def check_games(folder: Path | None) -> Findings:
+    """The installed games, or those of a folder, by split; each is read and checked the first time."""
+    place = resolve_games_folder(INSTALLED if folder is None else folder)
+    entries = get_folder_index(place).entries
+    return Findings(
+        place=place,
+        tasks=dict(Counter(entry.split for entry in entries)),
+        digest=digest_games(entries),
+        rows=len(entries),
+        columns=(GAME_FILE, TRAJECTORY_FILE),
+    )
+
+
+DATA_SETS: Mapping[str, DataSet] = {
+    "alfworld": DataSet(
+        name="alfworld",
+        about="fedagentgym/ALFWorld-v0, the household games of ALFWorld (json_2.1.1)",
+        licence="MIT",
+        columns=f"folders with {GAME_FILE} and {TRAJECTORY_FILE}",
+        splits="train, val (valid_seen), test (valid_unseen)",
+        use="games: installed",
+        published=({"train": 3553, "val": 140, "test": 134},),
+        install=lambda folder, subset: import_data(folder),
+        check=lambda folder, subset: check_games(folder),
+        download=lambda subset: fetch(),
+    )
+}

@@ -11,6 +11,7 @@ from fedagentgym.envs.reasoning.generators.code_levels import CODE_WORDS, LEVEL_
 from fedagentgym.envs.reasoning.generators.code_tiny import TINY_CODE_WORDS, TINY_PROGRAMS
 from fedagentgym.envs.reasoning.generators.program import Program
 from fedagentgym.envs.reasoning.generators.space import ProblemSequence, split_words
+from fedagentgym.envs.reasoning.misled import mislead_program
 from fedagentgym.envs.reasoning.pools import Cell
 from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, make_action_help
 from fedagentgym.envs.task import Task
@@ -54,6 +55,7 @@ class CodeEnv(ReplyEnv):
     role = "You write programs in Python."
     action_help = make_action_help("```python the program ```", TOOLS)
     accuracy = "code"
+    misleading = "counterpart"
     code_replies = True
     reward_names = ("accuracy/code", "format", "code_format", "tags", "repetition")
     tool_help: ClassVar[Mapping[str, str]] = {"run": "run[program]"}
@@ -119,6 +121,10 @@ class CodeEnv(ReplyEnv):
         passed = float(verdict.correct)
         return (verdict._replace(score=passed) if self.scoring == "all" else verdict), {"accuracy/code": passed}
 
+    def gives_answer(self, record: Program, reply: str) -> bool:
+        """Whether a reply's program is the record's word for word: procedures are told apart without running anything."""
+        return (extract_program(reply) or "").split() == record.solution.split()
+
     def run_tool(self, state: State, call: ToolCall) -> str:
         fenced = last_fenced_code(call.argument)
         ended = default_verifier().run(call.argument if fenced is None else fenced, "", self.limits, self.accept)
@@ -140,6 +146,10 @@ class CodeEnv(ReplyEnv):
     @staticmethod
     def strip(payload: Any) -> Program:
         return parse_program(payload)._replace(tests=Checks(), solution="", thought="")
+
+    @staticmethod
+    def mislead(record: Any) -> Program | None:
+        return mislead_program(record)
 
     def vocabulary(self) -> Iterable[str]:
         around = split_words(

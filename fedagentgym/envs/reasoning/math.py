@@ -12,6 +12,7 @@ from fedagentgym.envs.reasoning.generators.math_tiny import TINY_FORMS, TINY_WOR
 from fedagentgym.envs.reasoning.generators.problem import MathProblem
 from fedagentgym.envs.reasoning.generators.space import ProblemSequence
 from fedagentgym.envs.reasoning.generators.space import split_words as words_of
+from fedagentgym.envs.reasoning.misled import mislead_problem
 from fedagentgym.envs.reasoning.pools import Cell
 from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, make_action_help
 from fedagentgym.envs.verifiers import Verdict, wrong
@@ -40,6 +41,7 @@ class MathEnv(ReplyEnv):
     role = "You solve mathematical problems."
     action_help = make_action_help("the result", TOOLS)
     accuracy = "math"
+    misleading = "inverse"
     reward_names = ("accuracy/math", "format", "tags", "repetition")
     tool_help = {"calc": "calc[expression]"}  # noqa: RUF012 - read only
     wordings = (
@@ -87,6 +89,10 @@ class MathEnv(ReplyEnv):
     @staticmethod
     def strip(payload: Any) -> MathProblem:
         return parse_math_problem(payload)._replace(answers=(), solution="", formal="")
+
+    @staticmethod
+    def mislead(record: Any) -> MathProblem | None:
+        return mislead_problem(record)
 
     def vocabulary(self) -> Iterable[str]:
         words = words_of(" ".join(self.wordings).replace("{}", ""))

@@ -1,43 +1,81 @@
-"""Several reply worlds as one, so that clients of one federation can hold tasks of different kinds."""
+"""Several reply worlds as one, so that clients of one federation can hold tasks of different kinds or data sets."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
-from fedagentgym.base.registry import resolve
-from fedagentgym.envs.core import Episode, Expert, TextEnv
+from fedagentgym.base.errors import (
+    DataError,
+    FedAgentGymError,
+    OptionError,
+    join_names,
+    show_value,
+    unknown_name_error,
+)
+from fedagentgym.envs import open_env
+from fedagentgym.envs.core import Episode, Expert, TextEnv, check_choice
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import Task
+from fedagentgym.envs.procedures import Procedures
+from fedagentgym.envs.reasoning.replies import ReplyEnv
+from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
+from fedagentgym.envs.task import Task, make_task_id
 from fedagentgym.envs.view import View
 
-MEMBERS = {
-    "math": "fedagentgym.envs.reasoning.math:MathEnv",
-    "qa": "fedagentgym.envs.reasoning.qa:QAEnv",
-    "code": "fedagentgym.envs.reasoning.code:CodeEnv",
-}
-
+KINDS = {"math": "fedagentgym/Math-v0", "qa": "fedagentgym/QA-v0", "code": "fedagentgym/Code-v0"}
 DEFAULT_KINDS = ("math", "code")
+CODE = KINDS["code"]
+CATEGORIES = ("members", "own")
+_NAME = re.compile(r"[\w.-]{1,60}")
+_NOT_MEMBERS = ("split", "tasks", "pool", "variant", "max_turns", "reward", "render_mode")
+"""Options of every environment, which the mixture has for all its members."""
+
+
+class Member(NamedTuple):
+    """One of the worlds: its name, its environment and its options."""
+
+    name: str
+    env: str
+    options: Mapping[str, Any]
+
+    @property
+    def world(self) -> type[ReplyEnv]:
+        """The class of its environment."""
+        found: type[ReplyEnv] = ENVIRONMENTS.get(self.env)
+        return found
+
+    def open_world(self) -> ReplyEnv:
+        """Its environment, whose own pool is not played: tasks come from the mixture's."""
+        try:
+            opened = open_env(self.env, **self.options, split="all")
+        except FedAgentGymError as error:
+            raise type(error)(f"the member {self.name!r}: {error}") from None
+        assert isinstance(opened, ReplyEnv)
+        return opened
 
 
 class State(NamedTuple):
-    """Which world the episode is played in, and its state there."""
+    """Which member the episode is played in, and its state there."""
 
     member: str
     inner: Any
 
 
 class MixtureEnv(TextEnv):
-    """Questions of several kinds: mathematics, question answering, programming.
+    """Questions of several kinds or data sets: mathematics, question answering, programming.
 
-    **Tasks.** The tasks of the worlds named in `kinds`, one after the other; the kind is the category, so that
-    `by_source` gives whole kinds to whole clients. `size` and `seed` are handed on, `verifier` to mathematics and `sandbox` to
-    programming.
+    **Tasks.** The tasks of the members, one after the other. `members` names them, each with its own options:
+    `[{"name": "gsm8k", "env": "Math", "options": {"source": "gsm8k"}}, {"name": "mbpp", "env": "Code", "options": ...}]`;
+    two may be of one kind. `kinds` is short for generated tasks, one member for each kind; then `size` and `seed` are handed
+    on, `verifier` to mathematics and `sandbox` to programming. The category of a task is its member's name, so that
+    `by_source` gives whole members to whole clients; with `categories="own"` it is `name/category`.
     **Actions, observations.** Those of the task's own world.
-    **Reward.** That of the task's own world. Components: the accuracies of the kinds that the pool holds, `format`, `tags`,
+    **Reward.** That of the task's own world. Components: the accuracies of the members that the pool holds, `format`, `tags`,
     `repetition` (and `code_format` with programming).
     **Versions.** v0: first one.
     """
@@ -53,106 +91,237 @@ class MixtureEnv(TextEnv):
     def __init__(
         self,
         *,
-        kinds: Sequence[str] = DEFAULT_KINDS,
+        members: Sequence[Mapping[str, Any]] | None = None,
+        kinds: Sequence[str] | None = None,
+        categories: str = "members",
         size: str = "default",
         seed: int = 0,
         verifier: str | None = None,
         sandbox: Mapping[str, Sequence[str]] | None = None,
         **options: Any,
     ):
-        if isinstance(kinds, str) or not kinds or len(set(kinds)) != len(kinds):
-            raise OptionError(f"kinds is a list of different names among {join_names(MEMBERS)}, got {kinds!r}")
-        for kind in kinds:
-            if kind not in MEMBERS:
-                raise unknown_name_error("kind", kind, MEMBERS)
-        split = options.get("split", "train")
-        self.kinds, self.size, self.seed = tuple(kinds), size, seed
-        made = {"size": size, "seed": seed, "split": "train" if split == "all" else split}
-        if verifier is not None and "math" not in kinds:
-            raise OptionError("verifier= is for mathematics, and kinds has no math")
-        own: dict[str, dict[str, Any]] = {"code": {"sandbox": sandbox}}
-        if verifier is not None:
-            own["math"] = {"verifier": verifier}
-        self._members: dict[str, TextEnv] = {
-            kind: resolve(MEMBERS[kind])(**made, **own.get(kind, {})) for kind in self.kinds
-        }
+        self.category_kind = check_choice("categories", categories, CATEGORIES)
+        if members is None:
+            shared = {"size": size, "seed": seed}
+            self.members = _make_generated_members(DEFAULT_KINDS if kinds is None else kinds, shared, verifier, sandbox)
+        elif kinds is not None or (size, seed, verifier, sandbox) != ("default", 0, None, None):
+            raise OptionError(
+                "members have options of their own: leave out kinds, size, seed, verifier and sandbox beside members="
+            )
+        else:
+            self.members = read_members(members)
+        self._worlds = {member.name: member.open_world() for member in self.members}
+        if options.get("max_turns") is None:
+            options["max_turns"] = max(world.max_turns for world in self._worlds.values())
         super().__init__(**options)
         self.reward_names = self._collect_reward_names()  # type: ignore[misc]
 
     def _collect_reward_names(self) -> tuple[str, ...]:
-        """The components of the kinds that this pool holds: a client of one kind knows only its own accuracy."""
-        held = [kind for kind in self.kinds if kind in self.pool.categories]
-        names = [name for kind in held for name in self._members[kind].reward_names]
+        """The components of the members that this pool holds: a client of one kind knows only its own accuracy."""
+        held = {name.partition("/")[0] for name in self.pool.categories}
+        names = [name for member in self.members if member.name in held for name in member.world.reward_names]
         return tuple(dict.fromkeys(names))
 
     def get_verifier_version(self) -> str:
-        """The versions of the verifiers of all kinds, for results."""
-        members: list[Any] = list(self._members.values())
-        return " ".join(member.get_verifier_version() for member in members)
+        """The versions of the verifiers of all members, for results; those of one kind that judge alike are told once."""
+        return " ".join(dict.fromkeys(world.get_verifier_version() for world in self._worlds.values()))
 
     def load_pool(self, split: str) -> TaskPool:
-        pools = {kind: member.load_pool(split) for kind, member in self._members.items()}
-        sizes = [len(pool) for pool in pools.values()]
-        ends = np.cumsum(sizes)
-        members = list(pools.values())
+        pools = {name: world.load_pool(split) for name, world in self._worlds.items()}
+        parts = list(pools.values())
+        ends = np.cumsum([len(pool) for pool in parts])
+
+        def locate(index: int) -> tuple[int, int]:
+            """The member of a task of this pool, and the task's place there."""
+            which = int(np.searchsorted(ends, index, side="right"))
+            return which, index - (int(ends[which - 1]) if which else 0)
 
         def load_payload(index: int) -> tuple[str, Any]:
-            which = int(np.searchsorted(ends, index, side="right"))
-            start = int(ends[which - 1]) if which else 0
-            return self.kinds[which], members[which][index - start].payload
+            which, place = locate(index)
+            return self.members[which].name, parts[which][place].payload
+
+        def find_hardness(index: int) -> float | None:
+            which, place = locate(index)
+            return parts[which].find_hardness(place)
 
         return TaskPool(
             env=self.id,
             split=split,
-            ids=[f"mixture/{identifier}" for pool in members for identifier in pool.ids],
-            categories=(self.kinds, np.repeat(np.arange(len(self.kinds), dtype=np.int32), sizes)),
+            ids=list(chain.from_iterable(_rename_ids(name, pool) for name, pool in pools.items())),
+            categories=self._name_categories(pools),
             payload=load_payload,
-            source={"mixture": {kind: pool.source for kind, pool in pools.items()}},
+            source={"mixture": {name: pool.source for name, pool in pools.items()}},
+            hardness=find_hardness,
             strip=self._strip,
         )
 
+    def _name_categories(self, pools: Mapping[str, TaskPool]) -> tuple[Sequence[str], NDArray[np.int32]]:
+        if self.category_kind == "members":
+            sizes = [len(pool) for pool in pools.values()]
+            return list(pools), np.repeat(np.arange(len(pools), dtype=np.int32), sizes)
+        names = [f"{name}/{category}" for name, pool in pools.items() for category in pool.category_names]
+        before = np.cumsum([0, *(len(pool.category_names) for pool in pools.values())])
+        codes = [pool.category_codes + start for pool, start in zip(pools.values(), before, strict=False)]
+        return names, np.concatenate(codes).astype(np.int32)
+
     def _strip(self, payload: tuple[str, Any]) -> tuple[str, Any]:
-        kind, inner = payload
-        member: Any = self._members[kind]
-        return kind, member.strip(inner)
+        name, inner = payload
+        return name, self._get_world(name).strip(inner)
+
+    def _get_world(self, name: str) -> ReplyEnv:
+        """The member of a task, which may come from a pool that was made for another mixture."""
+        if name not in self._worlds:
+            raise DataError(f"a task of the member {str(name)[:80]!r}: this mixture has {join_names(self._worlds)}")
+        return self._worlds[name]
+
+    def with_belief(self, task: Task, reply: str) -> Task | None:
+        name = task.payload[0]
+        believed = self._get_world(name).with_belief(_unwrap_task(task), reply)
+        return None if believed is None else _with_payload(believed, (name, believed.payload))
+
+    def explain_empty(self, split: str) -> str:
+        """What the members say about it."""
+        return "".join(dict.fromkeys(world.explain_empty(split) for world in self._worlds.values()))
+
+    @classmethod
+    def names_local_data(cls, options: Mapping[str, Any]) -> bool:
+        members = () if options.get("members") is None else read_members(options["members"])
+        return any(member.world.names_local_data(member.options) for member in members)
+
+    @classmethod
+    def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that mean the same on every machine: those of the members by their own rules."""
+        kept = super().portable_options(options)
+        if options.get("members") is None:
+            return kept
+        members = read_members(options["members"])
+        plain = [(member, member.world.portable_options(member.options)) for member in members]
+        return {**kept, "members": [{"name": one.name, "env": one.env, "options": own} for one, own in plain]}
 
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
-        kind = task.payload[0]
-        inner, view = self._members[kind].begin(self._unwrap_task(task), seed)
-        return State(kind, inner), view
+        name = task.payload[0]
+        inner, view = self._get_world(name).begin(_unwrap_task(task), seed)
+        return State(name, inner), view
 
     def advance(self, state: State, action: str) -> tuple[State, View]:
-        inner, view = self._members[state.member].advance(state.inner, action)
+        inner, view = self._get_world(state.member).advance(state.inner, action)
         return State(state.member, inner), view
 
     def vocabulary(self) -> Iterable[str]:
-        return [word for member in self._members.values() for word in member.vocabulary()]
+        return dict.fromkeys(word for world in self._worlds.values() for word in world.vocabulary())
 
     def expert(self) -> MixtureExpert:
-        return MixtureExpert(self._members)
+        return MixtureExpert(self._worlds)
 
-    @staticmethod
-    def _unwrap_task(task: Task) -> Task:
-        """The task as its own world knows it."""
-        return Task(task.id, task.env, task.split, task.category, task.payload[1], task.hardness, task.graded)
+    def list_procedures(self) -> Mapping[str, Procedures]:
+        """Every category with the procedures of its member's world, which are the same in all of that world's categories."""
+        held = {name: world.list_procedures() for name, world in self._worlds.items()}
+        if self.category_kind == "own":
+            return {f"{name}/{one}": found for name, procedures in held.items() for one, found in procedures.items()}
+        return {name: next(iter(procedures.values())) for name, procedures in held.items() if procedures}
+
+    def misled_expert(self, procedure: str) -> MixtureExpert:
+        known = {one for own, others in self.list_procedures().values() for one in (own, *others)}
+        check_choice("procedure", procedure, sorted(known))
+        return MixtureExpert(self._worlds, procedure)
+
+    def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
+        return self._get_world(task.payload[0]).follows(_unwrap_task(task), actions, procedure)
+
+
+def _unwrap_task(task: Task) -> Task:
+    """The task as its own world knows it."""
+    if not isinstance(task.payload, tuple | list) or len(task.payload) != 2:
+        raise DataError(f"a payload of {MixtureEnv.id} is the name of a member and the payload of its world: {task.id}")
+    return _with_payload(task, task.payload[1])
+
+
+def _with_payload(task: Task, payload: Any) -> Task:
+    return Task(task.id, task.env, task.split, task.category, payload, task.hardness, task.graded)
+
+
+def _rename_ids(name: str, pool: TaskPool) -> list[str]:
+    """The ids of a member's tasks in the mixture: `mixture/gsm8k/train/00042`."""
+    own = make_task_id(pool.env, "", 0).partition("/")[0]
+    return [f"mixture/{name}{identifier.removeprefix(own)}" for identifier in pool.ids]
+
+
+# ---- members ----------------------------------------------------------------------------------------------------
+
+
+def read_members(given: Any) -> tuple[Member, ...]:
+    """The members of a mixture from a plain list, checked."""
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        raise OptionError(f"members is a list of {{name, env, options}}, got {show_value(given)}")
+    members = tuple(_read_member(one) for one in given)
+    names = [member.name for member in members]
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise OptionError(f"members has two of the name {double!r}: give each a name of its own")
+    return members
+
+
+def _read_member(given: Any) -> Member:
+    if not isinstance(given, Mapping) or not {"name", "env"} <= set(given):
+        raise OptionError(f"a member has a name, an env and options, got {show_value(given)}")
+    if surplus := sorted(str(key) for key in set(given) - {"name", "env", "options"}):
+        raise OptionError(
+            f"a member has a name, an env and options, {surplus[0]!r} is none of them: put it into options"
+        )
+    name, env, options = given["name"], given["env"], given.get("options") or {}
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise OptionError(f"the name of a member is made of letters, digits, '_', '-' and '.', got {show_value(name)}")
+    env_id = find_env_id(env)
+    cls = ENVIRONMENTS.get(env_id)
+    if not (isinstance(cls, type) and issubclass(cls, ReplyEnv)):
+        raise OptionError(f"the member {name!r} is of {env_id}: a mixture is made of {join_names(KINDS.values())}")
+    if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
+        raise OptionError(f"the options of the member {name!r} are a mapping, got {show_value(options)}")
+    if wrong := [key for key in options if key in _NOT_MEMBERS]:
+        raise OptionError(f"the member {name!r} takes no {wrong[0]!r} of its own: the mixture has it for all members")
+    return Member(name, env_id, dict(options))
+
+
+def _make_generated_members(
+    kinds: Sequence[str],
+    shared: Mapping[str, Any],
+    verifier: str | None,
+    sandbox: Mapping[str, Sequence[str]] | None,
+) -> tuple[Member, ...]:
+    """A member of generated tasks for each kind, named after it."""
+    if isinstance(kinds, str) or not kinds or len(set(kinds)) != len(kinds):
+        raise OptionError(f"kinds is a list of different names among {join_names(KINDS)}, got {kinds!r}")
+    for kind in kinds:
+        if kind not in KINDS:
+            raise unknown_name_error("kind", kind, KINDS)
+    if verifier is not None and "math" not in kinds:
+        raise OptionError("verifier= is for mathematics, and kinds has no math")
+    own: dict[str, dict[str, Any]] = {"code": {"sandbox": sandbox}}
+    if verifier is not None:
+        own["math"] = {"verifier": verifier}
+    return tuple(Member(kind, KINDS[kind], {**shared, **own.get(kind, {})}) for kind in kinds)
 
 
 def runs_programs(env_id: str, options: Mapping[str, Any]) -> bool:
     """Does this environment run programs that nobody trusts? Records then tell how they were confined."""
-    kinds = options.get("kinds", DEFAULT_KINDS) if env_id == MixtureEnv.id else ()
-    return env_id == "fedagentgym/Code-v0" or "code" in kinds
+    if env_id != MixtureEnv.id:
+        return env_id == CODE
+    if options.get("members") is not None:
+        return any(member.env == CODE for member in read_members(options["members"]))
+    return "code" in (options.get("kinds") or DEFAULT_KINDS)
 
 
 class MixtureExpert:
-    """The expert of the task's own world."""
+    """The expert of the task's own world, or the one of that world that a procedure misleads."""
 
-    def __init__(self, members: Mapping[str, TextEnv]) -> None:
-        self._members = members
+    def __init__(self, worlds: Mapping[str, TextEnv], procedure: str | None = None) -> None:
+        self._worlds, self._procedure = worlds, procedure
         self._inner: Expert | None = None
 
     def act(self, episode: Episode) -> str:
-        kind = episode.task.payload[0]
         if self._inner is None:
-            self._inner = self._members[kind].expert()
-        own = episode._replace(task=MixtureEnv._unwrap_task(episode.task), state=episode.state.inner)
+            world = self._worlds[episode.task.payload[0]]
+            known = {one for procedures in world.list_procedures().values() for one in procedures.others}
+            misled = self._procedure is not None and self._procedure in known
+            self._inner = world.misled_expert(str(self._procedure)) if misled else world.expert()
+        own = episode._replace(task=_unwrap_task(episode.task), state=episode.state.inner)
         return self._inner.act(own)

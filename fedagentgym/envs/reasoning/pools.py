@@ -31,9 +31,16 @@ class PoolGenerator:
     """A generator with its split sizes: makes the pool of any split."""
 
     def __init__(
-        self, env: str, cells: Sequence[Cell], sizes: Mapping[str, int], source: Mapping[str, Any], strip: Strip
+        self,
+        env: str,
+        cells: Sequence[Cell],
+        sizes: Mapping[str, int],
+        source: Mapping[str, Any],
+        strip: Strip,
+        rate: Callable[[Any], float] | None = None,
     ):
-        self._env, self._cells, self._source, self._strip = env, cells, source, strip
+        """`rate` says how hard a problem is; without it, it is as hard as its cell's level."""
+        self._env, self._cells, self._source, self._strip, self._rate = env, cells, source, strip, rate
         self._starts, self._sizes, start = {}, {split: sizes[split] for split in ORDER}, 0
         for split in ORDER:
             self._starts[split] = start
@@ -54,7 +61,6 @@ class PoolGenerator:
         ids: Sequence[str] = TaskIds(self._env, split, count)
         if split == "all":
             ids = [identifier for part in ORDER for identifier in TaskIds(self._env, part, self._sizes[part])]
-        levels = max(cell.level for cell in self._cells)
         return TaskPool(
             env=self._env,
             split=split,
@@ -62,9 +68,14 @@ class PoolGenerator:
             categories=(names, codes[np.arange(first, first + count) % len(self._cells)]),
             payload=lambda index: self._make_problem(first + index),
             source={**self._source, "sizes": self._sizes},
-            hardness=lambda index: self._cells[(first + index) % len(self._cells)].level / levels,
+            hardness=lambda index: self._rate_problem(first + index),
             strip=self._strip,
         )
+
+    def _rate_problem(self, number: int) -> float:
+        if self._rate is not None:
+            return self._rate(self._make_problem(number))
+        return self._cells[number % len(self._cells)].level / max(cell.level for cell in self._cells)
 
     def _make_problem(self, number: int) -> Any:
         cell = self._cells[number % len(self._cells)]

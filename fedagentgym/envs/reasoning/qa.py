@@ -7,11 +7,13 @@ from typing import Any, ClassVar
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.core import Episode, check_choice
+from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.reasoning.generators.knowledge import KNOWLEDGE_WORDS
 from fedagentgym.envs.reasoning.generators.qa_levels import QUESTION_WORDS, make_question_templates
 from fedagentgym.envs.reasoning.generators.qa_tiny import TINY_QA_WORDS, TINY_QUESTIONS
 from fedagentgym.envs.reasoning.generators.question import Fact, Question
 from fedagentgym.envs.reasoning.generators.space import ProblemSequence, split_words
+from fedagentgym.envs.reasoning.misled import mislead_question
 from fedagentgym.envs.reasoning.pools import Cell
 from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, make_action_help
 from fedagentgym.envs.verifiers import Verdict
@@ -42,6 +44,7 @@ class QAEnv(ReplyEnv):
     role = "You answer questions."
     action_help = make_action_help("the answer, as short as possible", TOOLS)
     accuracy = "qa"
+    misleading = "other"
     reward_names = ("accuracy/qa", "f1", "format", "tags", "repetition")
     tool_help: ClassVar[Mapping[str, str]] = {"search": "search[name]"}
     wordings = (
@@ -109,6 +112,16 @@ class QAEnv(ReplyEnv):
     @staticmethod
     def strip(payload: Any) -> Question:
         return parse_question(payload)._replace(answers=(), path=(), solution="")
+
+    def list_procedures(self) -> Mapping[str, Procedures]:
+        """Long chains of facts have no other one to be followed to the end: only the tiny ones can be mistaken."""
+        known = super().list_procedures()
+        chains = () if self.size == "tiny" else ("bridge", "compositional")
+        return {category: procedures for category, procedures in known.items() if category not in chains}
+
+    @staticmethod
+    def mislead(record: Any) -> Question | None:
+        return mislead_question(record)
 
     def vocabulary(self) -> Iterable[str]:
         around = split_words(" ".join(self.wordings).replace("{}", "") + " search Nothing found I look up do not know")

@@ -12,10 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from fedagentgym.base.errors import OptionError, unknown_name_error
-from fedagentgym.envs.core import TextEnv, check_choice
+from fedagentgym.base.errors import OptionError, show_value, unknown_name_error
+from fedagentgym.envs.core import Expert, TextEnv, check_choice
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.procedures import Procedures
+from fedagentgym.envs.reasoning.misled import MisledExpert
 from fedagentgym.envs.reasoning.pools import Cell, PoolGenerator, make_loaded_pool
+from fedagentgym.envs.reasoning.sources import INSTALLED, SOURCES, Request, find_source, load
+from fedagentgym.envs.reasoning.sources.loading import TOLERATED, check_subset
 from fedagentgym.envs.reasoning.variants import Phrasing, Wording
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.verifiers import Verdict
@@ -23,6 +27,7 @@ from fedagentgym.envs.verifiers.formats import ToolCall, format_rewards, tool_ca
 from fedagentgym.envs.view import View
 
 SIZES = ("default", "tiny")
+AS_ASKED = "as asked"
 TURNS_WITH_TOOLS = 8
 OVER = "This task is over."
 NO_VERDICT: Mapping[str, str] = {"verdict": ""}
@@ -50,6 +55,8 @@ class ReplyEnv(TextEnv):
     tool_help: ClassVar[Mapping[str, str]]
     wordings: ClassVar[tuple[str, ...]]
     code_replies: ClassVar[bool] = False
+    misleading: ClassVar[str]
+    """The procedure by which a misled expert goes about any task; see `misled`."""
 
     def __init__(
         self,
@@ -58,26 +65,35 @@ class ReplyEnv(TextEnv):
         seed: int = 0,
         data: str | Path | None = None,
         source: str | None = None,
-        holdout: int = 0,
+        subset: str | None = None,
+        bad_rows: float = TOLERATED,
+        merge_splits: bool = False,
+        holdout: int | Mapping[str, int] = 0,
         train_tasks: int | None = None,
         tools: Sequence[str] = (),
         attempts: int = 1,
         **options: Any,
     ) -> None:
         self.size = check_choice("size", size, SIZES)
-        self.seed, self.data, self.source = seed, data, source
-        self.holdout, self.train_tasks, self.attempts = holdout, train_tasks, attempts
+        self.seed, self.source = seed, source
+        self.train_tasks, self.attempts = train_tasks, attempts
+        self._request = self._make_request(data, subset, bad_rows, merge_splits, holdout)
         if isinstance(tools, str):
             raise OptionError(f"tools is a list of names, for example [{tools!r}]")
         self.tools = tuple(tools)
         self._check_options()
-        turns = attempts + (TURNS_WITH_TOOLS if self.tools else 0)
         if options.get("max_turns") is None:
-            options["max_turns"] = turns
+            options["max_turns"] = self.count_turns({"attempts": attempts, "tools": self.tools})
         super().__init__(**options)
         self.wording = self.variant.phrasing if isinstance(self.variant, Phrasing) else 0
         if self.wording >= len(self.wordings):
             raise OptionError(f"{self.id} has the phrasings 0 to {len(self.wordings) - 1}, got {self.wording}")
+
+    @classmethod
+    def count_turns(cls, options: Mapping[str, Any]) -> int:
+        """One turn for each attempt, and some for tools."""
+        turns = int(options.get("attempts", 1)) + (TURNS_WITH_TOOLS if options.get("tools") else 0)
+        return int(options.get("max_turns") or turns)
 
     def _check_options(self) -> None:
         for tool in self.tools:
@@ -85,12 +101,39 @@ class ReplyEnv(TextEnv):
                 raise unknown_name_error(f"tool of {self.id}", tool, self.tool_help)
         if self.attempts < 1:
             raise OptionError(f"attempts is at least 1, got {self.attempts}")
-        if self.train_tasks is not None and (self.train_tasks < 1 or self.source is not None):
-            raise OptionError("train_tasks is a positive number and only for generated tasks (without source=)")
-        if self.data is not None and self.source is None:
-            raise OptionError("data= needs source=: the name of the data set that the file holds")
-        if self.holdout and self.source is None:
-            raise OptionError("holdout= is for loaded data (source=); generated tasks have val and test splits")
+        if self.train_tasks is not None and self.train_tasks < 1:
+            raise OptionError(f"train_tasks is a positive number, got {self.train_tasks}")
+
+    def _make_request(
+        self,
+        data: str | Path | None,
+        subset: str | None,
+        bad_rows: float,
+        merge_splits: bool,
+        holdout: int | Mapping[str, int],
+    ) -> Request | None:
+        """What these options ask of a data set; None for generated tasks, which take none of them."""
+        if self.source is None:
+            if data is not None:
+                raise OptionError("data= needs source=: the name of the data set that the file holds")
+            if holdout:
+                raise OptionError("holdout= is for loaded data (source=); generated tasks have val and test splits")
+            if subset is not None or merge_splits:
+                raise OptionError("subset= and merge_splits= are for loaded data (source=)")
+            return None
+        if isinstance(bad_rows, bool) or not 0 <= bad_rows <= 1:
+            raise OptionError(f"bad_rows is a share of the rows, from 0 to 1, got {show_value(bad_rows)}")
+        name = find_source(self.source, self.accuracy)
+        return Request(
+            name,
+            None if data is None else str(data),
+            check_subset(name, subset),
+            float(bad_rows),
+            bool(merge_splits),
+            _read_holdout(holdout),
+            self.train_tasks,
+            self.seed,
+        )
 
     # ---- what a world writes ------------------------------------------------------------------------------------
 
@@ -131,15 +174,38 @@ class ReplyEnv(TextEnv):
     def strip(payload: Any) -> Any:
         """The payload without its gold."""
 
+    @staticmethod
+    @abstractmethod
+    def mislead(record: Any) -> Any:
+        """The record as it is for somebody misled, or None."""
+
     # ---- pools --------------------------------------------------------------------------------------------------
 
     def load_pool(self, split: str) -> TaskPool:
-        if self.source is None:
+        if self._request is None:
             return self._make_generator().make_pool(split)
-        from fedagentgym.envs.reasoning.sources import load
+        loaded = load(self._request)
+        return make_loaded_pool(self.id, loaded.tasks, split, loaded.source, self.strip)
 
-        tasks, source = load(self.accuracy, self.source, self.data, self.holdout, self.seed)
-        return make_loaded_pool(self.id, tasks, split, source, self.strip)
+    def explain_empty(self, split: str) -> str:
+        """Why a split of a published data set holds nothing."""
+        if self._request is None:
+            return ""
+        name = self._request.name
+        if SOURCES[name].test_only:
+            return f": {name} is a test set"
+        if SOURCES[name].hides_answers and split == "test":
+            return (
+                f": the published test of {name} comes without its answers; judge on its val split, or hold tasks out of"
+                " training with holdout"
+            )
+        return ""
+
+    @classmethod
+    def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """A file lies somewhere; an installed data set is "installed" everywhere."""
+        kept = super().portable_options(options)
+        return {**kept, "data": INSTALLED} if options.get("data") == INSTALLED else kept
 
     def _make_generator(self) -> PoolGenerator:
         sizes = self.get_split_counts()
@@ -161,6 +227,31 @@ class ReplyEnv(TextEnv):
         if answer is None or not hasattr(record, "answers"):
             return None
         return replace(task, payload=record._replace(answers=(answer,)), graded=True)
+
+    # ---- procedures ---------------------------------------------------------------------------------------------
+
+    def list_procedures(self) -> Mapping[str, Procedures]:
+        """In every category of generated tasks the one wrong procedure of this world could be mistaken for what is asked."""
+        if self.source is not None:
+            return {}
+        return dict.fromkeys(self.pool.category_names, Procedures(AS_ASKED, (self.misleading,)))
+
+    def misled_expert(self, procedure: str) -> Expert:
+        check_choice("procedure", procedure, (AS_ASKED, self.misleading))
+        return self.expert() if procedure == AS_ASKED else MisledExpert(self.expert(), self._mislead_payload)
+
+    def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
+        """Whether the last reply gives the procedure's answer."""
+        record = self.parse_payload(task.payload)
+        believed = record if procedure == AS_ASKED else self.mislead(record)
+        return bool(actions) and believed is not None and self.gives_answer(believed, actions[-1])
+
+    def gives_answer(self, record: Any, reply: str) -> bool:
+        """Whether a reply's answer is the record's."""
+        return self.grade(record, reply)[0].correct
+
+    def _mislead_payload(self, payload: Any) -> Any:
+        return self.mislead(self.parse_payload(payload))
 
     # ---- the course of an episode -------------------------------------------------------------------------------
 
@@ -206,6 +297,17 @@ class ReplyEnv(TextEnv):
             said, None, verdict.score, verdict.score, verdict.correct, True, valid, {**rewards, **earned}, extra
         )
         return state._replace(attempts=left, score=verdict.score, over=True), view
+
+
+def _read_holdout(holdout: int | Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """How many training tasks go to which split; `both` stands for the two that the data may lack."""
+    counts = {"both": holdout} if not isinstance(holdout, Mapping) else dict(holdout)
+    for split, count in counts.items():
+        if split not in ("both", "val", "test") or (isinstance(holdout, Mapping) and split == "both"):
+            raise OptionError(f"holdout says how many tasks go to val and how many to test, got {show_value(holdout)}")
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise OptionError(f"holdout is a number of tasks from 0 on, got {show_value(count)}")
+    return tuple((split, count) for split, count in sorted(counts.items(), reverse=True) if count)
 
 
 def make_action_help(what: str, tools: Mapping[str, str]) -> str:

@@ -27,7 +27,9 @@ from fedagentgym.envs.verifiers.mathematics.words import same_words, words_of_go
 
 RULES = "rules"
 LIBRARY = "math-verify"
-VERIFIERS = (RULES, LIBRARY)
+LIBRARY_ON_REPLY = "math-verify-reply"
+VERIFIERS = (RULES, LIBRARY, LIBRARY_ON_REPLY)
+LONGEST_REPLY = 100_000
 RULES_VERSION = 2
 
 
@@ -37,6 +39,8 @@ def math_verifier_version(verifier: str = RULES) -> str:
         library = f"math-verify-{version('math-verify')}"
     except PackageNotFoundError:
         library = "math-verify"
+    if verifier == LIBRARY_ON_REPLY:
+        return library.replace(LIBRARY, LIBRARY_ON_REPLY)
     return library if verifier == LIBRARY else f"math/{RULES_VERSION}+{library}"
 
 
@@ -45,7 +49,8 @@ class _Unsettled(Exception):
 
 
 class MathVerifier:
-    """Compares answers, with a pool of workers of its own. `verifier="math-verify"` is the library as it is."""
+    """Compares answers, with a pool of workers of its own. `verifier="math-verify"` is the library as it is, and
+    `"math-verify-reply"` the library on the whole reply, as published training code uses it."""
 
     def __init__(
         self, clock: float = 1.0, memory: int = 512 << 20, workers: int | None = None, verifier: str = RULES
@@ -80,6 +85,8 @@ class MathVerifier:
     def grade(self, reply: str, golds: str | Iterable[str]) -> Verdict:
         """The verdict on a whole reply: its last answer block or box, against any of the golds."""
         answer = extract_answer(reply)
+        if self.verifier == LIBRARY_ON_REPLY:
+            return self._grade_reply(reply, answer, golds)
         if answer is None or not answer.strip():
             return wrong("no answer")
         verdict = wrong("no gold answer")
@@ -87,6 +94,18 @@ class MathVerifier:
             verdict = self.verify(gold, answer)
             if verdict.correct:
                 break
+        return verdict
+
+    def _grade_reply(self, reply: str, answer: str | None, golds: str | Iterable[str]) -> Verdict:
+        """The verdict where the library itself looks for the answer in the reply."""
+        verdict = wrong("no gold answer", None if answer is None else _shown(answer))
+        if len(reply) > LONGEST_REPLY:
+            return wrong("too long", verdict.parsed)
+        for gold in (golds,) if isinstance(golds, str) else golds:
+            outcome = self.pool.compare(gold, reply, whole=True)
+            if outcome.said == "equal":
+                return right(LIBRARY_ON_REPLY, _shown(answer or reply))
+            verdict = wrong(LIBRARY_ON_REPLY if outcome.said == "different" else outcome.said, verdict.parsed)
         return verdict
 
     def close(self) -> None:

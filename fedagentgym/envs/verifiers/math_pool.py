@@ -45,10 +45,11 @@ class WorkerPool:
         self._parent: subprocess.Popen[bytes] | None = None
         os.register_at_fork(after_in_child=self._forget)
 
-    def compare(self, gold: str, answer: str, seconds: float | None = None) -> Outcome:
-        """Compare in an idle worker; never raises for any text, never takes longer than the clock and a moment."""
+    def compare(self, gold: str, answer: str, seconds: float | None = None, *, whole: bool = False) -> Outcome:
+        """Compare in an idle worker; never raises for any text, never takes longer than the clock and a moment. `whole` says
+        that the answer is a whole reply, in which the library looks for the answer itself."""
         limit = self.clock if seconds is None else min(self.clock, max(seconds, 0.02))
-        message = json.dumps([gold, answer, limit]).encode("ascii")
+        message = json.dumps([gold, answer, limit, whole]).encode("ascii")
         with self._slots:
             return self._ask(len(message).to_bytes(HEADER, "big") + message, limit)
 

@@ -38,11 +38,11 @@ def serve(channel: socket.socket, memory: int, comparer: Any) -> None:
     started_with = resident()
     while True:
         size = int.from_bytes(read_exactly(channel, HEADER), "big")
-        gold, answer, seconds = json.loads(read_exactly(channel, size))
+        gold, answer, seconds, whole = json.loads(read_exactly(channel, size))
         started = time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
-            outcome = "equal" if comparer(gold, answer) else "different"
+            outcome = "equal" if comparer(gold, answer, whole) else "different"
         except MemoryError:
             outcome = "out of memory"
         except RecursionError:
@@ -73,22 +73,31 @@ def limit_memory(memory: int) -> None:
 
 
 def make_comparer() -> Any:
-    """The library's own comparison, with both sides boxed, so that nothing but the box is looked at."""
+    """The library's own comparison: of two answers, both boxed, so that nothing but the box is looked at; or of an answer
+    with a whole reply, in which the library looks for it: in LaTeX only, a box first."""
     from functools import lru_cache
 
-    from math_verify import parse, verify
+    from math_verify import LatexExtractionConfig, parse, verify
 
     def read(text: str) -> list[Any]:
         found: list[Any] = parse("\\boxed{" + text + "}", parsing_timeout=None)
         return found
 
+    anchored = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
+
+    def read_reply(text: str) -> list[Any]:
+        found: list[Any] = parse(text, extraction_config=anchored, extraction_mode="first_match", parsing_timeout=None)
+        return found
+
     read_gold = lru_cache(maxsize=256)(read)
 
-    def compare(gold: str, answer: str) -> bool:
-        return bool(verify(read_gold(gold), read(answer), timeout_seconds=None))
+    def compare(gold: str, answer: str, whole: bool) -> bool:
+        said = read_reply(answer) if whole else read(answer)
+        return bool(verify(read_gold(gold), said, timeout_seconds=None))
 
     for gold, answer in (("\\frac{1}{2}", "0.5"), ("x^2-1", "(x-1)(x+1)"), ("[1,2)", "1 \\le x < 2"), ("x=3", "3")):
-        compare(gold, answer)
+        compare(gold, answer, False)
+        compare(gold, f"the answer is ${answer}$", True)
     read_gold.cache_clear()
     return compare
 

@@ -9,18 +9,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedagentgym.base.errors import DataError, OptionError, join_names
-from fedagentgym.envs.core import Expert, TextEnv
+from fedagentgym.envs.core import Expert, TextEnv, check_choice
 from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.pool import TaskIds, TaskPool
+from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.view import View
 from fedagentgym.envs.webshop import pages
 from fedagentgym.envs.webshop.expert import TURNS, WebShopExpert
 from fedagentgym.envs.webshop.goals import Goal
+from fedagentgym.envs.webshop.kinds import Kinds, collect_kinds, list_chosen, list_shop_procedures
 from fedagentgym.envs.webshop.nouns import NounFunction, get_noun_function
 from fedagentgym.envs.webshop.pages import Piece
 from fedagentgym.envs.webshop.site import Site, State, Transition
-from fedagentgym.envs.webshop.stock import ShopData, ShopOptions, open_shop_data
+from fedagentgym.envs.webshop.stock import INSTALLED, ShopData, ShopOptions, open_shop_data
 from fedagentgym.envs.webshop.variants import WEBSHOP_VARIANTS, ShopVariant, make_unchanged_shop
 from fedagentgym.envs.webshop.vocabulary import iter_vocabulary
 
@@ -127,6 +129,12 @@ class WebShopEnv(TextEnv):
             strip=lambda goal: goal.without_answer(),
         )
 
+    @classmethod
+    def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """A folder lies somewhere; the original shop, once it is imported, is "installed" everywhere."""
+        kept = super().portable_options(options)
+        return {**kept, "data": INSTALLED} if options.get("data") == INSTALLED else kept
+
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
         return self._make_view(Transition(State(self._get_goal(task), seed), acted=True), None)
 
@@ -150,6 +158,22 @@ class WebShopEnv(TextEnv):
 
     def expert(self) -> Expert:
         return WebShopExpert(self.site, min(self.max_turns, TURNS))
+
+    def list_procedures(self) -> Mapping[str, Procedures]:
+        """Every category with those whose shoppers would leave out what is usual in it."""
+        return list_shop_procedures(_collect_kinds(self.stock))
+
+    def misled_expert(self, procedure: str) -> Expert:
+        kinds = _collect_kinds(self.stock)
+        obeyed = kinds[check_choice("procedure", procedure, tuple(kinds))]
+        return WebShopExpert(self.site, min(self.max_turns, TURNS), obeyed)
+
+    def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
+        """Whether of the wanted options just those were chosen that are usual in this category; in its own, all of them."""
+        goal = self._get_goal(task)
+        chosen = list_chosen(goal, actions)
+        obeyed = frozenset(goal.options) if procedure == goal.category else _collect_kinds(self.stock)[procedure]
+        return chosen is not None and chosen == frozenset(goal.options) & obeyed
 
     def _make_view(self, move: Transition, action: str | None) -> tuple[State, View]:
         state = move.state
@@ -194,6 +218,11 @@ class WebShopEnv(TextEnv):
                 segments += seen[-back : len(seen) - back + 1] if back <= len(seen) else ()
         kept = (*seen, shown)[-many_seen:] if many_seen else ()
         return state._replace(past=(kept, done)), pages.SEPARATOR.join(reversed(segments))
+
+
+@lru_cache(maxsize=8)
+def _collect_kinds(stock: ShopData) -> Kinds:
+    return collect_kinds(stock.goals)
 
 
 @lru_cache(maxsize=8)

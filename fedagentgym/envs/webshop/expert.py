@@ -68,10 +68,10 @@ def read_instruction(instruction: str) -> ParsedInstruction:
 
 
 class WebShopExpert:
-    """The expert of one episode."""
+    """The expert of one episode. With `obeyed` it chooses options of these kinds only, as if no others had been asked for."""
 
-    def __init__(self, site: Site, turns: int = TURNS) -> None:
-        self._site, self._turns = site, turns
+    def __init__(self, site: Site, turns: int = TURNS, obeyed: frozenset[str] | None = None) -> None:
+        self._site, self._turns, self._obeyed = site, turns, obeyed
         self._wish: ParsedInstruction | None = None
         self._seen: dict[str, ProductAssessment] = {}
         self._searches = 0
@@ -80,7 +80,7 @@ class WebShopExpert:
 
     def act(self, episode: Episode) -> str:
         state: State = episode.state
-        wish = self._wish = self._wish or read_instruction(state.goal.instruction)
+        wish = self._wish = self._wish or self._read_wish(state.goal.instruction)
         page = self._site.build_page(state)
         if state.kind == "search_results":
             return self._act_on_results(state, page, wish, episode.turn)
@@ -90,6 +90,12 @@ class WebShopExpert:
             self._assess_product(state, page, wish)
             return f"click[{pages.PREVIOUS.lower()}]"
         return self._search(wish)
+
+    def _read_wish(self, instruction: str) -> ParsedInstruction:
+        wish = read_instruction(instruction)
+        if self._obeyed is None:
+            return wish
+        return wish._replace(options=tuple(option for option in wish.options if option[0] in self._obeyed))
 
     def _search(self, wish: ParsedInstruction) -> str:
         """First everything that was asked for, then the kind of product and its properties alone."""

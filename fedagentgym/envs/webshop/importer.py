@@ -7,19 +7,27 @@ gigabytes and takes some minutes, opening what it made takes a moment.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from fedagentgym.base.encoding import file_digest
+from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import atomic_folder, data_folder
 from fedagentgym.base.logs import get_logger
 from fedagentgym.base.progress import show_progress
+from fedagentgym.envs.data_sets import DataSet, Findings
 from fedagentgym.envs.webshop.catalogue import Instructions, Product, write_catalogue
 from fedagentgym.envs.webshop.goals import make_goals
 from fedagentgym.envs.webshop.index import ORIGINAL_FIELDS, build_index
 from fedagentgym.envs.webshop.loading import Files, find_files, read_entries
-from fedagentgym.envs.webshop.stock import IMPORTED, ShopOptions, goals_folder, index_folder
+from fedagentgym.envs.webshop.stock import (
+    IMPORTED,
+    INSTALLED,
+    ShopOptions,
+    goals_folder,
+    index_folder,
+    open_shop_data,
+)
 
 COUNT_EVERY = 1000
 
@@ -55,3 +63,32 @@ def _iter_with_progress(files: Files) -> Iterator[tuple[Product, Instructions]]:
             if number % COUNT_EVERY == 0:
                 bar.advance(COUNT_EVERY)
             yield entry
+
+
+def check_shop(folder: Path | None) -> Findings:
+    """The goals of the imported shop, or of the shop that a folder holds, by split."""
+    stock = open_shop_data(ShopOptions(INSTALLED if folder is None else str(folder)))
+    categories = ", ".join(stock.catalogue.category_names)
+    return Findings(
+        place=data_folder("webshop") if folder is None else folder,
+        tasks={split: len(places) for split, places in stock.splits.items() if len(places)},
+        digest=digest(stock.source),
+        rows=len(stock.catalogue),
+        columns=tuple(stock.source["files"]),
+        notes=(f"goals=synthetic in the order of the original; {len(stock.catalogue):,} products of {categories}",),
+    )
+
+
+DATA_SETS: Mapping[str, DataSet] = {
+    "webshop": DataSet(
+        name="webshop",
+        about="fedagentgym/WebShop-v0, the products and instructions of WebShop",
+        licence="MIT",
+        columns="items_shuffle[_1000].json, items_ins_v2[_1000].json, items_human_ins.json",
+        splits="train, val, test: goals of the products, in the order of `goal_order`",
+        use="data: installed",
+        published=({"train": 5410, "val": 1000, "test": 500},),
+        install=lambda folder, subset: import_data(folder),
+        check=lambda folder, subset: check_shop(folder),
+    )
+}

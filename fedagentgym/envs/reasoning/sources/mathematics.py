@@ -11,6 +11,8 @@ from fedagentgym.envs.reasoning.sources.rows import Row, format_plain_number
 from fedagentgym.envs.verifiers.math_text import last_box, normal, unreadable
 
 _STEP = re.compile(r"<<[^<>]*>>")
+_PLAIN_BOX = re.compile(r"\\(?:boxed|framebox|fbox)\s+([^\s$,;]*[^\s$,;.])")
+_CONTEST_ID = re.compile(r"(?P<year>[0-9]{4})-(?P<part>I{1,2})-(?P<number>[0-9]+)")
 _YEAR_AND_PROBLEM = re.compile(r"/(?P<contest>[0-9]{4}_[A-Za-z0-9_]+?)_Problems/Problem_(?P<number>[0-9]+)")
 
 
@@ -29,9 +31,7 @@ def math(row: Row, split: str) -> LoadedTask:
     solution = row.get("solution")
     gold = row.get("answer")
     if gold is None:
-        gold = last_box(str(solution or row.get_text("solution")))
-        if gold is None:
-            raise row.make_error("solution", "has no \\boxed{} answer")
+        gold = _read_boxed(row)
     level = re.search(r"[1-5]", str(row.get("level") or ""))
     return _make_task(
         row,
@@ -92,30 +92,32 @@ def deepmath(row: Row, split: str) -> LoadedTask:
     )
 
 
-def contest(row: Row, split: str) -> LoadedTask:
+def contest(row: Row, split: str, name: str = "") -> LoadedTask:
     """AIME and AMC; the contest's name is the category, the number of the problem its hardness."""
-    told = _YEAR_AND_PROBLEM.search(str(row.get("url") or ""))
-    number = int(told["number"]) if told else None
-    category = told["contest"].replace("_", " ") if told else str(row.get("year", "contest", "source") or "contest")
-    most = 15 if "AIME" in category else 25
-    hardness = None if number is None else min(1.0, number / most)
-    gold = _read_gold(row, "answer", row.get_value("answer"))
-    return _make_task(
-        row, split, category, row.get_text("problem", "question"), [gold], hardness, str(row.get("solution") or "")
-    )
+    category, number = _find_contest(row)
+    category = category or name or str(row.get("year", "contest", "source") or "contest")
+    hardness = None if number is None else min(1.0, number / (15 if "AIME" in category else 25))
+    gold = row.get("answer")
+    gold = _read_boxed(row) if gold is None else _read_gold(row, "answer", gold)
+    solution = str(row.get("solution") or "")
+    return _make_task(row, split, category, row.get_text("problem", "question"), [gold], hardness, solution)
+
+
+def _find_contest(row: Row) -> tuple[str, int | None]:
+    """The contest and the number of a problem, from its address or its id (2024-II-4), where they tell."""
+    if told := _YEAR_AND_PROBLEM.search(str(row.get("url") or "")):
+        return told["contest"].replace("_", " "), int(told["number"])
+    if told := _CONTEST_ID.fullmatch(str(row.get("id") or "")):
+        return f"{told['year']} AIME {told['part']}", int(told["number"])
+    return "", None
 
 
 def minerva(row: Row, split: str) -> LoadedTask:
-    solution = str(row.get("solution") or "")
     gold = row.get("answer")
-    if gold is None:
-        gold = last_box(solution)
-        if gold is None:
-            raise row.make_error("solution", "has no \\boxed{} answer")
+    gold = _read_boxed(row) if gold is None else _read_gold(row, "answer", gold)
     category = str(row.get("type", "subject", "course") or "minerva")
-    return _make_task(
-        row, split, category, row.get_text("problem", "question"), [_read_gold(row, "answer", gold)], None, solution
-    )
+    solution = str(row.get("solution") or "")
+    return _make_task(row, split, category, row.get_text("problem", "question"), [gold], None, solution)
 
 
 def olympiadbench(row: Row, split: str) -> LoadedTask:
@@ -127,6 +129,17 @@ def olympiadbench(row: Row, split: str) -> LoadedTask:
     solution = solutions[0] if isinstance(solutions, list) and solutions else solutions
     category = str(row.get("subfield", "subject") or "olympiad")
     return _make_task(row, split, category, row.get_text("question", "problem"), golds, None, str(solution or ""))
+
+
+def _read_boxed(row: Row) -> str:
+    """The boxed answer at the end of a solution, of a row that has no answer of its own; also one without braces."""
+    solution = row.get_text("solution")
+    gold = last_box(solution)
+    if gold is None and (plain := _PLAIN_BOX.findall(solution)):
+        gold = plain[-1]
+    if gold is None:
+        raise row.make_error("solution", "has no \\boxed{} answer")
+    return gold
 
 
 def _read_gold(row: Row, name: str, value: Any) -> str:

@@ -20,7 +20,11 @@ def humaneval(row: Row, split: str) -> LoadedTask:
     return LoadedTask(split, "humaneval", Program(statement, tests, prompt + str(row.get("canonical_solution") or "")))
 
 
-def mbpp(row: Row, split: str) -> LoadedTask:
+def mbpp(row: Row, split: str) -> LoadedTask | None:
+    """MBPP. Where files tell no split, the task's number does, as published; tasks 1 to 10 are for prompts only."""
+    number = row.get("task_id")
+    if isinstance(number, int) and 1 <= number <= 10:
+        return None
     asserts = row.get_value("test_list")
     if not isinstance(asserts, list) or not asserts or not all(isinstance(one, str) for one in asserts):
         raise row.make_error("test_list", "is not a list of asserts")
@@ -35,7 +39,6 @@ def mbpp(row: Row, split: str) -> LoadedTask:
     else:
         tests = Checks(code="\n".join([setup, *asserts]))
     statement = f"{row.get_text('text', 'prompt')}\nYour program must pass tests like this one:\n{asserts[0]}"
-    number = row.get("task_id")
     if row.split is None and isinstance(number, int):
         split = "test" if 11 <= number <= 510 else "val" if 511 <= number <= 600 else "train"
     return LoadedTask(split, "mbpp", Program(statement, tests, str(row.get("code") or "")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedagentgym.base.errors import DataError
@@ -11,6 +11,7 @@ from fedagentgym.base.json_text import parse_json
 from fedagentgym.envs.reasoning.generators.question import Fact, Question
 from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources.rows import Row
+from fedagentgym.envs.verifiers.math_text import unreadable
 
 LEVELS = {"easy": 1 / 3, "medium": 2 / 3, "hard": 1.0}
 LETTERS = "ABCDEFGH"
@@ -25,7 +26,7 @@ def hotpotqa(row: Row, split: str) -> LoadedTask:
     known = {fact.title: fact.text for fact in facts}
     question = Question(
         row.get_text("question"),
-        (row.get_text("answer"), *_read_aliases(row)),
+        _read_answers(row),
         facts,
         path,
         " ".join(known[title] for title in path),
@@ -49,8 +50,9 @@ def musique(row: Row, split: str) -> LoadedTask | None:
         raise row.make_error("paragraphs", "has an entry without 'title' or 'paragraph_text'") from None
     hops = re.match(r"([2-4])hop", str(row.get("id") or ""))
     path = tuple(dict.fromkeys(fact.title for fact in support))
-    answers = (row.get_text("answer"), *_read_aliases(row))
-    question = Question(row.get_text("question"), answers, facts, path, " ".join(fact.text for fact in support))
+    question = Question(
+        row.get_text("question"), _read_answers(row), facts, path, " ".join(fact.text for fact in support)
+    )
     return LoadedTask(split, f"{hops[1]} hops" if hops else "other", question, int(hops[1]) / 4 if hops else None)
 
 
@@ -63,8 +65,14 @@ def medqa(row: Row, split: str) -> LoadedTask:
     return _make_choice_task(row, split, str(row.get("meta_info", "subject") or "medqa"), options, letter, "answer_idx")
 
 
-def medmcqa(row: Row, split: str, first: int) -> LoadedTask | None:
-    """MedMCQA; `first` numbers the first option (0 on the hub, 1 in the original files). Rows without gold are left out."""
+def make_medmcqa_reader(rows: Sequence[Row]) -> Callable[[Row, str], LoadedTask | None]:
+    """The reader for these rows, whose options are counted from 0 (on the hub) or from 1 (in the original files)."""
+    first = detect_first_option(rows)
+    return lambda row, split: medmcqa(row, split, first)
+
+
+def medmcqa(row: Row, split: str, first: int = 0) -> LoadedTask | None:
+    """MedMCQA; `first` numbers the first option. Rows without gold are left out."""
     options = [(letter, row.get_text(name)) for letter, name in zip("ABCD", ("opa", "opb", "opc", "opd"), strict=True)]
     told = row.get_value("cop")
     if told is None or told == -1:
@@ -139,6 +147,14 @@ def _read_supporting_titles(row: Row) -> list[str]:
     if isinstance(value, dict):
         return [str(title) for title in value.get("title", [])]
     return [str(one[0]) for one in value or [] if isinstance(one, list | tuple) and one]
+
+
+def _read_answers(row: Row) -> tuple[str, ...]:
+    """The gold answer and its other names; one that no reply could repeat is refused."""
+    gold = row.get_text("answer")
+    if why := unreadable(gold):
+        raise row.make_error("answer", f"cannot be verified ({why}): {gold[:60]!r}")
+    return (gold, *(alias for alias in _read_aliases(row) if not unreadable(alias)))
 
 
 def _read_aliases(row: Row) -> list[str]:

@@ -1,6 +1,7 @@
 """Rows of data files: JSON lines, JSON, parquet, packed or not, one file or a folder of them; and fields of a row.
 
-Every complaint names the file, the line (or record) and the field.
+Every complaint names the file, the line (or record) and the field. Names of files, columns and configurations are read
+in any case.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from fedagentgym.base.json_text import parse_json
 
 MOST_BYTES = 1 << 32
 """Of one data file, unpacked: rows are read at once."""
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet", ".ndjson")
+SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet", ".ndjson", ".ndjson.gz")
+NOT_DATA = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
+"""Files that publishers put beside their rows."""
 SPLIT_WORDS = {"train": "train", "test": "test", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
 
 
@@ -29,6 +32,15 @@ class Row(NamedTuple):
     where: str
     split: str | None
     fields: Mapping[str, Any]
+
+    @classmethod
+    def make(cls, where: str, split: str | None, record: object) -> Row:
+        """The row of a record. A column whose name has capitals is known by the small letters too."""
+        if not isinstance(record, Mapping):
+            raise DataError(f"{where}: a record is a JSON object, not {type(record).__name__}")
+        if all(isinstance(name, str) and name == name.lower() for name in record):
+            return cls(where, split, record)
+        return cls(where, split, {**{str(name).lower(): value for name, value in record.items()}, **record})
 
     def get_text(self, *names: str) -> str:
         """The first of these fields that is there, as text that is not blank."""
@@ -66,34 +78,61 @@ def list_data_files(data: str | Path) -> list[Path]:
     """The data files of a path, sorted."""
     path = Path(data)
     if path.is_file():
-        if not path.name.endswith(SUFFIXES):
+        if not path.name.lower().endswith(SUFFIXES):
             raise DataError(f"cannot read {path}: data files end in {', '.join(SUFFIXES)}")
         return [path]
     if not path.is_dir():
         raise DataError(f"cannot read {path}: there is no such file or folder")
-    files = sorted(file for file in path.rglob("*") if file.is_file() and file.name.endswith(SUFFIXES))
+    files = sorted(file for file in path.rglob("*") if file.is_file() and _holds_rows(file.relative_to(path)))
     if not files:
         raise DataError(f"cannot read {path}: the folder holds no file that ends in {', '.join(SUFFIXES)}")
     return files
 
 
-def digest_files(data: str | Path) -> dict[str, str]:
+def _holds_rows(named: Path) -> bool:
+    """Is a file of a folder one of its data files? Hidden files and descriptions of the data are not."""
+    name = named.name.lower()
+    return name.endswith(SUFFIXES) and name not in NOT_DATA and not any(part.startswith(".") for part in named.parts)
+
+
+def choose_subset(root: Path, files: Sequence[Path], subsets: Mapping[str, Sequence[str]], chosen: str) -> list[Path]:
+    """The files of one configuration, where a folder has one folder for each of several; all files where it has none.
+
+    `subsets` names the folders of every configuration.
+    """
+    words = {folder: name for name, folders in subsets.items() for folder in folders}
+    found: dict[str, list[Path]] = {}
+    for file in files:
+        parents = file.relative_to(root).parts[:-1] if root.is_dir() else ()
+        name = next((words[part.lower()] for part in parents if part.lower() in words), "")
+        found.setdefault(name, []).append(file)
+    present = [name for name in found if name]
+    if not present:
+        return list(files)
+    if chosen not in found:
+        raise DataError(
+            f"{root} holds the configurations {join_names(sorted(present))}, and not {chosen!r}: say subset="
+        )
+    return found[chosen]
+
+
+def digest_files(root: Path, files: Sequence[Path]) -> dict[str, str]:
     """The digest of every data file, by its path inside the folder."""
-    root = Path(data)
-    files = list_data_files(root)
-    return {str(file.relative_to(root)) if root.is_dir() else file.name: file_digest(file) for file in files}
+    return {name_file(root, file).as_posix(): file_digest(file) for file in files}
 
 
-def read_rows(data: str | Path) -> Iterator[Row]:
-    """Every record of a file or folder."""
-    root = Path(data)
-    for file in list_data_files(root):
-        named = file.relative_to(root) if root.is_dir() else Path(file.name)
+def name_file(root: Path, file: Path) -> Path:
+    """The name of a data file: its path inside the folder that was given, or its own name."""
+    return file.relative_to(root) if root.is_dir() else Path(file.name)
+
+
+def read_records(root: Path, files: Sequence[Path]) -> Iterator[tuple[str, str | None, object]]:
+    """Every record of the files, as it is: where it stands, the split that its path tells, and the value."""
+    for file in files:
+        named = name_file(root, file)
         split = infer_split(named)
-        for where, fields in _read_records(file):
-            if not isinstance(fields, Mapping):
-                raise DataError(f"{where}: a record is a JSON object, not {type(fields).__name__}")
-            yield Row(where, split, fields)
+        for where, value in _read_records(file, named.as_posix()):
+            yield where, split, value
 
 
 def infer_split(named: Path) -> str | None:
@@ -106,26 +145,25 @@ def infer_split(named: Path) -> str | None:
     return None
 
 
-def _read_records(file: Path) -> Iterator[tuple[str, Any]]:
-    if file.name.endswith(".parquet"):
-        yield from _read_parquet(file)
+def _read_records(file: Path, name: str) -> Iterator[tuple[str, Any]]:
+    stem = file.name.lower().removesuffix(".gz")
+    if stem.endswith(".parquet"):
+        yield from _read_parquet(file, name)
         return
     try:
         text = _read_bytes(file).decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise DataError(f"cannot read {file}: {error}") from None
-    stem = file.name.removesuffix(".gz")
+    text = text.removeprefix("\ufeff")
     if stem.endswith(".json"):
-        yield from _read_json_records(file, text)
-        return
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield f"{file.name}, line {number}", parse_json(line, f"{file.name}, line {number}")
+        yield from _read_json_records(name, text)
+    else:
+        yield from _read_lines(name, text)
 
 
 def _read_bytes(file: Path) -> bytes:
     """The bytes of a file, unpacked; a small packed file may stand for more than there is memory."""
-    if not file.name.endswith(".gz"):
+    if not file.name.lower().endswith(".gz"):
         return read_bytes(file, MOST_BYTES)
     with open_plain(file) as packed, gzip.GzipFile(fileobj=packed) as unpacked:
         data = unpacked.read(MOST_BYTES + 1)
@@ -134,34 +172,38 @@ def _read_bytes(file: Path) -> bytes:
     return data
 
 
-def _read_json_records(file: Path, text: str) -> Iterator[tuple[str, Any]]:
+def _read_lines(name: str, text: str) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield f"{name}, line {number}", parse_json(line, f"{name}, line {number}")
+
+
+def _read_json_records(name: str, text: str) -> Iterator[tuple[str, Any]]:
     if not text.strip():
-        raise DataError(f"{file.name}: the file is empty")
+        raise DataError(f"{name}: the file is empty")
     try:
-        value = parse_json(text, file.name)
+        value = parse_json(text, name)
     except DataError:
         if text.lstrip().startswith("{") and "\n{" in text:
-            for number, line in enumerate(text.split("\n"), start=1):
-                if line.strip():
-                    yield f"{file.name}, line {number}", parse_json(line, f"{file.name}, line {number}")
+            yield from _read_lines(name, text)
             return
         raise
     if isinstance(value, Mapping) and isinstance(value.get("data"), list):
         value = value["data"]
     if isinstance(value, Mapping):
-        yield file.name, value
+        yield name, value
         return
     if not isinstance(value, list):
-        raise DataError(f"{file.name}: a list of records is expected, not {type(value).__name__}")
+        raise DataError(f"{name}: a list of records is expected, not {type(value).__name__}")
     for number, fields in enumerate(value, start=1):
-        yield f"{file.name}, record {number}", fields
+        yield f"{name}, record {number}", fields
 
 
-def _read_parquet(file: Path) -> Iterator[tuple[str, Any]]:
+def _read_parquet(file: Path, name: str) -> Iterator[tuple[str, Any]]:
     parquet = require("pyarrow.parquet", "data")
     try:
         table = parquet.read_table(file)
     except Exception as error:
         raise DataError(f"cannot read {file}: {error}") from None
     for number, fields in enumerate(table.to_pylist(), start=1):
-        yield f"{file.name}, record {number}", fields
+        yield f"{name}, record {number}", fields

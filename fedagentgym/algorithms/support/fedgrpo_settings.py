@@ -1,0 +1,104 @@
+"""The settings of FedGRPO, and which of a run's other settings would do nothing beside them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_serializer, field_validator, model_validator
+
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.algorithms.support.scoring import Answers, Judgement
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.settings import Settings
+from fedagentgym.learning.advantages import Deviation
+from fedagentgym.learning.settings import LearningSettings
+
+
+class FedGRPOSettings(Settings):
+    """`algorithm: {name: fedgrpo, experts: 2, neighbours: 20, ...}`; needs the roles `auxiliary` and `server`."""
+
+    name: Literal["fedgrpo"] = "fedgrpo"
+    experts: int = Field(default=2, ge=1, description="clients that score a question (M)")
+    neighbours: int = Field(default=20, ge=1, description="auxiliary examples that decide about competence (L)")
+    selection: Literal["competence", "random"] = Field(
+        default="competence", description="who scores: the most competent, or (as the published code does) anybody"
+    )
+    aggregate: Literal["pool", "per_expert", "split"] = Field(
+        default="pool", description="how scores become advantages: over all, per expert first, or own candidates each"
+    )
+    std: Deviation = Field(
+        default="population",
+        description="what scores are divided by: n, n - 1, or (as the published code does) nothing",
+    )
+    scorer: Judgement = Field(
+        default="self_answer", description="how an expert's model judges a question whose answer it does not hold"
+    )
+    answers: Answers = Field(
+        default="own",
+        description="who checks candidates against gold (AE): nobody, holders of the question, holders and they are asked "
+        "first, or (as the published code does) everybody",
+    )
+    expert_agent: AgentSettings | None = Field(
+        default=None, description="the model that clients judge with: another agent than the server's; null: the same"
+    )
+    expert_steps: int = Field(default=0, ge=0, description="policy steps of each client's own expert before round 1")
+    expert_refresh: int = Field(default=0, ge=0, description="rounds between renewals of the experts; 0: never")
+    answer_weight: float = Field(default=8.0, ge=0.0, description="weight of the experts' score")
+    format_weight: float = Field(default=1.0, ge=0.0, description="weight of the format reward")
+
+    @field_validator("answers", mode="before")
+    @classmethod
+    def _read_truth_value(cls, value: Any) -> Any:
+        """YAML reads a bare `off` as false; true is short for `own`."""
+        return {True: "own", False: "off"}[value] if isinstance(value, bool) else value
+
+    @field_serializer("expert_agent")
+    def _keep_what_was_said(self, value: AgentSettings | None) -> dict[str, Any] | None:
+        """Of an agent only what was said: the rest is its preset's to decide."""
+        return None if value is None else value.model_dump(mode="json", exclude_unset=True)
+
+    @property
+    def asks_models(self) -> bool:
+        """Whether an expert's model is ever asked: who is competent, or what a candidate is worth."""
+        return self.answers != "all" or self.selection == "competence"
+
+    @model_validator(mode="after")
+    def _refuse_models_that_nobody_asks(self) -> Self:
+        if self.answers != "all":
+            return self
+        if self.scorer != "self_answer":
+            raise ValueError("with answers: all nobody's model judges candidates: leave out scorer")
+        trained = {
+            "expert_agent": self.expert_agent,
+            "expert_steps": self.expert_steps,
+            "expert_refresh": self.expert_refresh,
+        }
+        if not self.asks_models and any(trained.values()):
+            odd = next(name for name, value in trained.items() if value)
+            raise ValueError(
+                f"with answers: all and selection: random no expert's model is ever asked: leave out {odd}"
+            )
+        return self
+
+
+def check_learning(settings: FedGRPOSettings, learning: LearningSettings) -> None:
+    """Refuse settings of the policy step that would do nothing: the server's reward and advantages come from the experts."""
+    if learning.keep_optimizer:
+        raise OptionError(
+            "fedgrpo's server always keeps its optimizer, and experts start anew: leave out learning.keep_optimizer"
+        )
+    if settings.expert_steps:
+        return
+    plain = LearningSettings()
+    if learning.advantage != plain.advantage or learning.format_penalty_on != plain.format_penalty_on:
+        raise OptionError(
+            "fedgrpo forms advantages from its experts' scores, as algorithm.aggregate and algorithm.std say: leave out"
+            " learning.advantage and learning.format_penalty_on, or train experts with them (algorithm.expert_steps)"
+        )
+    own = {"score": settings.answer_weight, "format": settings.format_weight}
+    said = {objective.name: objective.weight for objective in learning.objectives}
+    if learning.objectives != plain.objectives and said != own:
+        raise OptionError(
+            f"fedgrpo's reward is {settings.answer_weight:g} x score + {settings.format_weight:g} x format (answer_weight and"
+            " format_weight of algorithm), learning.objectives say another one: make them agree"
+        )

@@ -1,0 +1,100 @@
+"""How the clients fare: what each has trained, before it is averaged, and each client's own mixture of held-out tasks.
+
+A client's own mixture are the held-out tasks of the kinds that it holds itself, in the shares in which it holds them: the success
+in every category (or evaluation set of that name), weighted by the client's shares. Categories of which no held-out task was
+played are left out of the mixture; `coverage` is the share of the client's tasks that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.algorithms.support.runtime import Runtime, Site
+from fedagentgym.base.streams import derive
+from fedagentgym.learning.evaluation_sets import SetsEvaluation, evaluate_sets
+
+if TYPE_CHECKING:
+    from fedagentgym.partitions.client_split import ClientSplit
+
+PREFIX = "local/"
+PERCENTILE = 10
+_TOLD = ("success", "score")
+
+
+def judge_local_model(runtime: Runtime, site: Site, round_number: int) -> dict[str, float]:
+    """What a client's model, as it is now, achieves on the held-out tasks: the numbers that the client reports.
+
+    The tasks, seeds and temperature are those by which the global model is judged. Nothing in a round that is not evaluated.
+    """
+    settings = runtime.spec.evaluation
+    if settings is None or not settings.is_due(round_number, runtime.rounds):
+        return {}
+    found = evaluate_sets(site.agent, runtime.judged_sets, settings, seed=derive(runtime.seed, "evaluation"))
+    numbers = {PREFIX + name: estimate.mean for name, estimate in found.overall.items() if _is_told(name)}
+    for name, one in found.sets.items():
+        if name:
+            numbers |= {f"{PREFIX}{name}/{what}": each.mean for what, each in one.overall.items() if _is_told(what)}
+    own, coverage = measure_mixture(site.env.pool.categories, found.measure_categories())
+    if coverage:
+        numbers |= {f"{PREFIX}own": own, f"{PREFIX}coverage": coverage}
+    return numbers
+
+
+def _is_told(name: str) -> bool:
+    return name in _TOLD or name.startswith("reward/")
+
+
+def measure_mixture(tasks: Mapping[str, int], success: Mapping[str, float]) -> tuple[float, float]:
+    """The success in a mixture of categories, and the share of it that was measured at all."""
+    covered = {category: count for category, count in tasks.items() if category in success}
+    total = sum(covered.values())
+    if not total:
+        return 0.0, 0.0
+    earned = sum(count * success[category] for category, count in covered.items())
+    return earned / total, total / sum(tasks.values())
+
+
+def summarise_local_models(clients: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
+    """The worst client and the 10th percentile beside the mean, over the clients whose models were judged."""
+    summary: dict[str, float] = {}
+    for name in (f"{PREFIX}success", f"{PREFIX}own"):
+        values = [numbers[name] for numbers in clients.values() if name in numbers]
+        if values:
+            summary |= {f"{name}/worst": min(values), f"{name}/p{PERCENTILE}": float(np.percentile(values, PERCENTILE))}
+    return summary
+
+
+def judge_mixtures(found: SetsEvaluation, client_split: ClientSplit) -> dict[str, Any]:
+    """The global model on every client's own mixture: the mean over clients, the worst, and the 10th percentile."""
+    success = found.measure_categories()
+    shares = count_categories(client_split)
+    names = client_split.table.names
+    known = np.array([name in success for name in names])
+    worth = np.array([success.get(name, 0.0) for name in names])
+    covered = shares[:, known].sum(axis=1)
+    judged = np.flatnonzero(covered > 0)
+    if not judged.size:
+        return {"clients": 0}
+    own = (shares[judged] @ worth) / covered[judged]
+    worst = int(np.argmin(own))
+    return {
+        "clients": int(judged.size),
+        "coverage": float(covered[judged].sum() / shares[judged].sum()),
+        "mean": float(own.mean()),
+        "worst": float(own[worst]),
+        "worst_client": int(judged[worst]),
+        f"p{PERCENTILE}": float(np.percentile(own, PERCENTILE)),
+    }
+
+
+def count_categories(client_split: ClientSplit) -> NDArray[np.float64]:
+    """How many tasks of each category every client holds."""
+    table, assignment = client_split.table, client_split.assignment
+    clients, categories = len(client_split), len(table.names)
+    cells = assignment.owners * categories + table.codes[assignment.items]
+    counts = np.bincount(cells, minlength=clients * categories).astype(np.float64)
+    return counts.reshape(clients, categories)

@@ -1,0 +1,61 @@
+"""How much a method asks of its clients and its server: counts that follow from the settings alone.
+
+A plan of a run (`experiment/estimate`) adds them up before anything is opened. Counts are of what a round does when every
+client that is asked answers, and an episode takes all its turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from fedagentgym.learning.settings import LearningSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one round does, or the preparation before the first, over all sites together."""
+
+    episodes: int = 0
+    """Episodes that are played to learn from."""
+    judged: int = 0
+    """Episodes that are played or read only to be judged: an expert's answers, candidates that a model scores."""
+    optimizer_steps: int = 0
+    models_down: int = 0
+    """Sets of trainable parameters that the server sends."""
+    models_up: int = 0
+    answers_down: int = 0
+    """Episodes within the server's messages."""
+    answers_up: int = 0
+    scores_up: int = 0
+    """Single numbers within the clients' messages."""
+
+    def __add__(self, other: Work) -> Work:
+        return Work(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+    def __mul__(self, times: int) -> Work:
+        return Work(*(getattr(self, one.name) * times for one in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What the counts depend on beside the method's own settings."""
+
+    learning: LearningSettings
+    clients: int
+    asked: int
+    """Clients that take part in a round."""
+    rows_per_episode: int
+    """Rows of the loss that an episode makes at most: one, or one for each turn."""
+    roles: Mapping[str, int]
+    """Tasks that are set aside for the server, the public and the auxiliary set."""
+
+    def count_updates(self, episodes: int) -> int:
+        """Optimizer steps of one policy step on so many episodes."""
+        rows = episodes * self.rows_per_episode
+        return self.learning.gradient_epochs * min(self.learning.minibatches, max(rows, 1))
+
+    def count_local_work(self, steps: int) -> Work:
+        """So many policy steps of one site on tasks of its own."""
+        episodes = self.learning.episodes_per_step
+        return Work(episodes=steps * episodes, optimizer_steps=steps * self.count_updates(episodes))

@@ -1,0 +1,130 @@
+"""Wrong solutions that are as good as right ones in length and form: what a misled expert thinks and answers.
+
+    mathematics   `inverse`: the last step is done the other way round, as one solves an equation - what is to be added is taken
+                  off, what is to be taken off or multiplied is added, and so on
+    programs      `counterpart`: one operation is replaced by its counterpart: + by -, max by min, < by >, the first letters by
+                  the rest
+    questions     `other`: the answer for the other one - the facts about somebody else, the other one of two, no for yes
+
+Each function gives the task as it is for somebody who believes so, or None where it has no such solution (or the same one).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from fedagentgym.envs.core import Episode, Expert
+from fedagentgym.envs.reasoning.generators.problem import MathProblem
+from fedagentgym.envs.reasoning.generators.program import Program
+from fedagentgym.envs.reasoning.generators.question import Fact, Question
+
+Mislead = Callable[[Any], Any]
+_LAST_STEP = re.compile(r"(?:^|(?<=\. ))(\d{1,9}) ([-+*/]) (\d{1,9}) = (\d{1,18})(?= ?\.?$)")
+_SLICES = (
+    (re.compile(r"\[( ?):( ?)(\d+)( ?)\]"), r"[\1\3\2:\4]"),
+    (re.compile(r"\[( ?)(\d+)( ?):( ?)\]"), r"[\1:\3\2\4]"),
+)
+_COUNTERPARTS = (
+    (" > ", " < "),
+    (" < ", " > "),
+    ("max (", "min ("),
+    ("min (", "max ("),
+    ("max(", "min("),
+    ("min(", "max("),
+)
+_SUM = re.compile(r" ([+-]) (?=[1-9])(?!.* [+-] [1-9])", re.DOTALL)
+"""The last addition or subtraction of a number other than 0."""
+
+
+class MisledExpert:
+    """The expert of a reply world in front of the task as somebody misled sees it."""
+
+    def __init__(self, expert: Expert, mislead: Mislead) -> None:
+        self._expert, self._mislead = expert, mislead
+
+    def act(self, episode: Episode) -> str:
+        believed = self._mislead(episode.task.payload)
+        if believed is None:
+            return self._expert.act(episode)
+        return self._expert.act(episode._replace(task=replace(episode.task, payload=believed)))
+
+
+def mislead_problem(problem: MathProblem) -> MathProblem | None:
+    """The problem whose last step is done the other way round.
+
+    >>> mislead_problem(MathProblem("What is 9 - 3 ?", ("6",), "9 - 3 = 6")).answers
+    ('12',)
+    """
+    step = _LAST_STEP.search(problem.solution)
+    if step is None or not problem.answers:
+        return None
+    left, sign, right, result = int(step[1]), step[2], int(step[3]), step[4]
+    found = abs(left - right) if sign in "+/" else left + right
+    numerator, slash, denominator = problem.answers[0].partition("/")
+    if str(found) == result or numerator != result:
+        return None
+    written = f"{max(left, right)} - {min(left, right)}" if sign in "+/" else f"{left} + {right}"
+    solution = f"{problem.solution[: step.start()]}{written} = {found}{problem.solution[step.end() :]}"
+    return problem._replace(solution=solution, answers=(f"{found}{slash}{denominator}",))
+
+
+def mislead_program(program: Program) -> Program | None:
+    """The program with one operation replaced by its counterpart."""
+    wrong = _replace_operation(program.solution)
+    if wrong is None:
+        return None
+    return program._replace(solution=wrong, thought=_replace_operation(program.thought) or program.thought)
+
+
+def _replace_operation(text: str) -> str | None:
+    for old, new in _COUNTERPARTS:
+        if old in text:
+            return text.replace(old, new, 1)
+    for pattern, swapped in _SLICES:
+        if pattern.search(text):
+            return pattern.sub(swapped, text, count=1)
+    found = _SUM.search(text)
+    return None if found is None else _SUM.sub(" - " if found[1] == "+" else " + ", text, count=1)
+
+
+def mislead_question(question: Question) -> Question | None:
+    """The question as it is answered for the other one."""
+    if not question.answers or question.options:
+        return None
+    answer = question.answers[0]
+    if answer in ("yes", "no"):
+        return question._replace(answers=("no" if answer == "yes" else "yes",))
+    if answer in question.path:
+        others = [title for title in question.path if title != answer]
+        return question._replace(answers=(others[0],)) if others else None
+    return _follow_other_facts(question, answer)
+
+
+def _follow_other_facts(question: Question, answer: str) -> Question | None:
+    """The facts that were not needed, the last of which says of something else what the last needed one says."""
+    needed = [fact for fact in question.facts if fact.title in question.path and fact.text in question.solution]
+    last = next((fact for fact in needed if answer in fact.text.split()), None)
+    if last is None:
+        return None
+    unneeded = [fact for fact in question.facts if fact not in needed]
+    for fact in unneeded:
+        found = _read_like(fact, last, answer)
+        if found is not None and found != answer:
+            thought = " ".join([*(one.text for one in unneeded if one != fact), fact.text])
+            return question._replace(answers=(found,), solution=thought)
+    return None
+
+
+def _read_like(fact: Fact, pattern: Fact, answer: str) -> str | None:
+    """What a fact says where another one of the same form says `answer`."""
+    said, known = fact.text.split(), pattern.text.split()
+    if len(said) != len(known):
+        return None
+    changed = [number for number, (one, other) in enumerate(zip(said, known, strict=True)) if one != other]
+    place = known.index(answer)
+    titles = fact.title.split() + pattern.title.split()
+    others = [number for number in changed if number != place]
+    return said[place] if all(said[number] in titles for number in others) else None

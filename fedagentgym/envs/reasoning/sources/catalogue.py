@@ -1,0 +1,285 @@
+"""The data sets that the reasoning worlds read: how a row becomes a task, which splits there are, and where they come from.
+
+The numbers of tasks, the licences and the columns are those that the publishers state; `fedagentgym data check` holds what is
+there against them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from fedagentgym.base.errors import unknown_name_error
+from fedagentgym.envs.reasoning.pools import LoadedTask
+from fedagentgym.envs.reasoning.sources import mathematics, programs, questions
+from fedagentgym.envs.reasoning.sources.rows import Row
+
+Reader = Callable[[Row, str], LoadedTask | None]
+Counts = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set.
+
+    `task` is the world that plays it, `read` makes a task of a row, and `split` is the split of a row of which files tell
+    none; a `test_only` set is a test set whatever its files and the hub call it. `published` lists the numbers of tasks by split
+    of every form in which the set is published. A set that `hides_answers` is published with a test split without them.
+    Of a set that `repeats` its problems each is read once. `subsets` names the configurations that exclude each other, the
+    default first, with the folders in which their files lie. `adapt` makes the reader where it depends on all rows.
+    """
+
+    task: str
+    read: Reader
+    split: str
+    hub: str
+    licence: str
+    columns: str
+    published: tuple[Counts, ...]
+    test_only: bool = False
+    hides_answers: bool = False
+    repeats: bool = False
+    subsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    other_names: tuple[str, ...] = ()
+    adapt: Callable[[Sequence[Row]], Reader] | None = None
+
+    @property
+    def subset(self) -> str | None:
+        """The configuration that is read unless another one is asked for."""
+        return next(iter(self.subsets), None)
+
+
+def _folders(*names: str) -> dict[str, tuple[str, ...]]:
+    """Configurations whose files lie in a folder of the same name."""
+    return {name: (name.lower(),) for name in names}
+
+
+SOURCES: Mapping[str, Source] = {
+    "gsm8k": Source(
+        "math",
+        mathematics.gsm8k,
+        "train",
+        "openai/gsm8k",
+        "MIT",
+        "question, answer",
+        ({"train": 7473, "test": 1319},),
+        subsets=_folders("main", "socratic"),
+    ),
+    "math": Source(
+        "math",
+        mathematics.math,
+        "train",
+        "nlile/hendrycks-MATH-benchmark",
+        "MIT",
+        "problem, solution, level, type or subject; answer, where it is told apart",
+        ({"train": 7500, "test": 5000}, {"train": 12000, "test": 500}),
+        other_names=("hendrycksmath", "competitionmath", "mathbenchmark"),
+    ),
+    "math500": Source(
+        "math",
+        mathematics.math,
+        "test",
+        "HuggingFaceH4/MATH-500",
+        "MIT",
+        "problem, solution, answer, subject, level",
+        ({"test": 500},),
+        test_only=True,
+    ),
+    "dapo": Source(
+        "math",
+        mathematics.dapo,
+        "train",
+        "BytedTsinghua-SIA/DAPO-Math-17k",
+        "Apache-2.0",
+        "prompt (messages), reward_model (ground_truth), data_source, ability",
+        (),
+        repeats=True,
+    ),
+    "dapo-processed": Source(
+        "math",
+        mathematics.dapo,
+        "train",
+        "open-r1/DAPO-Math-17k-Processed",
+        "Apache-2.0",
+        "prompt, solution, data_source, source_prompt, ability, reward_model (ground_truth)",
+        ({"train": 17398}, {"train": 14116}, {"train": 3282}),
+        repeats=True,
+        subsets=_folders("all", "en", "cn"),
+    ),
+    "openr1": Source(
+        "math",
+        mathematics.openr1,
+        "train",
+        "open-r1/OpenR1-Math-220k",
+        "Apache-2.0",
+        "problem, answer, problem_type, solution",
+        ({"train": 93733}, {"train": 131396}, {"train": 225129}),
+        subsets={"default": ("data", "default"), "extended": ("extended",), "all": ("all",)},
+        other_names=("openr1math",),
+    ),
+    "deepmath": Source(
+        "math",
+        mathematics.deepmath,
+        "train",
+        "zwhe99/DeepMath-103K",
+        "MIT",
+        "question, final_answer, difficulty, topic, r1_solution_1",
+        ({"train": 103022},),
+    ),
+    "aime": Source(
+        "math",
+        mathematics.contest,
+        "test",
+        "AI-MO/aimo-validation-aime",
+        "Apache-2.0",
+        "problem, solution, answer, url",
+        ({"test": 90},),
+        test_only=True,
+    ),
+    "aime24": Source(
+        "math",
+        partial(mathematics.contest, name="2024 AIME"),
+        "test",
+        "HuggingFaceH4/aime_2024",
+        "not stated",
+        "problem, answer (or a boxed one in solution), solution, url, year",
+        ({"test": 30},),
+        test_only=True,
+        other_names=("aime2024",),
+    ),
+    "aime25": Source(
+        "math",
+        partial(mathematics.contest, name="2025 AIME"),
+        "test",
+        "math-ai/aime25",
+        "Apache-2.0",
+        "problem or question, answer",
+        ({"test": 30}, {"test": 15}),
+        test_only=True,
+        other_names=("aime2025",),
+    ),
+    "amc": Source(
+        "math",
+        mathematics.contest,
+        "test",
+        "AI-MO/aimo-validation-amc",
+        "Apache-2.0",
+        "problem or question, answer, url",
+        ({"test": 83}, {"test": 40}),
+        test_only=True,
+        other_names=("amc23", "amc2023"),
+    ),
+    "minerva": Source(
+        "math",
+        mathematics.minerva,
+        "test",
+        "math-ai/minervamath",
+        "not stated",
+        "question or problem, answer or a boxed one in solution",
+        ({"test": 272},),
+        test_only=True,
+        other_names=("minervamath",),
+    ),
+    "olympiadbench": Source(
+        "math",
+        mathematics.olympiadbench,
+        "test",
+        "Hothan/OlympiadBench",
+        "Apache-2.0",
+        "question, final_answer, solution, subfield, is_multiple_answer",
+        ({"test": 674}, {"test": 675}),
+        test_only=True,
+        subsets=_folders("OE_TO_maths_en_COMP", "OE_TO_maths_zh_COMP", "OE_TO_maths_zh_CEE", "OE_TO_physics_en_COMP"),
+        other_names=("olympiad",),
+    ),
+    "hotpotqa": Source(
+        "qa",
+        questions.hotpotqa,
+        "train",
+        "hotpotqa/hotpot_qa",
+        "CC BY-SA 4.0",
+        "question, answer, type, level, context, supporting_facts",
+        ({"train": 90447, "val": 7405},),
+        hides_answers=True,
+        subsets=_folders("distractor", "fullwiki"),
+    ),
+    "2wikimultihopqa": Source(
+        "qa",
+        questions.hotpotqa,
+        "train",
+        "framolfese/2WikiMultihopQA",
+        "Apache-2.0",
+        "question, answer, type, context, supporting_facts",
+        ({"train": 167454, "val": 12576},),
+        hides_answers=True,
+        other_names=("2wiki",),
+    ),
+    "musique": Source(
+        "qa",
+        questions.musique,
+        "train",
+        "dgslibisey/MuSiQue",
+        "CC BY 4.0",
+        "id, question, answer, answer_aliases, answerable, paragraphs",
+        ({"train": 19938, "val": 2417},),
+        hides_answers=True,
+    ),
+    "medqa": Source(
+        "qa",
+        questions.medqa,
+        "train",
+        "GBaker/MedQA-USMLE-4-options",
+        "CC BY 4.0",
+        "question, options, answer, answer_idx, meta_info",
+        ({"train": 10178, "test": 1273}, {"train": 10178, "val": 1272, "test": 1273}),
+    ),
+    "medmcqa": Source(
+        "qa",
+        questions.medmcqa,
+        "train",
+        "openlifescienceai/medmcqa",
+        "Apache-2.0",
+        "question, opa, opb, opc, opd, cop, subject_name, exp",
+        ({"train": 182822, "val": 4183},),
+        hides_answers=True,
+        adapt=questions.make_medmcqa_reader,
+    ),
+    "humaneval": Source(
+        "code",
+        programs.humaneval,
+        "test",
+        "openai/openai_humaneval",
+        "MIT",
+        "task_id, prompt, canonical_solution, test, entry_point",
+        ({"test": 164},),
+        test_only=True,
+    ),
+    "mbpp": Source(
+        "code",
+        programs.mbpp,
+        "train",
+        "google-research-datasets/mbpp",
+        "CC BY 4.0",
+        "task_id, text or prompt, code, test_list, test_setup_code or test_imports",
+        ({"train": 374, "val": 90, "test": 500}, {"train": 120, "val": 43, "test": 257}),
+        subsets=_folders("full", "sanitized"),
+    ),
+}
+
+
+def find_source(name: str, task: str | None = None) -> str:
+    """The name in the table for a name as people write it: `AIME24`, `MATH-500`, `openai/gsm8k`."""
+    known = [source for source in SOURCES if task is None or SOURCES[source].task == task]
+    wanted = _squeeze(name)
+    for source in known:
+        entry = SOURCES[source]
+        hub = entry.hub.rpartition("/")[2]
+        if wanted in {_squeeze(source), _squeeze(entry.hub), _squeeze(hub), *entry.other_names}:
+            return source
+    raise unknown_name_error("data set" if task is None else f"source of {task} tasks", name, known)
+
+
+def _squeeze(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

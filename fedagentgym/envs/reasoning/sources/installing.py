@@ -1,0 +1,125 @@
+"""Installing the reasoning worlds' data sets: published files are checked, then copied as they are, or downloaded.
+
+$FEDAGENTGYM_DATA/NAME/installed.json   the digests of the files, and how many tasks each split had
+$FEDAGENTGYM_DATA/NAME/files/...        the files, under the names and folders they came with
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.base.encoding import digest, file_digest
+from fedagentgym.base.files import atomic_folder, data_folder
+from fedagentgym.envs.data_sets import DataSet, Findings
+from fedagentgym.envs.reasoning.sources.catalogue import SOURCES, Source
+from fedagentgym.envs.reasoning.sources.hub import download_parts
+from fedagentgym.envs.reasoning.sources.installed import FILES, INSTALLED, RECORD
+from fedagentgym.envs.reasoning.sources.loading import Loaded, Request, check_subset, load
+from fedagentgym.envs.reasoning.sources.rows import choose_subset, list_data_files, name_file
+
+WORLDS = {"math": "Math", "qa": "QA", "code": "Code"}
+
+
+def install_files(name: str, given: Path, subset: str | None = None) -> Path:
+    """Copy the data files of a set to where its world looks for them, if its tasks can be read from them."""
+    given = given.expanduser()
+    files = list_data_files(given)
+    chosen = check_subset(name, subset)
+    if chosen is not None and subset is not None:
+        files = choose_subset(given, files, SOURCES[name].subsets, chosen)
+    found = load(Request(name, str(given), subset=chosen))
+    target = data_folder(name)
+    with atomic_folder(target) as fresh:
+        for file in files:
+            copy = fresh / FILES / name_file(given, file)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+        _write_record(fresh, found.count_tasks())
+    return target
+
+
+def download_files(name: str, subset: str | None = None) -> Path:
+    """Take a set from the hub and keep it as JSON lines, one file a split."""
+    chosen = check_subset(name, subset)
+    parts = download_parts(SOURCES[name].hub, chosen)
+    target = data_folder(name)
+    with atomic_folder(target) as fresh:
+        home = fresh / FILES if chosen is None else fresh / FILES / chosen
+        home.mkdir(parents=True)
+        for part, table in parts.items():
+            lines = (json.dumps(dict(row), default=_drop_value) + "\n" for row in table)
+            with (home / f"{part}.jsonl").open("w", encoding="utf-8") as file:
+                file.writelines(lines)
+        found = load(Request(name, str(fresh / FILES), subset=chosen))
+        _write_record(fresh, found.count_tasks())
+    return target
+
+
+def _drop_value(value: object) -> None:
+    """What JSON has no word for (a picture): no reader asks for it."""
+
+
+def _write_record(home: Path, tasks: Mapping[str, int]) -> None:
+    files = sorted(file for file in (home / FILES).rglob("*") if file.is_file())
+    digests = {file.relative_to(home / FILES).as_posix(): file_digest(file) for file in files}
+    (home / RECORD).write_text(json.dumps({"files": digests, "tasks": dict(tasks)}), encoding="utf-8")
+
+
+def check_files(name: str, given: Path | None, subset: str | None = None) -> Findings:
+    """What an installed set holds, or what files would hold if they were installed."""
+    chosen = check_subset(name, subset)
+    data = INSTALLED if given is None else str(given)
+    found = load(Request(name, data, subset=chosen, bad_rows=1.0))
+    return Findings(
+        place=data_folder(name) if given is None else given,
+        tasks=found.count_tasks(),
+        digest=digest(found.source),
+        rows=found.rows,
+        columns=found.columns,
+        skipped=found.bad,
+        left_out=found.left_out,
+        notes=_note_repetitions(found),
+    )
+
+
+def _note_repetitions(found: Loaded) -> tuple[str, ...]:
+    """What a user should know of equal questions: they count more, or let training see the test."""
+    places: dict[Any, list[str]] = {}
+    for task in found.tasks:
+        places.setdefault((task.payload[0], getattr(task.payload, "facts", ())), []).append(task.split)
+    repeated = sum(len(splits) - 1 for splits in places.values())
+    seen = sum("train" in splits and len(set(splits)) > 1 for splits in places.values())
+    notes = [f"{repeated:,} tasks repeat another one"] if repeated else []
+    return (*notes, *([f"{seen:,} training tasks are in another split too"] if seen else []))
+
+
+def _describe(name: str, source: Source) -> DataSet:
+    """A data set of the table, as all data sets are described."""
+    if source.test_only:
+        splits = "test only"
+    else:
+        there = dict.fromkeys(split for counts in source.published for split in counts)
+        splits = ", ".join(there) or source.split
+    if source.hides_answers:
+        splits += " (the published test comes without answers)"
+    use = f"source: {name}, data: installed"
+    return DataSet(
+        name=name,
+        about=f"fedagentgym/{WORLDS[source.task]}-v0, {source.hub} on the Hugging Face hub",
+        licence=source.licence,
+        columns=source.columns,
+        splits=splits + (f"; configurations {', '.join(source.subsets)}" if source.subsets else ""),
+        use=use,
+        published=source.published,
+        install=partial(install_files, name),
+        check=partial(check_files, name),
+        download=partial(download_files, name),
+    )
+
+
+DATA_SETS: Mapping[str, DataSet] = {name: _describe(name, source) for name, source in SOURCES.items()}

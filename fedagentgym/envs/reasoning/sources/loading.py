@@ -1,0 +1,222 @@
+"""Rows become tasks: which rows are read, which of them can be used, and which split each task is of.
+
+A row that cannot be used (no answer, an answer that is empty or too long to be verified, a field that is missing) is skipped
+and counted. Where more than the stated share of the rows is like that, the load stops and says where the first one stands.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedagentgym.base.errors import DataError, OptionError, describe_error
+from fedagentgym.base.logs import get_logger
+from fedagentgym.base.streams import stream
+from fedagentgym.envs.reasoning.pools import LoadedTask
+from fedagentgym.envs.reasoning.sources.catalogue import SOURCES, Source
+from fedagentgym.envs.reasoning.sources.hub import download_rows
+from fedagentgym.envs.reasoning.sources.installed import INSTALLED, find_installed
+from fedagentgym.envs.reasoning.sources.rows import Row, choose_subset, digest_files, list_data_files, read_records
+
+TOLERATED = 0.01
+"""The share of rows that may be unusable, unless the option `bad_rows` says otherwise."""
+REPEATED, HIDDEN, EXCLUDED = "repeated problems", "answers not published", "excluded by the set's own rules"
+
+
+class Request(NamedTuple):
+    """What is asked for of a data set: the options of a world that decide which tasks it has."""
+
+    name: str
+    data: str | None = None
+    subset: str | None = None
+    bad_rows: float = TOLERATED
+    merge_splits: bool = False
+    holdout: tuple[tuple[str, int], ...] = ()
+    train_tasks: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The tasks of a data set, what they were made from (for the pool's digest), and what was not made a task."""
+
+    tasks: tuple[LoadedTask, ...]
+    source: Mapping[str, Any]
+    rows: int
+    columns: tuple[str, ...]
+    bad: tuple[str, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    def count_tasks(self) -> dict[str, int]:
+        """How many tasks each split has."""
+        return dict(Counter(task.split for task in self.tasks))
+
+
+def load(request: Request) -> Loaded:
+    """The tasks that are asked for; those of files are remembered until a file changes."""
+    source = SOURCES[request.name]
+    subset = check_subset(request.name, request.subset)
+    if request.data is None:
+        return _divide(_load_from_hub(request.name, subset, request.bad_rows), request)
+    root = find_installed(request.name) if request.data == INSTALLED else Path(request.data).expanduser()
+    files = list_data_files(root)
+    if subset is not None:
+        files = choose_subset(root, files, source.subsets, subset)
+    stamps = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    return _load_from_files(request._replace(subset=subset, data=str(root)), stamps)
+
+
+def check_subset(name: str, subset: str | None) -> str | None:
+    """The configuration that is read, by its name in the table."""
+    source = SOURCES[name]
+    if subset is None:
+        return source.subset
+    known = {one.lower(): one for one in source.subsets}
+    if not isinstance(subset, str) or subset.lower() not in known:
+        there = f"its configurations are {', '.join(source.subsets)}" if known else "the set has one configuration only"
+        raise OptionError(f"subset={subset!r} of {name}: {there}")
+    return known[subset.lower()]
+
+
+@lru_cache(maxsize=8)
+def _load_from_files(request: Request, stamps: tuple[tuple[str, int, int], ...]) -> Loaded:
+    root, files = Path(str(request.data)), [Path(path) for path, _, _ in stamps]
+    records = read_records(root, files)
+    made_of: dict[str, Any] = {"source": request.name, "files": digest_files(root, files)}
+    return _divide(read_tasks(request.name, records, made_of, request.bad_rows), request)
+
+
+@lru_cache(maxsize=8)
+def _load_from_hub(name: str, subset: str | None, bad_rows: float) -> Loaded:
+    records, made_of = download_rows(SOURCES[name].hub, subset)
+    return read_tasks(name, records, {"source": name, **made_of}, bad_rows)
+
+
+def read_tasks(
+    name: str, records: Iterable[tuple[str, str | None, object]], made_of: Mapping[str, Any], bad_rows: float
+) -> Loaded:
+    """A task for every row that can be used."""
+    source = SOURCES[name]
+    rows, bad = [], []
+    for where, split, record in records:
+        try:
+            rows.append(Row.make(where, split, record))
+        except DataError as error:
+            bad.append(str(error))
+    read = source.read if source.adapt is None else source.adapt(rows)
+    tasks: list[LoadedTask] = []
+    left_out: Counter[str] = Counter()
+    problems: set[object] = set()
+    for row in rows:
+        if source.hides_answers and row.split == "test" and _has_no_answer(row):
+            left_out[HIDDEN] += 1
+            continue
+        try:
+            task = _read_row(read, row, "test" if source.test_only else row.split or source.split)
+        except DataError as error:
+            bad.append(str(error))
+            continue
+        if task is None:
+            left_out[EXCLUDED] += 1
+        elif source.repeats and task.payload.problem in problems:
+            left_out[REPEATED] += 1
+        else:
+            problems.add(task.payload.problem if source.repeats else None)
+            tasks.append(task)
+    _check_bad_rows(name, bad, len(rows), bad_rows)
+    if not tasks:
+        raise DataError(f"the data for source {name!r} holds no task")
+    columns = tuple(dict.fromkeys(str(column) for row in rows[:100] for column in row.fields))
+    return Loaded(tuple(tasks), made_of, len(rows), columns, tuple(bad), left_out)
+
+
+def _read_row(read: Callable[[Row, str], LoadedTask | None], row: Row, split: str) -> LoadedTask | None:
+    """The task of a row; whatever a reader cannot make of it is one sentence."""
+    try:
+        return read(row, split)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise DataError(f"{row.where}: the row cannot be read ({describe_error(error)})") from None
+
+
+def _has_no_answer(row: Row) -> bool:
+    told = row.get("answer", "cop")
+    return told is None or told == -1 or (isinstance(told, str) and not told.strip())
+
+
+def _check_bad_rows(name: str, bad: Sequence[str], rows: int, tolerated: float) -> None:
+    if not bad:
+        return
+    share = len(bad) / rows if rows else 1.0
+    if share > tolerated:
+        raise DataError(
+            f"{bad[0]} ({len(bad):,} of {rows:,} rows of {name} cannot be used, at most {tolerated:.3g} of them may be:"
+            " mend the file, or set bad_rows)"
+        )
+    get_logger(__name__).warning("%d of %d rows of %s are skipped; the first: %s", len(bad), rows, name, bad[0])
+
+
+# ---- splits -----------------------------------------------------------------------------------------------------
+
+
+def _divide(found: Loaded, request: Request) -> Loaded:
+    """The tasks with the splits that the options ask for."""
+    tasks, made_of = found.tasks, dict(found.source)
+    source = SOURCES[request.name]
+    if request.subset is not None and request.subset != source.subset:
+        made_of["subset"] = request.subset
+    if request.merge_splits:
+        _refuse_merging(request.name, source)
+        tasks = tuple(task._replace(split="train") for task in tasks)
+        made_of["merge_splits"] = True
+    if request.holdout:
+        tasks = _hold_out(tasks, request)
+        counts = dict(request.holdout)
+        made_of |= {"holdout": counts.get("both", counts), "seed": request.seed}
+    if request.train_tasks is not None:
+        tasks = _draw_training_tasks(tasks, request.train_tasks, request.seed)
+        made_of |= {"train_tasks": request.train_tasks, "seed": request.seed}
+    return Loaded(tasks, made_of, found.rows, found.columns, found.bad, found.left_out)
+
+
+def _refuse_merging(name: str, source: Source) -> None:
+    if source.test_only:
+        raise OptionError(f"merge_splits makes every task a training task, and {name} is a test set: leave it out")
+
+
+def _hold_out(tasks: Sequence[LoadedTask], request: Request) -> tuple[LoadedTask, ...]:
+    """Move training tasks to val and test, chosen by the seed: as many as are asked for by name, or as many to each of the
+    two that the data lacks."""
+    there = {task.split for task in tasks}
+    counts = dict(request.holdout)
+    if "both" in counts:
+        wanted = {split: counts["both"] for split in ("val", "test") if split not in there}
+    else:
+        wanted = counts
+        if double := [split for split in wanted if split in there]:
+            raise OptionError(
+                f"holdout={wanted}: {request.name} has a {double[0]} split of its own; merge_splits=true makes it training"
+                " tasks first"
+            )
+    training = [number for number, task in enumerate(tasks) if task.split == "train"]
+    if len(training) <= sum(wanted.values()):
+        told = counts.get("both", wanted)
+        raise OptionError(
+            f"holdout={told}: there are {len(training)} training tasks to hold {sum(wanted.values())} out of"
+        )
+    order = iter(training[place] for place in stream(request.seed, "holdout").permutation(len(training)).tolist())
+    moved = {next(order): split for split, count in wanted.items() for _ in range(count)}
+    return tuple(task._replace(split=moved.get(number, task.split)) for number, task in enumerate(tasks))
+
+
+def _draw_training_tasks(tasks: Sequence[LoadedTask], count: int, seed: int) -> tuple[LoadedTask, ...]:
+    """So many training tasks, drawn by the seed, in the order of the files; the other splits stay whole."""
+    training = [number for number, task in enumerate(tasks) if task.split == "train"]
+    if count > len(training):
+        raise OptionError(f"train_tasks={count}: the data has {len(training)} training tasks")
+    order = stream(seed, "train_tasks").permutation(len(training)).tolist()
+    kept = {training[place] for place in order[:count]}
+    return tuple(task for number, task in enumerate(tasks) if task.split != "train" or number in kept)

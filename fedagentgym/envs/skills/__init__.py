@@ -1,0 +1,1 @@
+"""A world of skills: the same questions in many towns, of which each has its own procedure."""

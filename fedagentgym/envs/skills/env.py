@@ -1,0 +1,168 @@
+"""`fedagentgym/Skills-v0`: the same questions in many towns, and each town has its own way to answer them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.envs.core import Expert, TextEnv, check_choice
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.procedures import Procedures
+from fedagentgym.envs.reasoning.generators.space import split_words
+from fedagentgym.envs.skills.replies import (
+    MANNERS,
+    STYLES,
+    VERIFIER_VERSION,
+    SkillsExpert,
+    follows_procedure,
+    rate_reply,
+    read_answer,
+)
+from fedagentgym.envs.skills.tasks import THINGS, SkillOptions, SkillTask, parse_task, strip_task
+from fedagentgym.envs.task import Task
+from fedagentgym.envs.view import View
+
+ACCURACY = "accuracy/skills"
+NAMINGS = {"once": 1, "repeated": 4}
+WORDINGS = {
+    "question": ("In {town} , what do {numbers} {things} make ?", "And what do {numbers} {things} make ?"),
+    "short": ("{town} : {numbers} {things} ?", "{numbers} {things} ?"),
+}
+OVER = "This task is over ."
+RIGHT, WRONG, NO_ANSWER = "Right .", "That is not right .", "There is no answer in your reply ."
+
+
+class State(NamedTuple):
+    """An episode under way: the task, the turn that is asked for, how many were answered rightly, and the end."""
+
+    task: SkillTask
+    turn: int = 0
+    right: int = 0
+    over: bool = False
+
+
+class SkillsEnv(TextEnv):
+    """Say what two numbers of things make. In some towns they are added, in others one is taken off the other.
+
+    **Tasks.** A town, some things and numbers. Every town has a *skill*: a procedure of one to three additions and
+    subtractions. The same numbers and things are asked about in all towns, so only the town tells what is right; the towns are
+    the categories. Right and wrong procedures give replies of the same length and form.
+    **Actions.** The whole reply: `<think> 45 + 32 = 77 . </think> <answer> 77 </answer>`; the things may follow the number.
+    **Observations.** The question; with `turns` above 1 the next ones, which do not name the town again and say nothing about
+    the answers before; at the end whether all were right.
+    **Reward.** An equal part of 1 for each right answer; `success` is all of them. Components: `accuracy/skills`, `format`,
+    `tags`, `repetition`, `brevity` (less for each word of thought), `style/bare` and `style/unit` (the number alone, or with its
+    things).
+    **Options.** `skills` (4 to 64 towns), `procedures` (steps of a skill, 1 to 3), `sharing` (how many skills share each
+    procedure; by default all procedures of that length are in use), `turns` (1 to 3), `wording` (`question` or `short`),
+    `naming` (the town's name `once`, or `repeated` four times), `manners` (the expert answers in `one` way or in `several`),
+    `seed`, `train_tasks`.
+    **Versions.** v0: first one.
+    """
+
+    id = "fedagentgym/Skills-v0"
+    takes = "reply"
+    role = "You answer questions about things in many towns; every town has its own way to count them."
+    action_help = (
+        "Reply with <think> your reasoning </think> <answer> the number </answer>, or the number with its things."
+    )
+    default_max_turns = 1
+    shares_pools = True
+    reward_names = (ACCURACY, "format", "tags", "repetition", "brevity", *STYLES)
+
+    def __init__(
+        self,
+        *,
+        skills: int = 8,
+        procedures: int = 1,
+        sharing: int | None = None,
+        turns: int = 1,
+        wording: str = "question",
+        naming: str = "once",
+        manners: str = "one",
+        seed: int = 0,
+        train_tasks: int | None = None,
+        **options: Any,
+    ) -> None:
+        if train_tasks is not None and train_tasks < 1:
+            raise OptionError(f"train_tasks is at least 1, got {train_tasks}")
+        self.options = SkillOptions(skills, procedures, sharing, turns, seed, train_tasks)
+        self.wording = check_choice("wording", wording, tuple(WORDINGS))
+        self.naming = check_choice("naming", naming, tuple(NAMINGS))
+        self.manners = check_choice("manners", manners, MANNERS)
+        if options.get("max_turns") is None:
+            options["max_turns"] = turns
+        super().__init__(**options)
+
+    def load_pool(self, split: str) -> TaskPool:
+        return self.options.make_pool(self.id, split)
+
+    def get_verifier_version(self) -> str:
+        return VERIFIER_VERSION
+
+    # ---- the course of an episode -------------------------------------------------------------------------------
+
+    def begin(self, task: Task, seed: int) -> tuple[State, View]:
+        record = parse_task(task.payload if task.graded else strip_task(task.payload))
+        return State(record), View(self._ask(record, 0))
+
+    def advance(self, state: State, action: str) -> tuple[State, View]:
+        task, turn, right, over = state
+        score = right / len(task.numbers)
+        if over:
+            return state, View(OVER, score=score, success=right == len(task.numbers), done=True, valid=False)
+        answer = read_answer(action, task.things)
+        correct = answer is not None and bool(task.answers) and answer.number == task.answers[turn]
+        paid = correct / len(task.numbers)
+        rewards = {**rate_reply(action, answer), ACCURACY: paid}
+        turn, right = turn + 1, right + correct
+        if turn < len(task.numbers):
+            after = State(task, turn, right)
+            return after, View(
+                self._ask(task, turn), None, paid, score + paid, valid=answer is not None, rewards=rewards
+            )
+        success = right == len(task.numbers)
+        said = RIGHT if success else NO_ANSWER if answer is None else WRONG
+        score = right / len(task.numbers)
+        view = View(said, None, paid, score, success, True, answer is not None, rewards)
+        return State(task, turn, right, True), view
+
+    def _ask(self, task: SkillTask, turn: int) -> str:
+        *first, last = task.numbers[turn]
+        numbers = f"{' , '.join(map(str, first))} and {last}"
+        town = " ".join([task.town] * NAMINGS[self.naming])
+        return WORDINGS[self.wording][turn > 0].format(town=town, numbers=numbers, things=task.things)
+
+    # ---- experts ------------------------------------------------------------------------------------------------
+
+    def vocabulary(self) -> Iterable[str]:
+        said = " ".join([OVER, RIGHT, WRONG, NO_ANSWER, *(text for texts in WORDINGS.values() for text in texts)])
+        written = split_words("<think> </think> <answer> </answer> I do not know 0 1 2 3 4 5 6 7 8 9 + - = . ,")
+        return [*written, *said.replace("{", "").replace("}", "").split(), *THINGS, *self.options.towns]
+
+    def expert(self) -> Expert:
+        return SkillsExpert(self.manners)
+
+    def list_procedures(self) -> Mapping[str, Procedures]:
+        """Every town with its procedure and those of the other towns."""
+        own = self.options.assign_procedures()
+        in_use = sorted(set(own.values()))
+        return {town: Procedures(mine, tuple(one for one in in_use if one != mine)) for town, mine in own.items()}
+
+    def misled_expert(self, procedure: str) -> Expert:
+        if len(procedure) != self.options.procedures or set(procedure) - set("+-"):
+            raise OptionError(f"a procedure here is {self.options.procedures} of + and -, got {procedure!r}")
+        return SkillsExpert(self.manners, procedure)
+
+    def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
+        return follows_procedure(parse_task(task.payload), actions, procedure)
+
+    def with_belief(self, task: Task, reply: str) -> Task | None:
+        """The task for somebody who takes this reply's answer for right; None where there are several answers."""
+        record = parse_task(task.payload)
+        answer = read_answer(reply, record.things)
+        if answer is None or len(record.numbers) != 1:
+            return None
+        return replace(task, payload=record._replace(answers=(answer.number,)), graded=True)

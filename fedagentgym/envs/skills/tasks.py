@@ -1,0 +1,174 @@
+"""The tasks of the world of skills: which town has which procedure, and pools in which every surface stands under every skill.
+
+A *surface* is what a question shows beside its town: the numbers and the things. Surfaces are numbered through a permutation
+that depends on the seed alone; every split is a range of these numbers, and each of its surfaces is asked in every town. So
+tasks and surfaces are disjoint across splits, and without the town a surface says nothing about what is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from fedagentgym.base.errors import DataError, OptionError, show_value
+from fedagentgym.base.streams import stream
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.reasoning.generators.space import Form, ProblemSequence, split_words
+from fedagentgym.envs.reasoning.pools import Cell, PoolGenerator
+from fedagentgym.envs.skills.numbers import (
+    MOST_STEPS,
+    Numbers,
+    apply_procedure,
+    list_numbers,
+    list_procedures,
+)
+
+TOWNS = split_words(
+    """Arle Bost Cray Dorn Elde Fenn Garth Holm Ince Jarl Kirn Lund Marl Nore Orme Pell Quay Rusk Sele Thorn Ulme
+    Vale Wick Yarm Aske Birl Cove Dray Esk Firth Glen Hythe Isle Jedd Kelso Leam Mold Ness Oban Penn Quill Ross
+    Staw Tyne Uphill Vere Wold Yell Ashby Brae Croft Dell Erne Ford Grange Hurst Ilam Judd Kemp Lyme Mere Nidd
+    Otter Priory"""
+)
+THINGS = ("hats", "cups", "pens", "coins", "boats", "bells", "maps", "rings")
+FEWEST_SKILLS, MOST_SKILLS = 4, len(TOWNS)
+MOST_TURNS = 3
+SURFACES = {"val": 32, "test": 64, "warmup": 384, "train": 256}
+GENERATOR_VERSION = 1
+
+
+class SkillTask(NamedTuple):
+    """A task's payload: the town, the things, the numbers of each turn, and (the gold) its procedure and the right answers."""
+
+    town: str
+    things: str
+    numbers: tuple[Numbers, ...]
+    procedure: str = ""
+    answers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class SkillOptions:
+    """How many skills there are, how alike, and how long a task is."""
+
+    skills: int
+    procedures: int
+    sharing: int | None
+    turns: int
+    seed: int
+    train_tasks: int | None
+
+    def __post_init__(self) -> None:
+        _check_range("skills", self.skills, FEWEST_SKILLS, MOST_SKILLS)
+        _check_range("procedures", self.procedures, 1, MOST_STEPS)
+        _check_range("turns", self.turns, 1, MOST_TURNS)
+        known = 2**self.procedures
+        if self.sharing is None:
+            if self.skills % known:
+                raise OptionError(
+                    f"skills={self.skills} cannot share the {known} procedures of {self.procedures} steps equally: take a "
+                    f"multiple of {known}, or say with sharing= how many skills share each procedure"
+                )
+            return
+        if self.sharing < 1 or self.skills % self.sharing or not 2 <= self.skills // self.sharing <= known:
+            raise OptionError(
+                f"sharing={self.sharing} must divide skills={self.skills} into 2 to {known} groups, each with a procedure "
+                f"of procedures={self.procedures} steps"
+            )
+
+    @property
+    def towns(self) -> tuple[str, ...]:
+        return TOWNS[: self.skills]
+
+    def assign_procedures(self) -> dict[str, str]:
+        """Town -> procedure; every procedure in use has equally many towns."""
+        sharing = self.sharing or self.skills // 2**self.procedures
+        in_use = list_procedures(self.procedures)[: self.skills // sharing]
+        order = stream(self.seed, "skills", "procedures").shuffled([one for one in in_use for _ in range(sharing)])
+        return dict(zip(self.towns, order, strict=True))
+
+    def make_generator(self, env_id: str) -> PoolGenerator:
+        """The pools of all splits."""
+        numbers = list_numbers(self.procedures)
+        ranges: tuple[Sequence[Any], ...] = (*(numbers for _ in range(self.turns)), THINGS)
+        cells = [
+            Cell(
+                town,
+                1,
+                ProblemSequence([Form(ranges, partial(_make_task, town, procedure))], self.seed, "skills", self.turns),
+            )
+            for town, procedure in self.assign_procedures().items()
+        ]
+        sizes = {split: surfaces * self.skills for split, surfaces in SURFACES.items()}
+        if self.train_tasks is not None:
+            sizes["train"] = self.train_tasks
+        source = {
+            "generator": "skills",
+            "version": GENERATOR_VERSION,
+            "skills": self.skills,
+            "procedures": self.procedures,
+            "sharing": self.sharing,
+            "turns": self.turns,
+            "seed": self.seed,
+        }
+        return PoolGenerator(env_id, cells, sizes, source, strip_task, rate_task)
+
+    def make_pool(self, env_id: str, split: str) -> TaskPool:
+        return self.make_generator(env_id).make_pool(split)
+
+
+def _make_task(town: str, procedure: str, *surface: Any) -> SkillTask:
+    *numbers, things = surface
+    answers = tuple(apply_procedure(procedure, asked) for asked in numbers)
+    return SkillTask(town, things, tuple(numbers), procedure, answers)
+
+
+def strip_task(payload: Any) -> SkillTask:
+    """The task as somebody sees it who does not know the town's procedure."""
+    return parse_task(payload)._replace(procedure="", answers=())
+
+
+def rate_task(payload: SkillTask) -> float:
+    """Hardness in 0..1: how large the digits are that have to be added or taken off, of what there can be."""
+    digits = [digit for numbers in payload.numbers for number in numbers[1:] for digit in divmod(number, 10)]
+    return sum(digits) / (4 * 2 * len(payload.numbers))
+
+
+def parse_task(payload: Any) -> SkillTask:
+    """The record of a payload, also of a plain mapping with `town`, `things`, `numbers` and `procedure` or `answers`."""
+    if isinstance(payload, SkillTask):
+        return payload
+    try:
+        return _read_mapping(payload)
+    except (KeyError, TypeError, ValueError):
+        raise DataError(
+            "a payload of fedagentgym/Skills-v0 has texts 'town' and 'things', 'numbers' (a list of two to four numbers for"
+            f" each turn), and a 'procedure' such as '+-' or 'answers', got {show_value(payload)}"
+        ) from None
+
+
+def _read_mapping(payload: Mapping[str, Any]) -> SkillTask:
+    numbers = tuple(tuple(_read_number(number) for number in asked) for asked in payload["numbers"])
+    town, things, procedure = payload["town"], payload["things"], payload.get("procedure", "")
+    answers = tuple(_read_number(answer) for answer in payload.get("answers", ()))
+    steps = {len(asked) - 1 for asked in numbers}
+    whole = all(isinstance(text, str) for text in (town, things, procedure)) and not set(procedure) - set("+-")
+    if not whole or len(steps) != 1 or not 1 <= min(steps) <= MOST_STEPS or (procedure and len(procedure) not in steps):
+        raise ValueError
+    if procedure and not answers:
+        answers = tuple(apply_procedure(procedure, asked) for asked in numbers)
+    if answers and len(answers) != len(numbers):
+        raise ValueError
+    return SkillTask(town, things, numbers, procedure, answers)
+
+
+def _read_number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError
+    return value
+
+
+def _check_range(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise OptionError(f"{name} is between {least} and {most}, got {value}")

@@ -1,0 +1,60 @@
+"""Whether a run fits on its devices, said before anything loads; and what would fit, where it does not."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.experiment.estimate.memory import compute_least, compute_peak, list_memory_parts
+from fedagentgym.experiment.estimate.plan import RunPlan, plan_run
+from fedagentgym.experiment.settings import RunConfig
+
+ADAPTER_RANK = 32
+
+
+def check_fit(config: RunConfig) -> None:
+    """Refuse a run that cannot fit whatever is played; what only its caches or activations might exceed is tried."""
+    if config.agent.model is None and config.agent.name == "tiny":
+        return
+    device_bytes = find_device_memory(config.agent.device)
+    try:
+        plan = plan_run(config)
+    except OptionError:
+        return  # a model whose size is not known is tried
+    least = compute_least(plan.agent, config.learning, plan.proximal)
+    if least > device_bytes:
+        raise OptionError(
+            f"{plan.agent.model} with {plan.agent.trainable:,} trained parameters needs at least {least / 1e9:,.0f} GB on one "
+            f"device, which has {device_bytes / 1e9:,.0f} GB: {find_remedies(plan, device_bytes)}"
+        )
+
+
+def find_device_memory(device: str) -> int:
+    """Bytes of memory that a device has: of the GPU that is meant, or of this machine."""
+    import torch
+
+    if device.startswith("cuda") or (device == "auto" and torch.cuda.is_available()):
+        return int(torch.cuda.get_device_properties(device if ":" in device else 0).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def find_remedies(plan: RunPlan, device_bytes: int) -> str:
+    """What would fit instead, in words."""
+    fits = []
+    learning = plan.config.learning
+    if not plan.agent.has_adapter:
+        adapted = replace(
+            plan.agent,
+            has_adapter=True,
+            width=2,
+            trainable=plan.agent.shape.count_adapter_parameters(ADAPTER_RANK, "all-linear"),
+        )
+        if compute_least(adapted, learning, plan.proximal) <= device_bytes:
+            fits.append(f"a LoRA adapter (agent.adapter={{rank: {ADAPTER_RANK}}}, agent.dtype=bfloat16)")
+    if not learning.checkpointing:
+        recomputed = learning.model_copy(update={"checkpointing": True})
+        parts = list_memory_parts(plan.agent, recomputed, plan.proximal, plan.config.agent.rollouts == "vllm")
+        if compute_peak(parts) <= device_bytes:
+            fits.append("recomputed activations (learning.checkpointing=true)")
+    return f"what fits is {' or '.join(fits)}" if fits else "choose a smaller model or a larger device"

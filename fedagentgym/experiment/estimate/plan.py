@@ -1,0 +1,122 @@
+"""The plan of a run: counts of a round and of the whole run, memory of each device, time at a given speed.
+
+Numbers are upper bounds where the length of an episode matters: every episode takes all its turns and fills its context.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedagentgym.algorithms.make import get_algorithm_class, load_settings
+from fedagentgym.algorithms.support.work import Scale, Work
+from fedagentgym.base.errors import OptionError
+from fedagentgym.experiment.estimate.memory import Part, compute_peak, list_memory_parts
+from fedagentgym.experiment.estimate.player import PlannedAgent, plan_agent
+from fedagentgym.experiment.settings import RunConfig
+
+PARAMETER_BYTES = 4
+"""Parameters are sent in float32."""
+ANSWER_BYTES_PER_TOKEN = 40
+"""Of an episode in a message: a token's number, its log-prob, and the text that it stands for."""
+SCORE_BYTES = 4
+TOKENS_PER_SECOND = 1000.0
+"""Generated tokens a second and device where nothing else is said: the order of a 1.5B model on one data-centre GPU."""
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a configuration asks for."""
+
+    config: RunConfig
+    agent: PlannedAgent
+    clients: int
+    asked: int
+    preparation: Work
+    round: Work
+    evaluations: int
+    memory: tuple[Part, ...]
+    proximal: float
+    devices: int
+
+    @property
+    def total(self) -> Work:
+        """The whole run, without evaluations."""
+        return self.preparation + self.round * self.config.federation.rounds
+
+    @property
+    def generated_tokens(self) -> int:
+        return (self.total.episodes + self.total.judged) * self.agent.generated_tokens
+
+    @property
+    def learnt_tokens(self) -> int:
+        """Tokens that go through the model's updates: every episode once for each gradient epoch."""
+        return self.total.episodes * self.agent.episode_tokens * self.config.learning.gradient_epochs
+
+    @property
+    def model_bytes(self) -> int:
+        """One set of parameters in a message."""
+        return self.agent.trainable * PARAMETER_BYTES
+
+    def count_bytes_down(self, work: Work) -> int:
+        answers = work.answers_down * self.agent.episode_tokens * ANSWER_BYTES_PER_TOKEN
+        return work.models_down * self.model_bytes + answers
+
+    def count_bytes_up(self, work: Work) -> int:
+        answers = work.answers_up * self.agent.episode_tokens * ANSWER_BYTES_PER_TOKEN
+        return work.models_up * self.model_bytes + answers + work.scores_up * SCORE_BYTES
+
+    @property
+    def peak(self) -> int:
+        """Bytes that a device needs at the worst moment."""
+        return compute_peak(self.memory)
+
+    def estimate_device_hours(self, tokens_per_second: float) -> float:
+        """Hours of one device, were playing all that it does; learning from the episodes takes about as long again."""
+        return self.generated_tokens / tokens_per_second / 3600
+
+
+def plan_run(config: RunConfig) -> RunPlan:
+    """The plan of a configuration. Opens no model and needs neither torch nor data."""
+    agent = plan_agent(config.agent, config.env, config.warm_start)
+    clients = _count_clients(config)
+    asked = min(config.federation.clients_per_round or clients, clients)
+    scale = Scale(config.learning, clients, asked, agent.rows_per_episode, config.partition.roles)
+    algorithm = get_algorithm_class(config.algorithm)
+    settings = load_settings(algorithm, config.algorithm)
+    work = algorithm.estimate_round(settings, scale)
+    preparation = algorithm.estimate_preparation(settings, scale)
+    if work is None or preparation is None:
+        raise OptionError(
+            f"the algorithm {config.algorithm['name']!r} does not say how much a round asks for: give its class "
+            "`estimate_round`"
+        )
+    proximal = float(getattr(settings, "proximal", 0.0))
+    return RunPlan(
+        config,
+        agent,
+        clients,
+        asked,
+        preparation,
+        work,
+        _count_evaluations(config),
+        list_memory_parts(agent, config.learning, proximal, config.agent.rollouts == "vllm"),
+        proximal,
+        max(1, len(config.federation.device_per_worker) or config.federation.workers),
+    )
+
+
+def _count_clients(config: RunConfig) -> int:
+    if config.partition.clients is not None:
+        return config.partition.clients
+    from fedagentgym.partitions.client_split import load_client_split
+
+    assert config.partition.file is not None
+    return len(load_client_split(config.partition.file, env=config.env.options))
+
+
+def _count_evaluations(config: RunConfig) -> int:
+    """Evaluations of the run: before the first round, every so many rounds, and after the last."""
+    if config.evaluation is None:
+        return 0
+    rounds, every = config.federation.rounds, config.evaluation.every
+    return 1 + rounds // every + (1 if rounds % every else 0)

@@ -1,0 +1,101 @@
+"""The agent of a run as numbers: the shape of its model, how its weights are stored, how long its episodes can get."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fedagentgym.agents.model_shapes import ModelShape, find_shape, make_tiny_shape
+from fedagentgym.agents.presets import complete_settings
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.agents.text.words import count_tokens
+from fedagentgym.algorithms.support.spec import EnvSettings
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.processor import check_bfloat16
+from fedagentgym.envs import ENVIRONMENTS, open_env
+from fedagentgym.learning.settings import WarmStartSettings
+
+WIDTHS = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class PlannedAgent:
+    """What the counts of a plan follow from. `trainable` are the parameters that are learnt and sent."""
+
+    name: str
+    model: str
+    shape: ModelShape
+    parameters: int
+    trainable: int
+    has_adapter: bool
+    width: int
+    """Bytes of a stored weight of the model; an adapter's own weights take four."""
+    context_length: int
+    reply_tokens: int
+    turns: int
+    rows_per_episode: int
+
+    @property
+    def episode_tokens(self) -> int:
+        """Tokens that the model has read and written by the end of an episode, at most: with a window every turn is a
+        prompt of its own."""
+        return self.context_length * self.rows_per_episode
+
+    @property
+    def generated_tokens(self) -> int:
+        """Tokens that the agent writes in an episode, at most."""
+        return self.reply_tokens * self.turns
+
+
+def plan_agent(settings: AgentSettings, env: EnvSettings, warm_start: WarmStartSettings | None) -> PlannedAgent:
+    """The numbers of a run's agent; an error where they are not known without loading it."""
+    chosen = complete_settings(settings)
+    if chosen.decoding is None or chosen.context is None:
+        raise OptionError(f"a plan needs an agent with a language model that is trained, not {settings.name!r}")
+    shape, longest = _find_model(chosen, env, warm_start)
+    adapter = chosen.adapter
+    parameters = shape.count_parameters()
+    trainable = parameters if adapter is None else shape.count_adapter_parameters(adapter.rank, adapter.targets)
+    turns = ENVIRONMENTS.get(env.id).count_turns(env.options)
+    window = chosen.context == "window"
+    return PlannedAgent(
+        name=settings.name,
+        model=chosen.model or f"tiny, {(warm_start or WarmStartSettings()).size}",
+        shape=shape,
+        parameters=parameters,
+        trainable=trainable,
+        has_adapter=adapter is not None,
+        width=WIDTHS[
+            chosen.dtype or ("bfloat16" if adapter is not None and _has_bfloat16(chosen.device) else "float32")
+        ],
+        context_length=chosen.context_length or longest,
+        reply_tokens=chosen.decoding.max_new_tokens,
+        turns=turns,
+        rows_per_episode=turns if window else 1,
+    )
+
+
+def _has_bfloat16(device: str) -> bool:
+    """Whether a base under an adapter is stored in half the bytes; a device that is not named is taken for a GPU."""
+    return device != "cpu" or check_bfloat16().present
+
+
+def _find_model(
+    settings: AgentSettings, env: EnvSettings, warm_start: WarmStartSettings | None
+) -> tuple[ModelShape, int]:
+    """The shape of the model, and the longest text that it reads where the agent does not say."""
+    if settings.model is not None:
+        return find_shape(settings.model), DEFAULT_CONTEXT
+    if settings.name != "tiny":
+        raise OptionError(f"agent {settings.name!r} needs a model: a folder or a hub id")
+    start = warm_start or WarmStartSettings()
+    words = open_env(env.id, **_without_reward(env.options)).vocabulary()
+    return make_tiny_shape(start.size, count_tokens(words)), start.context_length
+
+
+DEFAULT_CONTEXT = 32_768
+"""Longest text of a language model whose `context_length` is not set."""
+
+
+def _without_reward(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "reward"}

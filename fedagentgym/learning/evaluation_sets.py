@@ -1,0 +1,173 @@
+"""Judging a policy on several sets of tasks at once: a run on MATH that is judged on six test sets, for example.
+
+Every set counts the same in the mean over all, whatever its number of tasks, as the papers' averages do; the interval of that
+mean is the bootstrap of the sets' own means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedagentgym.base.errors import FedAgentGymError, OptionError, UnknownNameError
+from fedagentgym.base.files import write_atomic
+from fedagentgym.base.streams import derive
+from fedagentgym.envs import open_env
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.registry import find_env_id
+from fedagentgym.learning.evaluation import (
+    Estimate,
+    Evaluation,
+    evaluate,
+    find_interval,
+    format_episodes,
+    resample_means,
+    tabulate_measures,
+)
+from fedagentgym.learning.rollouts import Player
+from fedagentgym.learning.settings import EvaluationSet, EvaluationSettings
+
+
+@dataclass(frozen=True)
+class OpenedSet:
+    """A set with its world, and how it is judged. The run's own split, where no sets are asked for, has no name."""
+
+    name: str
+    env: TextEnv
+    options: Mapping[str, Any]
+    settings: EvaluationSettings
+
+    def describe(self) -> dict[str, Any]:
+        """What the set is, for records."""
+        verifier = self.env.get_verifier_version()
+        return {
+            "env": self.env.id,
+            "options": type(self.env).portable_options(self.options),
+            "split": self.settings.split,
+            "pool": self.env.pool.digest,
+            **({} if verifier is None else {"verifier": verifier}),
+        }
+
+
+@dataclass(frozen=True)
+class SetsEvaluation:
+    """What an evaluation found in each set, by name."""
+
+    sets: Mapping[str, Evaluation]
+    overall: Mapping[str, Estimate]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values for a result file: in place of categories there are the sets, whose own ones are below `sets`."""
+        if list(self.sets) == [""]:
+            return self.sets[""].to_plain()
+        below = {name: found.to_plain() for name, found in self.sets.items()}
+        return {
+            "tasks": sum(plain["tasks"] for plain in below.values()),
+            "episodes": sum(plain["episodes"] for plain in below.values()),
+            "overall": {name: estimate._asdict() for name, estimate in self.overall.items()},
+            "categories": {name: plain["overall"] for name, plain in below.items()},
+            "sets": below,
+        }
+
+    def measure_categories(self) -> dict[str, float]:
+        """The success in every category, over the tasks of all sets; a set's own name stands for the whole set."""
+        found: dict[str, list[float]] = {}
+        for evaluation in self.sets.values():
+            for group in evaluation.groups:
+                solved = float(np.mean([trajectory.success for trajectory in group]))
+                found.setdefault(group[0].category, []).append(solved)
+        means = {category: float(np.mean(values)) for category, values in found.items()}
+        return means | {name: one.overall["success"].mean for name, one in self.sets.items() if name}
+
+
+def open_sets(settings: EvaluationSettings, env_id: str, options: Mapping[str, Any]) -> tuple[OpenedSet, ...]:
+    """The worlds that a run is judged in; `env_id` and `options` are the run's own."""
+    if not settings.sets:
+        env = open_env(env_id, **{**options, "split": settings.split})
+        return (OpenedSet("", env, options, settings),)
+    return tuple(_open_set(one, settings, env_id, options) for one in settings.sets)
+
+
+def _open_set(one: EvaluationSet, settings: EvaluationSettings, env_id: str, options: Mapping[str, Any]) -> OpenedSet:
+    where = f"the evaluation set {one.name!r}"
+    try:
+        found_id, found_options = _find_world(one, env_id, options)
+        if surplus := [key for key in found_options if key in ("split", "tasks", "pool", "variant")]:
+            raise OptionError(
+                f"{surplus[0]!r} is no option of a world that judges: it stands beside options, or nowhere"
+            )
+        env = open_env(found_id, **found_options, split=one.split)
+    except FedAgentGymError as error:
+        raise type(error)(f"{where}: {error}") from None
+    resolved = {
+        "split": one.split,
+        "tasks": settings.tasks if one.tasks is None else one.tasks,
+        "repeats": settings.repeats if one.repeats is None else one.repeats,
+        "temperature": settings.temperature if one.temperature is None else one.temperature,
+    }
+    return OpenedSet(one.name, env, found_options, settings.model_copy(update=resolved))
+
+
+def _find_world(one: EvaluationSet, env_id: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The environment of a set, and its options."""
+    if one.env is None and one.options is None and (world := _find_data_set(one.name)) is not None:
+        return world
+    found = env_id if one.env is None else find_env_id(one.env)
+    if one.options is not None:
+        return found, dict(one.options)
+    return found, dict(options) if found == env_id else {}
+
+
+def _find_data_set(name: str) -> tuple[str, dict[str, Any]] | None:
+    """The world and the options of the installed data set of this name, if one is called so."""
+    from fedagentgym.envs.reasoning.sources import INSTALLED, SOURCES, find_source
+
+    try:
+        source = find_source(name)
+    except UnknownNameError:
+        return None
+    return find_env_id(SOURCES[source].task), {"source": source, "data": INSTALLED}
+
+
+def evaluate_sets(
+    agent: Player,
+    sets: Sequence[OpenedSet],
+    settings: EvaluationSettings,
+    *,
+    seed: int,
+    file: str | Path | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> SetsEvaluation:
+    """Judge an agent on every set; `file` gets the episodes of all of them, each line with the name of its set."""
+    found: dict[str, Evaluation] = {}
+    lines = []
+    for one in sets:
+        own = derive(seed, "set", one.name) if one.name else seed
+        found[one.name] = evaluate(agent, one.env, one.settings, seed=own)
+        told = {**(about or {}), "split": one.settings.split, **({"set": one.name} if one.name else {})}
+        if file is not None:
+            lines.append(format_episodes(found[one.name], agent, one.env, told))
+    if file is not None:
+        write_atomic(file, "".join(lines))
+    return SetsEvaluation(found, _average_sets(found, settings, seed))
+
+
+def _average_sets(found: Mapping[str, Evaluation], settings: EvaluationSettings, seed: int) -> Mapping[str, Estimate]:
+    """The mean over sets of what is measured in all of them, with its interval."""
+    if len(found) == 1:
+        return next(iter(found.values())).overall
+    tables = {name: tabulate_measures(evaluation.groups) for name, evaluation in found.items()}
+    common = [name for name in next(iter(tables.values()))[0] if all(name in names for names, _ in tables.values())]
+    means, resampled = [], []
+    for name, (names, values) in tables.items():
+        columns = [names.index(measure) for measure in common]
+        means.append(values.mean(axis=(0, 1))[columns])
+        resampled.append(resample_means(values, settings, seed, f"set {name}")[:, columns])
+    low, high = find_interval(np.mean(resampled, axis=0), settings)
+    middle = np.mean(means, axis=0)
+    rows = zip(common, middle, low, high, strict=True)
+    return {name: Estimate(float(mean), float(a), float(b)) for name, mean, a, b in rows}

@@ -1,0 +1,139 @@
+"""Misconceptions: demonstrations that follow, in some categories, another procedure more often than the right one.
+
+An agent that imitates them can carry out both procedures and believes, category by category, that one of them applies. Where it
+believes the right one, practice makes it sure; where it believes the wrong one, practice in that category can cure it, and
+practice in another cannot. This is what makes clients need each other (docs/learning.md).
+
+Which categories are affected is drawn from the settings' own seed, evenly over the procedures that are right in them, so that
+neither procedure is favoured as a whole. Whether a demonstration goes wrong depends on its task alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.streams import stream
+from fedagentgym.learning.settings import MisconceptionSettings
+from fedagentgym.learning.trajectory import Group
+
+if TYPE_CHECKING:
+    from fedagentgym.envs.core import Expert, TextEnv
+    from fedagentgym.envs.procedures import Procedures
+    from fedagentgym.envs.task import Task
+
+
+@dataclass(frozen=True)
+class Misconception:
+    """What demonstrations show in a category: its own procedure in this share of the tasks, else the other one."""
+
+    own: str
+    other: str
+    right: float
+    misled: bool
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Belief:
+    """By which procedures the episodes of a category went: shares of `episodes`; `other` is any that is not its own."""
+
+    own: float
+    other: float
+    episodes: int
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def draw_misconceptions(env: TextEnv, settings: MisconceptionSettings) -> dict[str, Misconception]:
+    """Category -> what is shown of it, for all categories of which the world knows another procedure."""
+    procedures = env.list_procedures()
+    if len(procedures) < 2:
+        raise OptionError(
+            f"{env.id} has no categories whose procedures could be mistaken for each other: leave warm_start.misconceptions out"
+        )
+    misled = set(choose_misled(procedures, settings))
+    return {
+        category: Misconception(
+            known.own,
+            stream(settings.seed, "misconceptions", "other", category).pick(known.others),
+            settings.right if category in misled else settings.otherwise,
+            category in misled,
+        )
+        for category, known in sorted(procedures.items())
+    }
+
+
+def choose_misled(procedures: Mapping[str, Procedures], settings: MisconceptionSettings) -> list[str]:
+    """The categories with a misconception: of each procedure's categories as equal a share as can be."""
+    order = stream(settings.seed, "misconceptions", "categories").shuffled(sorted(procedures))
+    groups: dict[str, list[str]] = {}
+    for category in order:
+        groups.setdefault(procedures[category].own, []).append(category)
+
+    def rank(category: str) -> float:
+        members = groups[procedures[category].own]
+        return (members.index(category) + 0.5) / len(members)
+
+    return sorted(order, key=rank)[: int(settings.share * len(order) + 0.5)]
+
+
+@dataclass(frozen=True)
+class MisledExperts:
+    """Gives every task the expert that demonstrates it."""
+
+    env: TextEnv
+    misconceptions: Mapping[str, Misconception]
+    seed: int = 0
+
+    def __call__(self, task: Task) -> Expert:
+        shown = self.misconceptions.get(task.category)
+        if shown is None or self.shows_right(task, shown):
+            return self.env.expert()
+        return self.env.misled_expert(shown.other)
+
+    def shows_right(self, task: Task, shown: Misconception) -> bool:
+        """Whether the category's own procedure is shown for this task, by the task alone."""
+        return stream(self.seed, "misconceptions", "task", task.id).uniform() < shown.right
+
+
+def make_misled_experts(env: TextEnv, settings: MisconceptionSettings) -> MisledExperts:
+    return MisledExperts(env, draw_misconceptions(env, settings), settings.seed)
+
+
+def measure_beliefs(env: TextEnv, groups: Iterable[Group]) -> dict[str, Belief]:
+    """Category -> by which procedures its episodes went; empty for worlds that know of no other procedures."""
+    procedures = env.list_procedures()
+    found: dict[str, list[tuple[bool, bool]]] = {}
+    for trajectory in (trajectory for group in groups for trajectory in group if group):
+        known = procedures.get(trajectory.category)
+        if known is None:
+            continue
+        task = env.pool[trajectory.task]
+        own = env.follows(task, trajectory.actions, known.own)
+        other = not own and any(env.follows(task, trajectory.actions, one) for one in known.others)
+        found.setdefault(trajectory.category, []).append((own, other))
+    return {category: _summarize(rows) for category, rows in sorted(found.items())}
+
+
+def describe_misconceptions(
+    env: TextEnv, settings: MisconceptionSettings | None, played: TextEnv, groups: Sequence[Group]
+) -> dict[str, Any]:
+    """What was shown of each category and what is believed after it, for the note of a warm start; nothing without
+    misconceptions."""
+    if settings is None:
+        return {}
+    return {
+        "misconceptions": {name: shown.to_plain() for name, shown in draw_misconceptions(env, settings).items()},
+        "beliefs": {name: belief.to_plain() for name, belief in measure_beliefs(played, groups).items()},
+    }
+
+
+def _summarize(rows: Sequence[tuple[bool, bool]]) -> Belief:
+    count = len(rows)
+    return Belief(sum(own for own, _ in rows) / count, sum(other for _, other in rows) / count, count)

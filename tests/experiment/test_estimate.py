@@ -1,0 +1,171 @@
+"""A plan's numbers against what is really made, played and sent."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedagentgym.agents.model_shapes import KNOWN_SHAPES, LINEAR_LAYERS, ModelShape, find_shape
+from fedagentgym.algorithms.make import get_algorithm_class, load_settings
+from fedagentgym.algorithms.support.work import Scale, Work
+from fedagentgym.base.errors import FedAgentGymError, OptionError
+from fedagentgym.cli.main import main
+from fedagentgym.experiment.config import list_presets, list_variants, load_config
+from fedagentgym.experiment.estimate.memory import compute_least, compute_peak
+from fedagentgym.experiment.estimate.plan import plan_run
+from tests.algorithms.test_inherited_options import METHODS, ONE_CLIENT, run, spec_of
+
+CONFIGS = {"qwen2": "Qwen2Config", "qwen3": "Qwen3Config", "llama": "LlamaConfig"}
+
+
+def make_config(shape: ModelShape) -> Any:
+    import transformers
+
+    return getattr(transformers, CONFIGS[shape.architecture])(
+        hidden_size=shape.hidden,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_heads,
+        head_dim=shape.head_width,
+        intermediate_size=shape.inner,
+        vocab_size=shape.vocabulary,
+        tie_word_embeddings=shape.tied,
+    )
+
+
+@pytest.mark.parametrize("shape", sorted(set(KNOWN_SHAPES.values()), key=str), ids=str)
+def test_parameters_are_those_of_the_architecture(shape: ModelShape) -> None:
+    import peft
+    import torch
+    import transformers
+
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(make_config(shape))
+        assert sum(weight.numel() for weight in model.parameters()) == shape.count_parameters()
+        for targets in ("all-linear", ("q_proj", "v_proj"), LINEAR_LAYERS):
+            chosen = targets if isinstance(targets, str) else list(targets)
+            adapted = peft.get_peft_model(
+                model, peft.LoraConfig(r=8, target_modules=chosen, task_type="CAUSAL_LM"), low_cpu_mem_usage=True
+            )
+            found = sum(weight.numel() for weight in adapted.parameters() if weight.requires_grad)
+            assert found == shape.count_adapter_parameters(8, targets)
+            model = adapted.unload()
+
+
+def test_a_folder_tells_its_shape(tmp_path: Path) -> None:
+    for shape in set(KNOWN_SHAPES.values()):
+        make_config(shape).save_pretrained(tmp_path)
+        assert find_shape(str(tmp_path)) == shape
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{}", "not None"),
+        ('{"model_type": "gpt2"}', "not 'gpt2'"),
+        ('{"model_type": "llama"}', "hidden_size is a whole number above 0, not None"),
+        ('{"model_type": "llama", "hidden_size": -4}', "not -4"),
+        ("[1]", "not None"),
+        ("{", "not valid JSON"),
+    ],
+)
+def test_a_folder_that_tells_none_is_refused(content: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(FedAgentGymError, match=said):
+        find_shape(str(tmp_path))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_round_does_what_was_estimated(method: str, tmp_path: Path) -> None:
+    spec = spec_of(method)
+    commit = run(tmp_path, spec)
+    algorithm = get_algorithm_class(spec.algorithm)
+    scale = Scale(spec.learning, clients=3, asked=3, rows_per_episode=1, roles=spec.partition.roles)
+    work = algorithm.estimate_round(load_settings(algorithm, spec.algorithm), scale)
+    assert work is not None
+    assert commit.record["metrics"].get("episodes", 0) == work.episodes
+    size = sum(value.nbytes for value in commit.state.parameters.values())
+    sent = commit.record["bytes"]
+    assert (sent["down"]["weights"], sent["up"]["weights"]) == (work.models_down * size, work.models_up * size)
+    assert (work.models_down == 0) == (method in ONE_CLIENT)
+
+
+def test_work_adds_up() -> None:
+    assert (Work(episodes=2, scores_up=1) + Work(episodes=1)) * 3 == Work(episodes=9, scores_up=3)
+
+
+PLAN_EVERYTHING = """
+import json, sys
+sys.modules["torch"] = None
+from fedagentgym.experiment.config import list_presets, list_variants, load_config
+from fedagentgym.experiment.estimate.page import format_plan, make_plain
+from fedagentgym.experiment.estimate.plan import plan_run
+for preset in list_presets():
+    if preset.startswith("paper-"):
+        for name in (preset, *(f"{preset}:{variant}" for variant in list_variants(preset))):
+            plan = plan_run(load_config(name))
+            made = make_plain(plan, 1000.0)
+            assert list(format_plan(plan, 1000.0, None)), name
+            print(json.dumps([name, made["total"]["episodes"], made["memory"]["peak"]]))
+"""
+
+
+def test_every_paper_preset_is_planned_without_torch_and_data(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PLAN_EVERYTHING],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "FEDAGENTGYM_CACHE": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = {name: (episodes, peak) for name, episodes, peak in map(json.loads, done.stdout.splitlines())}
+    presets = [preset for preset in list_presets() if preset.startswith("paper-")]
+    assert set(found) == {
+        name for preset in presets for name in (preset, *(f"{preset}:{one}" for one in list_variants(preset)))
+    }
+    assert found["paper-webshop"][0] == 70 * 2 * 3 * 64
+    assert all(peak > 1e9 for _, peak in found.values())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_seven_billion_weights_need_about_150_gigabytes() -> None:
+    plan = plan_run(load_config("paper-webshop:qwen2.5-7b"))
+    least = compute_least(plan.agent, plan.config.learning, plan.proximal)
+    assert least == 5 * 4 * 7_615_616_512
+    assert compute_peak(plan.memory) > least
+
+
+def test_what_cannot_fit_is_refused_before_anything_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedagentgym.experiment.estimate.fit.find_device_memory", lambda _: 80 * 10**9)
+    monkeypatch.setattr("fedagentgym.agents.engines.loading.load_model", None)
+    assert main(["train", "paper-alfworld:qwen2.5-7b"]) == 2
+    said = capsys.readouterr().err
+    assert "needs at least 152 GB on one device, which has 80 GB" in said
+    assert "LoRA adapter" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_prints_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "paper-webshop:qwen2.5-7b", "--plan", "--device-memory", "80"]) == 0
+    said = capsys.readouterr().out
+    assert "26,880" in said and "does not fit into 80 GB: what fits is a LoRA adapter" in said
+    assert main(["train", "demo", "--plan", "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["total"]["episodes"] == 12_288
+    assert plain["memory"]["peak"] > sum(p["bytes"] for p in plain["memory"]["parts"] if p["phase"] == "always")
+
+
+def test_agents_without_a_model_have_no_plan() -> None:
+    config = load_config("demo", ["agent={name: expert}"])
+    with pytest.raises(OptionError, match="language model that is trained"):
+        plan_run(config)

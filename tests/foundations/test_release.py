@@ -1,0 +1,39 @@
+"""What names the version agrees, and what contributors are told is true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedagentgym.version import __version__
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_citation_changelog_and_package_name_the_same_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == __version__
+    headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), flags=re.M)
+    assert headings[0] == __version__
+    assert len(set(headings)) == len(headings)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)
+def test_workflows_and_forms_are_yaml(path: Path) -> None:
+    assert isinstance(yaml.safe_load(path.read_text()), dict)
+
+
+def test_the_layout_that_contributors_read_is_the_layout() -> None:
+    named = re.findall(r"^\| `(\w+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.M)
+    folders = [path.parent.name for path in (ROOT / "fedagentgym").glob("*/__init__.py")]
+    assert sorted(named) == sorted(folders)
+
+
+def test_ruff_is_one_version() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    pinned = re.search(r"^ruff==(.+)$", (ROOT / "constraints.txt").read_text(), flags=re.M)
+    assert pinned is not None
+    assert hooks["repos"][0]["rev"] == f"v{pinned[1]}"
