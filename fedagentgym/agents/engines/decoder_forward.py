@@ -11,7 +11,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -42,14 +41,13 @@ class _Linear(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """The weights of a decoder layer. ``query_norm`` and ``key_norm`` are Qwen3's, over the width of a head."""
+    """The weights of a decoder layer. ``head_norms`` are Qwen3's, for each query and key head."""
 
     norm: Tensor
     mix: _Linear
     queries: _Linear
     keys_values: _Linear
-    query_norm: Tensor | None
-    key_norm: Tensor | None
+    head_norms: Tensor | None
     out: Tensor
     norm_two: Tensor
     gate_up: _Linear
@@ -66,7 +64,7 @@ class _Span(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """One query for each of the first slots, and which columns it sees."""
+    """One query for each of the first slots, and which columns it sees: [rows * groups, heads per group, columns]."""
 
     columns: int
     mask: Tensor
@@ -132,78 +130,64 @@ class DecoderForward:
         slots, places = chunks.locate()
         cells = self.slots.find_cells(slots, places)
         device = self.slots.device
-        last, positions = torch.from_numpy(chunks.ends - 1).to(device), torch.from_numpy(places).to(device)
+        positions = torch.from_numpy(places).to(device)
         angles = self.cos[positions], self.sin[positions]
         hidden = F.embedding(torch.from_numpy(chunks.ids).to(device), self.embedding)
-        view = self._plan(chunks)
-        for index, layer in enumerate(self.layers[:-1]):
+        view = self._plan_last(chunks) if chunks.single else _plan_rows(chunks)
+        whole = self.layers if chunks.single else self.layers[:-1]
+        for index, layer in enumerate(whole):
             mixed = self._split_heads(layer.mix(self._normalize(hidden, layer.norm)))
-            self._write(index, layer, cells, mixed[:, self.heads :], angles)
-            seen = self._attend(index, layer, mixed[:, : self.heads], angles, view)
-            hidden = self._finish_layer(layer, hidden, seen)
-        final, layer = len(self.layers) - 1, self.layers[-1]
-        normed = self._normalize(hidden, layer.norm)
-        self._write(final, layer, cells, self._split_heads(layer.keys_values(normed)), angles)
-        queries = self._split_heads(layer.queries(normed[last]))
-        seen = self._attend(final, layer, queries, (angles[0][last], angles[1][last]), self._plan_last(chunks))
-        hidden = self._finish_layer(layer, hidden[last], seen)
+            turned = self._turn(mixed[:, : self.heads + self.groups], layer.head_norms, angles)
+            self.slots.write(index, cells, turned[:, self.heads :], mixed[:, self.heads + self.groups :])
+            hidden = self._finish_layer(layer, hidden, self._attend(index, turned[:, : self.heads], view))
+        if not chunks.single:
+            last = torch.from_numpy(chunks.ends - 1).to(device)
+            hidden = self._run_last_layer(hidden, cells, angles, last, self._plan_last(chunks))
         return self._compute_scores(self._normalize(hidden, self.norm), choices)
 
-    def _plan(self, chunks: Chunks) -> list[_Span] | _Batch:
-        """Return what each query sees: all rows in one batch if they stand in front and have a single token, else row by row."""
-        if len(chunks.ids) == len(chunks.slots):
-            return self._plan_last(chunks)
-        rows = zip(
-            chunks.ends.tolist(), chunks.lengths.tolist(), chunks.slots.tolist(), chunks.first.tolist(), strict=True
-        )
-        return [
-            _Span(start, stop, slot, first + stop - (end - length))
-            for end, length, slot, first in rows
-            for start, stop in _cut(end - length, end)
-        ]
+    def _run_last_layer(
+        self, hidden: Tensor, cells: Tensor, angles: tuple[Tensor, Tensor], last: Tensor, view: list[_Span] | _Batch
+    ) -> Tensor:
+        """Keys and values of all tokens, and the rest for the last token of each row."""
+        index, layer, norms = len(self.layers) - 1, self.layers[-1], self.layers[-1].head_norms
+        normed = self._normalize(hidden, layer.norm)
+        mixed = self._split_heads(layer.keys_values(normed))
+        keys = self._turn(mixed[:, : self.groups], None if norms is None else norms[self.heads :], angles)
+        self.slots.write(index, cells, keys, mixed[:, self.groups :])
+        queries = self._split_heads(layer.queries(normed[last]))
+        asked = angles[0][last], angles[1][last]
+        queries = self._turn(queries, None if norms is None else norms[: self.heads], asked)
+        return self._finish_layer(layer, hidden[last], self._attend(index, queries, view))
 
     def _plan_last(self, chunks: Chunks) -> list[_Span] | _Batch:
-        """The same for the last tokens alone."""
-        columns = chunks.first + chunks.lengths
-        if (chunks.slots == np.arange(len(chunks.slots))).all():
-            seen = torch.from_numpy(columns).to(self.slots.device)
-            return _Batch(chunks.columns, make_length_mask(seen, chunks.columns, self.slots.dtype))
-        return [
-            _Span(row, row + 1, slot, seen)
-            for row, (slot, seen) in enumerate(zip(chunks.slots.tolist(), columns.tolist(), strict=True))
-        ]
+        """Return what the last token of each row sees: in one batch if the rows stand in front, else row by row."""
+        if not chunks.in_front:
+            seen = zip(chunks.slots.tolist(), chunks.seen.tolist(), strict=True)
+            return [_Span(row, row + 1, slot, columns) for row, (slot, columns) in enumerate(seen)]
+        rows = len(chunks.slots)
+        mask = make_length_mask(torch.from_numpy(chunks.seen).to(self.slots.device), chunks.columns, self.slots.dtype)
+        spread = mask.expand(rows, self.groups, self.heads // self.groups, chunks.columns)
+        return _Batch(chunks.columns, spread.reshape(rows * self.groups, -1, chunks.columns))
 
     def _normalize(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(hidden, weight.shape, weight, self.epsilon)
-
-    def _normalize_heads(self, vectors: Tensor, weight: Tensor | None) -> Tensor:
-        return vectors if weight is None else self._normalize(vectors, weight)
 
     def _split_heads(self, mixed: Tensor) -> Tensor:
         """[tokens, heads * width] to [tokens, heads, width]."""
         return mixed.view(len(mixed), -1, self.width)
 
-    def _write(self, index: int, layer: _Layer, cells: Tensor, mixed: Tensor, angles: tuple[Tensor, Tensor]) -> None:
-        keys = _rotate(self._normalize_heads(mixed[:, : self.groups], layer.key_norm), angles)
-        self.slots.write(index, cells, keys, mixed[:, self.groups :])
+    def _turn(self, vectors: Tensor, norms: Tensor | None, angles: tuple[Tensor, Tensor]) -> Tensor:
+        """Norm the heads, where the model does, and rotate them to their positions."""
+        if norms is not None:
+            vectors = F.rms_norm(vectors, (self.width,), None, self.epsilon) * norms
+        left, right = vectors.chunk(2, dim=-1)
+        return torch.addcmul(vectors * angles[0], torch.cat((right, left), dim=-1), angles[1])
 
-    def _attend(
-        self, index: int, layer: _Layer, queries: Tensor, angles: tuple[Tensor, Tensor], view: list[_Span] | _Batch
-    ) -> Tensor:
+    def _attend(self, index: int, queries: Tensor, view: list[_Span] | _Batch) -> Tensor:
         """Let the queries [tokens, heads, width] attend to what their rows hold; return [tokens, heads * width]."""
-        queries = _rotate(self._normalize_heads(queries, layer.query_norm), angles)
-        keys, values = self.slots.keys[index], self.slots.values[index]
-        grouped = self.groups != self.heads
         if isinstance(view, _Batch):
-            rows, columns = len(queries), view.columns
-            seen = F.scaled_dot_product_attention(
-                queries.unsqueeze(2),
-                keys[:rows, :, :columns],
-                values[:rows, :, :columns],
-                attn_mask=view.mask,
-                enable_gqa=grouped,
-            )
-            return seen.reshape(rows, -1)
+            return self._attend_together(index, queries, view)
+        keys, values = self.slots.keys[index], self.slots.values[index]
         turned = queries.transpose(0, 1).unsqueeze(0)
         reach = self.mask.shape[1]
         found = []
@@ -215,10 +199,21 @@ class DecoderForward:
                 keys[slot : slot + 1, :, :columns],
                 values[slot : slot + 1, :, :columns],
                 attn_mask=None if count == 1 else self.mask[:count, right - columns : right],
-                enable_gqa=grouped,
+                enable_gqa=self.groups != self.heads,
             )
             found.append(seen.transpose(1, 2))
         return torch.cat(found, dim=1).view(len(queries), -1)
+
+    def _attend_together(self, index: int, queries: Tensor, view: _Batch) -> Tensor:
+        """One query per row: two batched products, which for so little work beat the fused kernel."""
+        rows, lines = len(queries), len(queries) * self.groups
+        keys, values = (
+            store.view(-1, self.slots.columns, self.width)[:lines, : view.columns]
+            for store in (self.slots.keys[index], self.slots.values[index])
+        )
+        grouped = queries.reshape(lines, -1, self.width)
+        scores = torch.baddbmm(view.mask, grouped, keys.transpose(1, 2), alpha=self.width**-0.5)
+        return torch.bmm(torch.softmax(scores, dim=-1), values).view(rows, -1)
 
     def _finish_layer(self, layer: _Layer, hidden: Tensor, seen: Tensor) -> Tensor:
         hidden = hidden + F.linear(seen, layer.out)
@@ -233,9 +228,14 @@ class DecoderForward:
         return logits if choices is None else logits.gather(1, choices)
 
 
-def _rotate(vectors: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-    left, right = vectors.chunk(2, dim=-1)
-    return torch.addcmul(vectors * angles[0], torch.cat((right, left), dim=-1), angles[1])
+def _plan_rows(chunks: Chunks) -> list[_Span]:
+    """Return what the queries of each row see, block by block."""
+    rows = zip(chunks.ends.tolist(), chunks.lengths.tolist(), chunks.slots.tolist(), chunks.seen.tolist(), strict=True)
+    return [
+        _Span(start, stop, slot, seen - (end - stop))
+        for end, length, slot, seen in rows
+        for start, stop in _cut(end - length, end)
+    ]
 
 
 def _cut(start: int, stop: int) -> list[tuple[int, int]]:
@@ -280,8 +280,7 @@ def _read_layer(layer: Any, packed: bool) -> _Layer:
         mix,
         queries,
         keys_values,
-        _get_weight(attention, "q_norm"),
-        _get_weight(attention, "k_norm"),
+        _read_head_norms(attention),
         compute_effective_weight(attention.o_proj),
         layer.post_attention_layernorm.weight,
         _read_linear([mlp.gate_proj, mlp.up_proj], packed),
@@ -298,6 +297,10 @@ def _split_linear(mix: _Linear, cut: int) -> tuple[_Linear, _Linear]:
     return first, _Linear((weight[cut:],), (None if bias is None else bias[cut:],))
 
 
-def _get_weight(module: Any, name: str) -> Tensor | None:
-    norm = getattr(module, name, None)
-    return None if norm is None else norm.weight
+def _read_head_norms(attention: Any) -> Tensor | None:
+    """Qwen3's norms of queries and keys, repeated for every head: [heads + groups, width]."""
+    if not hasattr(attention, "q_norm"):
+        return None
+    counts = [module.out_features // attention.head_dim for module in (attention.q_proj, attention.k_proj)]
+    norms = zip((attention.q_norm, attention.k_norm), counts, strict=True)
+    return torch.cat([norm.weight.detach().expand(count, -1) for norm, count in norms])

@@ -7,48 +7,58 @@ token overwrites it. So a slot can be handed on without being cleared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+Integers = NDArray[np.int64]
+
 _MAX_WHOLE_BYTES = 1 << 28
 """Stores up to this size are made for the whole context at once; larger ones grow."""
 
 
-class Chunks(NamedTuple):
+class Chunks:
     """Tokens that enter the cache: row i's are the next ``lengths[i]`` of ``ids`` and go to its slot from ``first[i]`` on."""
 
-    ids: NDArray[np.int64]
-    slots: NDArray[np.int64]
-    first: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    __slots__ = ("columns", "ends", "first", "ids", "lengths", "seen", "slots")
+
+    def __init__(self, ids: Integers, slots: Integers, first: Integers, lengths: Integers) -> None:
+        self.ids, self.slots, self.first, self.lengths = ids, slots, first, lengths
+        self.ends = np.cumsum(lengths)
+        self.seen = first + lengths
+        """Columns that each row's last token sees."""
+        self.columns = int(self.seen.max())
 
     @property
-    def ends(self) -> NDArray[np.int64]:
-        return np.cumsum(self.lengths)
+    def single(self) -> bool:
+        """Tell whether every row is given one token."""
+        return len(self.ids) == len(self.slots)
 
     @property
-    def columns(self) -> int:
-        """Columns of the longest row, with what it is given now."""
-        return int((self.first + self.lengths).max())
+    def in_front(self) -> bool:
+        """Tell whether the rows stand in the first slots, in order."""
+        return bool((self.slots == np.arange(len(self.slots))).all())
 
-    def locate(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def locate(self) -> tuple[Integers, Integers]:
         """Return the slot and the position of every token."""
-        starts = self.ends - self.lengths
-        positions = np.arange(len(self.ids)) + np.repeat(self.first - starts, self.lengths)
+        if self.single:
+            return self.slots, self.first
+        positions = np.arange(len(self.ids)) + np.repeat(self.seen - self.ends, self.lengths)
         return np.repeat(self.slots, self.lengths), positions
 
     def split(self, most: int) -> Iterator[tuple[slice, Chunks]]:
         """Cut into runs of rows with at most so many tokens; a longer row stands alone."""
-        start, ends = 0, self.ends
-        while start < len(self.slots):
-            begun = int(ends[start - 1]) if start else 0
-            stop = max(start + 1, int(np.searchsorted(ends, begun + most, side="right")))
-            rows = slice(start, stop)
-            yield rows, Chunks(self.ids[begun : ends[stop - 1]], self.slots[rows], self.first[rows], self.lengths[rows])
+        start, count = 0, len(self.slots)
+        if len(self.ids) <= most:
+            yield slice(0, count), self
+            return
+        while start < count:
+            begun = int(self.ends[start - 1]) if start else 0
+            stop = max(start + 1, int(np.searchsorted(self.ends, begun + most, side="right")))
+            rows, ids = slice(start, stop), self.ids[begun : self.ends[stop - 1]]
+            yield rows, Chunks(ids, self.slots[rows], self.first[rows], self.lengths[rows])
             start = stop
 
 
@@ -87,7 +97,7 @@ class KVCache:
             columns = max(columns, context) if whole <= _MAX_WHOLE_BYTES else grown
         self._allocate(count, max(columns, self.columns))
 
-    def find_cells(self, slots: NDArray[np.int64], positions: NDArray[np.int64]) -> Tensor:
+    def find_cells(self, slots: Integers, positions: Integers) -> Tensor:
         """Return where the heads of tokens are written: an index into the lines of a store, [tokens * heads]."""
         self.used = max(self.used, int(positions.max()) + 1)
         lines = slots[:, None] * self.heads + np.arange(self.heads)
