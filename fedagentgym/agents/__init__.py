@@ -21,10 +21,10 @@ AGENTS = Registry(
         "expert": "fedagentgym.agents.players.scripted:make_expert_agent",
         "random": "fedagentgym.agents.players.scripted:make_random_agent",
         "human": "fedagentgym.agents.players.human:make_human_agent",
-        "qwen2.5-1.5b-instruct": f"{_PRESETS}:make_qwen_1_5b_agent",
-        "qwen2.5-3b-instruct": f"{_PRESETS}:make_qwen_3b_agent",
-        "qwen2.5-7b-instruct": f"{_PRESETS}:make_qwen_7b_agent",
-        "llama-3.2-3b-instruct": f"{_PRESETS}:make_llama_3b_agent",
+        "qwen2.5-1.5b-instruct": f"{_PRESETS}:make_paper_agent",
+        "qwen2.5-3b-instruct": f"{_PRESETS}:make_paper_agent",
+        "qwen2.5-7b-instruct": f"{_PRESETS}:make_paper_agent",
+        "llama-3.2-3b-instruct": f"{_PRESETS}:make_paper_agent",
     },
 )
 """Name -> ``AgentFactory``; see ``agents/make.py``."""

@@ -40,22 +40,42 @@ _TINY = {
     "dtype": "float32",
     "decoding": {"temperature": 1.0, "max_new_tokens": 16},
 }
-PAPER_MODELS = {
-    "qwen2.5-1.5b-instruct": "Qwen/Qwen2.5-1.5B-Instruct",
-    "qwen2.5-3b-instruct": "Qwen/Qwen2.5-3B-Instruct",
-    "qwen2.5-7b-instruct": "Qwen/Qwen2.5-7B-Instruct",
-    "llama-3.2-3b-instruct": "meta-llama/Llama-3.2-3B-Instruct",
-}
-"""The agents that are named after their model."""
 _SMOLLM2 = {
-    "model": "smollm2",
     "context": "session",
     "template": "standard",
     "think": False,
     "parser": "strict",
     "decoding": {"temperature": 1.0, "max_new_tokens": 128, "constrained": True},
 }
+DEFAULT_MODELS = {
+    "smollm2": "smollm2",
+    "qwen2.5-1.5b-instruct": "Qwen/Qwen2.5-1.5B-Instruct",
+    "qwen2.5-3b-instruct": "Qwen/Qwen2.5-3B-Instruct",
+    "qwen2.5-7b-instruct": "Qwen/Qwen2.5-7B-Instruct",
+    "llama-3.2-3b-instruct": "meta-llama/Llama-3.2-3B-Instruct",
+}
+"""Agents that bring a model, which `agent.model` replaces."""
 _GENERAL = {**_PAPER, "context": "session", "parser": "strict"}
+
+
+def starts_from_nothing(settings: AgentSettings) -> bool:
+    """Tell whether this is a tiny agent that is made for its world."""
+    return settings.name == "tiny" and settings.model is None
+
+
+def get_model(settings: AgentSettings) -> str | None:
+    """Return the model that an agent is loaded from: a name, a folder or a hub id."""
+    return settings.model or DEFAULT_MODELS.get(settings.name)
+
+
+def require_model(settings: AgentSettings) -> str:
+    """Return the model of an agent that is to imitate before it learns."""
+    model = get_model(settings)
+    if model is None:
+        raise OptionError(
+            f"warm_start trains a language model, and agent {settings.name!r} has none: name one (agent.model), or leave it out"
+        )
+    return model
 
 
 def _apply_defaults(settings: AgentSettings, defaults: dict[str, object]) -> AgentSettings:
@@ -165,41 +185,25 @@ def make_smollm2_agent(settings: AgentSettings, *, env: TextEnv | None = None, s
     It hardly keeps a form by itself: in worlds that take commands its replies are constrained.
     """
     _refuse_options(settings)
-    chosen = _apply_defaults(settings, _SMOLLM2)
-    return _load_agent(chosen, chosen.model or "smollm2", seed)
+    return _load_agent(_apply_defaults(settings, _SMOLLM2), settings.model or DEFAULT_MODELS["smollm2"], seed)
 
 
-def _make_paper_agent(settings: AgentSettings, model: str, seed: int) -> TokenAgent:
+def make_paper_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    """Load a model of the agent papers behind the papers' protocol."""
     _refuse_options(settings)
-    chosen = _apply_defaults(settings, {**_PAPER, "model": model})
-    return _load_agent(chosen, chosen.model or model, seed)
-
-
-def make_qwen_1_5b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _make_paper_agent(settings, PAPER_MODELS["qwen2.5-1.5b-instruct"], seed)
-
-
-def make_qwen_3b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _make_paper_agent(settings, PAPER_MODELS["qwen2.5-3b-instruct"], seed)
-
-
-def make_qwen_7b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _make_paper_agent(settings, PAPER_MODELS["qwen2.5-7b-instruct"], seed)
-
-
-def make_llama_3b_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    return _make_paper_agent(settings, PAPER_MODELS["llama-3.2-3b-instruct"], seed)
+    return _load_agent(_apply_defaults(settings, _PAPER), settings.model or DEFAULT_MODELS[settings.name], seed)
 
 
 def complete_settings(settings: AgentSettings) -> AgentSettings:
     """The settings that an agent is made with, its preset's defaults filled in. Nothing is loaded.
 
-    `model` stays None for a tiny agent without a folder, which a warm start makes.
+    `model` stays None for a tiny agent that is made from nothing.
     """
-    if settings.name in PAPER_MODELS:
-        return _apply_defaults(settings, {**_PAPER, "model": PAPER_MODELS[settings.name]})
+    model = {} if get_model(settings) is None else {"model": get_model(settings)}
     if settings.name in ("tiny", "smollm2"):
-        return _apply_defaults(settings, _TINY if settings.name == "tiny" else _SMOLLM2)
+        return _apply_defaults(settings, {**(_TINY if settings.name == "tiny" else _SMOLLM2), **model})
+    if settings.name in DEFAULT_MODELS:
+        return _apply_defaults(settings, {**_PAPER, **model})
     if settings.name in ("transformers", "vllm"):
         return apply_general_defaults(settings)
     return settings

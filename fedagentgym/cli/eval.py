@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.settings import assign
 from fedagentgym.cli.environments import EnvSet, env_options, open_named
@@ -91,10 +91,11 @@ def evaluate(
 def parse_agent_settings(name: str, assignments: list[str] | None) -> dict[str, Any]:
     """`--agent` and `--agent-set` as agent settings; what is no registered name is a model."""
     from fedagentgym.agents import AGENTS
+    from fedagentgym.agents.models.store import find_model, list_models
 
     known = name in AGENTS
-    if not known and "/" not in name and not Path(name).exists():
-        AGENTS.get(name)
+    if not known and "/" not in name and not Path(name).exists() and find_model(name) is None:
+        raise unknown_name_error("agent", name, [*AGENTS.names(), *(one.name for one in list_models())])
     settings: dict[str, Any] = {"name": name} if known else {"name": "transformers", "model": name}
     for assignment in assignments or []:
         settings = assign(settings, assignment)

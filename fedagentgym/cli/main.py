@@ -19,7 +19,7 @@ COMMANDS: dict[str, str] = {
     "label": "fedagentgym.cli.label:label",
     "data": "fedagentgym.cli.data:app",
     "model": "fedagentgym.cli.model:app",
-    "pretrain": "fedagentgym.cli.pretrain:app",
+    "pretrain": "fedagentgym.cli.pretrain:pretrain",
     "train": "fedagentgym.cli.train:train",
     "eval": "fedagentgym.cli.eval:evaluate",
     "export": "fedagentgym.cli.export:export",

@@ -1,60 +1,57 @@
-"""`fedagentgym pretrain`: make the tiny agent of a world by imitation of its expert."""
+"""`fedagentgym pretrain`: an agent that has imitated the expert of a world: a tiny one from nothing, or any language model."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.progress import get_console
+from fedagentgym.base.settings import assign
 from fedagentgym.cli.beliefs import make_belief_table
 from fedagentgym.cli.environments import EnvSet, env_options
+from fedagentgym.cli.eval import AgentSet, parse_agent_settings
 from fedagentgym.cli.plugins import Plugins
 from fedagentgym.envs.registry import find_env_id
 
-app = typer.Typer(help="Make small agents from nothing.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from fedagentgym.agents.settings import AgentSettings
+    from fedagentgym.learning.settings import WarmStartSettings
 
 
-@app.callback()
-def _agents() -> None:
-    """Make small agents from nothing."""
-
-
-@app.command()
-def tiny(
+def pretrain(
+    model: Annotated[
+        str,
+        typer.Argument(help="tiny (made from nothing), an agent such as smollm2, or a model: name, folder or hub id."),
+    ],
     env: Annotated[str, typer.Option("--env", help="Environment id or short name, for example ALFWorld.")],
     env_set: EnvSet = None,
+    agent_set: AgentSet = None,
     plugins: Plugins = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Warm-start setting as key=value, for example steps=200.", metavar="KEY=VALUE"),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of weights, demonstrations and batches.")] = 0,
-    output: Annotated[Path | None, typer.Option("--output", help="Folder; default: where agent 'tiny' looks.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Folder; default: in the cache, for 'tiny' where that agent looks.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Make it anew even if it is there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """Teach a tiny model a world's words: imitate the expert on the warmup split, in a minute or two."""
-    from fedagentgym.base.settings import assign
-    from fedagentgym.learning.pretrain import pretrain_tiny
-    from fedagentgym.learning.recipe import find_recipe
-    from fedagentgym.learning.settings import WarmStartSettings
+    """Imitate a world's expert on the warmup split, and save the model as an ordinary folder."""
+    from fedagentgym.agents.presets import starts_from_nothing
+    from fedagentgym.learning.pretrain import pretrain_model, pretrain_tiny
 
-    env_id = find_env_id(env)
-    recipe = find_recipe(env_id)
-    chosen = recipe.warm_start.model_dump(exclude_unset=True) if recipe is not None else {}
-    for assignment in settings or []:
-        chosen = assign(chosen, assignment)
-    made = pretrain_tiny(
-        env_id,
-        env_options(env_set),
-        WarmStartSettings.load(chosen, "warm_start"),
-        agent=recipe.agent if recipe is not None else None,
-        folder=output,
-        seed=seed,
-        force=force,
-    )
+    env_id, options = find_env_id(env), env_options(env_set)
+    agent, chosen = _choose_settings(env_id, model, agent_set, settings)
+    if starts_from_nothing(agent):
+        made = pretrain_tiny(env_id, options, chosen, agent=agent, folder=output, seed=seed, force=force)
+    else:
+        chosen = chosen.for_pretrained(agent.adapter is not None)
+        made = pretrain_model(agent, env_id, options, chosen, folder=output, seed=seed, force=force)
     if as_json:
         import json
 
@@ -65,3 +62,24 @@ def tiny(
     get_console().print(f"success {made.note['success']:.3f}, score {made.note['score']:.3f} on the validation split")
     if "beliefs" in made.note:
         get_console().print(make_belief_table(made.note["misconceptions"], made.note["beliefs"]))
+
+
+def _choose_settings(
+    env_id: str, model: str, agent_set: list[str] | None, settings: list[str] | None
+) -> tuple[AgentSettings, WarmStartSettings]:
+    """What was said; for a tiny agent over what the world's recipe says."""
+    from fedagentgym.agents.settings import AgentSettings
+    from fedagentgym.learning.recipe import find_recipe
+    from fedagentgym.learning.settings import WarmStartSettings
+
+    recipe = find_recipe(env_id) if model == "tiny" else None
+    chosen = recipe.warm_start.model_dump(exclude_unset=True) if recipe is not None else {}
+    agent = recipe.agent.model_dump(exclude_unset=True) if recipe is not None else {}
+    for assignment in settings or []:
+        chosen = assign(chosen, assignment)
+    agent |= parse_agent_settings(model, None)
+    for assignment in agent_set or []:
+        agent = assign(agent, assignment)
+    if model == "tiny" and agent.get("model") is not None:
+        raise OptionError("'tiny' is made from nothing: to go on from a model, name the model instead of 'tiny'")
+    return AgentSettings.load(agent, "agent"), WarmStartSettings.load(chosen, "warm_start")

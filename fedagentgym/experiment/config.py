@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from fedagentgym.agents.presets import require_model, starts_from_nothing
 from fedagentgym.algorithms.make import get_algorithm_class, load_settings
 from fedagentgym.base.errors import (
     DataError,
@@ -55,7 +56,15 @@ def load_config(
         update={"algorithm": algorithm.model_dump(mode="json"), "plugins": (*config.plugins, *added)}
     )
     _check_config(resolved)
-    return resolved
+    return _resolve_warm_start(resolved)
+
+
+def _resolve_warm_start(config: RunConfig) -> RunConfig:
+    """Settle how a pretrained model imitates: the defaults of `warm_start` are for a tiny one that is made from nothing."""
+    if config.warm_start is None or starts_from_nothing(config.agent):
+        return config
+    chosen = config.warm_start.for_pretrained(config.agent.adapter is not None)
+    return config.model_copy(update={"warm_start": chosen})
 
 
 def _plugins(plain: Mapping[str, Any]) -> list[str]:
@@ -83,7 +92,7 @@ def _read_source(source: str) -> tuple[Mapping[str, Any], list[str]]:
         if variant not in variants:
             raise unknown_name_error(f"variant of {where}", variant, variants)
         changes += variants[variant]
-    if changes and "folder" in (plain.get("output") or {}):
+    if named and "folder" in (plain.get("output") or {}):
         changes.append(f"output.folder={plain['output']['folder']}-{named.replace(',', '-')}")
     return {key: value for key, value in plain.items() if key != "variants"}, changes
 
@@ -130,10 +139,8 @@ def _check_config(config: RunConfig) -> None:
         raise OptionError(
             f"evaluation.clients judges the models that clients train, and {config.algorithm['name']} trains none: leave it out"
         )
-    if config.warm_start is not None and (config.agent.name != "tiny" or config.agent.model is not None):
-        raise OptionError(
-            "warm_start makes a tiny agent from nothing: leave it out for another agent or a model folder"
-        )
+    if config.warm_start is not None and not starts_from_nothing(config.agent):
+        require_model(config.agent)
 
 
 def list_presets() -> tuple[str, ...]:

@@ -37,6 +37,7 @@ class ExperimentTable:
     seeds: int = 3
     changes: tuple[str, ...] = ()
     processes: int = 0
+    first_seed: int = 0
 
     def make_quick(
         self, rows: Sequence[str] | Mapping[str, str], changes: Sequence[str], seeds: int = 3
@@ -62,7 +63,7 @@ def run_table(table: ExperimentTable, folder: Path, changes: Sequence[str] = ())
     cells = [
         TableCell(name, source, (f"seed={seed}", *given), folder / f"{slugify(name)}-seed{seed}")
         for name, source in table.rows.items()
-        for seed in range(table.seeds)
+        for seed in range(table.first_seed, table.first_seed + table.seeds)
     ]
     configs = [load_cell_config(cell) for cell in cells]
     prepare_agents(configs)
@@ -96,13 +97,13 @@ def load_cell_config(cell: TableCell) -> RunConfig:
 
 
 def prepare_agents(configs: Sequence[RunConfig]) -> None:
-    """Make the tiny agents that the runs start from, each once, before several processes ask for them."""
+    """Make the agents that the runs start from, each once, before several processes ask for them."""
     from fedagentgym.experiment.run import resolve_agent
 
     made = []
     for config in configs:
         plain = config.plain()
-        start = (plain["env"]["id"], plain["env"]["options"], plain["warm_start"], {**plain["agent"], "adapter": None})
+        start = (plain["env"]["id"], plain["env"]["options"], plain["warm_start"], plain["agent"])
         if start not in made:
             made.append(start)
             resolve_agent(config)

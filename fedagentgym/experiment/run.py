@@ -26,7 +26,7 @@ from fedagentgym.algorithms.support.judging import judge_mixtures
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import cache_folder, read_json, write_atomic
+from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.base.interruption import explain_interruption
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.reasoning.mixture import runs_programs
@@ -45,6 +45,7 @@ from fedagentgym.federation.operation import ApplicationSpec
 from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.learning.evaluation_sets import SetsEvaluation, evaluate_sets
+from fedagentgym.learning.starts import prepare_agent
 from fedagentgym.version import __version__
 
 SCHEMA = "fedagentgym/result-1"
@@ -133,6 +134,8 @@ class Run:
         self.agent, self.agent_note = resolve_agent(config)
         self.spec = config.spec(self.agent)
         self.runtime = Runtime(self.spec, client_split=client_split)
+        if self.spec.evaluation is not None:
+            self.runtime.judged_sets = self._sets
         self.algorithm: Algorithm[Any] = make_algorithm(self.spec, self.runtime)
 
     @property
@@ -212,7 +215,7 @@ class Run:
     def _describe_beliefs(self, found: SetsEvaluation) -> dict[str, Any]:
         """By which procedures the episodes of each category went, where the agent started with misconceptions; of several
         sets, set by set."""
-        if self.config.warm_start is None or self.config.warm_start.misconceptions is None:
+        if "misconceptions" not in self.agent_note:
             return {}
         from fedagentgym.learning.misconceptions import measure_beliefs
 
@@ -316,28 +319,9 @@ def summarize_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve_agent(config: RunConfig) -> tuple[AgentSettings, dict[str, Any]]:
-    """The agent to load. A tiny one is made from nothing first, unless it is there; the same settings give the same bits."""
-    agent = config.agent
-    if agent.name != "tiny" or agent.model is not None:
-        return agent, {}
-    from fedagentgym.learning.pretrain import pretrain_tiny
-    from fedagentgym.learning.recipe import find_recipe
-    from fedagentgym.learning.settings import WarmStartSettings
-
-    recipe = find_recipe(config.env.id)
-    settings = config.warm_start or (recipe.warm_start if recipe is not None else WarmStartSettings())
+    """The agent to load, and a note of where it comes from; what has to imitate first does so now, unless it has before."""
     options = {key: value for key, value in config.env.options.items() if key != "reward"}
-    player = agent.model_copy(update={"adapter": None})
-    plain = [config.env.id, options, settings.model_dump(mode="json"), player.model_dump(mode="json")]
-    folder = cache_folder("tiny", f"start-{digest(plain).removeprefix('sha256:')[:16]}")
-    made = pretrain_tiny(config.env.id, options, settings, agent=player, folder=folder)
-    note = {
-        "warm_start": settings.model_dump(mode="json"),
-        "success": made.note.get("success"),
-        **{key: value for key, value in made.note.items() if key in ("misconceptions", "beliefs")},
-        "files": file_digest(folder),
-    }
-    return agent.model_copy(update={"model": str(made.folder)}), note
+    return prepare_agent(config.agent, config.env.id, options, config.warm_start)
 
 
 def make_observers(config: RunConfig, folder: Path) -> list[Observer]:

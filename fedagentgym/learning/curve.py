@@ -6,11 +6,12 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from fedagentgym.agents.presets import starts_from_nothing
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.learning.evaluation import evaluate
 from fedagentgym.learning.local import LocalTraining
-from fedagentgym.learning.pretrain import pretrain_tiny
+from fedagentgym.learning.pretrain import pretrain_model, pretrain_tiny
 from fedagentgym.learning.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -62,7 +63,10 @@ def load_warm_started_agent(recipe: Recipe) -> TokenAgent:
     """The recipe's agent after its warm start, which is made now if it was not made before."""
     from fedagentgym.agents.make import make_agent
 
-    made = pretrain_tiny(recipe.env.id, recipe.env.options, recipe.warm_start, agent=recipe.agent)
-    settings = recipe.agent.model_copy(update={"name": "tiny", "model": str(made.folder)})
-    agent: TokenAgent = make_agent(settings)  # type: ignore[assignment]
+    if starts_from_nothing(recipe.agent):
+        made = pretrain_tiny(recipe.env.id, recipe.env.options, recipe.warm_start, agent=recipe.agent)
+    else:
+        warm_start = recipe.warm_start.for_pretrained(recipe.agent.adapter is not None)
+        made = pretrain_model(recipe.agent, recipe.env.id, recipe.env.options, warm_start)
+    agent: TokenAgent = make_agent(recipe.agent.model_copy(update={"model": str(made.folder)}))  # type: ignore[assignment]
     return agent

@@ -1,6 +1,6 @@
-"""`pretrain tiny`: a small agent for one world, made from nothing but the world itself.
+"""`pretrain`: an agent that has imitated the expert of one world.
 
-1. a tokenizer of the world's words and an untrained model (`agents/engines/tiny.py`);
+1. `tiny`: a tokenizer of the world's words and an untrained model (`agents/engines/tiny.py`); or a pretrained model;
 2. demonstrations of the world's expert on its `warmup` split, in the agent's own tokens;
 3. imitation for a fixed number of steps: no clock decides anything, so the same settings give the same weights;
 4. a look at what came out, on the validation split.
@@ -10,7 +10,7 @@ The result is an ordinary model folder. A note in it says what it was made from;
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,11 +18,13 @@ from fedagentgym.agents.engines.threads import use_threads
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import atomic_folder, read_json
+from fedagentgym.base.files import atomic_folder, cache_folder, read_json
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
+from fedagentgym.envs.task import shorten_env_id
 from fedagentgym.learning.evaluation import evaluate
+from fedagentgym.learning.local import get_trainable_policy
 from fedagentgym.learning.misconceptions import describe_misconceptions
 from fedagentgym.learning.settings import EvaluationSettings, WarmStartSettings
 from fedagentgym.learning.warm_start import warm_start
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
 
 METADATA_FILE = "pretrain.json"
-VERSION = 4
+VERSION = 5
 
 
 class PretrainResult(NamedTuple):
@@ -60,31 +62,107 @@ def pretrain_tiny(
     chosen, judged = settings or WarmStartSettings(), evaluation or EvaluationSettings(tasks=100)
     player = agent or AgentSettings(name="tiny")
     if player.adapter is not None:
-        raise OptionError("a warm start trains all weights: leave the adapter out, and add it when you train")
+        raise OptionError("a tiny model is made with all its weights: leave the adapter out, and add it when you train")
     env = open_env(env_id, **{**options, "split": "warmup"})
-    target = Path(folder) if folder is not None else get_tiny_folder(env)
-    recipe = digest(
-        [VERSION, env_id, env.pool.digest, chosen.model_dump(mode="json"), player.model_dump(mode="json"), seed]
+    return _find_or_make(
+        lambda: _make_untrained_agent(env, chosen, player, seed),
+        _Imitation(env, dict(options), chosen, judged, player, seed),
+        Path(folder) if folder is not None else get_tiny_folder(env),
+        made_from=None,
+        force=force,
     )
+
+
+def pretrain_model(
+    agent: AgentSettings,
+    env_id: str,
+    options: Mapping[str, Any],
+    settings: WarmStartSettings,
+    *,
+    evaluation: EvaluationSettings | None = None,
+    folder: str | Path | None = None,
+    seed: int = 0,
+    force: bool = False,
+) -> PretrainResult:
+    """Let a pretrained model imitate the expert of a world, or find it if it has done so before.
+
+    The result is a whole model: an adapter (`agent.adapter`) is what is trained, and is added into the base at the end. That is
+    done and saved in float32, because what imitation adds to a weight is smaller than a step of bfloat16.
+    """
+    from fedagentgym.agents.make import make_agent
+    from fedagentgym.agents.models.store import identify_model, locate_model
+    from fedagentgym.agents.presets import require_model
+
+    named = require_model(agent)
+    player = agent.model_copy(update={"dtype": "float32", "rollouts": "torch", "model": str(locate_model(named))})
+    env = open_env(env_id, **{**options, "split": "warmup"})
+    imitation = _Imitation(env, dict(options), settings, evaluation or EvaluationSettings(tasks=100), player, seed)
+    identity = identify_model(named)
+
+    def load() -> TokenAgent:
+        made: TokenAgent = make_agent(player, env, derive(seed, "agent"))  # type: ignore[assignment]
+        get_trainable_policy(made)
+        return made
+
+    target = Path(folder) if folder is not None else _choose_folder(named, imitation, identity)
+    return _find_or_make(load, imitation, target, made_from={"model": named, "identity": identity}, force=force)
+
+
+class _Imitation(NamedTuple):
+    """What is imitated by whom: the warm-up split, the settings, how the result is judged, the seed."""
+
+    env: TextEnv
+    options: dict[str, Any]
+    settings: WarmStartSettings
+    judged: EvaluationSettings
+    player: AgentSettings
+    seed: int
+
+    def compute_digest(self, made_from: Mapping[str, str] | None) -> str:
+        """The identity of what comes out. A model counts by its files and not by where they lie."""
+        plain = self.player.model_dump(mode="json")
+        parts = [VERSION, self.env.id, self.env.pool.digest, self.settings.model_dump(mode="json")]
+        if made_from is None:
+            return digest([*parts, plain, self.seed])
+        return digest([*parts, {**plain, "model": made_from["identity"]}, self.seed])
+
+
+def _choose_folder(named: str, imitation: _Imitation, identity: str) -> Path:
+    recipe = imitation.compute_digest({"identity": identity}).removeprefix("sha256:")
+    return cache_folder("warm", f"{Path(named).name}-{shorten_env_id(imitation.env.id)}-{recipe[:16]}")
+
+
+def _find_or_make(
+    load: Callable[[], TokenAgent],
+    imitation: _Imitation,
+    target: Path,
+    *,
+    made_from: Mapping[str, str] | None,
+    force: bool,
+) -> PretrainResult:
+    """The folder as it is if it was made from the same, else made now: imitate, judge, save."""
+    recipe = imitation.compute_digest(made_from)
     if target.exists() and not force:
         note = _read_metadata(target)
         if note.get("recipe") == recipe:
             return PretrainResult(target, True, note)
-    with use_threads(player.threads):
-        made = _make_untrained_agent(env, chosen, player, seed)
-        losses = warm_start(made, env, chosen, derive(seed, "warm start"))
-        unseen = open_env(env_id, **{**options, "split": judged.split})
+    env, judged, seed = imitation.env, imitation.judged, imitation.seed
+    with use_threads(imitation.player.threads):
+        made = load()
+        losses = warm_start(made, env, imitation.settings, derive(seed, "warm start"))
+        unseen = open_env(env.id, **{**imitation.options, "split": judged.split})
         found = evaluate(made, unseen, judged, seed=seed)
     note = {
         "recipe": recipe,
-        "env": env_id,
-        "options": dict(options),
+        **(made_from or {}),
+        "env": env.id,
+        "options": imitation.options,
         "seed": seed,
         "loss": losses[-1],
         "success": found.overall["success"].mean,
         "score": found.overall["score"].mean,
         "format_broken": found.overall["format_broken"].mean,
-        **describe_misconceptions(env, chosen.misconceptions, unseen, found.groups),
+        **describe_misconceptions(env, imitation.settings.misconceptions, unseen, found.groups),
     }
     _save(made, target, note)
     return PretrainResult(target, False, note)
@@ -124,8 +202,6 @@ def init_weights(model: Any, seed: int) -> None:
 
 def _save(agent: TokenAgent, target: Path, note: Mapping[str, Any]) -> None:
     """Write the folder whole; an older model of ours in its place goes only when the new one is complete."""
-    from fedagentgym.learning.local import get_trainable_policy
-
     fresh = target.with_name(f"{target.name}.fresh")
     _remove(fresh)
     with atomic_folder(fresh) as scratch:

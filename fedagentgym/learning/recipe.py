@@ -48,8 +48,9 @@ def load_recipe(name: str) -> Recipe:
 
 
 def find_recipe(env_id: str) -> Recipe | None:
-    """The recipe of a world, if there is one."""
-    return next((recipe for recipe in map(load_recipe, list_recipes()) if recipe.env.id == env_id), None)
+    """The recipe that makes the tiny agent of a world, if there is one."""
+    found = (load_recipe(name) for name in list_recipes() if name.startswith("tiny-"))
+    return next((recipe for recipe in found if recipe.env.id == env_id), None)
 
 
 def _get_recipe_folder() -> Any:

