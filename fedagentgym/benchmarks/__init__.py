@@ -21,6 +21,7 @@ BENCHMARKS = Registry(
         "learning-tiny-math": "fedagentgym.benchmarks.learning_tiny:run_math",
         "learning-tiny-skills": "fedagentgym.benchmarks.learning_tiny:run_skills",
         "learning-tiny-webshop": "fedagentgym.benchmarks.learning_tiny:run_webshop",
+        "small-math": "fedagentgym.benchmarks.small:run_math",
         "speed-federation": "fedagentgym.benchmarks.speed.federation:run",
         "table1-tiny": "fedagentgym.benchmarks.tables:run_table1_tiny",
         "fedgrpo-tiny": "fedagentgym.benchmarks.tables:run_fedgrpo_tiny",

@@ -225,6 +225,20 @@ class SupervisedSettings(Settings):
     micro_tokens: int = Field(default=16384, ge=1, description="padded tokens per forward pass")
 
 
+PRETRAINED: dict[str, Any] = {
+    "episodes": 600,
+    "noise": 0.0,
+    "steps": 150,
+    "learning_rate": 1e-4,
+    "schedule": {"name": "linear", "warmup": 10},
+    "observation_weight": 0.0,
+    "micro_tokens": 4096,
+    "parallel_episodes": 64,
+}
+"""How a model that knows its language already imitates, where nothing else is said: few clean examples in small steps."""
+PRETRAINED_ADAPTER_RATE = 1e-3
+
+
 class ImitationSettings(SupervisedSettings):
     """How a method imitates solutions: it takes `local_steps` steps."""
 
@@ -244,20 +258,6 @@ class MisconceptionSettings(Settings):
     )
     otherwise: float = Field(default=0.65, ge=0, le=1, description="share of right demonstrations in the others")
     seed: int = Field(default=0, ge=0, description="which categories, which other procedures, which tasks")
-
-
-PRETRAINED: dict[str, Any] = {
-    "episodes": 600,
-    "noise": 0.0,
-    "steps": 150,
-    "learning_rate": 1e-4,
-    "schedule": {"name": "linear", "warmup": 10},
-    "observation_weight": 0.0,
-    "micro_tokens": 4096,
-    "parallel_episodes": 64,
-}
-"""How a model that knows its language already imitates, where nothing else is said: few clean examples in small steps."""
-PRETRAINED_ADAPTER_RATE = 1e-3
 
 
 class WarmStartSettings(SupervisedSettings):
