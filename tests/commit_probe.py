@@ -70,8 +70,10 @@ def open_client(env_id: str, path: Path, client: int) -> Any:
 def command_line(arguments: Sequence[str]) -> None:
     """Run the command `fedagentgym` of this checkout, found as its pyproject.toml says."""
     scripts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+    sys.argv = ["fedagentgym", *arguments]
     try:
-        code = first_of(scripts["fedagentgym"])(list(arguments))
+        command = first_of(scripts["fedagentgym"])
+        code = command(list(arguments)) if inspect.signature(command).parameters else command()
     except SystemExit as end:
         code = end.code
     if code:

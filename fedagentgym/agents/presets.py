@@ -40,13 +40,6 @@ _TINY = {
     "dtype": "float32",
     "decoding": {"temperature": 1.0, "max_new_tokens": 16},
 }
-PAPER_MODELS = {
-    "qwen2.5-1.5b-instruct": "Qwen/Qwen2.5-1.5B-Instruct",
-    "qwen2.5-3b-instruct": "Qwen/Qwen2.5-3B-Instruct",
-    "qwen2.5-7b-instruct": "Qwen/Qwen2.5-7B-Instruct",
-    "llama-3.2-3b-instruct": "meta-llama/Llama-3.2-3B-Instruct",
-}
-"""The agents that are named after their model."""
 _SMOLLM2 = {
     "context": "session",
     "template": "standard",
@@ -54,7 +47,13 @@ _SMOLLM2 = {
     "parser": "strict",
     "decoding": {"temperature": 1.0, "max_new_tokens": 128, "constrained": True},
 }
-DEFAULT_MODELS = {"smollm2": "smollm2", **PAPER_MODELS}
+DEFAULT_MODELS = {
+    "smollm2": "smollm2",
+    "qwen2.5-1.5b-instruct": "Qwen/Qwen2.5-1.5B-Instruct",
+    "qwen2.5-3b-instruct": "Qwen/Qwen2.5-3B-Instruct",
+    "qwen2.5-7b-instruct": "Qwen/Qwen2.5-7B-Instruct",
+    "llama-3.2-3b-instruct": "meta-llama/Llama-3.2-3B-Instruct",
+}
 """Agents that bring a model, which `agent.model` replaces."""
 _GENERAL = {**_PAPER, "context": "session", "parser": "strict"}
 
@@ -192,20 +191,19 @@ def make_smollm2_agent(settings: AgentSettings, *, env: TextEnv | None = None, s
 def make_paper_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
     """Load a model of the agent papers behind the papers' protocol."""
     _refuse_options(settings)
-    return _load_agent(_apply_defaults(settings, _PAPER), settings.model or PAPER_MODELS[settings.name], seed)
+    return _load_agent(_apply_defaults(settings, _PAPER), settings.model or DEFAULT_MODELS[settings.name], seed)
 
 
 def complete_settings(settings: AgentSettings) -> AgentSettings:
     """The settings that an agent is made with, its preset's defaults filled in. Nothing is loaded.
 
-    `model` stays None for a tiny agent without a folder, which a warm start makes.
+    `model` stays None for a tiny agent that is made from nothing.
     """
-    if settings.name in PAPER_MODELS:
-        return _apply_defaults(settings, {**_PAPER, "model": PAPER_MODELS[settings.name]})
-    if settings.name == "smollm2":
-        return _apply_defaults(settings, {**_SMOLLM2, "model": DEFAULT_MODELS["smollm2"]})
-    if settings.name == "tiny":
-        return _apply_defaults(settings, _TINY)
+    model = {} if get_model(settings) is None else {"model": get_model(settings)}
+    if settings.name in ("tiny", "smollm2"):
+        return _apply_defaults(settings, {**(_TINY if settings.name == "tiny" else _SMOLLM2), **model})
+    if settings.name in DEFAULT_MODELS:
+        return _apply_defaults(settings, {**_PAPER, **model})
     if settings.name in ("transformers", "vllm"):
         return apply_general_defaults(settings)
     return settings

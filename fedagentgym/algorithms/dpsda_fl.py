@@ -2,22 +2,23 @@
 
 Private evolution, once, before round 1:
 
-    server   draws candidates from the world's public generator (another seed than anybody's tasks), with their answers
+    server   draws candidates, with their answers: from the world's public generator (another seed than anybody's tasks), or,
+             where tasks are loaded, from the language model itself, which writes them
     for t = 1..T:
     client     embeds its private tasks and the candidates (frozen base model); each task votes for the nearest candidate
     client     adds Gaussian noise to its histogram of votes, returns it                  ((epsilon, delta) over all T)
-    server     keeps the candidates with most votes, and draws variations: fresh candidates of the same categories
+    server     keeps the candidates with most votes, and draws variations: fresh candidates of the same categories, or what the
+               model writes when it is shown them
     server   the survivors are its training set
 
 Then the server trains alone, by reinforcement (`objective: grpo`) or by imitation (`sft`); nothing travels any more. Labels never
-come from clients: the generator knows the answers of what it makes.
+come from clients: the generator knows the answers of what it makes, and the model answers what it writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -32,23 +33,30 @@ from fedagentgym.algorithms.support.private_votes import (
     compute_noise_deviation,
     count_votes,
 )
-from fedagentgym.algorithms.support.runtime import Site
+from fedagentgym.algorithms.support.runtime import Runtime, Site
 from fedagentgym.algorithms.support.state_arrays import copy_arrays, make_site_state
+from fedagentgym.algorithms.support.synthetic_tasks import (
+    TEXT_BYTES,
+    Candidate,
+    CandidateSource,
+    GeneratedTasks,
+    WrittenTasks,
+    is_generated,
+)
 from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
-from fedagentgym.base.streams import Stream, derive
+from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.message import ArrayForm, Form, Message
+from fedagentgym.federation.failures import Failure
+from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.learning.local import get_trainable_policy
 from fedagentgym.learning.settings import ImitationSettings
-
-TEXT_BYTES = 4096
 
 
 class DPSDASettings(Settings):
@@ -60,6 +68,10 @@ class DPSDASettings(Settings):
     iterations: int = Field(default=3, ge=1, description="iterations of voting (T)")
     epsilon: float = Field(default=8.0, gt=0.0, description="privacy budget of each private task, over all iterations")
     delta: float = Field(default=1e-5, gt=0.0, lt=1.0, description="the budget's delta")
+    candidates_from: Literal["auto", "generator", "model"] = Field(
+        default="auto",
+        description="who makes candidates; auto: the world's generator, or the language model for loaded tasks",
+    )
     objective: Literal["grpo", "sft"] = Field(default="grpo", description="reinforcement or imitation")
     local_steps: int = Field(default=3, ge=1, description="the server's steps in a round")
     supervised: ImitationSettings = Field(default=ImitationSettings(), description="how solutions are imitated (sft)")
@@ -91,8 +103,17 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
             return Work(optimizer_steps=settings.local_steps)
         return scale.count_local_work(settings.local_steps)
 
+    def __init__(self, settings: DPSDASettings, runtime: Runtime) -> None:
+        super().__init__(settings, runtime)
+        if runtime.learning.keep_optimizer:
+            raise OptionError(
+                "dpsda-fl's server keeps its optimizer with objective=grpo and starts it anew with sft: leave out"
+                " learning.keep_optimizer"
+            )
+
     def make_operations(self) -> Mapping[str, Operation[Site]]:
-        votes = ArrayForm("float32", (self.settings.candidates,))
+        most = self.settings.candidates
+        votes = ArrayForm("float32", (AtMost(most) if self.written else most,))
         asked = Form(text=CONTROL_BYTES + self.settings.candidates * TEXT_BYTES)
         return {"vote": Operation(self.vote, asked, Form({"scores/votes": votes}))}
 
@@ -108,33 +129,56 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
         """Private evolution."""
-        pool = self.generator.pool
-        drawn = self._iter_candidates(this_round.stream("candidates"))
-        chosen = [next(drawn) for _ in range(self.settings.candidates)]
+        source = self._open_source(this_round)
+        chosen = self._check_enough(source.draw(self.settings.candidates))
         totals = np.zeros(0)
         for iteration in range(self.settings.iterations):
             if iteration:
-                chosen = self._vary_candidates(chosen, totals, drawn)
-            texts = [self._read_observation(index) for index in chosen]
+                kept = [chosen[index] for index in _select_best(totals, (len(chosen) + 1) // 2)]
+                self.runtime.resident.seat(self.runtime.initial_weights)  # clients may have been here since
+                fresh = source.vary(kept[: len(chosen) - len(kept)])
+                chosen = self._check_enough([*kept, *fresh])
+            texts = [candidate.text for candidate in chosen]
             message = Message(text={"candidates": texts}, control={"iteration": iteration})
-            totals = np.zeros(len(chosen))
-            for reply in this_round.clients.call("vote", dict.fromkeys(this_round.clients.ids, message)).values():
-                if isinstance(reply, Message):
-                    totals += reply.scores["votes"].astype(np.float64)
-        survivors = _select_best(totals, self.settings.synthetic_tasks)
-        ids = [pool.ids[chosen[index]] for index in survivors]
+            totals = self._collect_votes(message, len(chosen), this_round)
+        survivors = [chosen[index].kept for index in _select_best(totals, self.settings.synthetic_tasks)]
         metrics = {
             "privacy/epsilon": compute_epsilon(self.deviation, self.settings.delta, self.settings.iterations),
             "privacy/delta": self.settings.delta,
             "privacy/noise": self.deviation,
-            "synthetic/tasks": float(len(ids)),
+            "synthetic/tasks": float(len(survivors)),
         }
-        return RoundResult(replace(state, memory={**state.memory, "synthetic": ids}), metrics=metrics)
+        if isinstance(source, WrittenTasks):
+            metrics |= {"synthetic/replies": float(source.replies), "synthetic/candidates": float(len(chosen))}
+        return RoundResult(replace(state, memory={**state.memory, "synthetic": survivors}), metrics=metrics)
+
+    def _collect_votes(self, message: Message, count: int, this_round: Round) -> NDArray[np.float64]:
+        """The sum of the clients' noisy histograms; one of another length is refused."""
+        totals = np.zeros(count)
+        refused = []
+        for client, reply in this_round.clients.call("vote", dict.fromkeys(this_round.clients.ids, message)).items():
+            if not isinstance(reply, Message):
+                continue
+            votes = reply.scores["votes"].astype(np.float64)
+            if len(votes) == count:
+                totals += votes
+            else:
+                refused.append(Failure(client, "refused", f"{len(votes)} votes for {count} candidates"))
+        this_round.clients.refuse(refused)
+        return totals
+
+    def _check_enough(self, candidates: list[Candidate]) -> list[Candidate]:
+        if len(candidates) < self.settings.synthetic_tasks:
+            raise DataError(
+                f"the language model wrote {len(candidates)} usable candidates, algorithm.synthetic_tasks asks for"
+                f" {self.settings.synthetic_tasks}: the other replies had another form than asked for, no answer that can be"
+                " graded, or tasks that were known already"
+            )
+        return candidates
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         """The server's own steps on the survivors."""
-        ids = [str(identifier) for identifier in state.memory["synthetic"]]
-        site = self.runtime.make_site(-1, self._open_generator(tasks=ids))
+        site = self.runtime.make_site(-1, self._open_survivors(state.memory["synthetic"]))
         if self.settings.objective == "sft":
             losses, weights = imitate_solutions(
                 site,
@@ -151,51 +195,51 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         kept = ServerState(after.weights, after.optimizer, {**state.memory, "step": after.step})
         return RoundResult(kept, metrics=report.metrics)
 
-    @cached_property
-    def generator(self) -> TextEnv:
-        """The public generator: the same world, made from a seed that nobody's tasks come from."""
-        return self._open_generator()
+    @property
+    def written(self) -> bool:
+        """Whether the language model writes the candidates."""
+        generated = is_generated(self.runtime.client_split.pool.source)
+        if self.settings.candidates_from == "generator" and not generated:
+            raise OptionError(
+                f"dpsda-fl needs tasks from a generator: {self.runtime.spec.env.id} is told to take loaded ones"
+                " (algorithm.candidates_from=model lets the language model write them)"
+            )
+        return self.settings.candidates_from == "model" or not generated
+
+    def _open_source(self, this_round: Round) -> CandidateSource:
+        """Where candidates come from, without questions that are asked in an evaluation."""
+        if self.written:
+            self.runtime.resident.seat(self.runtime.initial_weights)
+            return WrittenTasks(self.runtime, self._collect_judged(self.runtime.env), this_round.derive("written"))
+        env = self._open_generator()
+        lacking = (
+            f"the public generator has too few tasks for {self.settings.iterations} iterations of"
+            f" {self.settings.candidates} candidates"
+        )
+        return GeneratedTasks(env, self._collect_judged(env), this_round.stream("candidates"), lacking)
+
+    def _open_survivors(self, kept: Sequence[Any]) -> TextEnv:
+        """The world over the synthetic tasks: ids of the generator's, or what was written."""
+        if not self.written:
+            return self._open_generator(tasks=[str(identifier) for identifier in kept])
+        return self.runtime.open_env(pool=TaskPool.from_records(kept, env=self.runtime.spec.env.id))
 
     def _open_generator(self, **options: Any) -> TextEnv:
+        """The same world, made from a seed that nobody's tasks come from."""
         given, env_id = self.runtime.spec.env.options, self.runtime.spec.env.id
-        if {"data", "source", "games"} & set(given):
-            raise OptionError(f"dpsda-fl needs tasks from a generator: {env_id} is told to take loaded ones")
         seed = derive(self.runtime.seed, "public generator") % (1 << 31)
         options = {**given, "split": "train", "seed": seed, **options}
         return open_env(env_id, **options)
 
-    def _iter_candidates(self, draw: Stream) -> Any:
-        """Numbers of generated tasks in random order, without questions that are asked in an evaluation."""
-        env = self.generator
-        splits = env.evaluation_splits if env.takes == "reply" else ()
-        judged = {text for split in splits for text in read_observations(self.runtime.open_env(split=split))}
-        for index in draw.permutation(len(env.pool)).tolist():
-            if self._read_observation(index) not in judged:
-                yield index
-        raise DataError(
-            f"the public generator has too few tasks for {self.settings.iterations} iterations of"
-            f" {self.settings.candidates} candidates"
-        )
-
-    def _vary_candidates(self, chosen: list[int], votes: NDArray[np.float64], drawn: Any) -> list[int]:
-        """The better half, and for each of them a fresh candidate of its category."""
-        codes = self.generator.pool.category_codes
-        kept = [chosen[index] for index in _select_best(votes, (len(chosen) + 1) // 2)]
-        wanted: dict[int, int] = {}
-        for index in kept[: len(chosen) - len(kept)]:
-            wanted[int(codes[index])] = wanted.get(int(codes[index]), 0) + 1
-        fresh: list[int] = []
-        while any(wanted.values()):
-            index = next(drawn)
-            code = int(codes[index])
-            if wanted.get(code):
-                wanted[code] -= 1
-                fresh.append(index)
-        return [*kept, *fresh]
-
-    def _read_observation(self, index: int) -> str:
-        (episode,) = self.generator.reset_many([self.generator.pool[index]], [0])
-        return episode.view.observation
+    def _collect_judged(self, env: TextEnv) -> frozenset[str]:
+        """What is asked in the splits that evaluate; loaded data may lack some of them."""
+        judged: set[str] = set()
+        for split in env.evaluation_splits if env.takes == "reply" else ():
+            try:
+                judged.update(read_observations(self.runtime.open_env(split=split)))
+            except DataError:
+                continue
+        return frozenset(judged)
 
     # ---- client ---------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from types import ModuleType
 from fedagentgym.base.errors import MissingExtraError
 
 EXTRAS: dict[str, tuple[str, ...]] = {
-    "train": ("torch", "transformers", "peft", "safetensors", "tokenizers", "gguf"),
+    "train": ("torch", "transformers", "peft", "safetensors", "tokenizers", "gguf", "huggingface_hub"),
     "alfworld": ("alfworld", "textworld"),
     "flower": ("flwr", "ray"),
     "vllm": ("vllm",),
@@ -16,6 +16,10 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "plots": ("matplotlib",),
     "privacy": ("dp_accounting",),
     "data": ("datasets", "pyarrow"),
+    "trl": ("trl",),
+    "openenv": ("openenv",),
+    "reasoning-gym": ("reasoning_gym",),
+    "flwr-datasets": ("flwr_datasets",),
 }
 """What each extra brings, by the names under which it is imported."""
 

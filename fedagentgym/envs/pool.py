@@ -5,20 +5,41 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError, unknown_name_error
+from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
+from fedagentgym.base.extras import require
 from fedagentgym.envs.task import Task, make_task_id
+from fedagentgym.envs.view import View
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 class Origin(Protocol):
     """Where a pool can be loaded from again."""
 
     def load(self) -> TaskPool: ...
+
+    def open_env(self, pool: TaskPool) -> Any:
+        """The environment that plays the tasks of such a pool."""
+        ...
+
+
+class EpisodeStarter(Protocol):
+    """An environment, as far as openings of episodes need it."""
+
+    def reset_many(self, tasks: Sequence[str | Task], seeds: Sequence[int]) -> Sequence[Any]: ...
+
+
+class PromptTemplate(Protocol):
+    """What renders the first prompt of an episode; `fedagentgym.agents.text.prompts.Template` is one."""
+
+    def render_first(self, env: Any, view: View) -> str: ...
 
 
 Labels = Sequence[str] | tuple[Sequence[str], NDArray[np.int32]]
@@ -194,6 +215,35 @@ class TaskPool:
         pool = self.subset(ids)
         pool._hidden = frozenset(pool.ids)
         return pool
+
+    def to_dataset(
+        self,
+        template: PromptTemplate | None = None,
+        *,
+        env: EpisodeStarter | None = None,
+        seed: int = 0,
+        chat: bool = False,
+    ) -> Dataset:
+        """The tasks as a Hugging Face data set (extra `[data]`): one row each, in the pool's order.
+
+        Columns: `task`, `category`, `prompt` (the episode's opening, bare or as the template renders it; with `chat` a list of
+        one message), `seed` (which opens the episode like that) and `env`. `env` plays the tasks; a pool that an environment
+        loaded finds its own.
+        """
+        datasets = require("datasets", "data")
+        if env is None and self.origin is None:
+            raise OptionError("this pool was made by hand and does not know its environment: to_dataset(env=...)")
+        world = env if env is not None or self.origin is None else self.origin.open_env(self)
+        return datasets.Dataset.from_list([self._make_row(task, world, template, seed, chat) for task in self])
+
+    def _make_row(
+        self, task: Task, world: Any, template: PromptTemplate | None, seed: int, chat: bool
+    ) -> dict[str, Any]:
+        (episode,) = world.reset_many([task], [seed])
+        view = episode.view
+        prompt = view.observation if template is None else template.render_first(world, view)
+        shown = [{"role": "user", "content": prompt}] if chat else prompt
+        return {"task": task.id, "category": task.category, "prompt": shown, "seed": seed, "env": self.env}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TaskPool:
         """Itself: a pool does not change."""

@@ -37,6 +37,10 @@ class PoolOrigin(NamedTuple):
         pool: TaskPool = made.pool
         return pool
 
+    def open_env(self, pool: TaskPool) -> Any:
+        """The environment with these options, playing this pool or a part of it."""
+        return self.environment(**{**self.options, "split": self.split, "pool": pool})
+
 
 def select_pool_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those options of an environment on which its pool may depend."""

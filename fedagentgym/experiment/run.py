@@ -134,6 +134,8 @@ class Run:
         self.agent, self.agent_note = resolve_agent(config)
         self.spec = config.spec(self.agent)
         self.runtime = Runtime(self.spec, client_split=client_split)
+        if self.spec.evaluation is not None:
+            self.runtime.judged_sets = self._sets
         self.algorithm: Algorithm[Any] = make_algorithm(self.spec, self.runtime)
 
     @property
@@ -213,7 +215,7 @@ class Run:
     def _describe_beliefs(self, found: SetsEvaluation) -> dict[str, Any]:
         """By which procedures the episodes of each category went, where the agent started with misconceptions; of several
         sets, set by set."""
-        if self.config.warm_start is None or self.config.warm_start.misconceptions is None:
+        if "misconceptions" not in self.agent_note:
             return {}
         from fedagentgym.learning.misconceptions import measure_beliefs
 

@@ -95,7 +95,7 @@ def open_sets(settings: EvaluationSettings, env_id: str, options: Mapping[str, A
 def _open_set(one: EvaluationSet, settings: EvaluationSettings, env_id: str, options: Mapping[str, Any]) -> OpenedSet:
     where = f"the evaluation set {one.name!r}"
     try:
-        found_id, found_options = _find_world(one, env_id, options)
+        found_id, found_options = _find_env(one, env_id, options)
         if surplus := [key for key in found_options if key in ("split", "tasks", "pool", "variant")]:
             raise OptionError(
                 f"{surplus[0]!r} is no option of a world that judges: it stands beside options, or nowhere"
@@ -112,10 +112,10 @@ def _open_set(one: EvaluationSet, settings: EvaluationSettings, env_id: str, opt
     return OpenedSet(one.name, env, found_options, settings.model_copy(update=resolved))
 
 
-def _find_world(one: EvaluationSet, env_id: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _find_env(one: EvaluationSet, env_id: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The environment of a set, and its options."""
-    if one.env is None and one.options is None and (world := _find_data_set(one.name)) is not None:
-        return world
+    if one.env is None and one.options is None and (found_set := _find_data_set(one.name)) is not None:
+        return found_set
     found = env_id if one.env is None else find_env_id(one.env)
     if one.options is not None:
         return found, dict(one.options)

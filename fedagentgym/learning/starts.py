@@ -35,7 +35,7 @@ def prepare_agent(
         made = pretrain_model(agent, env_id, options, settings)
     else:
         return agent, _describe_model(agent)
-    note = {
+    note: dict[str, Any] = {
         "warm_start": settings.model_dump(mode="json"),
         "success": made.note.get("success"),
         **{key: value for key, value in made.note.items() if key in ("misconceptions", "beliefs")},

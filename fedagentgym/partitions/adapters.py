@@ -1,18 +1,17 @@
 """Our splits in other stacks, and other people's divisions in ours.
 
-A Hugging Face data set whose rows stand in the pool's order is divided by row numbers; flwr-datasets asks a *partitioner*
-for the rows of a partition id. A division made elsewhere comes in as a mapping client -> task ids.
+A Hugging Face data set whose rows stand in the pool's order is divided by row numbers (by the task ids in its rows:
+`fedagentgym.bridges.flower_datasets`). A division made elsewhere comes in as a mapping client -> task ids.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
+from fedagentgym.base.errors import DataError
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.client_split import ClientSplit, collect_provenance
@@ -42,55 +41,6 @@ def get_client_dataset(client_split: ClientSplit, client: int, dataset: Any) -> 
         raise DataError(f"the data set has {len(dataset):,} rows, the pool of the split {len(client_split.pool):,}")
     pool = client_split.pool
     return dataset.select(sorted(pool.find_position(name) for name in client_split.client(client).tasks))
-
-
-class SplitPartitioner:
-    """A split with the members of flwr-datasets' `Partitioner`: dataset, is_dataset_assigned, load_partition,
-    num_partitions. Works without that package; `make_flower_partitioner` makes one that the package accepts as its own."""
-
-    def __init__(self, client_split: ClientSplit) -> None:
-        self._client_split = client_split
-        self._dataset: Any = None
-
-    @property
-    def dataset(self) -> Any:
-        if self._dataset is None:
-            raise OptionError("this partitioner has no data set yet: assign partitioner.dataset first")
-        return self._dataset
-
-    @dataset.setter
-    def dataset(self, value: Any) -> None:
-        if self._dataset is not None:
-            raise OptionError("this partitioner has a data set already: make another one for another data set")
-        if len(value) != len(self._client_split.pool):
-            raise DataError(
-                f"the data set has {len(value):,} rows, the pool of the split {len(self._client_split.pool):,}"
-            )
-        self._dataset = value
-
-    def is_dataset_assigned(self) -> bool:
-        return self._dataset is not None
-
-    @property
-    def num_partitions(self) -> int:
-        return len(self._client_split)
-
-    def load_partition(self, partition_id: int) -> Any:
-        """The rows of one client."""
-        return get_client_dataset(self._client_split, partition_id, self.dataset)
-
-
-def make_flower_partitioner(client_split: ClientSplit) -> SplitPartitioner:
-    """A partitioner for `FederatedDataset(dataset=..., partitioners={"train": make_flower_partitioner(client_split)})`.
-
-    flwr-datasets asks whether a partitioner is an instance of its abstract class, so ours is registered there.
-    """
-    try:
-        partitioner: Any = importlib.import_module("flwr_datasets.partitioner")
-    except ImportError:
-        raise MissingExtraError("flwr-datasets is not installed: pip install flwr-datasets") from None
-    partitioner.Partitioner.register(SplitPartitioner)
-    return SplitPartitioner(client_split)
 
 
 def import_client_split(

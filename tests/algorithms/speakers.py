@@ -27,9 +27,11 @@ ARCHITECTURES: dict[str, Any] = {
 }
 
 
-def make_speaker(folder: Path, kind: str, seed: int = 0) -> str:
-    """Write a model folder; returns its path."""
-    config_class, model_class, replies = ARCHITECTURES[kind]
+def make_speaker(folder: Path, kind: str, replies: tuple[str, ...] = (), sharpness: float = 3.0, seed: int = 0) -> str:
+    """Write a model folder; returns its path. `replies` are what it says, in place of answers; the greater
+    `sharpness`, the fewer of them."""
+    config_class, model_class, answers = ARCHITECTURES[kind]
+    replies = replies or answers
     tokenizer = make_tokenizer(replies, merges=kind == "qwen2")
     config = config_class(
         vocab_size=len(tokenizer),
@@ -49,7 +51,7 @@ def make_speaker(folder: Path, kind: str, seed: int = 0) -> str:
     with torch.no_grad():
         head = model.get_output_embeddings().weight
         head[: len(tokenizer) - len(replies)] *= 0.1
-        head[-len(replies) :] *= 3.0
+        head[-len(replies) :] *= sharpness
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)

@@ -86,9 +86,9 @@ def question(algorithm: Any, position: int, replies: list[str]) -> dict[str, Any
 def test_experts_answers_are_those_of_the_expert_run_alone(
     folders: dict[str, str], how: dict[str, Any], steps: int
 ) -> None:
-    learning = {"objectives": [{"name": "tags"}], "learning_rate": 0.05}  # what a random model can learn something from
     expert = speaker(folders["llama"], **how)
-    algorithm = make(folders, bench={"learning": learning}, expert_agent=expert, expert_steps=1, answers="off")
+    learning = {"objectives": [{"name": "tags"}], "learning_rate": 0.05}  # what a random model can learn something from
+    algorithm = make(folders, expert_agent=expert, expert_steps=1, expert_learning=learning, answers="off")
     prepare = Message(text={"auxiliary": make_task_records(algorithm.auxiliary)}, control={"steps": steps})
     state, told = algorithm.train_expert(Message(), prepare, context(algorithm))
     questions = [question(algorithm, position, [*BARE[:10], "no answer"]) for position in range(8)]
@@ -296,6 +296,8 @@ def test_no_model_is_copied_for_a_question(
         ({"answers": "all", "selection": "random", "expert_agent": "tiny"}, {}, "leave out expert_agent"),
         ({"answers": "all", "selection": "random", "expert_steps": 1}, {}, "leave out expert_steps"),
         ({"answers": "some"}, {}, "answers"),
+        ({"expert_learning": {"learning_rate": 1e-3}}, {}, "set expert_steps"),
+        ({"expert_steps": 1, "expert_learning": {"rate": 1e-3}}, {}, "unknown key 'algorithm.expert_learning.rate'"),
         ({"expert_agent": {"name": "tiny", "modell": "x"}}, {}, "did you mean 'model'"),
         ({}, {"keep_optimizer": True}, "leave out learning.keep_optimizer"),
         ({}, {"advantage": "dr_grpo"}, "leave out learning.advantage"),

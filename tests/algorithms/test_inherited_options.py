@@ -54,6 +54,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "weighted": {"algorithm": {"aggregation": "weighted"}},
     "proximal": {"algorithm": {"proximal": 1000.0}},
     "keep_optimizer": {"learning": {"keep_optimizer": True}},
+    "minibatch_rows": {"learning": {"minibatch_rows": 1}},
 }
 REFUSED = {
     ("fedavg-grpo", "privacy"): "privacy is for the plain mean",
@@ -74,6 +75,7 @@ UNCHANGED = {
         for method in ONE_CLIENT
         for rule in ("median", "weighted")
     },
+    ("fedpetuning sft", "minibatch_rows"): "imitation takes no policy steps",
     **{(name, "weighted"): "its default" for name in ("fedavg-grpo", "fedpetuning", "fedpetuning sft")},
 }
 
@@ -83,7 +85,7 @@ def spec_of(method: str, option: dict[str, Any] | None = None) -> ExperimentSpec
     plain = merge(SPEC, {"algorithm": own})
     if method.startswith("fedpetuning"):
         plain = merge(plain, {"agent": {"adapter": {"rank": 2}}})
-    if method in ONE_CLIENT and option is not None and "learning" in option:
+    if method in ONE_CLIENT and option is not None and "keep_optimizer" in option.get("learning", {}):
         option = {"algorithm": option["learning"]}
     return ExperimentSpec.load(merge(plain, option or {}))
 

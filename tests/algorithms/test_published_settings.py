@@ -13,6 +13,7 @@ from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
+from fedagentgym.experiment.config import load_config
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.server import ServerConfig, run_rounds
@@ -138,3 +139,46 @@ def test_imitation_in_the_prompt_that_its_paper_gives() -> None:
 def test_settings_of_imitation_that_would_do_nothing_are_refused(algorithm: dict[str, Any], told: str) -> None:
     with pytest.raises(OptionError, match=told):
         make(MATH, algorithm=algorithm)
+
+
+AGENT_CODE = [
+    "learning.minibatch_rows=64",
+    "learning.minibatch_fill=true",
+    "learning.format_penalty_on=turn",
+    "learning.loss={name: token, rows: 8}",
+    "learning.advantage={name: grpo, std: sample, baseline: turns}",
+    "agent.context=window",
+    "agent.parser=published",
+    "evaluation.tasks=64",
+]
+FEDGRPO_CODE = [
+    "algorithm={name: fedgrpo}",
+    "algorithm.selection=random",
+    "algorithm.answers=all",
+    "algorithm.aggregate=split",
+    "learning.group_size=4",
+    "algorithm.std=none",
+    "learning.loss=token",
+    "learning.gradient_epochs=3",
+    "learning.clip=[0.2,0.3]",
+    "learning.kl={coefficient: 0.01, reference: base}",
+    "agent.decoding={temperature: 1.0, top_p: 0.95, max_new_tokens: 2048}",
+]
+PUBSWAP_PAPER = [
+    "algorithm={name: pubswap}",
+    "learning.loss=sequence",
+    "learning.kl={coefficient: 1.0e-4, reference: base}",
+    "learning.clip=[0.2,0.25]",
+    "learning.gradient_epochs=2",
+    "agent.decoding={temperature: 0.7, max_new_tokens: 2048}",
+    "evaluation.temperature=0.7",
+]
+
+
+@pytest.mark.parametrize("changes", [AGENT_CODE, FEDGRPO_CODE, PUBSWAP_PAPER], ids=["agent", "fedgrpo", "pubswap"])
+def test_what_the_page_on_algorithms_says_of_published_code_can_be_configured(changes: list[str]) -> None:
+    page = Path(__file__).parents[2].joinpath("docs/algorithms.md").read_text("utf-8")
+    plain = {key: value for key, value in MATH.items() if key not in ("rounds", "agent")}
+    config = load_config(plain, changes)
+    assert all(f"`{change}`" in page for change in changes if not change.startswith("algorithm={"))
+    assert load_config(config.plain()).digest == config.digest

@@ -24,6 +24,7 @@ from fedagentgym.learning.evaluation_sets import evaluate_sets, open_sets
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.partitions import federate
 from fedagentgym.testing.algorithms import SMALL_CONFIG
+from tests.reasoning.published_rows import ROWS, write
 
 MATH = "fedagentgym/Math-v0"
 SETS = [
@@ -77,7 +78,8 @@ def test_every_set_is_judged_and_counts_the_same(finished: Path) -> None:
     assert told["questions"]["env"] == "fedagentgym/QA-v0" and told["own"]["split"] == "val"
     assert told["other-seed"]["pool"] == open_env(MATH, size="tiny", seed=1, split="test").pool.digest
     assert "evaluation sets" in read_chain(finished).newest.links.inputs  # type: ignore[union-attr]
-    assert "questions" in (finished / "report.html").read_text()
+    page = (finished / "report.html").read_text()
+    assert "questions" in page and "Each of 3 clients by its own mixture" in page
 
 
 def test_the_episodes_of_every_set_are_replayed(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,7 +138,7 @@ def test_local_models_are_judged_in_the_rounds_that_are_evaluated(finished: Path
     assert seldom["final"]["digest"] == read_result(finished)["final"]["digest"], "judging changes nothing"
 
 
-@pytest.mark.parametrize("name", ["fedavg-grpo", "fedmoa", "pubswap", "local"])
+@pytest.mark.parametrize("name", ["fedavg-grpo", "fedprox", "fedmoa", "pubswap", "local", "fedpetuning"])
 def test_every_method_that_trains_local_models_judges_them(name: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"name": name, "local_steps": 1}
     changes: dict[str, Any] = {"algorithm": settings, "evaluation": {"clients": True, "tasks": 3, "every": 2}}
@@ -145,6 +147,9 @@ def test_every_method_that_trains_local_models_judges_them(name: str, tmp_path: 
         settings |= {"local_steps": 2, "public_tasks": 2}
     if name == "fedmoa":
         config["learning"] = {**CONFIG["learning"], "objectives": [{"name": "accuracy"}, {"name": "format"}]}
+    if name == "fedpetuning":
+        settings |= {"objective": "sft", "supervised": {"batch_size": 2}}
+        config["agent"] = {"name": "untrained-tiny", "adapter": {"rank": 2}, "decoding": {"max_new_tokens": 40}}
     config["output"] = {"folder": str(tmp_path / "run"), "report": "none"}
     record = train(config).record
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
@@ -224,6 +229,48 @@ def test_a_data_set_is_judged_on_by_its_name(tmp_path: Path, monkeypatch: pytest
     assert [one.settings.repeats for one in opened] == [1, 1, 2] and all(len(one.env.pool) == 1 for one in opened)
 
 
+def test_clients_of_different_data_sets_are_judged_on_each_and_on_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FedMOA's table 1 in small: sets that are called like the members of the mixture that clients train on."""
+    monkeypatch.setenv("FEDAGENTGYM_DATA", str(tmp_path / "installed"))
+    for name in ("gsm8k", "mbpp", "humaneval"):
+        row, key = dict(ROWS[name][0]), "question" if name == "gsm8k" else "text"
+        rows = [row if name == "humaneval" else {**row, key: f"{row[key]} ({n})"} for n in range(6)]
+        write(tmp_path, "train.jsonl", *rows)
+        find_data_set(name).add(tmp_path / "train.jsonl")
+    made = {
+        "gsm8k": {"source": "gsm8k", "data": "installed", "holdout": {"test": 2}},
+        "mbpp": {"source": "mbpp", "data": "installed", "bad_rows": 0.0},
+    }
+    envs = {"gsm8k": "Math", "mbpp": "Code"}
+    members = [{"name": name, "env": envs[name], "options": options} for name, options in made.items()]
+    sets: list[Any] = [{"name": "gsm8k", "options": made["gsm8k"], "env": "Math"}, {"name": "humaneval", "tasks": 2}]
+    folder = tmp_path / "run"
+    config = {
+        **CONFIG,
+        "env": {"id": "fedagentgym/Mixture-v0", "options": {"members": members}},
+        "partition": {"sampler": "by_source", "clients": 2},
+        "algorithm": {"name": "fedmoa", "local_steps": 1, "objectives": [["accuracy", "format"]]},
+        "federation": {"rounds": 1, "quorum": None},
+        "evaluation": {"sets": sets, "clients": True},
+        "output": {"folder": str(folder), "report": "none"},
+    }
+    record = train(config).record
+    assert record["env"]["protections"], "programs are run, so what confined them is told"
+    last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    first, second = last["clients"]["0"], last["clients"]["1"]
+    assert first["local/own"] == first["local/gsm8k/success"] and "local/own" not in second, (
+        "nothing is held out of MBPP"
+    )
+    assert {"local/humaneval/success", "local/gsm8k/reward/format"} <= set(second)
+    assert record["final"]["clients"]["clients"] == 1
+    told = record["evaluation_sets"]
+    assert told["humaneval"]["verifier"].startswith("code/") and told["gsm8k"]["verifier"].startswith("math/")
+    file = folder / "evaluation" / "0001.jsonl"
+    assert find_replay_differences(file, open_env(MATH, **made["gsm8k"], split="test"), "gsm8k") == []
+
+
 def test_nothing_starts_without_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDAGENTGYM_DATA", str(tmp_path / "none"))
 
@@ -231,8 +278,10 @@ def test_nothing_starts_without_the_data(tmp_path: Path, monkeypatch: pytest.Mon
         raise AssertionError("an agent was made although data is missing")
 
     monkeypatch.setattr("fedagentgym.experiment.run.resolve_agent", fail)
-    wanted = [
+    wanted: list[dict[str, Any]] = [
         {"evaluation": {"sets": ["math500"]}},
+        {"env": load_config("paper-webshop").plain()["env"]},
+        {"env": load_config("paper-alfworld").plain()["env"]},
         {"env": {"id": MATH, "options": {"source": "math", "data": "installed"}}},
         {"env": {"id": "fedagentgym/WebShop-v0", "options": {"data": "installed"}}},
         {"env": {"id": "fedagentgym/ALFWorld-v0", "options": {"games": "installed"}}},

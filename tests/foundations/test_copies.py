@@ -25,6 +25,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "WebShop": {"size": "tiny", "num_prev_obs": 1},
     "Math": {"size": "tiny", "tools": ["calc"]},
     "QA": {"size": "tiny", "attempts": 2},
+    "Skills": {"skills": 4, "turns": 2},
     "Code": {"size": "tiny"},
     "Mixture": {"size": "tiny", "kinds": ["math", "qa"]},
 }

@@ -83,6 +83,14 @@ def test_files_and_columns_in_capitals(name: str, tmp_path: Path) -> None:
     assert task.hardness == pytest.approx(4 / 15)
 
 
+def test_environments_over_the_same_data_share_its_pool(tmp_path: Path) -> None:
+    data = write(tmp_path, "train.jsonl", GSM, {**GSM, "question": "else ?"})
+    one, other = (MathEnv(source="gsm8k", data=data, attempts=n) for n in (1, 2))
+    assert one.pool is other.pool and one.pool is not MathEnv(source="gsm8k", data=data, bad_rows=0.5, holdout=0).pool
+    write(tmp_path, "train.jsonl", GSM)
+    assert len(MathEnv(source="gsm8k", data=data).pool) == 1 and len(one.pool) == 2
+
+
 def test_descriptions_beside_the_rows_are_not_rows(tmp_path: Path) -> None:
     write(tmp_path, "train.jsonl", GSM)
     (tmp_path / "dataset_infos.json").write_text('{"main": {}}')
@@ -239,6 +247,15 @@ def test_train_and_test_of_math_can_be_merged_and_divided_anew(tmp_path: Path) -
         )
     }
     assert len(digests) == 4
+
+
+def test_what_is_there_twice_is_not_held_out(tmp_path: Path) -> None:
+    rows = [{**MATH, "problem": f"a{n // 2 if n < 20 else n}"} for n in range(40)]
+    made: dict[str, Any] = {"source": "math", "data": write(tmp_path, "train.jsonl", *rows), "holdout": {"test": 19}}
+    train, test = ({task.payload.problem for task in MathEnv(**made, split=one).pool} for one in ("train", "test"))
+    assert not train & test and len(test) == 19
+    with pytest.raises(OptionError, match="20 different training tasks"):
+        MathEnv(**{**made, "holdout": {"test": 20}})
 
 
 def test_training_tasks_can_be_drawn(tmp_path: Path) -> None:

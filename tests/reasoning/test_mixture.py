@@ -97,7 +97,7 @@ def test_members_of_one_kind_have_ids_categories_and_pools_of_their_own(members:
 def test_every_member_is_played_as_it_is_alone(members: list[dict[str, Any]]) -> None:
     env = MixtureEnv(members=members, split="all")
     for one in members:
-        alone = open_env(env._worlds[one["name"]].id, **one["options"], split="all")
+        alone = open_env(env._envs[one["name"]].id, **one["options"], split="all")
         own = [task for task in env.pool if task.category == one["name"]]
         assert len(own) == len(alone.pool)
         for task, single in zip(own, alone.pool, strict=True):

@@ -20,8 +20,10 @@ class FedGRPOSettings(Settings):
     name: Literal["fedgrpo"] = "fedgrpo"
     experts: int = Field(default=2, ge=1, description="clients that score a question (M)")
     neighbours: int = Field(default=20, ge=1, description="auxiliary examples that decide about competence (L)")
-    selection: Literal["competence", "random"] = Field(
-        default="competence", description="who scores: the most competent, or (as the published code does) anybody"
+    selection: Literal["competence", "oracle", "random"] = Field(
+        default="competence",
+        description="who scores: the most competent on the examples most like the question, on those of its category (which "
+        "only an oracle knows), or (as the published code does) anybody",
     )
     aggregate: Literal["pool", "per_expert", "split"] = Field(
         default="pool", description="how scores become advantages: over all, per expert first, or own candidates each"
@@ -42,6 +44,10 @@ class FedGRPOSettings(Settings):
         default=None, description="the model that clients judge with: another agent than the server's; null: the same"
     )
     expert_steps: int = Field(default=0, ge=0, description="policy steps of each client's own expert before round 1")
+    expert_learning: dict[str, Any] = Field(
+        default_factory=dict,
+        description="keys of `learning` that differ for the experts' training, such as learning_rate",
+    )
     expert_refresh: int = Field(default=0, ge=0, description="rounds between renewals of the experts; 0: never")
     answer_weight: float = Field(default=8.0, ge=0.0, description="weight of the experts' score")
     format_weight: float = Field(default=1.0, ge=0.0, description="weight of the format reward")
@@ -57,13 +63,19 @@ class FedGRPOSettings(Settings):
         """Of an agent only what was said: the rest is its preset's to decide."""
         return None if value is None else value.model_dump(mode="json", exclude_unset=True)
 
+    def resolve_expert_learning(self, learning: LearningSettings) -> LearningSettings:
+        """The policy step of the experts' training: the run's, with what is said of theirs laid over it, key by key."""
+        return LearningSettings.load({**learning.model_dump(), **self.expert_learning}, "algorithm.expert_learning")
+
     @property
     def asks_models(self) -> bool:
         """Whether an expert's model is ever asked: who is competent, or what a candidate is worth."""
-        return self.answers != "all" or self.selection == "competence"
+        return self.answers != "all" or self.selection != "random"
 
     @model_validator(mode="after")
     def _refuse_models_that_nobody_asks(self) -> Self:
+        if self.expert_learning and not self.expert_steps:
+            raise ValueError("expert_learning is for the training of experts: set expert_steps")
         if self.answers != "all":
             return self
         if self.scorer != "self_answer":

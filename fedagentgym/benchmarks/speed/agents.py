@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.measurement import Measurement
 from fedagentgym.base.progress import show_progress
+from fedagentgym.benchmarks.speed.beside_trl import time_steps
 from fedagentgym.benchmarks.speed.dialogues import TARGETS, measure_dialogues
 from fedagentgym.benchmarks.speed.engine import Batch, ModelCost, measure_engine, measure_peak, use_one_thread
-from fedagentgym.benchmarks.speed.policy_step import StepTiming, Workload, time_steps
+from fedagentgym.benchmarks.speed.policy_step import StepTiming, Workload
 
 if TYPE_CHECKING:
     from fedagentgym.agents.engines.torch_policy import TorchPolicy

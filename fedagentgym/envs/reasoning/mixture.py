@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any, ClassVar, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fedagentgym.base.errors import (
     DataError,
@@ -22,15 +18,15 @@ from fedagentgym.envs import open_env
 from fedagentgym.envs.core import Episode, Expert, TextEnv, check_choice
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.procedures import Procedures
+from fedagentgym.envs.reasoning.mixture_pool import CATEGORIES, MEMBERS, OWN, Part, join_pools
 from fedagentgym.envs.reasoning.replies import ReplyEnv
 from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
-from fedagentgym.envs.task import Task, make_task_id
+from fedagentgym.envs.task import Task
 from fedagentgym.envs.view import View
 
 KINDS = {"math": "fedagentgym/Math-v0", "qa": "fedagentgym/QA-v0", "code": "fedagentgym/Code-v0"}
 DEFAULT_KINDS = ("math", "code")
 CODE = KINDS["code"]
-CATEGORIES = ("members", "own")
 _NAME = re.compile(r"[\w.-]{1,60}")
 _NOT_MEMBERS = ("split", "tasks", "pool", "variant", "max_turns", "reward", "render_mode")
 """Options of every environment, which the mixture has for all its members."""
@@ -44,12 +40,12 @@ class Member(NamedTuple):
     options: Mapping[str, Any]
 
     @property
-    def world(self) -> type[ReplyEnv]:
+    def env_class(self) -> type[ReplyEnv]:
         """The class of its environment."""
         found: type[ReplyEnv] = ENVIRONMENTS.get(self.env)
         return found
 
-    def open_world(self) -> ReplyEnv:
+    def open(self) -> ReplyEnv:
         """Its environment, whose own pool is not played: tasks come from the mixture's."""
         try:
             opened = open_env(self.env, **self.options, split="all")
@@ -93,7 +89,7 @@ class MixtureEnv(TextEnv):
         *,
         members: Sequence[Mapping[str, Any]] | None = None,
         kinds: Sequence[str] | None = None,
-        categories: str = "members",
+        categories: str = MEMBERS,
         size: str = "default",
         seed: int = 0,
         verifier: str | None = None,
@@ -110,83 +106,45 @@ class MixtureEnv(TextEnv):
             )
         else:
             self.members = read_members(members)
-        self._worlds = {member.name: member.open_world() for member in self.members}
+        self._envs = {member.name: member.open() for member in self.members}
         if options.get("max_turns") is None:
-            options["max_turns"] = max(world.max_turns for world in self._worlds.values())
+            options["max_turns"] = max(env.max_turns for env in self._envs.values())
         super().__init__(**options)
         self.reward_names = self._collect_reward_names()  # type: ignore[misc]
 
     def _collect_reward_names(self) -> tuple[str, ...]:
         """The components of the members that this pool holds: a client of one kind knows only its own accuracy."""
         held = {name.partition("/")[0] for name in self.pool.categories}
-        names = [name for member in self.members if member.name in held for name in member.world.reward_names]
+        names = [name for member in self.members if member.name in held for name in member.env_class.reward_names]
         return tuple(dict.fromkeys(names))
 
     def get_verifier_version(self) -> str:
         """The versions of the verifiers of all members, for results; those of one kind that judge alike are told once."""
-        return " ".join(dict.fromkeys(world.get_verifier_version() for world in self._worlds.values()))
+        return " ".join(dict.fromkeys(env.get_verifier_version() for env in self._envs.values()))
 
     def load_pool(self, split: str) -> TaskPool:
-        pools = {name: world.load_pool(split) for name, world in self._worlds.items()}
-        parts = list(pools.values())
-        ends = np.cumsum([len(pool) for pool in parts])
+        parts = tuple(Part(name, env.open_pool(split), env.strip) for name, env in self._envs.items())
+        return join_pools(self.id, split, parts, self.category_kind)
 
-        def locate(index: int) -> tuple[int, int]:
-            """The member of a task of this pool, and the task's place there."""
-            which = int(np.searchsorted(ends, index, side="right"))
-            return which, index - (int(ends[which - 1]) if which else 0)
-
-        def load_payload(index: int) -> tuple[str, Any]:
-            which, place = locate(index)
-            return self.members[which].name, parts[which][place].payload
-
-        def find_hardness(index: int) -> float | None:
-            which, place = locate(index)
-            return parts[which].find_hardness(place)
-
-        return TaskPool(
-            env=self.id,
-            split=split,
-            ids=list(chain.from_iterable(_rename_ids(name, pool) for name, pool in pools.items())),
-            categories=self._name_categories(pools),
-            payload=load_payload,
-            source={"mixture": {name: pool.source for name, pool in pools.items()}},
-            hardness=find_hardness,
-            strip=self._strip,
-        )
-
-    def _name_categories(self, pools: Mapping[str, TaskPool]) -> tuple[Sequence[str], NDArray[np.int32]]:
-        if self.category_kind == "members":
-            sizes = [len(pool) for pool in pools.values()]
-            return list(pools), np.repeat(np.arange(len(pools), dtype=np.int32), sizes)
-        names = [f"{name}/{category}" for name, pool in pools.items() for category in pool.category_names]
-        before = np.cumsum([0, *(len(pool.category_names) for pool in pools.values())])
-        codes = [pool.category_codes + start for pool, start in zip(pools.values(), before, strict=False)]
-        return names, np.concatenate(codes).astype(np.int32)
-
-    def _strip(self, payload: tuple[str, Any]) -> tuple[str, Any]:
-        name, inner = payload
-        return name, self._get_world(name).strip(inner)
-
-    def _get_world(self, name: str) -> ReplyEnv:
+    def _get_env(self, name: str) -> ReplyEnv:
         """The member of a task, which may come from a pool that was made for another mixture."""
-        if name not in self._worlds:
-            raise DataError(f"a task of the member {str(name)[:80]!r}: this mixture has {join_names(self._worlds)}")
-        return self._worlds[name]
+        if name not in self._envs:
+            raise DataError(f"a task of the member {str(name)[:80]!r}: this mixture has {join_names(self._envs)}")
+        return self._envs[name]
 
     def with_belief(self, task: Task, reply: str) -> Task | None:
         name = task.payload[0]
-        believed = self._get_world(name).with_belief(_unwrap_task(task), reply)
+        believed = self._get_env(name).with_belief(_unwrap_task(task), reply)
         return None if believed is None else _with_payload(believed, (name, believed.payload))
 
     def explain_empty(self, split: str) -> str:
         """What the members say about it."""
-        return "".join(dict.fromkeys(world.explain_empty(split) for world in self._worlds.values()))
+        return "".join(dict.fromkeys(env.explain_empty(split) for env in self._envs.values()))
 
     @classmethod
     def names_local_data(cls, options: Mapping[str, Any]) -> bool:
         members = () if options.get("members") is None else read_members(options["members"])
-        return any(member.world.names_local_data(member.options) for member in members)
+        return any(member.env_class.names_local_data(member.options) for member in members)
 
     @classmethod
     def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,38 +153,38 @@ class MixtureEnv(TextEnv):
         if options.get("members") is None:
             return kept
         members = read_members(options["members"])
-        plain = [(member, member.world.portable_options(member.options)) for member in members]
+        plain = [(member, member.env_class.portable_options(member.options)) for member in members]
         return {**kept, "members": [{"name": one.name, "env": one.env, "options": own} for one, own in plain]}
 
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
         name = task.payload[0]
-        inner, view = self._get_world(name).begin(_unwrap_task(task), seed)
+        inner, view = self._get_env(name).begin(_unwrap_task(task), seed)
         return State(name, inner), view
 
     def advance(self, state: State, action: str) -> tuple[State, View]:
-        inner, view = self._get_world(state.member).advance(state.inner, action)
+        inner, view = self._get_env(state.member).advance(state.inner, action)
         return State(state.member, inner), view
 
     def vocabulary(self) -> Iterable[str]:
-        return dict.fromkeys(word for world in self._worlds.values() for word in world.vocabulary())
+        return dict.fromkeys(word for env in self._envs.values() for word in env.vocabulary())
 
     def expert(self) -> MixtureExpert:
-        return MixtureExpert(self._worlds)
+        return MixtureExpert(self._envs)
 
     def list_procedures(self) -> Mapping[str, Procedures]:
         """Every category with the procedures of its member's world, which are the same in all of that world's categories."""
-        held = {name: world.list_procedures() for name, world in self._worlds.items()}
-        if self.category_kind == "own":
+        held = {name: env.list_procedures() for name, env in self._envs.items()}
+        if self.category_kind == OWN:
             return {f"{name}/{one}": found for name, procedures in held.items() for one, found in procedures.items()}
         return {name: next(iter(procedures.values())) for name, procedures in held.items() if procedures}
 
     def misled_expert(self, procedure: str) -> MixtureExpert:
         known = {one for own, others in self.list_procedures().values() for one in (own, *others)}
         check_choice("procedure", procedure, sorted(known))
-        return MixtureExpert(self._worlds, procedure)
+        return MixtureExpert(self._envs, procedure)
 
     def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        return self._get_world(task.payload[0]).follows(_unwrap_task(task), actions, procedure)
+        return self._get_env(task.payload[0]).follows(_unwrap_task(task), actions, procedure)
 
 
 def _unwrap_task(task: Task) -> Task:
@@ -238,12 +196,6 @@ def _unwrap_task(task: Task) -> Task:
 
 def _with_payload(task: Task, payload: Any) -> Task:
     return Task(task.id, task.env, task.split, task.category, payload, task.hardness, task.graded)
-
-
-def _rename_ids(name: str, pool: TaskPool) -> list[str]:
-    """The ids of a member's tasks in the mixture: `mixture/gsm8k/train/00042`."""
-    own = make_task_id(pool.env, "", 0).partition("/")[0]
-    return [f"mixture/{name}{identifier.removeprefix(own)}" for identifier in pool.ids]
 
 
 # ---- members ----------------------------------------------------------------------------------------------------
@@ -313,15 +265,15 @@ def runs_programs(env_id: str, options: Mapping[str, Any]) -> bool:
 class MixtureExpert:
     """The expert of the task's own world, or the one of that world that a procedure misleads."""
 
-    def __init__(self, worlds: Mapping[str, TextEnv], procedure: str | None = None) -> None:
-        self._worlds, self._procedure = worlds, procedure
+    def __init__(self, envs: Mapping[str, TextEnv], procedure: str | None = None) -> None:
+        self._envs, self._procedure = envs, procedure
         self._inner: Expert | None = None
 
     def act(self, episode: Episode) -> str:
         if self._inner is None:
-            world = self._worlds[episode.task.payload[0]]
-            known = {one for procedures in world.list_procedures().values() for one in procedures.others}
+            env = self._envs[episode.task.payload[0]]
+            known = {one for procedures in env.list_procedures().values() for one in procedures.others}
             misled = self._procedure is not None and self._procedure in known
-            self._inner = world.misled_expert(str(self._procedure)) if misled else world.expert()
+            self._inner = env.misled_expert(str(self._procedure)) if misled else env.expert()
         own = episode._replace(task=_unwrap_task(episode.task), state=episode.state.inner)
         return self._inner.act(own)

@@ -90,6 +90,11 @@ class LoadedTask(NamedTuple):
     payload: Any
     hardness: float | None = None
 
+    @property
+    def question(self) -> tuple[Any, ...]:
+        """What is asked, to know a task that is there twice."""
+        return self.payload[0], getattr(self.payload, "facts", ())
+
 
 def make_loaded_pool(
     env: str, tasks: Sequence[LoadedTask], split: str, source: Mapping[str, Any], strip: Strip

@@ -198,9 +198,21 @@ def _render_categories(records: Sequence[Record]) -> str:
         for name, before, after in rows
     )
     heads = "".join(f'<th class="n">{name}</th>' for name in ("before", "after", "interval", "score", "turns"))
+    kind = "set" if "sets" in last else "category"
     return (
-        f'<h2>Held-out tasks</h2><div class="card wide"><table><tr><th>category</th>{heads}</tr>{body}</table>'
-        f"<p>{last['tasks']} tasks, {last['episodes']} episodes.</p></div>"
+        f'<h2>Held-out tasks</h2><div class="card wide"><table><tr><th>{kind}</th>{heads}</tr>{body}</table>'
+        f"<p>{last['tasks']} tasks, {last['episodes']} episodes.</p>{_render_clients(last)}</div>"
+    )
+
+
+def _render_clients(evaluation: Record) -> str:
+    """The global model on the clients' own mixtures of the held-out tasks, where that was asked for."""
+    found = evaluation.get("clients") or {}
+    if not found.get("clients"):
+        return ""
+    return (
+        f"<p>Each of {found['clients']:,} clients by its own mixture of these tasks: mean success {found['mean']:.3f},"
+        f" 10th percentile {found['p10']:.3f}, worst {found['worst']:.3f} (client {found['worst_client']}).</p>"
     )
 
 

@@ -91,7 +91,7 @@ def _note_repetitions(found: Loaded) -> tuple[str, ...]:
     """What a user should know of equal questions: they count more, or let training see the test."""
     places: dict[Any, list[str]] = {}
     for task in found.tasks:
-        places.setdefault((task.payload[0], getattr(task.payload, "facts", ())), []).append(task.split)
+        places.setdefault(task.question, []).append(task.split)
     repeated = sum(len(splits) - 1 for splits in places.values())
     seen = sum("train" in splits and len(set(splits)) > 1 for splits in places.values())
     notes = [f"{repeated:,} tasks repeat another one"] if repeated else []

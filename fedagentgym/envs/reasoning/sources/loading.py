@@ -40,9 +40,10 @@ class Request(NamedTuple):
     seed: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Loaded:
-    """The tasks of a data set, what they were made from (for the pool's digest), and what was not made a task."""
+    """The tasks of a data set, what they were made from (for the pool's digest), and what was not made a task. Data that is
+    loaded once is itself and no other, so what is made of it can be remembered by it."""
 
     tasks: tuple[LoadedTask, ...]
     source: Mapping[str, Any]
@@ -189,7 +190,7 @@ def _refuse_merging(name: str, source: Source) -> None:
 
 def _hold_out(tasks: Sequence[LoadedTask], request: Request) -> tuple[LoadedTask, ...]:
     """Move training tasks to val and test, chosen by the seed: as many as are asked for by name, or as many to each of the
-    two that the data lacks."""
+    two that the data lacks. A task that is there twice stays in training: it would be known from its double."""
     there = {task.split for task in tasks}
     counts = dict(request.holdout)
     if "both" in counts:
@@ -201,11 +202,12 @@ def _hold_out(tasks: Sequence[LoadedTask], request: Request) -> tuple[LoadedTask
                 f"holdout={wanted}: {request.name} has a {double[0]} split of its own; merge_splits=true makes it training"
                 " tasks first"
             )
-    training = [number for number, task in enumerate(tasks) if task.split == "train"]
+    copies = Counter(task.question for task in tasks)
+    training = [n for n, task in enumerate(tasks) if task.split == "train" and copies[task.question] == 1]
     if len(training) <= sum(wanted.values()):
         told = counts.get("both", wanted)
         raise OptionError(
-            f"holdout={told}: there are {len(training)} training tasks to hold {sum(wanted.values())} out of"
+            f"holdout={told}: there are {len(training)} different training tasks to hold {sum(wanted.values())} out of"
         )
     order = iter(training[place] for place in stream(request.seed, "holdout").permutation(len(training)).tolist())
     moved = {next(order): split for split, count in wanted.items() for _ in range(count)}

@@ -1,0 +1,201 @@
+"""Where DPSDA-FL's candidates come from: the generator of the world, or the language model itself.
+
+    GeneratedTasks   draws fresh tasks from the public generator of a world; a variation is a fresh task of the same category
+    WrittenTasks     asks the language model for a task in one of the world's categories; a variation is another one like it
+
+What a model writes is a task together with its answer. It counts if it has the form that was asked for, if the world can grade
+its answer, and if it is neither known already nor asked in an evaluation. Category names are taken to be public.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.base.streams import Stream, stream
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.task import shorten_env_id
+from fedagentgym.envs.verifiers.formats import ANSWER, THINK, last_block
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.algorithms.support.runtime import Runtime
+    from fedagentgym.envs.core import TextEnv
+
+TEXT_BYTES = 4096
+"""Room for the text of one candidate in a message."""
+ATTEMPTS = 16
+"""Replies that a model may need for each task that it is asked for."""
+_PROBLEM = re.compile(r"<problem>(.*?)</problem>", re.DOTALL)
+_FORM = (
+    "Reply in exactly this form:\n<problem> the task </problem>\n<think> a worked solution </think>\n"
+    "<answer> the answer alone </answer>"
+)
+
+
+class Candidate(NamedTuple):
+    """A synthetic task: what it says at its start, and what is remembered of it."""
+
+    text: str
+    category: str
+    kept: Any
+
+
+class CandidateSource(Protocol):
+    """What the server draws candidates from."""
+
+    def draw(self, count: int) -> list[Candidate]:
+        """So many candidates, or fewer where there are no more."""
+
+    def vary(self, parents: Sequence[Candidate]) -> list[Candidate]:
+        """For each of these another one of its kind, if there is one; in any order."""
+
+
+def is_generated(source: Mapping[str, Any]) -> bool:
+    """Whether a pool was made by a generator (all members of a mixture), and not loaded."""
+    members = source.get("mixture")
+    if isinstance(members, Mapping):
+        return all(is_generated(member) for member in members.values())
+    return "generator" in source
+
+
+class GeneratedTasks:
+    """Fresh tasks of a world's generator, each at most once."""
+
+    def __init__(self, env: TextEnv, judged: frozenset[str], draw: Stream, lacking: str) -> None:
+        self._env, self._lacking = env, lacking
+        self._drawn = self._iter_tasks(judged, draw)
+
+    def _iter_tasks(self, judged: frozenset[str], draw: Stream) -> Iterator[Candidate]:
+        pool = self._env.pool
+        for index in draw.permutation(len(pool)).tolist():
+            (episode,) = self._env.reset_many([pool[index]], [0])
+            if (text := episode.view.observation) not in judged:
+                yield Candidate(text, episode.task.category, pool.ids[index])
+        raise DataError(self._lacking)
+
+    def draw(self, count: int) -> list[Candidate]:
+        return [next(self._drawn) for _ in range(count)]
+
+    def vary(self, parents: Sequence[Candidate]) -> list[Candidate]:
+        wanted: dict[str, int] = {}
+        for parent in parents:
+            wanted[parent.category] = wanted.get(parent.category, 0) + 1
+        fresh: list[Candidate] = []
+        while any(wanted.values()):
+            candidate = next(self._drawn)
+            if wanted.get(candidate.category):
+                wanted[candidate.category] -= 1
+                fresh.append(candidate)
+        return fresh
+
+
+class WrittenTasks:
+    """Tasks that the language model writes, at the parameters that it has now."""
+
+    def __init__(self, runtime: Runtime, judged: frozenset[str], seed: int) -> None:
+        self._runtime, self._env, self._agent, self._seed = runtime, runtime.env, runtime.agent, seed
+        self._known = set(judged)
+        self._categories = [str(name) for name in runtime.client_split.pool.category_names]
+        self._written: list[str] = []
+        self._calls = 0
+        self.replies = 0
+        if not takes_written_tasks(self._env):
+            raise OptionError(
+                f"a language model cannot write tasks of {self._env.id}: dpsda-fl needs the world's generator there"
+            )
+
+    def draw(self, count: int) -> list[Candidate]:
+        chosen = [self._categories[number % len(self._categories)] for number in range(count)]
+        ask = "Write one new task of this kind on the topic: {}. It must be complete in itself."
+        return self._write([(name, ask.format(name)) for name in chosen])
+
+    def vary(self, parents: Sequence[Candidate]) -> list[Candidate]:
+        ask = "This is a task:\n\n{}\n\nWrite another one on the same topic, as hard, that asks for something else."
+        return self._write([(each.category, ask.format(each.text)) for each in parents])
+
+    def _write(self, wanted: Sequence[tuple[str, str]]) -> list[Candidate]:
+        """A candidate for each (category, request), except where the model gives none that can be used in all its attempts."""
+        found: dict[int, Candidate] = {}
+        self._calls += 1
+        for attempt in range(ATTEMPTS):
+            missing = [number for number in range(len(wanted)) if number not in found]
+            if not missing:
+                break
+            prompts = [self._make_prompt(wanted[number][1], attempt, number) for number in missing]
+            streams = [stream(self._seed, "write", self._calls, attempt, number) for number in missing]
+            replies = write_replies(self._agent, prompts, streams, self._runtime.learning.parallel_episodes)
+            self.replies += len(replies)
+            for number, reply in zip(missing, replies, strict=True):
+                candidate = self._read(reply, wanted[number][0])
+                if candidate is not None and candidate.text not in self._known:
+                    self._known.add(candidate.text)
+                    self._written.append(candidate.text)
+                    found[number] = candidate
+        return [candidate for _, candidate in sorted(found.items())]
+
+    def _make_prompt(self, request: str, attempt: int, number: int) -> str:
+        """A request with what surrounds it. The same words again would often be answered with the same task."""
+        parts = [f"{self._env.role} {request}"]
+        if attempt and self._written:
+            place = stream(self._seed, "unlike", self._calls, attempt, number).integers(len(self._written))
+            parts.append(f"It must not be this one:\n\n{self._written[int(place)]}")
+        return "\n\n".join([*parts, _FORM])
+
+    def _read(self, reply: str, category: str) -> Candidate | None:
+        """The task in a reply; None if there is none, or none that its own solution solves."""
+        problem, answer = _PROBLEM.search(reply), last_block(reply, ANSWER)
+        if problem is None or not problem[1].strip() or not answer:
+            return None
+        question, solution = problem[1].strip(), last_block(reply, THINK) or ""
+        record = {"id": self._name_task(), "category": category, "payload": make_payload(question, answer, solution)}
+        (task,) = TaskPool.from_records([record], env=self._env.id)
+        try:
+            (episode,) = self._env.reset_many([task], [0])
+            (after,) = self._env.step_many([episode], [self._env.expert().act(episode)])
+        except FedAgentGymError:
+            return None
+        text = episode.view.observation
+        fits = len(text.encode("utf-8", "replace")) <= TEXT_BYTES // 2
+        return Candidate(text, category, record) if after.view.success and fits else None
+
+    def _name_task(self) -> str:
+        return f"{shorten_env_id(self._env.id)}/synthetic/{len(self._known):05d}"
+
+
+def make_payload(question: str, answer: str, solution: str) -> dict[str, Any]:
+    """A task in words, under the names that the worlds of questions give its parts."""
+    return {"problem": question, "question": question, "answers": [answer], "solution": solution}
+
+
+def takes_written_tasks(env: TextEnv) -> bool:
+    """Whether a question with its answer is a task of this world."""
+    parse = getattr(env, "parse_payload", None)
+    if env.takes != "reply" or parse is None:
+        return False
+    try:
+        parse(make_payload("1 + 1", "2", ""))
+    except DataError:
+        return False
+    return True
+
+
+def write_replies(agent: TokenAgent, prompts: Sequence[str], streams: Sequence[Stream], parallel: int) -> list[str]:
+    """What a language model replies to each prompt."""
+    tokenizer, room = agent.tokenizer, agent.policy.context_length - agent.decoding.max_new_tokens
+    encode: Callable[[str], tuple[int, ...]] = tokenizer.encode_chat if agent.chat else tokenizer.encode
+    replies = []
+    with agent.policy.open_session() as session:
+        for start in range(0, len(prompts), parallel):
+            batch = [encode(prompt) for prompt in prompts[start : start + parallel]]
+            if (longest := max(map(len, batch))) > room:
+                raise DataError(
+                    f"a prompt of {longest} tokens leaves no room for a reply of {agent.decoding.max_new_tokens} in a context of"
+                    f" {agent.policy.context_length}"
+                )
+            rows = session.open(batch)
+            replies += session.generate(rows, streams[start : start + parallel], agent.decoding)
+            session.drop(rows)
+    return [tokenizer.decode(reply.token_ids) for reply in replies]

@@ -1,0 +1,66 @@
+"""flwr-datasets: a client split as a partitioner that its `FederatedDataset`, metrics and figures take for one of their own.
+
+Tried with flwr-datasets 0.6.1, which asks for datasets below 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from fedagentgym.base.errors import DataError, show_value
+from fedagentgym.base.extras import require
+from fedagentgym.partitions.client_split import ClientSplit
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+_Partitioner: Any = require("flwr_datasets.partitioner", "flwr-datasets").Partitioner
+
+
+class SplitPartitioner(_Partitioner):  # type: ignore[misc]
+    """`FederatedDataset(dataset=..., partitioners={"train": SplitPartitioner(client_split)})`.
+
+    Rows are recognised by the task id in the column `by`, as `pool.to_dataset()` writes it, so that it does not matter in which
+    order they stand: `FederatedDataset` shuffles unless it is told not to.
+    """
+
+    def __init__(self, client_split: ClientSplit, *, by: str = "task") -> None:
+        super().__init__()
+        self._client_split, self._by = client_split, by
+        self._places: dict[str, int] | None = None
+
+    @property
+    def num_partitions(self) -> int:
+        return len(self._client_split)
+
+    def load_partition(self, partition_id: int) -> Dataset:
+        """The rows of one client, in the order of its tasks."""
+        places = self._find_places()
+        tasks = self._client_split.client(partition_id).tasks
+        if missing := [task for task in tasks if task not in places]:
+            raise DataError(
+                f"the data set lacks {len(missing)} of the {len(tasks)} tasks of client {partition_id}, "
+                f"the first is {missing[0]!r}: it was not made from the pool that the split divides"
+            )
+        return self.dataset.select([places[task] for task in tasks])
+
+    def _find_places(self) -> dict[str, int]:
+        """The row of every task; looked up once, as a partitioner has one data set."""
+        if self._places is None:
+            columns = self.dataset.column_names
+            if self._by not in columns:
+                raise DataError(
+                    f"the data set has no column {self._by!r} with task ids, it has {show_value(columns)}: "
+                    "pool.to_dataset() makes one, or name the column with by="
+                )
+            self._places = _number_rows(self.dataset[self._by], self._by)
+        return self._places
+
+
+def _number_rows(ids: Iterable[str], column: str) -> dict[str, int]:
+    places: dict[str, int] = {}
+    for place, task in enumerate(ids):
+        if places.setdefault(task, place) != place:
+            raise DataError(f"the column {column!r} of the data set names the task {task!r} twice")
+    return places
