@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from fedagentgym.learning.block_operations import gate_with_silu, normalize, rotate
 from fedagentgym.learning.packing import Ids, Packed, find_queries, pack
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
@@ -66,18 +67,12 @@ def compute_hidden(
             hidden = _run_block(layer, hidden, angles, plan)
     if bias is not None:
         hidden = hidden + bias.to(hidden.dtype)
-    return _take(body.norm(hidden), _to_index(inverse, device))
+    return _take(normalize(body.norm, hidden), _to_index(inverse, device))
 
 
 class _Angles(NamedTuple):
     cos: Tensor
     sin: Tensor
-
-    def rotate(self, vectors: Tensor) -> Tensor:
-        """Turn [tokens, heads, width] by the tokens' positions."""
-        left, right = vectors.chunk(2, dim=-1)
-        turned = vectors * self.cos + torch.cat((-right, left), dim=-1) * self.sin
-        return turned.to(vectors.dtype)
 
 
 class _TablePlan(NamedTuple):
@@ -130,17 +125,17 @@ def _plan_wanted_nodes(packed: Packed, wanted: Ids, device: torch.device) -> _Pl
 def _run_block(layer: Any, hidden: Tensor, angles: _Angles, plan: _Plan) -> Tensor:
     """One decoder block: the hidden states of all nodes in, those of the plan's outputs out."""
     attention, mlp = layer.self_attn, layer.mlp
-    normed = layer.input_layernorm(hidden)
+    normed = normalize(layer.input_layernorm, hidden)
     asking, turning = normed, angles
     if plan.queried is not None:
         asking, turning = _take(normed, plan.queried), _Angles(angles.cos[plan.queried], angles.sin[plan.queried])
-    query = turning.rotate(_project(attention, "q", asking))
-    key, value = angles.rotate(_project(attention, "k", normed)), _project(attention, "v", normed)
+    query = rotate(_project(attention, "q", asking), *turning)
+    key, value = rotate(_project(attention, "k", normed), *angles), _project(attention, "v", normed)
     if plan.outputs is not None:
         hidden = _take(hidden, plan.outputs)
     hidden = hidden + attention.o_proj(_attend(query, key, value, plan))
-    normed = layer.post_attention_layernorm(hidden)
-    answer: Tensor = hidden + mlp.down_proj(F.silu(mlp.gate_proj(normed)) * mlp.up_proj(normed))
+    normed = normalize(layer.post_attention_layernorm, hidden)
+    answer: Tensor = hidden + mlp.down_proj(gate_with_silu(mlp.gate_proj(normed), mlp.up_proj(normed)))
     return answer
 
 
@@ -148,7 +143,7 @@ def _project(attention: Any, name: str, normed: Tensor) -> Tensor:
     """Queries, keys or values: [tokens, heads, width]."""
     vectors: Tensor = getattr(attention, f"{name}_proj")(normed).unflatten(-1, (-1, attention.head_dim))
     norm = getattr(attention, f"{name}_norm", None)
-    return vectors if norm is None else norm(vectors)
+    return vectors if norm is None else normalize(norm, vectors)
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, plan: _Plan) -> Tensor:
