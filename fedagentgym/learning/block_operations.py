@@ -33,14 +33,14 @@ def gate_with_silu(gate: Tensor, up: Tensor) -> Tensor:
 
 class _RMSNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, epsilon: float) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         wide = hidden.float()
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
         ctx.save_for_backward(hidden, weight, scale)
         return weight * (wide * scale).to(hidden.dtype)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, scale = ctx.saved_tensors
         normed = hidden.float() * scale
         to_weight = None
@@ -53,7 +53,7 @@ class _RMSNorm(torch.autograd.Function):
 
 class _Rotation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, vectors: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, vectors: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
         (left, right), (first, second) = vectors.to(cos.dtype).chunk(2, -1), sin.chunk(2, -1)
         turned = vectors * cos
@@ -62,7 +62,7 @@ class _Rotation(torch.autograd.Function):
         return turned.to(vectors.dtype)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin = ctx.saved_tensors
         (left, right), (first, second) = gradient.to(cos.dtype).chunk(2, -1), sin.chunk(2, -1)
         back = gradient * cos
@@ -73,12 +73,12 @@ class _Rotation(torch.autograd.Function):
 
 class _SiluGate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
         ctx.save_for_backward(gate, up)
         return F.silu(gate).mul_(up)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         gate, up = ctx.saved_tensors
         to_gate = torch.ops.aten.silu_backward(gradient * up, gate)
         return to_gate, F.silu(gate).mul_(gradient)

@@ -32,18 +32,19 @@ def compute_logprobs(
     temperature: float = 1.0,
     entropy: bool = False,
     *,
-    recompute: bool = False,
+    kept: int | None = None,
     bias: Tensor | None = None,
 ) -> TokenLogprobs:
     """Log-probs under the distribution that is sampled from: at this temperature, over the allowed tokens.
 
-    `recompute` trades time for memory in the backward pass, to the same bits. `bias` is added to what the last block puts out.
+    Of a pass over more than `kept` tokens, the insides of the blocks are computed again in the backward pass: more time, less
+    memory, the same bits. `bias` is added to what the last block puts out.
     """
     places = [find_choices(row) - 1 for row in rows]
     read = [(_cut(row, place), place) for row, place in zip(rows, places, strict=True) if len(place)]
     with torch.autocast("cuda", dtype=torch.bfloat16, enabled=device.type == "cuda"):
         head, hidden = _compute_states(
-            model, [ids for ids, _ in read], [place for _, place in read], device, recompute, bias
+            model, [ids for ids, _ in read], [place for _, place in read], device, kept, bias
         )
         vocabulary = int(unwrap_model(model).config.get_text_config().vocab_size)  # type: ignore[operator, union-attr]
         return score_choices(head, hidden, rows, vocabulary, temperature, entropy)
@@ -53,9 +54,13 @@ def batch_rows(model: torch.nn.Module, rows: Sequence[ScoredRow], micro_tokens: 
     """Indices of rows that go through the model together, so that it reads at most `micro_tokens` tokens at a time, padding
     included (a lone row may have more)."""
     read = [_cut(row, find_choices(row) - 1) for row in rows]
-    if packed.fits(unwrap_model(model)):
+    if _runs_packed(model):
         return batch_by_nodes(read, micro_tokens)
     return batch_by_length([len(ids) for ids in read], micro_tokens)
+
+
+def _runs_packed(model: torch.nn.Module) -> bool:
+    return packed.fits(unwrap_model(model)) and split_decoder_and_head(model) is not None
 
 
 def _cut(row: ScoredRow, places: Ids) -> Ids:
@@ -68,15 +73,15 @@ def _compute_states(
     rows: Sequence[Ids],
     places: Sequence[Ids],
     device: torch.device,
-    recompute: bool,
+    kept: int | None,
     bias: Tensor | None,
 ) -> tuple[Callable[[Tensor], Tensor], Tensor]:
     """What makes logits, and what it makes them of: the last hidden states at the given places of each row."""
     inner: Any = unwrap_model(model)
     if not rows:
         return torch.nn.Identity(), torch.zeros(0, 1, device=device)
-    if packed.fits(inner):
-        return inner.lm_head, packed.compute_hidden(inner, rows, places, device, recompute, bias)
+    if _runs_packed(model):
+        return inner.lm_head, packed.compute_hidden(inner, rows, places, device, kept, bias)
     ids = torch.from_numpy(_pad(rows)).to(device)
     which = np.repeat(np.arange(len(rows)), [len(place) for place in places])
     index = (torch.from_numpy(which).to(device), torch.from_numpy(np.concatenate(places)).to(device))
@@ -97,14 +102,16 @@ def _pad(sequences: Sequence[Ids]) -> Ids:
 
 @contextlib.contextmanager
 def _add_to_last_block(model: torch.nn.Module, bias: Tensor | None) -> Iterator[None]:
-    def add_bias(_module: Any, _inputs: Any, output: Any) -> Any:
-        if isinstance(output, tuple):
-            return (output[0] + bias.to(output[0].dtype), *output[1:])
-        return output + bias.to(output.dtype)
-
     if bias is None:
         yield
         return
+    added: Tensor = bias
+
+    def add_bias(_module: Any, _inputs: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (output[0] + added.to(output[0].dtype), *output[1:])
+        return output + added.to(output.dtype)
+
     handle = find_last_block(model).register_forward_hook(add_bias)
     try:
         yield

@@ -1,7 +1,7 @@
 """The decoder of Llama's family over packed rows, with gradients: no padding outside of attention, common beginnings once.
 
-The model's own modules do the products, so adapters, biases and autocast act as they do elsewhere; what lies between the modules is
-written out. In the last block, queries are computed only where an output is wanted: of the many tokens of an episode few are the
+The model's own modules do the products, so adapters, biases and autocast act as they do elsewhere; what lies between the modules
+is written out. In the last block, queries are computed only where an output is wanted: few of an episode's many tokens are the
 agent's choice, and in a small model that is half of the work.
 """
 
@@ -27,7 +27,7 @@ ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn"})
 
 def fits(model: Any) -> bool:
     """Whether the language model (without its adapter's wrapper) is of a kind that is written out here."""
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     rope = getattr(config, "rope_parameters", None) or {}
     return (
         getattr(config, "model_type", None) in MODEL_TYPES
@@ -44,12 +44,12 @@ def compute_hidden(
     rows: Sequence[Ids],
     places: Sequence[Ids],
     device: torch.device,
-    recompute: bool = False,
+    kept: int | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
     """The last hidden states, after the final norm, at the given places of each row, one row after the other.
 
-    `recompute` keeps only the blocks' inputs for the backward pass. `bias` is added to the output of the last block.
+    Of more than `kept` nodes only the blocks' inputs are kept for the backward pass. `bias` is added to the last block's output.
     """
     packed = pack(rows)
     nodes = np.concatenate([path[place] for path, place in zip(packed.paths, places, strict=True)])
@@ -58,6 +58,7 @@ def compute_hidden(
     hidden = body.embed_tokens(_to_index(packed.ids, device))
     cos, sin = body.rotary_emb(hidden, _to_index(packed.positions, device)[None])
     angles = _Angles(cos[0, :, None], sin[0, :, None])
+    recompute = kept is not None and len(packed.ids) > kept and torch.is_grad_enabled()
     every, last = _plan_every_node(packed, device), _plan_wanted_nodes(packed, wanted, device)
     for layer in body.layers:
         plan = last if layer is body.layers[-1] else every
@@ -108,7 +109,12 @@ def _plan_wanted_nodes(packed: Packed, wanted: Ids, device: torch.device) -> _Pl
     """Queries where they are wanted; or all of them, if that is less work, as rows that end alike need no mask."""
     found = [(table, find_queries(table, wanted)) for table in packed.tables]
     outputs = _to_index(wanted, device)
-    if sum(2 * part.indices.size * table.keys.shape[1] - table.keys.size * table.keys.shape[1] for table, part in found) > 0:
+    if (
+        sum(
+            2 * part.indices.size * table.keys.shape[1] - table.keys.size * table.keys.shape[1] for table, part in found
+        )
+        > 0
+    ):
         every = _plan_every_node(packed, device)
         return _Plan(every.tables, None, outputs, every.places[outputs])
     places, before = np.zeros(len(wanted), dtype=np.int64), 0
@@ -165,7 +171,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, plan: _Plan) -> Tensor:
 
 def _look_up(vectors: Tensor, table: Tensor) -> Tensor:
     """The vectors [tokens, heads, width] of a table of tokens: [rows, heads, length, width]."""
-    return _take(vectors.flatten(1), table).unflatten(-1, vectors.shape[1:]).transpose(1, 2)
+    return _take(vectors.flatten(1), table).view(*table.shape, *vectors.shape[1:]).transpose(1, 2)
 
 
 def _take(table: Tensor, index: Tensor) -> Tensor:

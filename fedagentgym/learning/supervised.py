@@ -20,6 +20,7 @@ from fedagentgym.base.progress import Progress
 from fedagentgym.base.streams import generator
 from fedagentgym.learning.forward import batch_rows, compute_logprobs
 from fedagentgym.learning.master_weights import MasterWeights
+from fedagentgym.learning.memory import find_pass_limits, give_back_freed_memory
 from fedagentgym.learning.optimizer import learning_rate_factor, make_adamw
 from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
 from fedagentgym.learning.trajectory import NO_IDS, Trajectory, map_tokens_to_turns
@@ -114,10 +115,12 @@ class SupervisedTraining:
         total = float(sum(example.weights.sum() for example in batch))
         self._zero_gradients()
         loss_value = 0.0
-        for part in batch_rows(self.policy.model, batch, settings.micro_tokens):
-            loss = self._compute_loss([batch[index] for index in part]) / total
+        limits = find_pass_limits(self.policy.model, self.policy.device, settings.micro_tokens)
+        for part in batch_rows(self.policy.model, batch, limits.micro_tokens):
+            loss = self._compute_loss([batch[index] for index in part], limits.kept) / total
             loss.backward()  # type: ignore[no-untyped-call]
             loss_value += float(loss.detach())
+            give_back_freed_memory(self.policy.model, self.policy.device)
         self._masters.copy_gradients_from_model()
         masters = list(self._masters.full.values())
         norm = float(torch.nn.utils.clip_grad_norm_(masters, settings.gradient_clip or float("inf")))
@@ -130,9 +133,9 @@ class SupervisedTraining:
         self.step += 1
         return loss_value
 
-    def _compute_loss(self, batch: Sequence[Example]) -> torch.Tensor:
+    def _compute_loss(self, batch: Sequence[Example], kept: int) -> torch.Tensor:
         """Sum over tokens of weight times surprisal."""
-        scores = compute_logprobs(self.policy.model, batch, self.policy.device)
+        scores = compute_logprobs(self.policy.model, batch, self.policy.device, kept=kept)
         weights = np.concatenate([example.weights[example.own] for example in batch])
         return -(scores.logprobs * torch.from_numpy(weights).to(self.policy.device)).sum()
 

@@ -22,9 +22,10 @@ from fedagentgym.agents.protocols import Decoding, TrainablePolicy
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import derive, generator
 from fedagentgym.learning import forward
-from fedagentgym.learning.log_probs import find_choices
+from fedagentgym.learning.log_probs import TokenLogprobs, find_choices
 from fedagentgym.learning.losses import token_losses, token_weights
 from fedagentgym.learning.master_weights import MasterWeights
+from fedagentgym.learning.memory import PassLimits, find_pass_limits, give_back_freed_memory
 from fedagentgym.learning.optimizer import get_moments, load_moments, make_adamw
 from fedagentgym.learning.rows import Row, build_trajectory_rows
 from fedagentgym.learning.settings import LearningSettings
@@ -140,6 +141,7 @@ class PolicyUpdate:
             if loss.requires_grad:
                 loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
+            give_back_freed_memory(self.policy.model, self.policy.device)
         self._masters.copy_gradients_from_model()
         total += self._add_proximal_gradient()
         masters = list(self._masters.full.values())
@@ -170,22 +172,24 @@ class PolicyUpdate:
         meter.add_tokens(parts, scores)
         return (parts.loss * self._to_tensor(np.repeat(weights, lengths))).sum()
 
-    def _score(
-        self, rows: Sequence[Row], entropy: bool = False, bias: torch.Tensor | None = None
-    ) -> forward.TokenLogprobs:
+    def _score(self, rows: Sequence[Row], entropy: bool = False, bias: torch.Tensor | None = None) -> TokenLogprobs:
         return forward.compute_logprobs(
             self.policy.model,
             rows,
             self.policy.device,
             self.decoding.temperature,
             entropy,
-            recompute=self.settings.checkpointing,
+            kept=0 if self.settings.checkpointing else self._limits.kept,
             bias=bias,
         )
 
+    @property
+    def _limits(self) -> PassLimits:
+        return find_pass_limits(self.policy.model, self.policy.device, self.settings.micro_tokens)
+
     def _split(self, rows: Sequence[Row]) -> list[list[int]]:
         """Indices of the rows that go through the model together."""
-        return forward.batch_rows(self.policy.model, rows, self.settings.micro_tokens)
+        return forward.batch_rows(self.policy.model, rows, self._limits.micro_tokens)
 
     def _add_proximal_gradient(self) -> float:
         """Add the gradient of mu / 2 * |weights - anchor|^2, and return that value."""
@@ -309,7 +313,7 @@ class _RunningMeans:
         self._counts[name] += 1
 
     @torch.no_grad()
-    def add_tokens(self, parts: Any, scores: forward.TokenLogprobs) -> None:
+    def add_tokens(self, parts: Any, scores: TokenLogprobs) -> None:
         size = parts.ratio.numel()
         self.add("ratio", float(parts.ratio.mean()), size)
         self.add("clipped", float(parts.clipped.float().mean()), size)
