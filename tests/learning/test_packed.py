@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -186,9 +186,9 @@ def test_chunks_of_logits_change_nothing(targets: Any) -> None:
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_the_gradient_of_a_bias_behind_the_last_block_is_the_same(kind: str) -> None:
     model, rows, found = make_model(kind), make_rows(5, 6, constrained=True), []
-    for context in (mock.MagicMock(), plain_passes()):
+    for context in (nullcontext, plain_passes):
         bias = torch.zeros(SIZES["hidden_size"], requires_grad=True)
-        with context:
+        with context():
             loss, _ = compute_loss(model, rows, False, False, bias=bias)
         found.append(torch.autograd.grad(loss, bias)[0])
     assert_same(found[:1], found[1:])
@@ -196,19 +196,20 @@ def test_the_gradient_of_a_bias_behind_the_last_block_is_the_same(kind: str) -> 
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
 def test_narrow_numbers_and_autocast_take_the_same_way(kind: str) -> None:
-    rows = make_rows(7, 6, constrained=False)
-    scores = []
-    for context in (mock.MagicMock(), plain_passes()):
-        model = make_model(kind)
-        with context, torch.autocast("cpu", dtype=torch.bfloat16):
-            loss, under = compute_loss(model, rows, False, False)
-        compute_gradients(model, loss)
-        with context if isinstance(context, mock.MagicMock) else plain_passes():
-            loss, narrow = compute_loss(model.to(torch.bfloat16), rows, False, False)
-        compute_gradients(model, loss)
-        scores.append((under.detach().float(), narrow.detach().float()))
-    for one, other in zip(*scores, strict=True):
-        assert float((one - other).abs().mean()) < 0.05
+    """The two ways round in other places, so they agree as well as each of them agrees with full precision."""
+    rows, model = make_rows(7, 6, constrained=False), make_model(kind)
+    exact = compute_loss(model, rows, False, False)[1].detach()
+    for context in (nullcontext, plain_passes):
+        with context(), torch.autocast("cpu", dtype=torch.bfloat16):
+            loss, scores = compute_loss(model, rows, False, False)
+        assert all(torch.isfinite(gradient).all() for gradient in compute_gradients(model, loss))
+        assert float((scores.detach() - exact).abs().mean()) < 0.05
+    model.to(torch.bfloat16)
+    for context in (nullcontext, plain_passes):
+        with context():
+            loss, scores = compute_loss(model, rows, False, False)
+        assert all(gradient.dtype == torch.bfloat16 for gradient in compute_gradients(model, loss))
+        assert float((scores.detach() - exact).abs().mean()) < 0.1
 
 
 def test_other_architectures_are_left_to_their_own_pass() -> None:
