@@ -250,8 +250,8 @@ def test_train_and_test_of_math_can_be_merged_and_divided_anew(tmp_path: Path) -
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.data())
-def test_every_way_of_dividing_keeps_each_task_once_and_in_order(data: st.DataObject, tmp_path_factory: Any) -> None:
+@given(data=st.data())
+def test_every_way_of_dividing_keeps_each_task_once_and_in_order(tmp_path_factory: Any, data: st.DataObject) -> None:
     sizes = {split: data.draw(st.integers(0, 12)) for split in ("train", "val", "test")}
     sizes["train"] += 1
     folder = tmp_path_factory.mktemp("data")
