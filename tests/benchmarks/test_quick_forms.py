@@ -117,12 +117,12 @@ def test_each_speed_benchmark_has_a_check() -> None:
 
 
 def test_rounds_grow_with_participants_and_models_and_hardly_with_clients_that_are_not_asked() -> None:
-    values = run_quick("speed-federation", clients=2000)
+    values = run_quick("speed-federation", clients=20_000)
     rounds = [
-        value for count in (10, 100, 1000) for value in pick(values, f"{count:,} of 2,000 clients, 0.1 MB: round")
+        value for count in (10, 100, 1000) for value in pick(values, f"{count:,} of 20,000 clients, 0.1 MB: round")
     ]
     assert rounds == sorted(rounds)
-    memory = [pick(values, f"{count:,} of 2,000 clients, 0.1 MB: greatest memory")[0] for count in (10, 1000)]
+    memory = [pick(values, f"{count:,} of 20,000 clients, 0.1 MB: greatest memory")[0] for count in (10, 1000)]
     assert memory[1] < 4 * memory[0]
     assert pick(values, "a client that is not asked")[0] < 2000.0
 
