@@ -7,12 +7,31 @@ when it is first used.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedagentgym.registration import register_all, register_env
 from fedagentgym.version import __version__
 
+if TYPE_CHECKING:
+    from fedagentgym.envs.variants import register_variant
+    from fedagentgym.experiment.run import train
+    from fedagentgym.experiment.settings import RunConfig
+    from fedagentgym.learning.evaluation import evaluate
+    from fedagentgym.learning.rollouts import collect
+    from fedagentgym.partitions.client_split import federate, load_client_split
+    from fedagentgym.registration import (
+        register_advantage,
+        register_agent,
+        register_aggregation,
+        register_algorithm,
+        register_backend,
+        register_objective,
+        register_sampler,
+    )
+
 _LAZY = {
+    "collect": "fedagentgym.learning.rollouts",
+    "evaluate": "fedagentgym.learning.evaluation",
     "federate": "fedagentgym.partitions",
     "load_client_split": "fedagentgym.partitions",
     "register_variant": "fedagentgym.envs.variants",
@@ -32,7 +51,24 @@ _LAZY = {
     "RunConfig": "fedagentgym.experiment.settings",
 }
 
-__all__ = ["__version__", "register_env", *_LAZY]  # noqa: PLE0604 - the lazy names are strings of a dictionary
+__all__ = [
+    "RunConfig",
+    "__version__",
+    "collect",
+    "evaluate",
+    "federate",
+    "load_client_split",
+    "register_advantage",
+    "register_agent",
+    "register_aggregation",
+    "register_algorithm",
+    "register_backend",
+    "register_env",
+    "register_objective",
+    "register_sampler",
+    "register_variant",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

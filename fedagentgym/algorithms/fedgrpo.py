@@ -260,13 +260,14 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         """The clients that score each question."""
         if self.settings.selection == "random":
             return [self._choose(question, None, state, this_round) for question in questions]
-        near = self._neighbourhoods.find(questions)
+        oracle = self.settings.selection == "oracle"
+        near = self._find_same_category(questions) if oracle else self._neighbourhoods.find(questions)
         return [self._choose(*pair, state, this_round) for pair in zip(questions, near, strict=True)]
 
     def _choose(
         self, question: str, near: NDArray[np.int64] | None, state: ServerState, this_round: Round
     ) -> list[int]:
-        """The experts of one question: by competence on its neighbours, or anybody; holders before others if they are known."""
+        """The experts of one question: by competence on these examples, or anybody; holders before others if they are known."""
         right = {
             client: row == 1
             for client, row in zip(this_round.clients.ids, state.memory["right"], strict=True)
@@ -280,6 +281,13 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
                     skill[client] += HOLDER * float(holder)
         draw = stream(this_round.seed, "experts", this_round.number, question)
         return choose_experts(skill, min(self.settings.experts, len(right)), draw)
+
+    def _find_same_category(self, questions: Sequence[str]) -> list[NDArray[np.int64]]:
+        """The numbers of all examples of each question's category; of all examples where it has none."""
+        pool = self.auxiliary.pool
+        examples = np.array([pool.category_names[code] for code in pool.category_codes])
+        found = [np.flatnonzero(examples == self.questions.pool.get_category(question)) for question in questions]
+        return [same if len(same) else np.arange(len(examples)) for same in found]
 
     @cached_property
     def _neighbourhoods(self) -> Neighbourhoods:

@@ -21,6 +21,10 @@ class OptionError(FedAgentGymError):
     """A keyword, configuration key or command-line value that cannot be used."""
 
 
+class OutOfRangeError(OptionError, IndexError):
+    """A number that is beyond what it counts; also an `IndexError`, as Python's own sequences raise it."""
+
+
 class DataError(FedAgentGymError):
     """A file or value that is missing, malformed, or does not belong to what it is used with."""
 

@@ -94,15 +94,29 @@ def expand_name(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
+_NAME_KEYS = ("name", "sampler", "id", "source")
+
+
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the keys of `override` laid over it, mappings merged key by key; a string below a mapping is its name."""
+    """`base` with the keys of `override` laid over it, mappings merged key by key; a string below a mapping is its name.
+
+    A mapping that names something else than the one below it, and sets more of it, takes its place: what was set of one
+    method, sampler, estimator, environment or data set means nothing to another.
+    """
     result = dict(base)
     for key, value in override.items():
         below = result.get(key)
         if isinstance(value, Mapping):
             below = expand_name(below)
-        result[key] = merge(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
+        if isinstance(value, Mapping) and isinstance(below, Mapping) and not _names_another(below, value):
+            result[key] = merge(below, value)
+        else:
+            result[key] = value
     return result
+
+
+def _names_another(below: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
+    return len(value) > 1 and any(key in below and key in value and below[key] != value[key] for key in _NAME_KEYS)
 
 
 def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:

@@ -235,6 +235,6 @@ def _make_entry(problem: Problem) -> Mapping[str, Any]:
 
 
 if ReasoningGymEnv.id not in ENVIRONMENTS:
-    from fedagentgym import register_env
+    from fedagentgym.registration import register_env
 
     register_env(ReasoningGymEnv.id, ReasoningGymEnv)

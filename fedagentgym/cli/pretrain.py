@@ -59,7 +59,8 @@ def pretrain(
         return
     found = "found" if made.reused else "made"
     get_console().print(f"{found} {made.folder}", highlight=False)
-    get_console().print(f"success {made.note['success']:.3f}, score {made.note['score']:.3f} on the validation split")
+    judged = f"{made.note['tasks']} tasks of the validation split"
+    get_console().print(f"success {made.note['success']:.3f}, score {made.note['score']:.3f} on {judged}")
     if "beliefs" in made.note:
         get_console().print(make_belief_table(made.note["misconceptions"], made.note["beliefs"]))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy, deepcopy
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import gymnasium
@@ -18,10 +19,12 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from fedagentgym.base.errors import DataError, OptionError, join_names, show_value, unknown_name_error
+from fedagentgym.base.progress import get_console
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.procedures import Procedures
+from fedagentgym.envs.rendering import Step, render_choices, render_episode, render_heading, render_step
 from fedagentgym.envs.shared_pools import PoolOrigin, find_or_load_pool, select_pool_options
 from fedagentgym.envs.spaces import TextSpace
 from fedagentgym.envs.task import Task
@@ -64,12 +67,13 @@ class _Moment(NamedTuple):
     random: np.random.Generator | None
     seed: int | None
     spec: EnvSpec | None
+    steps: Sequence[Step]
 
 
 class TextEnv(gymnasium.Env[str, str]):
     """Base class. A world sets the class attributes and writes `load_pool`, `begin`, `advance`, `vocabulary`, `expert`."""
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 - gymnasium declares it as an instance variable
+    metadata: dict[str, Any] = {"render_modes": ["human", "ansi"], "render_fps": 4}  # noqa: RUF012 - gymnasium declares it as an instance variable
 
     id: ClassVar[str]
     takes: ClassVar[Literal["command", "reply"]] = "command"
@@ -89,6 +93,9 @@ class TextEnv(gymnasium.Env[str, str]):
     published_action_tail: ClassVar[int] = 30
     """How many last characters of a reply without tags the published agent code takes for the action."""
 
+    _spec: EnvSpec | None = None
+    _steps: Sequence[Step] = ()
+    """What `render` shows; kept only in a render mode."""
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
     shares_pools: ClassVar[bool] = False
     """Whether `load_pool` depends on nothing but its split and the options that the environment was made with: then all
@@ -120,8 +127,8 @@ class TextEnv(gymnasium.Env[str, str]):
             raise unknown_name_error("reward", reward, REWARD_MODES)
         if max_turns is not None and max_turns < 1:
             raise OptionError(f"max_turns is at least 1, got {max_turns}")
-        if render_mode not in (None, "ansi"):
-            raise unknown_name_error("render_mode", render_mode, ("ansi",))
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise unknown_name_error("render_mode", render_mode, self.metadata["render_modes"])
         self.variant = load_variant(self.id, self.variants, variant) if variant is not None else None
         self.max_turns = max_turns if max_turns is not None else self.default_max_turns
         self.reward_mode = reward
@@ -204,6 +211,7 @@ class TextEnv(gymnasium.Env[str, str]):
         else:
             task = self.pool[identifier]
         self._episode = self._begin(task, episode_seed)
+        self._show_step(None)
         return self._episode.view.observation, self._make_info(self._episode)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -211,10 +219,36 @@ class TextEnv(gymnasium.Env[str, str]):
         if not isinstance(action, str):
             raise OptionError(f"an action is a string, got {type(action).__name__}")
         self._episode = episode = self._advance(self.episode, action)
+        self._show_step(action)
         return episode.view.observation, episode.reward, episode.terminated, episode.truncated, self._make_info(episode)
 
     def render(self) -> str | None:
-        return self.episode.view.observation if self.render_mode == "ansi" else None
+        """With `ansi` the goal, everything said and done since the reset, and the choices, as one text. With `human` that is
+        printed while it happens, so that nothing is left to do here."""
+        if self.render_mode != "ansi":
+            return None
+        task = self.episode.task
+        return render_episode(task, self.goal(task), self._steps)
+
+    def _show_step(self, action: str | None) -> None:
+        """Remember a step for `render`, or print it; without a render mode nothing is kept."""
+        if self.render_mode is None:
+            return
+        episode = self.episode
+        step = Step(action, episode.view, episode.over)
+        self._steps = [step] if action is None else [*self._steps, step]
+        if self.render_mode == "human":
+            heading = [render_heading(episode.task, self.goal(episode.task))] if action is None else []
+            get_console().print("\n".join([*heading, render_step(step), render_choices(step)]))
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """What gymnasium made this environment from, with the true number of turns of an episode."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, made_from: EnvSpec | None) -> None:
+        self._spec = None if made_from is None else replace(made_from, max_episode_steps=self.max_turns)
 
     # ---- episodes as values -------------------------------------------------------------------------------------
 
@@ -234,6 +268,7 @@ class TextEnv(gymnasium.Env[str, str]):
         if not isinstance(snapshot, Episode) or snapshot.task.env != self.id:
             raise OptionError(f"{self.id}: not a snapshot of this environment")
         self._episode = snapshot
+        self._show_step(None)
 
     def reset_many(self, tasks: Sequence[str | Task], seeds: Sequence[int]) -> list[Episode]:
         """Start one episode per task and seed, independent of each other and of `reset`."""
@@ -277,7 +312,7 @@ class TextEnv(gymnasium.Env[str, str]):
     def __reduce__(self) -> tuple[Any, ...]:
         """An environment is pickled and copied as what it was made with, and the episode under way: its pool, its tables and
         its processes are found or made again. A world that keeps more than episodes overrides this."""
-        moment = _Moment(self._episode, deepcopy(self._np_random), self._np_random_seed, self.spec)
+        moment = _Moment(self._episode, deepcopy(self._np_random), self._np_random_seed, self.spec, self._steps)
         return _make_again, (type(self), *self._made_with, moment)
 
     # ---- shared by all worlds -----------------------------------------------------------------------------------
@@ -308,7 +343,8 @@ class TextEnv(gymnasium.Env[str, str]):
         """How many tasks each split has under this world's options."""
         return {split: len(self.load_pool(split)) for split in self.splits}
 
-    def _load(self, split: str) -> TaskPool:
+    def open_pool(self, split: str) -> TaskPool:
+        """The tasks of a canonical split, maybe none: where the data cannot change, one pool for all environments alike."""
         arguments, options = self._made_with
         origin = PoolOrigin(type(self), select_pool_options(options), split)
         if self.shares_pools and not arguments and not self.names_local_data(options):
@@ -317,6 +353,10 @@ class TextEnv(gymnasium.Env[str, str]):
             pool = self.load_pool(split)
         if pool.origin is None and not arguments:
             pool.origin = origin
+        return pool
+
+    def _load(self, split: str) -> TaskPool:
+        pool = self.open_pool(split)
         if len(pool):
             return pool
         raise DataError(
@@ -340,7 +380,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
 def _make_again(cls: type[TextEnv], arguments: tuple[Any, ...], options: dict[str, Any], moment: _Moment) -> TextEnv:
     made = cls(*arguments, **options)
-    made._episode, made._np_random, made._np_random_seed, made.spec = moment
+    made._episode, made._np_random, made._np_random_seed, made.spec, made._steps = moment
     return made
 
 

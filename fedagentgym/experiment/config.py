@@ -92,7 +92,7 @@ def _read_source(source: str) -> tuple[Mapping[str, Any], list[str]]:
         if variant not in variants:
             raise unknown_name_error(f"variant of {where}", variant, variants)
         changes += variants[variant]
-    if changes and "folder" in (plain.get("output") or {}):
+    if named and "folder" in (plain.get("output") or {}):
         changes.append(f"output.folder={plain['output']['folder']}-{named.replace(',', '-')}")
     return {key: value for key, value in plain.items() if key != "variants"}, changes
 

@@ -37,6 +37,7 @@ class ExperimentTable:
     seeds: int = 3
     changes: tuple[str, ...] = ()
     processes: int = 0
+    first_seed: int = 0
 
     def make_quick(
         self, rows: Sequence[str] | Mapping[str, str], changes: Sequence[str], seeds: int = 3
@@ -62,7 +63,7 @@ def run_table(table: ExperimentTable, folder: Path, changes: Sequence[str] = ())
     cells = [
         TableCell(name, source, (f"seed={seed}", *given), folder / f"{slugify(name)}-seed{seed}")
         for name, source in table.rows.items()
-        for seed in range(table.seeds)
+        for seed in range(table.first_seed, table.first_seed + table.seeds)
     ]
     configs = [load_cell_config(cell) for cell in cells]
     prepare_agents(configs)

@@ -96,7 +96,7 @@ def pretrain_model(
     named = require_model(agent)
     player = agent.model_copy(update={"dtype": "float32", "rollouts": "torch", "model": str(locate_model(named))})
     env = open_env(env_id, **{**options, "split": "warmup"})
-    imitation = _Imitation(env, dict(options), settings, evaluation or EvaluationSettings(tasks=100), player, seed)
+    imitation = _Imitation(env, dict(options), settings, evaluation or EvaluationSettings(tasks=20), player, seed)
     identity = identify_model(named)
 
     def load() -> TokenAgent:
@@ -159,6 +159,7 @@ def _find_or_make(
         "options": imitation.options,
         "seed": seed,
         "loss": losses[-1],
+        "tasks": found.tasks,
         "success": found.overall["success"].mean,
         "score": found.overall["score"].mean,
         "format_broken": found.overall["format_broken"].mean,

@@ -38,7 +38,7 @@ def prepare_agent(
     note: dict[str, Any] = {
         "warm_start": settings.model_dump(mode="json"),
         "success": made.note.get("success"),
-        **{key: made.note[key] for key in ("misconceptions", "beliefs") if key in made.note},
+        **{key: value for key, value in made.note.items() if key in ("misconceptions", "beliefs")},
         "files": file_digest(made.folder),
     }
     return agent.model_copy(update={"model": str(made.folder)}), note

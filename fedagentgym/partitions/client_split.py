@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import operator
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import gymnasium
 import numpy as np
@@ -93,9 +94,39 @@ class Client:
         return f"Client({self.index}: {len(self.tasks)} tasks of {env_id}, variant {self.variant})"
 
 
+class Clients(Sequence[Client]):
+    """The clients of a split as a sequence; each is looked up when it is asked for."""
+
+    def __init__(self, client_split: ClientSplit) -> None:
+        self._client_split = client_split
+
+    def __len__(self) -> int:
+        return len(self._client_split)
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> Client: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> list[Client]: ...
+
+    def __getitem__(self, key: SupportsIndex | slice) -> Client | list[Client]:
+        """One client, counted from the end if negative, or a list of those that a slice names."""
+        if isinstance(key, slice):
+            return [self._client_split.client(index) for index in range(*key.indices(len(self)))]
+        if isinstance(key, bool) or not isinstance(key, SupportsIndex):
+            raise OptionError(f"clients are numbered: {show_value(key)} is no number and no slice")
+        index = operator.index(key)
+        return self._client_split.client(index + len(self) if -len(self) <= index < 0 else index)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} clients of {self._client_split!r}>"
+
+
 class ClientSplit:
-    """A record of who holds what, together with the pool that it divides: `len(client_split)` clients,
-    `client_split.client(i)` each of them."""
+    """A record of who holds what, together with the pool that it divides.
+
+    A sequence of its clients: `len(client_split)`, `client_split[3]`, `client_split[-1]`, `client_split[:10]`, and in a loop.
+    """
 
     def __init__(
         self, record: SplitRecord, pool: TaskPool, options: Mapping[str, Any], *, own_pool: bool = False
@@ -112,6 +143,20 @@ class ClientSplit:
 
     def __iter__(self) -> Iterator[Client]:
         return (self.client(index) for index in range(len(self)))
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> Client: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> list[Client]: ...
+
+    def __getitem__(self, key: SupportsIndex | slice) -> Client | list[Client]:
+        return self.clients[key]
+
+    @property
+    def clients(self) -> Clients:
+        """All clients, in order."""
+        return Clients(self)
 
     def __repr__(self) -> str:
         record = self.record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -44,10 +45,14 @@ def wake_adapter(policy: TorchPolicy) -> None:
                 weight.copy_(torch.randn(weight.shape, generator=generator) * 0.05)
 
 
-def full_logprobs(policy: Any, ids: list[int], temperature: float = 1.0) -> torch.Tensor:
-    """Log-probs of every token after the first, by one forward pass of the model as it is trained."""
+def full_logprobs(policy: Any, ids: list[int], temperature: float = 1.0, exact: bool = True) -> torch.Tensor:
+    """Log-probs of every token after the first, by one forward pass of the model as it is trained.
+
+    ``exact``: in float64, so that what is seen is the error of what is tested and not that of the reference.
+    """
+    model = copy.deepcopy(policy.model).double() if exact else policy.model
     with torch.no_grad():
-        logits = policy.model(input_ids=torch.tensor([ids])).logits[0].float() / temperature
+        logits = model(input_ids=torch.tensor([ids])).logits[0].double() / temperature
     return torch.log_softmax(logits, -1)[:-1].gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
 
 

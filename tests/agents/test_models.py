@@ -22,7 +22,14 @@ from fedagentgym.agents.engines.loading import load_model, load_tokenizer
 from fedagentgym.agents.make import make_agent
 from fedagentgym.agents.models import store, wheels
 from fedagentgym.agents.models.gguf_files import convert_gguf
-from fedagentgym.agents.models.store import add_model, find_model, list_models, locate_model, remove_model
+from fedagentgym.agents.models.store import (
+    add_model,
+    find_model,
+    identify_model,
+    list_models,
+    locate_model,
+    remove_model,
+)
 from fedagentgym.agents.models.wheels import PackagedModel
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.cli.main import main
@@ -136,6 +143,17 @@ def test_an_added_folder_is_found_by_its_name(folder: Path) -> None:
     agent: Any = make_agent({"name": "transformers", "model": "mine", "device": "cpu"})
     assert agent.policy.get_weights().keys() == make_policy("own").get_weights().keys()
     assert sorted(file.name for file in added.folder.iterdir()) == sorted([*os.listdir(folder), store.NOTE])
+
+
+def test_a_folder_that_has_changed_is_not_taken_for_its_copy(folder: Path, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(folder, tmp_path / "mine"))
+    added = add_model("./mine", "copy")
+    assert identify_model("copy") == identify_model(source) == added.digest
+    rewrite(source, rms_norm_eps=1e-3)
+    with pytest.raises(OptionError, match="has changed since: remove the model, and add it again"):
+        add_model("./mine", "copy")
+    shutil.rmtree(source)
+    assert add_model(str(source), "copy") == added, "the copy needs its source no more"
 
 
 def test_names_are_chosen_checked_and_given_back(folder: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from fedagentgym.agents.engines.sampling import nucleus, sample_allowed_tokens, sample_tokens
+from fedagentgym.agents.engines.sampling import forbid_others, make_choice_table, nucleus, sample_choices, sample_tokens
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.text.constraints import ActionTrie
 from fedagentgym.base.streams import stream
@@ -84,12 +84,25 @@ def test_extreme_uniforms_stay_among_the_possible_tokens() -> None:
 def test_draws_among_allowed_tokens_are_renormalised() -> None:
     count = 20_000
     allowed = [(0, 2, 4), (1,)] * (count // 2)
-    drawn = sample_allowed_tokens(LOGITS.expand(count, -1), uniforms(count), allowed, 1.0)
+    table = make_choice_table(allowed, LOGITS.device)
+    assert table is not None and table[:2].tolist() == [[0, 2, 4], [1, -1, -1]]
+    logits = LOGITS.expand(count, -1)
+    drawn = sample_choices(logits.gather(1, table.clamp(min=0)), uniforms(count), table, 1.0)
     assert set(drawn.ids[1::2].tolist()) == {1}
     assert drawn.logprobs[1::2].abs().max() == 0
     expected = softmax(LOGITS.double().numpy()[[0, 2, 4]])
     seen = Counter(drawn.ids[::2].tolist())
     assert chisquare([seen[token] for token in (0, 2, 4)], expected * (count // 2)).pvalue > 1e-4
+    whole = sample_tokens(forbid_others(logits, allowed), uniforms(count), 1.0)
+    assert whole.ids.tolist() == drawn.ids.tolist()
+    assert whole.logprobs.numpy() == pytest.approx(drawn.logprobs.numpy(), abs=1e-7)
+
+
+def test_a_row_that_may_say_anything_has_no_table() -> None:
+    assert make_choice_table([(1, 2), None], LOGITS.device) is None
+    kept = forbid_others(LOGITS.expand(2, -1), [(1, 2), None])
+    assert kept[0].isinf().tolist() == [True, False, False, True, True, True]
+    assert torch.equal(kept[1], LOGITS)
 
 
 def test_generated_texts_follow_the_constrained_distribution() -> None:

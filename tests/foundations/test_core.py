@@ -161,7 +161,7 @@ def test_all_is_every_split_in_order() -> None:
         ({"tasks": ["guess/train/00001"] * 2}, DataError, "repeats"),
         ({"tasks": []}, DataError, "no tasks"),
         ({"client": 3}, OptionError, "belong together"),
-        ({"render_mode": "human"}, UnknownNameError, "render_mode"),
+        ({"render_mode": "rgb_array"}, UnknownNameError, "render_mode"),
     ],
 )
 def test_wrong_options_are_one_sentence(options: dict[str, Any], error: type[FedAgentGymError], sentence: str) -> None:
@@ -247,3 +247,67 @@ def test_conformance_catches_a_broken_environment() -> None:
 
 def test_played_is_reproducible() -> None:
     assert repr(play_steps(GuessEnv(), 30)) == repr(play_steps(GuessEnv(), 30))
+
+
+# ---- rendering and gymnasium's description ------------------------------------------------------------------------
+
+
+def play_three_turns(env: gymnasium.Env[str, str]) -> None:
+    env.reset(options={"task": "guess/train/00003"}, seed=1)
+    env.step("guess 1")
+    env.step("nonsense")
+
+
+def test_ansi_shows_the_transcript_and_the_choices() -> None:
+    env = gymnasium.make("fedagentgym/Guess-v0", render_mode="ansi")
+    play_three_turns(env)
+    shown = str(env.render())
+    assert shown.startswith("guess/train/00003 (") and shown.count("> ") == 2
+    assert "> guess 1\n  It is higher than 1." in shown and "  That is not a guess." in shown
+    assert shown.splitlines()[-1].startswith("Choices: guess 1 | guess 2 | ")
+    copied = pickle.loads(pickle.dumps(env.unwrapped))
+    assert copied.render() == shown
+    start = env.unwrapped.snapshot()  # type: ignore[attr-defined]
+    env.unwrapped.restore(start)  # type: ignore[attr-defined]
+    assert "> " not in str(env.render()) and "That is not a guess." in str(env.render())
+    env.reset(options={"task": "guess/train/00003"})
+    number = env.unwrapped.pool["guess/train/00003"].payload.number  # type: ignore[attr-defined]
+    env.step(f"guess {number}")
+    assert str(env.render()).endswith("(solved, score 1)")
+
+
+def test_ansi_shows_the_goal_where_there_is_one() -> None:
+    env = gymnasium.make("fedagentgym/WebShop-v0", size="tiny", render_mode="ansi")
+    env.reset(seed=0)
+    unwrapped: Any = env.unwrapped
+    assert f"Goal: {unwrapped.goal(unwrapped.episode.task)}" in str(env.render())
+
+
+def test_human_prints_as_it_happens_what_ansi_would_show(capsys: pytest.CaptureFixture[str]) -> None:
+    env = gymnasium.make("fedagentgym/Guess-v0", render_mode="human")
+    play_three_turns(env)
+    assert env.render() is None
+    said = capsys.readouterr().out
+    again = gymnasium.make("fedagentgym/Guess-v0", render_mode="ansi")
+    play_three_turns(again)
+    kept = [line for line in said.splitlines() if not line.startswith("Choices")]
+    assert kept == [line for line in str(again.render()).splitlines() if not line.startswith("Choices")]
+    assert said.count("Choices: ") == 3
+
+
+def test_without_a_render_mode_nothing_is_kept_or_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    env = gymnasium.make("fedagentgym/Guess-v0")
+    play_three_turns(env)
+    assert not env.unwrapped._steps and not capsys.readouterr().out  # type: ignore[attr-defined]
+
+
+def test_the_spec_tells_the_true_number_of_turns() -> None:
+    assert gymnasium.make("fedagentgym/Guess-v0").spec.max_episode_steps == GuessEnv.default_max_turns  # type: ignore[union-attr]
+    env = gymnasium.make("fedagentgym/Guess-v0", max_turns=3)
+    spec = env.spec
+    assert spec is not None and spec.max_episode_steps == 3 and pickle.loads(pickle.dumps(env)).spec == spec
+    for made in (env, gymnasium.make(spec), gymnasium.make("fedagentgym/Guess-v0", max_episode_steps=3)):
+        made.reset(seed=0, options={"task": "guess/train/00003"})
+        ends = [made.step("nonsense")[2:4] for _ in range(3)]
+        assert ends == [(False, False), (False, False), (False, True)]
+        assert made.spec is not None and made.spec.max_episode_steps == 3

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,15 +12,6 @@ TORCH = "torch==2.13.0"
 WAYS = ("constraints", "newest", "lowest")
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("installs")]
-
-
-@pytest.fixture(scope="module")
-def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--outdir", str(folder), str(root)]
-    subprocess.run(command, check=True, capture_output=True)
-    (built,) = folder.glob("*.whl")
-    return built
 
 
 def choose_versions(way: str, requirements: list[str], python: str, root: Path, scratch: Path) -> Path:

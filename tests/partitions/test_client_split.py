@@ -8,6 +8,8 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fedagentgym
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
@@ -36,8 +38,8 @@ def test_a_client_plays_its_own_tasks_only(client_split: ClientSplit) -> None:
 def test_by_id_it_is_the_same_environment(client_split: ClientSplit, tmp_path: Path) -> None:
     path = client_split.save(tmp_path / "split.json")
     direct = client_split.client(4).make()
-    for given in (str(path), path, client_split):
-        by_id = gymnasium.make(GUESS, client_split=given, client=4)
+    for split_or_path in (str(path), path, client_split):
+        by_id = gymnasium.make(GUESS, client_split=split_or_path, client=4)
         assert list(by_id.unwrapped.pool.ids) == list(direct.unwrapped.pool.ids)
         assert by_id.reset(seed=3)[0] == direct.reset(seed=3)[0]
         assert by_id.reset(seed=3)[1]["task"] == direct.reset(seed=3)[1]["task"]
@@ -194,3 +196,30 @@ def test_lazy_names_resolve() -> None:
     assert room.ClientSplit is ClientSplit and room.federate is fedagentgym.federate
     with pytest.raises(AttributeError):
         room.nothing  # noqa: B018
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    start=st.integers(-9, 9) | st.none(), stop=st.integers(-9, 9) | st.none(), step=st.sampled_from([None, 1, 2, -1])
+)
+def test_a_split_is_a_sequence_of_its_clients(start: int | None, stop: int | None, step: int | None) -> None:
+    split = federate("fedagentgym/Guess-v0", partition="uniform", clients=5, tasks_per_client=4)
+    plain = [split.client(index) for index in range(5)]
+    assert split[start:stop:step] == split.clients[start:stop:step] == plain[start:stop:step]
+    assert len(split) == len(split.clients) == 5 and list(split.clients) == list(split) == plain
+
+
+def test_clients_are_numbered_as_in_any_python_sequence() -> None:
+    split = federate("fedagentgym/Guess-v0", partition="uniform", clients=5, tasks_per_client=4)
+    assert split[3] == split.clients[3] == split.client(3) and split[-1] == split.client(4)
+    assert (
+        split[np.int64(2)].index == 2
+        and split.client(1) in split.clients
+        and [c.index for c in reversed(split.clients)] == [*range(4, -1, -1)]
+    )
+    for wrong in (5, -6, 10**30):
+        with pytest.raises(IndexError, match="numbered 0 to 4"):
+            split[wrong]
+    for strange in (True, "3", 1.0, None):
+        with pytest.raises(OptionError, match="numbered"):
+            split[strange]  # type: ignore[call-overload]

@@ -86,6 +86,8 @@ def test_members_of_one_kind_have_ids_categories_and_pools_of_their_own(members:
     assert env.pool.categories == {"math": 8, "gsm8k": 4, "medqa": 6, "medmcqa": 2, "mbpp": 4}
     assert len(set(env.pool.ids)) == len(env.pool) == 24
     assert env.pool.ids[8] == "mixture/gsm8k/train/00000" and env.pool[8].category == "gsm8k"
+    hidden = pickle.loads(pickle.dumps(env.pool.without_answers(env.pool.ids[8:])))
+    assert [hidden[n].payload[1][1] for n in range(3)] == [(), (), ()] and not hidden[0].graded
     assert env.pool[8].payload[1].answers == ("5",) and env.pool[0].hardness == pytest.approx(0.8)
     assert MixtureEnv(members=members, split="test").pool.ids == ["mixture/humaneval/test/00000"]
     assert len(MixtureEnv(members=members, split="all").pool) == 25

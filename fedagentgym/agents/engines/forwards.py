@@ -1,40 +1,42 @@
-"""Two forward passes over a slot cache: through the model's own modules, and a lean one for small Qwen2 models.
+"""What a session asks of a model, and the answer through the model's own modules.
 
-Both answer the same question: given a chunk of tokens per row, what are the logits after each row's last real token? The lean
-one reads the weights of the Hugging Face model (adapters merged on the way, biases and projections fused) and does the same
-arithmetic with a third of the operations; at 0.1 M parameters the operations' overhead is all there is.
+The question: given a chunk of tokens per row, what are the logits after each row's last token? `decoder_forward.py` answers it
+with less work for the common architectures.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
-from fedagentgym.agents.engines.lora import compute_effective_weight
-from fedagentgym.agents.engines.slots import CacheWindow, KVCache
+from fedagentgym.agents.engines.grouping import group_by_length
+from fedagentgym.agents.engines.slots import Chunks, KVCache
 from fedagentgym.base.errors import OptionError
 
 
 class Forward(Protocol):
     slots: KVCache
 
-    def compute_logits(self, window: CacheWindow, ids: Tensor, last: Tensor) -> Tensor:
-        """Run chunks ``ids`` [rows, length] into the window; return the logits at index ``last`` of each row."""
+    def compute_logits(self, chunks: Chunks, choices: Tensor | None = None) -> Tensor:
+        """Run the chunks into the cache and return the logits after each row's last token.
+
+        ``choices`` [rows, choices]: the tokens whose logits are wanted; None for the whole vocabulary.
+        """
         ...
 
 
-def make_causal_mask(window: CacheWindow) -> Tensor:
-    """Mark, for each query, the columns up to its own position: [rows, 1, length, columns]."""
-    columns = torch.arange(window.columns, device=window.positions.device)
-    return (columns <= window.positions.unsqueeze(-1)).unsqueeze(1)
+class _Window(NamedTuple):
+    """Where a padded chunk is written and what it sees. ``real``: its tokens that are not padding, and are stored."""
 
-
-def make_additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Turn marks into a term that is added to the scores: every attention takes it, and none has to convert it per layer."""
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
+    slots: Tensor
+    real: Tensor
+    cells: Tensor
+    positions: Tensor
+    columns: int
 
 
 class ModuleForward:
@@ -63,12 +65,26 @@ class ModuleForward:
         self.slots = KVCache(config.num_hidden_layers, heads, width, compute or next(model.parameters()).dtype, device)
         self.cache = _make_module_cache(self.slots)
 
+    def compute_logits(self, chunks: Chunks, choices: Tensor | None = None) -> Tensor:
+        """Run rows of like length together, as padded rectangles."""
+        groups = group_by_length(chunks.lengths.tolist())
+        found = torch.cat([self._run_group(chunks, np.array(group)) for group in groups])
+        back = np.argsort(np.concatenate(groups))
+        logits = found[torch.from_numpy(back).to(found.device)] if len(groups) > 1 else found
+        return logits if choices is None else logits.gather(1, choices)
+
     @torch.no_grad()
-    def compute_logits(self, window: CacheWindow, ids: Tensor, last: Tensor) -> Tensor:
-        self.cache.window = window
+    def _run_group(self, chunks: Chunks, group: NDArray[np.int64]) -> Tensor:
+        lengths, device = chunks.lengths[group], self.slots.device
+        within = np.arange(int(lengths.max()))
+        real = within < lengths[:, None]
+        starts = (chunks.ends - chunks.lengths)[group]
+        ids = torch.from_numpy(chunks.ids[np.where(real, starts[:, None] + within, starts[:, None])]).to(device)
+        self.cache.window = window = self._make_window(chunks.slots[group], chunks.first[group, None] + within, real)
+        last = torch.from_numpy(lengths - 1).to(device)
         wanted = torch.unique(last)
-        with torch.autocast(ids.device.type, dtype=self.compute, enabled=self.compute is not None):
-            found = self.model(
+        with torch.autocast(device.type, dtype=self.compute, enabled=self.compute is not None):
+            found: Tensor = self.model(
                 input_ids=ids,
                 attention_mask=self._make_mask(window),
                 position_ids=window.positions,
@@ -76,23 +92,33 @@ class ModuleForward:
                 use_cache=True,
                 logits_to_keep=wanted,
             ).logits
-        index = torch.searchsorted(wanted, last)
-        answer: Tensor = found[torch.arange(len(ids), device=ids.device), index]
-        return answer
+        return found[torch.arange(len(ids), device=device), torch.searchsorted(wanted, last)]
 
-    def _make_mask(self, window: CacheWindow) -> Any:
+    def _make_window(self, slots: NDArray[np.int64], positions: NDArray[np.int64], real: NDArray[np.bool_]) -> _Window:
+        cells = self.slots.find_cells(np.repeat(slots, real.sum(1)), positions[real])
+        columns = int(positions[real].max()) + 1
+        inside = np.minimum(positions, columns - 1)
+        parts = (slots, np.flatnonzero(real), inside)
+        rows, kept, places = (torch.from_numpy(part).to(self.slots.device) for part in parts)
+        return _Window(rows, kept, cells, places, columns)
+
+    def _make_mask(self, window: _Window) -> Any:
         """Return one mask, or one per kind of layer; a model without kinds has the same span in all its layers."""
-        whole, dtype = make_causal_mask(window), self.slots.dtype
+        columns = torch.arange(window.columns, device=window.positions.device)
+        whole = columns <= window.positions.unsqueeze(-1)
         if self.span is None:
-            return make_additive_mask(whole, dtype)
-        columns = torch.arange(window.columns, device=whole.device)
-        near = whole & (columns > window.positions.unsqueeze(-1) - self.span).unsqueeze(1)
+            return self._make_additive(whole)
+        near = whole & (columns > window.positions.unsqueeze(-1) - self.span)
         if not self.mixed:
-            return make_additive_mask(near, dtype)
-        return {
-            "full_attention": make_additive_mask(whole, dtype),
-            "sliding_attention": make_additive_mask(near, dtype),
-        }
+            return self._make_additive(near)
+        return {"full_attention": self._make_additive(whole), "sliding_attention": self._make_additive(near)}
+
+    def _make_additive(self, mask: Tensor) -> Tensor:
+        """Turn marks into a term that is added to the scores: every attention takes it, and none has to convert it per layer."""
+        least = torch.finfo(self.slots.dtype).min
+        return (
+            torch.zeros(mask.shape, dtype=self.slots.dtype, device=mask.device).masked_fill_(~mask, least).unsqueeze(1)
+        )
 
 
 def _make_module_cache(slots: KVCache) -> Any:
@@ -100,109 +126,17 @@ def _make_module_cache(slots: KVCache) -> Any:
     from transformers.cache_utils import Cache, DynamicLayer
 
     class SlotCache(Cache):  # type: ignore[misc]
-        window: CacheWindow
+        window: _Window
 
         def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-            return slots.write(layer, self.window, keys, values)
+            window = self.window
+            fresh = [new.transpose(1, 2).flatten(0, 1)[window.real] for new in (keys, values)]
+            slots.write(layer, window.cells, *fresh)
+            stores = (slots.keys[layer], slots.values[layer])
+            found = [store[:, :, : window.columns].index_select(0, window.slots) for store in stores]
+            return found[0], found[1]
 
         def get_seq_length(self, layer_idx: int = 0) -> int:
             return self.window.columns
 
     return SlotCache(layer_class_to_replicate=DynamicLayer)
-
-
-class QwenForward:
-    """Qwen2 written out: fused projections, one pass of rotary embedding for queries and keys, no Python objects per layer."""
-
-    def __init__(self, model: Any, device: torch.device) -> None:
-        config = model.config
-        body = _get_body(model)
-        self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
-        self.width = body.layers[0].self_attn.head_dim
-        self.epsilon = config.rms_norm_eps
-        self.shape = (config.hidden_size,)
-        with torch.no_grad():
-            self.embedding = compute_effective_weight(body.embed_tokens)
-            self.head = compute_effective_weight(_get_head(model))
-            self.norm = body.norm.weight
-            self.layers = [_pack_layer(layer) for layer in body.layers]
-            self.frequencies = body.rotary_emb.inv_freq.to(device)
-        dtype = self.embedding.dtype
-        self.slots = KVCache(len(self.layers), self.groups, self.width, dtype, device)
-        self.cos, self.sin = self._compute_angles(512)
-
-    @staticmethod
-    def fits(model: Any) -> bool:
-        """Tell whether the model is a plain Qwen2: default rotary embedding, no sliding windows, SiLU."""
-        config = model.config
-        rope = getattr(config, "rope_parameters", None) or {}
-        return (
-            config.model_type == "qwen2"
-            and config.hidden_act == "silu"
-            and rope.get("rope_type", "default") == "default"
-            and "sliding_attention" not in config.layer_types
-        )
-
-    def _compute_angles(self, positions: int) -> tuple[Tensor, Tensor]:
-        angles = torch.arange(positions, device=self.frequencies.device).float().outer(self.frequencies)
-        dtype = self.embedding.dtype
-        return angles.cos().to(dtype), angles.sin().to(dtype)
-
-    @torch.inference_mode()
-    def compute_logits(self, window: CacheWindow, ids: Tensor, last: Tensor) -> Tensor:
-        rows, length = ids.shape
-        if window.columns > len(self.cos):
-            self.cos, self.sin = self._compute_angles(2 * window.columns)
-        cos, sin = self.cos[window.positions].unsqueeze(1), self.sin[window.positions].unsqueeze(1)
-        mask = make_additive_mask(make_causal_mask(window), self.slots.dtype)
-        hidden = F.embedding(ids, self.embedding)
-        both = self.heads + self.groups
-        for index, (norm, mix, bias, out, norm_two, gate_up, down) in enumerate(self.layers):
-            mixed = F.linear(F.rms_norm(hidden, self.shape, norm, self.epsilon), mix, bias)
-            mixed = mixed.view(rows, length, both + self.groups, self.width).transpose(1, 2)
-            turned = _rotate(mixed[:, :both], cos, sin)
-            queries = turned[:, : self.heads]
-            keys, values = self.slots.write(index, window, turned[:, self.heads :], mixed[:, both:])
-            seen = F.scaled_dot_product_attention(
-                queries, keys, values, attn_mask=mask, enable_gqa=self.groups != self.heads
-            )
-            hidden = hidden + F.linear(seen.transpose(1, 2).reshape(rows, length, -1), out)
-            gate, up = F.linear(F.rms_norm(hidden, self.shape, norm_two, self.epsilon), gate_up).chunk(2, dim=-1)
-            hidden = hidden + F.linear(F.silu(gate) * up, down)
-        hidden = hidden[:, 0] if length == 1 else hidden[torch.arange(rows, device=ids.device), last]
-        return F.linear(F.rms_norm(hidden, self.shape, self.norm, self.epsilon), self.head)
-
-
-def _rotate(vectors: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    left, right = vectors.chunk(2, dim=-1)
-    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
-
-
-def _get_body(model: Any) -> Any:
-    causal = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return causal.model
-
-
-def _get_head(model: Any) -> Any:
-    causal = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return causal.lm_head
-
-
-def _get_bias(module: Any) -> Tensor:
-    linear = module.get_base_layer() if hasattr(module, "get_base_layer") else module
-    bias: Tensor = linear.bias
-    return bias
-
-
-def _pack_layer(layer: Any) -> tuple[Tensor, ...]:
-    attention, mlp = layer.self_attn, layer.mlp
-    mixers = (attention.q_proj, attention.k_proj, attention.v_proj)
-    return (
-        layer.input_layernorm.weight,
-        torch.cat([compute_effective_weight(module) for module in mixers]),
-        torch.cat([_get_bias(module) for module in mixers]),
-        compute_effective_weight(attention.o_proj),
-        layer.post_attention_layernorm.weight,
-        torch.cat([compute_effective_weight(mlp.gate_proj), compute_effective_weight(mlp.up_proj)]),
-        compute_effective_weight(mlp.down_proj),
-    )

@@ -22,15 +22,17 @@ def sample_tokens(logits: Tensor, uniforms: Tensor, temperature: float, top_p: f
     """
     if temperature == 0.0:
         ids = logits.argmax(dim=-1)
-        return SampledTokens(ids, torch.zeros(len(ids), dtype=torch.float32, device=logits.device))
+        return SampledTokens(ids, torch.zeros(len(ids), dtype=torch.float64, device=logits.device))
     scaled = logits.float() if temperature == 1.0 else logits.float() / temperature
-    logprobs = torch.log_softmax(scaled, dim=-1)
     if top_p < 1.0:
-        logprobs = torch.log_softmax(logprobs.masked_fill(~nucleus(logprobs, top_p), float("-inf")), dim=-1)
-    ends = logprobs.double().exp().cumsum(dim=-1)
-    ids = torch.searchsorted(ends, (uniforms * ends[:, -1]).unsqueeze(-1), right=True)
-    ids = ids.clamp_(max=logits.shape[-1] - 1)
-    return SampledTokens(ids.squeeze(-1), logprobs.gather(-1, ids).squeeze(-1))
+        kept = nucleus(torch.log_softmax(scaled, dim=-1), top_p)
+        scaled = scaled.masked_fill(~kept, float("-inf"))
+    highest = scaled.amax(dim=-1, keepdim=True)
+    ends = (scaled - highest).exp_().cumsum(dim=-1, dtype=torch.float64)
+    total = ends[:, -1:]
+    ids = torch.searchsorted(ends, uniforms.unsqueeze(-1) * total, right=True).clamp_(max=logits.shape[-1] - 1)
+    logprobs = scaled.gather(-1, ids).double() - highest - total.log()
+    return SampledTokens(ids.squeeze(-1), logprobs.squeeze(-1))
 
 
 def nucleus(logprobs: Tensor, top_p: float) -> Tensor:
@@ -40,12 +42,26 @@ def nucleus(logprobs: Tensor, top_p: float) -> Tensor:
     return torch.zeros_like(order, dtype=torch.bool).scatter_(-1, order, before < top_p)
 
 
-def sample_allowed_tokens(
-    logits: Tensor, uniforms: Tensor, allowed: Sequence[Sequence[int]], temperature: float, top_p: float = 1.0
+def make_choice_table(choices: Sequence[Sequence[int] | None], device: torch.device) -> Tensor | None:
+    """Lay sets of token ids side by side, [rows, widest], filled up with -1; None if some row may say anything."""
+    lists = [ids for ids in choices if ids is not None]
+    if len(lists) < len(choices):
+        return None
+    width = max(map(len, lists))
+    return torch.tensor([[*ids, *[-1] * (width - len(ids))] for ids in lists], device=device)
+
+
+def sample_choices(
+    logits: Tensor, uniforms: Tensor, table: Tensor, temperature: float, top_p: float = 1.0
 ) -> SampledTokens:
-    """``draw`` from the distribution renormalised over each row's allowed ids."""
-    width = max(len(ids) for ids in allowed)
-    table = torch.tensor([[*ids, *[-1] * (width - len(ids))] for ids in allowed], device=logits.device)
-    few = logits.float().gather(-1, table.clamp(min=0)).masked_fill(table < 0, float("-inf"))
-    drawn = sample_tokens(few, uniforms, temperature, top_p)
+    """Draw from the distribution renormalised over each row's choices; ``logits`` are those of the table's tokens."""
+    drawn = sample_tokens(logits.float().masked_fill(table < 0, float("-inf")), uniforms, temperature, top_p)
     return SampledTokens(table.gather(-1, drawn.ids.unsqueeze(-1)).squeeze(-1), drawn.logprobs)
+
+
+def forbid_others(logits: Tensor, choices: Sequence[Sequence[int] | None]) -> Tensor:
+    """Set the logits of all but each row's choices to minus infinity; a row without a list keeps all."""
+    allowed = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
+    for line, ids in zip(allowed, choices, strict=True):
+        line[slice(None) if ids is None else list(ids)] = True
+    return logits.masked_fill(~allowed, float("-inf"))

@@ -17,8 +17,10 @@ import torch
 from torch import Tensor
 
 from fedagentgym.agents.engines.forwards import Forward
+from fedagentgym.agents.engines.replies import ConstrainedReply, FreeReplies
 from fedagentgym.agents.engines.row_session import BaseSession
-from fedagentgym.agents.engines.sampling import sample_allowed_tokens, sample_tokens
+from fedagentgym.agents.engines.sampling import forbid_others, make_choice_table, sample_choices, sample_tokens
+from fedagentgym.agents.engines.slots import Chunks
 from fedagentgym.agents.protocols import Completion, Constraint, Decoding
 
 if TYPE_CHECKING:
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
 
 _MIN_SHARED_PREFIX = 8
 """A common prefix below this many tokens is not worth a copy."""
-_MAX_TOKENS_PER_PASS = 32_768
-"""Tokens (padding included) that go through the model in one pass: bounds the memory of long prompts."""
 
 
 class _Row:
@@ -55,7 +55,7 @@ class TorchSession(BaseSession):
     def set_stop_ids(self, ids: Iterable[int]) -> None:
         """Let replies end at these tokens and no others."""
         self.stop_ids = frozenset(ids)
-        self._stops = np.array(sorted(self.stop_ids), dtype=np.int64)
+        self._stops = sorted(self.stop_ids)
 
     def length(self, row: int) -> int:
         return len(self._rows[row].ids)
@@ -94,9 +94,8 @@ class TorchSession(BaseSession):
     def _prefill(self, rows: list[_Row]) -> None:
         """Run all but the last token of prompts that several rows share."""
         waiting = [row for row in rows if row.cached < len(row.ids) - 1]
-        for group in _group_by_length([len(row.ids) - row.cached for row in waiting]):
-            chosen = [waiting[index] for index in group]
-            self._run_chunks(chosen, [row.ids[row.cached : -1] for row in chosen])
+        if waiting:
+            self._run_chunks(waiting, [row.ids[row.cached : -1] for row in waiting])
 
     def _copy_rows(self, first: int, count: int) -> list[int]:
         if not count:
@@ -119,7 +118,7 @@ class TorchSession(BaseSession):
 
     def _copy_prefix(self, source: int, targets: list[int], length: int) -> None:
         if length:
-            self.slots.copy_prefix(source, targets, length)
+            self.slots.copy_columns(source, targets, 0, length)
         self._held[targets] = -1
         self._held[targets, :length] = self._held[source, :length]
 
@@ -137,7 +136,7 @@ class TorchSession(BaseSession):
 
     def _reserve(self, rows: int, columns: int) -> None:
         before = self.slots.count
-        self.slots.reserve(rows, columns)
+        self.slots.reserve(rows, columns, self.context_length)
         if self._held.shape != (self.slots.count, self.slots.columns):
             grown = np.full((self.slots.count, self.slots.columns), -1, dtype=np.int32)
             grown[: self._held.shape[0], : self._held.shape[1]] = self._held
@@ -157,97 +156,114 @@ class TorchSession(BaseSession):
         answers = [Completion((), (), "context")] * len(rows)
         if fits:
             working = [self._rows[rows[index]] for index in fits]
-            rules = None if constraints is None else [constraints[index] for index in fits]
-            for index, answer in zip(fits, self._generate(working, uniforms[fits], decoding, rules), strict=True):
+            self._reserve(0, max(len(row.ids) for row in working) + most)
+            if constraints is None or all(constraints[index] is None for index in fits):
+                found = self._speak_freely(working, uniforms[fits], decoding)
+            else:
+                found = self._speak_within(working, uniforms[fits], decoding, [constraints[index] for index in fits])
+            for index, answer in zip(fits, found, strict=True):
                 answers[index] = answer
         return answers
 
-    def _generate(
+    def _speak_within(
         self,
         rows: list[_Row],
         uniforms: NDArray[np.float64],
         decoding: Decoding,
-        constraints: Sequence[Constraint | None] | None,
+        constraints: Sequence[Constraint | None],
     ) -> list[Completion]:
+        """Ask the model wherever a constraint leaves a choice; the rows come to their next one after unlike numbers of tokens."""
         most = decoding.max_new_tokens
-        self._reserve(0, max(len(row.ids) for row in rows) + most)
-        self._move_to_front(rows)
-        rules = (
-            _ConstraintStates(constraints)
-            if constraints is not None and any(rule is not None for rule in constraints)
-            else None
-        )
-        said = _GenerationState(rows, uniforms, torch.as_tensor(uniforms, device=self.slots.device), rules)
-        logits = self._run_uncached(said.sort_rows(rows))
+        replies = [
+            ConstrainedReply(row.ids, rule, most, self.stop_ids) for row, rule in zip(rows, constraints, strict=True)
+        ]
+        while live := [index for index, reply in enumerate(replies) if not reply.over]:
+            choices = [replies[index].choices for index in live]
+            table = make_choice_table(choices, self.slots.device)
+            logits = self._run_uncached([rows[index] for index in live], None if table is None else table.clamp(min=0))
+            chance = torch.as_tensor(uniforms[live, [replies[index].said for index in live]], device=self.slots.device)
+            if table is None:
+                drawn = sample_tokens(forbid_others(logits, choices), chance, decoding.temperature, decoding.top_p)
+            else:
+                drawn = sample_choices(logits, chance, table, decoding.temperature, decoding.top_p)
+            for index, token, logprob in zip(live, drawn.ids.tolist(), drawn.logprobs.tolist(), strict=True):
+                replies[index].say(token, logprob)
+        return [reply.complete() for reply in replies]
+
+    def _speak_freely(self, rows: list[_Row], uniforms: NDArray[np.float64], decoding: Decoding) -> list[Completion]:
+        """Let all rows speak a token at a time, those that still do in the first slots."""
+        most = decoding.max_new_tokens
+        replies = FreeReplies([len(row.ids) for row in rows], most)
+        chance = self._gather_live(rows, replies, uniforms)
+        logits = self._run_uncached([rows[index] for index in replies.order.tolist()])
         for step in range(most):
-            self._sample_tokens(said, step, logits, decoding)
-            said.mark_ended(step, self._stops)
-            if step == most - 1 or not len(said.live):
+            drawn = sample_tokens(logits, chance[step], decoding.temperature, decoding.top_p)
+            replies.say(step, drawn.ids.cpu().numpy(), drawn.logprobs.cpu().numpy(), self._stops)
+            if step == most - 1 or not len(replies.live):
                 break
-            if rules is not None:
-                rules.advance(said.live, said.tokens[said.live, step])
-            if len(said.live) <= len(said.order) // 2:
-                self._move_to_front([rows[index] for index in said.live.tolist()])
-                said.keep_live(rows)
-            logits = self._step(*said.get_next_inputs(step, self.pad_id))
-        return [self._finish_reply(row, said, index) for index, row in enumerate(rows)]
+            if len(replies.live) <= len(replies.order) // 2:
+                chance = self._gather_live(rows, replies, uniforms)
+            logits = self._step(*replies.get_next_inputs(step, self.pad_id))
+        return [self._finish_reply(row, replies, index) for index, row in enumerate(rows)]
 
-    def _sample_tokens(self, said: _GenerationState, step: int, logits: Tensor, decoding: Decoding) -> None:
-        chance = said.chance[step]
-        if said.rules is None:
-            drawn = sample_tokens(logits, chance, decoding.temperature, decoding.top_p)
-        else:
-            allowed = said.get_allowed_tokens(range(logits.shape[-1]), (self.pad_id,))
-            drawn = sample_allowed_tokens(logits, chance, allowed, decoding.temperature, decoding.top_p)
-        said.tokens[said.order, step] = drawn.ids.cpu().numpy()
-        said.logprobs[said.order, step] = drawn.logprobs.cpu().numpy()
+    def _gather_live(self, rows: list[_Row], replies: FreeReplies, uniforms: NDArray[np.float64]) -> Tensor:
+        """Bring the rows that still speak into the first slots; return their uniforms, one line per step."""
+        self._move_to_front([rows[index] for index in replies.live.tolist()])
+        slots = np.array([rows[index].slot for index in replies.live.tolist()])
+        replies.reorder(replies.live[np.argsort(slots)])
+        return torch.from_numpy(np.ascontiguousarray(uniforms[replies.order].T)).to(self.slots.device)
 
-    def _finish_reply(self, row: _Row, said: _GenerationState, index: int) -> Completion:
+    def _finish_reply(self, row: _Row, replies: FreeReplies, index: int) -> Completion:
         """Make the reply part of the row; its last token has no keys and values yet."""
-        end = int(said.ends[index])
-        ids = said.tokens[index, :end].tolist()
+        answer = replies.complete(index, self.stop_ids)
         held = len(row.ids)
-        row.ids.extend(ids)
+        row.ids.extend(answer.token_ids)
         row.cached = len(row.ids) - 1
-        self._held[row.slot, held : row.cached] = ids[:-1]
-        logprobs = tuple(said.logprobs[index, :end].tolist())
-        allowed = tuple(said.rules.seen[index]) if said.rules is not None else ()
-        return Completion(tuple(ids), logprobs, "stop" if ids[-1] in self.stop_ids else "length", allowed)
+        self._held[row.slot, held : row.cached] = answer.token_ids[:-1]
+        return answer
 
     def _step(self, ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Tensor:
-        window = self.slots.prepare_window(len(ids), positions, 1)
-        tokens = torch.from_numpy(ids).to(self.slots.device)
-        return self.forward.compute_logits(window, tokens.unsqueeze(1), torch.zeros_like(tokens))
+        """Run one token of each of the first rows."""
+        return self.forward.compute_logits(Chunks(ids, np.arange(len(ids)), positions, np.ones_like(ids)))
 
-    def _run_uncached(self, rows: list[_Row]) -> Tensor:
-        """Run what the rows hold beyond their caches; return the logits after their last tokens."""
-        chunks = [row.ids[row.cached :] for row in rows]
-        groups = _group_by_length([len(chunk) for chunk in chunks])
-        found = [self._run_chunks([rows[i] for i in group], [chunks[i] for i in group]) for group in groups]
-        if len(groups) == 1:
-            return found[0]
-        back = np.argsort(np.concatenate(groups))
-        return torch.cat(found)[torch.from_numpy(back).to(self.slots.device)]
+    def _run_uncached(self, rows: list[_Row], choices: Tensor | None = None) -> Tensor:
+        """Run what the rows hold beyond their caches; return the logits after their last tokens, all or those of ``choices``."""
+        return self._run_chunks(rows, [row.ids[row.cached :] for row in rows], choices)
 
-    def _run_chunks(self, rows: list[_Row], chunks: list[list[int]]) -> Tensor:
-        """Run one chunk per row and note it as cached."""
-        lengths = [len(chunk) for chunk in chunks]
-        longest = max(lengths)
-        self._reserve(0, max(row.cached for row in rows) + longest)
-        ids = np.full((len(rows), longest), self.pad_id)
-        for line, chunk in zip(ids, chunks, strict=True):
-            line[: len(chunk)] = chunk
-        slots = [row.slot for row in rows]
-        first = np.array([row.cached for row in rows])
-        window = self.slots.prepare_window(len(rows) if slots == list(range(len(rows))) else slots, first, longest)
-        last = torch.tensor(lengths, device=self.slots.device) - 1
-        logits = self.forward.compute_logits(window, torch.from_numpy(ids).to(self.slots.device), last)
+    def _run_chunks(self, rows: list[_Row], chunks: list[list[int]], choices: Tensor | None = None) -> Tensor:
+        """Run one chunk per row and note it as cached; rows that hold the same tokens run once."""
+        self._reserve(0, max(row.cached + len(chunk) for row, chunk in zip(rows, chunks, strict=True)))
+        leaders, owner = _find_twins(rows, chunks, choices)
+        logits = self._run_distinct(
+            [rows[index] for index in leaders],
+            [chunks[index] for index in leaders],
+            choices if choices is None or len(leaders) == len(rows) else choices[leaders],
+        )
+        if len(leaders) < len(rows):
+            logits = logits[torch.tensor(owner, device=logits.device)]
+            self._copy_to_twins(rows, chunks, leaders, owner)
         for row, chunk in zip(rows, chunks, strict=True):
             held = self._held[row.slot]
             held[row.cached : row.cached + len(chunk)] = chunk
             row.cached += len(chunk)
             held[row.cached :] = -1
         return logits
+
+    def _run_distinct(self, rows: list[_Row], chunks: list[list[int]], choices: Tensor | None) -> Tensor:
+        ids = [token for chunk in chunks for token in chunk]
+        parts = (ids, [row.slot for row in rows], [row.cached for row in rows], [len(chunk) for chunk in chunks])
+        return self.forward.compute_logits(Chunks(*(np.array(part) for part in parts)), choices)
+
+    def _copy_to_twins(self, rows: list[_Row], chunks: list[list[int]], leaders: list[int], owner: list[int]) -> None:
+        """Give rows what was computed for another that holds the same tokens."""
+        targets: list[list[int]] = [[] for _ in leaders]
+        for index, place in enumerate(owner):
+            if leaders[place] != index:
+                targets[place].append(rows[index].slot)
+        for index, slots in zip(leaders, targets, strict=True):
+            if slots:
+                row = rows[index]
+                self.slots.copy_columns(row.slot, slots, row.cached, row.cached + len(chunks[index]))
 
     def _move_to_front(self, rows: list[_Row]) -> None:
         """Bring these rows into the first slots, moving only those that stand elsewhere."""
@@ -264,85 +280,19 @@ class TorchSession(BaseSession):
         self._free = [to_of.get(slot, slot) for slot in self._free]
 
 
-def _group_by_length(lengths: list[int]) -> list[list[int]]:
-    """Split indices into groups, in order of length, none drowned in padding and none too large for one pass."""
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    groups: list[list[int]] = []
-    for index in order:
-        length = lengths[index]
-        if (
-            not groups
-            or length > 2 * lengths[groups[-1][0]] + 16
-            or length * (len(groups[-1]) + 1) > _MAX_TOKENS_PER_PASS
-        ):
-            groups.append([])
-        groups[-1].append(index)
-    return groups if len(groups) != 1 else [list(range(len(lengths)))]
+def _find_twins(rows: list[_Row], chunks: list[list[int]], choices: Tensor | None) -> tuple[list[int], list[int]]:
+    """Return the first of every set of rows that hold, run and are asked the same, and for each row the place of its first.
 
-
-class _GenerationState:
-    """What the rows of one call have said so far. ``order[i]`` is the row that stands in slot i; ``live`` ones still speak."""
-
-    def __init__(
-        self, rows: list[_Row], uniforms: NDArray[np.float64], chance: Tensor, rules: _ConstraintStates | None
-    ) -> None:
-        count, most = uniforms.shape
-        self.tokens = np.zeros((count, most), dtype=np.int64)
-        self.logprobs = np.zeros((count, most), dtype=np.float64)
-        self.ends = np.full(count, most)
-        self.lengths = np.array([len(row.ids) for row in rows])
-        self.ended = np.zeros(count, dtype=bool)
-        self.live = np.arange(count)
-        self.rules = rules
-        self._chance = chance
-        self.keep_live(rows)
-
-    def keep_live(self, rows: list[_Row]) -> None:
-        """Go on with the rows that still speak, which now stand in the first slots."""
-        slots = np.array([rows[index].slot for index in self.live.tolist()])
-        self.live = self.order = self.live[np.argsort(slots)]
-        self.chance = self._chance[torch.from_numpy(self.order).to(self._chance.device)].t().contiguous()
-
-    def sort_rows(self, rows: list[_Row]) -> list[_Row]:
-        return [rows[index] for index in self.order.tolist()]
-
-    def mark_ended(self, step: int, stops: NDArray[np.int64]) -> None:
-        stopped = self.live[np.isin(self.tokens[self.live, step], stops)]
-        if len(stopped):
-            self.ends[stopped] = step + 1
-            self.ended[stopped] = True
-            self.live = self.live[~self.ended[self.live]]
-
-    def get_next_inputs(self, step: int, pad_id: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the token each row feeds and its position; rows that have ended write beyond their end."""
-        ids = np.where(self.ended[self.order], pad_id, self.tokens[self.order, step])
-        return ids, self.lengths[self.order] + np.minimum(step, self.ends[self.order])
-
-    def get_allowed_tokens(self, every: range, nothing: tuple[int, ...]) -> list[Sequence[int]]:
-        assert self.rules is not None
-        return [
-            nothing if self.ended[row] else self.rules.get_allowed_tokens(row, every) for row in self.order.tolist()
-        ]
-
-
-class _ConstraintStates:
-    """The constraints of a call, one state per row, and what each row was allowed at every position."""
-
-    def __init__(self, constraints: Sequence[Constraint | None]) -> None:
-        self.constraints = constraints
-        self.states = [None if rule is None else rule.start() for rule in constraints]
-        self.seen: list[list[tuple[int, ...]]] = [[] for _ in constraints]
-
-    def get_allowed_tokens(self, row: int, every: range) -> Sequence[int]:
-        rule = self.constraints[row]
-        if rule is None:
-            return every
-        ids = rule.get_allowed_tokens(self.states[row])
-        self.seen[row].append(ids)
-        return ids
-
-    def advance(self, rows: NDArray[np.int64], tokens: NDArray[np.int64]) -> None:
-        for row, token in zip(rows.tolist(), tokens.tolist(), strict=True):
-            rule = self.constraints[row]
-            if rule is not None:
-                self.states[row] = rule.advance(self.states[row], token)
+    Siblings stay together until one of them says something else; early in an episode most of a group's work is this.
+    """
+    asked = [b""] * len(rows) if choices is None else [line.tobytes() for line in choices.cpu().numpy()]
+    places: dict[tuple[int, bytes, tuple[int, ...]], int] = {}
+    leaders: list[int] = []
+    owner: list[int] = []
+    for index, (row, chunk) in enumerate(zip(rows, chunks, strict=True)):
+        key = (row.cached, asked[index], tuple(row.ids[: row.cached + len(chunk)]))
+        place = places.setdefault(key, len(leaders))
+        if place == len(leaders):
+            leaders.append(index)
+        owner.append(place)
+    return leaders, owner

@@ -1,29 +1,65 @@
 """The key-value cache of a session: one slot per row, every row packed from column 0, so that no column is ever a hole.
 
-A chunk of ragged length is padded on the right; what the padding writes lies beyond the row's length, is masked (a query sees
-columns up to its own position) and overwritten by the next real token. Rows that work together stand in the first slots, so that
-attention reads a view and nothing is copied per token.
+What a pass writes beyond a row's length (padding) is never seen: a query sees columns up to its own position, and the next real
+token overwrites it. So a slot can be handed on without being cleared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+Integers = NDArray[np.int64]
 
-class CacheWindow(NamedTuple):
-    """Where a chunk is written and what it sees. ``slots``: an index, or None for the first ``rows`` slots."""
+_MAX_WHOLE_BYTES = 1 << 28
+"""Stores up to this size are made for the whole context at once; larger ones grow."""
 
-    rows: int
-    slots: Tensor | None
-    positions: Tensor
-    cells: Tensor
-    columns: int
+
+class Chunks:
+    """Tokens that enter the cache: row i's are the next ``lengths[i]`` of ``ids`` and go to its slot from ``first[i]`` on."""
+
+    __slots__ = ("columns", "ends", "first", "ids", "lengths", "seen", "slots")
+
+    def __init__(self, ids: Integers, slots: Integers, first: Integers, lengths: Integers) -> None:
+        self.ids, self.slots, self.first, self.lengths = ids, slots, first, lengths
+        self.ends = np.cumsum(lengths)
+        self.seen = first + lengths
+        """Columns that each row's last token sees."""
+        self.columns = int(self.seen.max())
+
+    @property
+    def single(self) -> bool:
+        """Tell whether every row is given one token."""
+        return len(self.ids) == len(self.slots)
+
+    @property
+    def in_front(self) -> bool:
+        """Tell whether the rows stand in the first slots, in order."""
+        return bool((self.slots == np.arange(len(self.slots))).all())
+
+    def locate(self) -> tuple[Integers, Integers]:
+        """Return the slot and the position of every token."""
+        if self.single:
+            return self.slots, self.first
+        positions = np.arange(len(self.ids)) + np.repeat(self.seen - self.ends, self.lengths)
+        return np.repeat(self.slots, self.lengths), positions
+
+    def split(self, most: int) -> Iterator[tuple[slice, Chunks]]:
+        """Cut into runs of rows with at most so many tokens; a longer row stands alone."""
+        start, count = 0, len(self.slots)
+        if len(self.ids) <= most:
+            yield slice(0, count), self
+            return
+        while start < count:
+            begun = int(self.ends[start - 1]) if start else 0
+            stop = max(start + 1, int(np.searchsorted(self.ends, begun + most, side="right")))
+            rows, ids = slice(start, stop), self.ids[begun : self.ends[stop - 1]]
+            yield rows, Chunks(ids, self.slots[rows], self.first[rows], self.lengths[rows])
+            start = stop
 
 
 class KVCache:
@@ -32,63 +68,63 @@ class KVCache:
     def __init__(self, layers: int, heads: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
         self.layers, self.heads, self.width = layers, heads, width
         self.dtype, self.device = dtype, device
-        self.count = self.columns = 0
+        self.count = self.columns = self.used = 0
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self._allocate(0, 0)
 
     def _allocate(self, count: int, columns: int) -> None:
-        old = list(zip(self.keys, self.values, strict=True))
-        self.keys, self.values = [], []
-        for layer in range(self.layers):
-            for index, store in enumerate((self.keys, self.values)):
-                shape = (count, self.heads, columns, self.width)
-                fresh = torch.zeros(shape, dtype=self.dtype, device=self.device)
-                if old:
-                    fresh[: self.count, :, : self.columns] = old[layer][index]
-                store.append(fresh)
+        """Move to larger stores, one at a time, so that the old and the new never exist together as a whole."""
+        shape = (count, self.heads, columns, self.width)
+        for stores in (self.keys, self.values):
+            for layer in range(self.layers):
+                fresh = _make_zeros(shape, self.dtype, self.device)
+                if len(stores) <= layer:
+                    stores.append(fresh)
+                else:
+                    fresh[: self.count, :, : self.used] = stores[layer][:, :, : self.used]
+                    stores[layer] = fresh
         self.count, self.columns = count, columns
 
-    def reserve(self, count: int, columns: int) -> None:
-        """Make room; grows by half at least, so that growing costs little in total."""
-        if count > self.count or columns > self.columns:
-            count = self.count if count <= self.count else max(count, self.count * 3 // 2)
-            columns = self.columns if columns <= self.columns else max(columns + 31 & ~31, self.columns * 3 // 2)
-            self._allocate(count, columns)
+    def reserve(self, count: int, columns: int, context: int) -> None:
+        """Make room: at once for all that may come where that is little, else half as much again, so that growing is rare."""
+        if count <= self.count and columns <= self.columns:
+            return
+        count = self.count if count <= self.count else max(count, self.count * 3 // 2)
+        if columns > self.columns:
+            whole = 2 * self.layers * count * self.heads * context * self.width * self.dtype.itemsize
+            grown = max(columns + 31 & ~31, self.columns * 3 // 2)
+            columns = max(columns, context) if whole <= _MAX_WHOLE_BYTES else grown
+        self._allocate(count, max(columns, self.columns))
 
-    def prepare_window(self, slots: Sequence[int] | int, first: NDArray[np.int64], length: int) -> CacheWindow:
-        """Prepare to write ``length`` tokens per row from column ``first`` [rows] on."""
-        if isinstance(slots, int):
-            rows, index = slots, None
-            base = torch.arange(rows, device=self.device)
-        else:
-            rows = len(slots)
-            base = index = torch.tensor(slots, device=self.device)
-        positions = torch.from_numpy(first).to(self.device).unsqueeze(1)
-        if length > 1:
-            positions = positions + torch.arange(length, device=self.device)
-        lines = base.unsqueeze(1) * self.heads + torch.arange(self.heads, device=self.device)
-        cells = lines.unsqueeze(-1) * self.columns + positions.unsqueeze(1)
-        return CacheWindow(rows, index, positions, cells.flatten(), int(first.max()) + length)
+    def find_cells(self, slots: Integers, positions: Integers) -> Tensor:
+        """Return where the heads of tokens are written: an index into the lines of a store, [tokens * heads]."""
+        self.used = max(self.used, int(positions.max()) + 1)
+        lines = slots[:, None] * self.heads + np.arange(self.heads)
+        return torch.from_numpy((lines * self.columns + positions[:, None]).ravel()).to(self.device)
 
-    def write(self, layer: int, window: CacheWindow, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Store keys and values [rows, heads, length, width]; return all that the rows hold, [rows, heads, columns, width]."""
-        found = []
+    def write(self, layer: int, cells: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Store keys and values [tokens, heads, width]."""
         for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
-            cells = new.to(self.dtype).reshape(-1, self.width)
-            store.view(-1, self.width).index_copy_(0, window.cells, cells)
-            seen = store[:, :, : window.columns]
-            found.append(seen[: window.rows] if window.slots is None else seen.index_select(0, window.slots))
-        return found[0], found[1]
+            store.view(-1, self.width).index_copy_(0, cells, new.to(self.dtype).reshape(-1, self.width))
 
     def permute(self, targets: Sequence[int], sources: Sequence[int]) -> None:
         """Move rows: slot ``targets[i]`` takes what ``sources[i]`` held, all at once."""
         to, of = (torch.tensor(slots, device=self.device) for slots in (targets, sources))
         for store in (*self.keys, *self.values):
-            store[to] = store[of]
+            held = store[:, :, : self.used]
+            held[to] = held[of]
 
-    def copy_prefix(self, source: int, targets: Sequence[int], length: int) -> None:
-        """Copy the first ``length`` columns of one slot to others."""
+    def copy_columns(self, source: int, targets: Sequence[int], first: int, stop: int) -> None:
+        """Copy columns ``first`` to ``stop`` of one slot to others."""
         to = torch.tensor(targets, device=self.device)
         for store in (*self.keys, *self.values):
-            store[to, :, :length] = store[source, :, :length]
+            store[to, :, first:stop] = store[source, :, first:stop]
+
+
+def _make_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Make zeros; numpy takes zero pages from the system, which become memory when they are written, where torch fills them."""
+    if device.type != "cpu" or not all(shape):
+        return torch.zeros(shape, dtype=dtype, device=device)
+    size = int(np.prod(shape)) * dtype.itemsize
+    return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(shape)

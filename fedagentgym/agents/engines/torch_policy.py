@@ -9,16 +9,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fedagentgym.agents.engines.forwards import Forward, ModuleForward, QwenForward
+from fedagentgym.agents.engines.decoder_forward import DecoderForward
+from fedagentgym.agents.engines.forwards import Forward, ModuleForward
 from fedagentgym.agents.engines.loading import check_tokenizer, choose_device, disable_progress_bars, load_model
 from fedagentgym.agents.engines.lora import Merge, add_adapter
 from fedagentgym.agents.engines.session import TorchSession
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
 from fedagentgym.base.errors import DataError, OptionError
-
-_MAX_OWN_FORWARD_PARAMETERS = 30_000_000
-"""Parameters up to which the lean forward is chosen by itself on a CPU."""
 
 
 class TorchPolicy:
@@ -56,19 +54,20 @@ class TorchPolicy:
 
     @staticmethod
     def _choose_forward(model: Any, wanted: str) -> bool:
-        fits = QwenForward.fits(model)
+        fits = DecoderForward.fits(model)
         if wanted == "own" and not fits:
-            raise OptionError(f"forward: own is for plain Qwen2 models, this is {type(model).__name__}: use hf or auto")
-        small_on_cpu = (
-            model.device.type == "cpu" and sum(p.numel() for p in model.parameters()) <= _MAX_OWN_FORWARD_PARAMETERS
-        )
-        return wanted == "own" or (wanted == "auto" and fits and small_on_cpu)
+            raise OptionError(
+                f"forward: own is for plain Qwen2, Qwen3, Llama and Mistral models, this is {type(model).__name__}: "
+                "use hf or auto"
+            )
+        exact_on_cpu = model.device.type == "cpu" and model.dtype == torch.float32
+        return wanted == "own" or (wanted == "auto" and fits and exact_on_cpu)
 
     def open_session(self) -> TorchSession:
         torch.set_flush_denormal(True)
         forward: Forward
         if self._lean:
-            forward, give_back = QwenForward(self.model, self.device), None
+            forward, give_back = DecoderForward(self.model, self.device), None
         else:
             self.model.eval()
             self._merge.acquire()

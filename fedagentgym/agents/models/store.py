@@ -44,11 +44,15 @@ class Origin(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What `add_model` will do: the name to take, the source to note, and how a folder is filled."""
+    """What `add_model` will do: the name to take, the source to note, and how a folder is filled.
+
+    ``changed`` tells whether the source is another one than when a model with this digest was made from it.
+    """
 
     name: str
     source: str
     fill: Callable[[Path], Origin]
+    changed: Callable[[str], bool] | None = None
 
 
 def get_store() -> Path:
@@ -78,6 +82,10 @@ def add_model(named: str, name: str | None = None, revision: str | None = None) 
         raise OptionError(
             f"there is a model {plan.name!r} already, from {there.source}: remove it, or choose another name (--name)"
         )
+    if plan.changed is not None and plan.changed(there.digest):
+        raise OptionError(
+            f"the model {plan.name!r} was copied from {there.source}, which has changed since: remove the model, and add it again"
+        )
     return there
 
 
@@ -89,8 +97,8 @@ def _fill(plan: Plan) -> None:
         note = {
             "source": plan.source,
             **origin._asdict(),
-            "digest": file_digest(part),
-            "bytes": sum(file.stat().st_size for file in part.iterdir()),
+            "digest": _compute_digest(part),
+            "bytes": sum(file.stat().st_size for file in _list_files(part)),
         }
         (part / NOTE).write_text(canonical_json(note) + "\n", "utf-8")
 
@@ -151,13 +159,23 @@ def locate_model(named: str | Path) -> str | Path:
 def identify_model(named: str | Path) -> str:
     """Return what tells a model from every other one: the digest of its files; of a model that only the hub has, its id."""
     located = locate_model(named)
-    if (Path(located) / NOTE).is_file():
-        return _read(Path(located)).digest
     folder = Path(located).expanduser()
+    if folder.parent == get_store() and (folder / NOTE).is_file():
+        return _read(folder).digest
     if folder.is_dir():
-        return file_digest(folder)
+        return _compute_digest(folder)
     check_folder(located)
     return f"hub {located}"
+
+
+def _list_files(folder: Path) -> list[Path]:
+    """Return what a model's folder is made of: its own files, without folders and without our note."""
+    return sorted(file for file in folder.iterdir() if file.is_file() and file.name != NOTE)
+
+
+def _compute_digest(folder: Path) -> str:
+    """Return the identity of a model's files, the same in the store and wherever they were copied from."""
+    return digest([[file.name, file_digest(file)] for file in _list_files(folder)])
 
 
 def _read(folder: Path) -> StoredModel:
@@ -199,12 +217,14 @@ def _plan_package(named: str, name: str | None) -> Plan:
 def _plan_copy(path: Path, name: str | None) -> Plan:
     def fill(folder: Path) -> Origin:
         check_model_folder(path, str(path))
-        for file in sorted(path.iterdir()):
-            if file.is_file() and file.name != NOTE:
-                shutil.copyfile(file, folder / file.name)
+        for file in _list_files(path):
+            shutil.copyfile(file, folder / file.name)
         return Origin(find_stated_licence(folder))
 
-    return Plan(path.resolve().name if name is None else name, f"folder {path.resolve()}", fill)
+    def has_changed(known: str) -> bool:
+        return path.is_dir() and _compute_digest(path) != known
+
+    return Plan(path.resolve().name if name is None else name, f"folder {path.resolve()}", fill, has_changed)
 
 
 def _plan_fetch(hub_id: str, name: str | None, revision: str | None) -> Plan:

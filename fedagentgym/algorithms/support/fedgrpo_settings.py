@@ -20,8 +20,10 @@ class FedGRPOSettings(Settings):
     name: Literal["fedgrpo"] = "fedgrpo"
     experts: int = Field(default=2, ge=1, description="clients that score a question (M)")
     neighbours: int = Field(default=20, ge=1, description="auxiliary examples that decide about competence (L)")
-    selection: Literal["competence", "random"] = Field(
-        default="competence", description="who scores: the most competent, or (as the published code does) anybody"
+    selection: Literal["competence", "oracle", "random"] = Field(
+        default="competence",
+        description="who scores: the most competent on the examples most like the question, on those of its category (which "
+        "only an oracle knows), or (as the published code does) anybody",
     )
     aggregate: Literal["pool", "per_expert", "split"] = Field(
         default="pool", description="how scores become advantages: over all, per expert first, or own candidates each"
@@ -68,7 +70,7 @@ class FedGRPOSettings(Settings):
     @property
     def asks_models(self) -> bool:
         """Whether an expert's model is ever asked: who is competent, or what a candidate is worth."""
-        return self.answers != "all" or self.selection == "competence"
+        return self.answers != "all" or self.selection != "random"
 
     @model_validator(mode="after")
     def _refuse_models_that_nobody_asks(self) -> Self:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedagentgym.base.measurement import Measurement
+from fedagentgym.benchmarks.speed.yardstick import Yardstick
 from fedagentgym.envs.verifiers.code import Call, Checks, CodeVerifier
 from fedagentgym.envs.verifiers.math import MathVerifier
 from fedagentgym.envs.verifiers.qa import grade_qa
@@ -54,9 +55,9 @@ def _measure_mathematics(plain: int, latex: int) -> list[Measurement]:
 
     measured = [
         _measure_rate(
-            "mathematics, plain numbers", lambda k: verifier.verify(str(k), f"{k + k % 2} dollars"), plain, bar=800
+            "mathematics, plain numbers", lambda k: verifier.verify(str(k), f"{k + k % 2} dollars"), plain, bar=0.8
         ),
-        _measure_rate("mathematics, LaTeX in groups of eight", verify_expression, latex, pid, bar=300),
+        _measure_rate("mathematics, LaTeX in groups of eight", verify_expression, latex, pid, bar=0.3),
     ]
     verifier.close()
     return measured
@@ -69,9 +70,9 @@ def _measure_programs(count: int) -> list[Measurement]:
     with verifier.slots.one() as slot:
         servers = [server._process.pid for server in (slot.program, slot.test) if server._process is not None]
     measured = [
-        _measure_rate("programs, calls", lambda _: verifier.verify(PROGRAM, CALLS), count, *servers, bar=100),
+        _measure_rate("programs, calls", lambda _: verifier.verify(PROGRAM, CALLS), count, *servers, bar=0.1),
         _measure_rate(
-            "programs, input and output", lambda _: verifier.run("print(input())", "1"), count, *servers, bar=100
+            "programs, input and output", lambda _: verifier.run("print(input())", "1"), count, *servers, bar=0.1
         ),
         _measure_rate("programs, test code (two children)", lambda _: verifier.verify(PROGRAM, TEST), count, *servers),
     ]
@@ -80,7 +81,7 @@ def _measure_programs(count: int) -> list[Measurement]:
 
 
 def _measure_rate(
-    name: str, work: Callable[[int], object], count: int, *others: int | None, bar: int | None = None
+    name: str, work: Callable[[int], object], count: int, *others: int | None, bar: float | None = None
 ) -> Measurement:
     for number in range(5):
         work(number)
@@ -88,7 +89,7 @@ def _measure_rate(
     for number in range(count):
         work(number)
     spent = _get_processor_seconds(others) - before
-    return Measurement(name, count / spent, "per second and core", f"at least {bar}" if bar else "")
+    return Measurement(name, count / spent, "per second and core", Yardstick.measure().least_rate(bar) if bar else "")
 
 
 def _get_processor_seconds(others: tuple[int | None, ...]) -> float:

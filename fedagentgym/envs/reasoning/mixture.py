@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any, ClassVar, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fedagentgym.base.errors import (
     DataError,
@@ -22,15 +18,15 @@ from fedagentgym.envs import open_env
 from fedagentgym.envs.core import Episode, Expert, TextEnv, check_choice
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.procedures import Procedures
+from fedagentgym.envs.reasoning.mixture_pool import CATEGORIES, MEMBERS, OWN, Part, join_pools
 from fedagentgym.envs.reasoning.replies import ReplyEnv
 from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
-from fedagentgym.envs.task import Task, make_task_id
+from fedagentgym.envs.task import Task
 from fedagentgym.envs.view import View
 
 KINDS = {"math": "fedagentgym/Math-v0", "qa": "fedagentgym/QA-v0", "code": "fedagentgym/Code-v0"}
 DEFAULT_KINDS = ("math", "code")
 CODE = KINDS["code"]
-CATEGORIES = ("members", "own")
 _NAME = re.compile(r"[\w.-]{1,60}")
 _NOT_MEMBERS = ("split", "tasks", "pool", "variant", "max_turns", "reward", "render_mode")
 """Options of every environment, which the mixture has for all its members."""
@@ -93,7 +89,7 @@ class MixtureEnv(TextEnv):
         *,
         members: Sequence[Mapping[str, Any]] | None = None,
         kinds: Sequence[str] | None = None,
-        categories: str = "members",
+        categories: str = MEMBERS,
         size: str = "default",
         seed: int = 0,
         verifier: str | None = None,
@@ -127,46 +123,8 @@ class MixtureEnv(TextEnv):
         return " ".join(dict.fromkeys(env.get_verifier_version() for env in self._envs.values()))
 
     def load_pool(self, split: str) -> TaskPool:
-        pools = {name: env.load_pool(split) for name, env in self._envs.items()}
-        parts = list(pools.values())
-        ends = np.cumsum([len(pool) for pool in parts])
-
-        def locate(index: int) -> tuple[int, int]:
-            """The member of a task of this pool, and the task's place there."""
-            which = int(np.searchsorted(ends, index, side="right"))
-            return which, index - (int(ends[which - 1]) if which else 0)
-
-        def load_payload(index: int) -> tuple[str, Any]:
-            which, place = locate(index)
-            return self.members[which].name, parts[which][place].payload
-
-        def find_hardness(index: int) -> float | None:
-            which, place = locate(index)
-            return parts[which].find_hardness(place)
-
-        return TaskPool(
-            env=self.id,
-            split=split,
-            ids=list(chain.from_iterable(_rename_ids(name, pool) for name, pool in pools.items())),
-            categories=self._name_categories(pools),
-            payload=load_payload,
-            source={"mixture": {name: pool.source for name, pool in pools.items()}},
-            hardness=find_hardness,
-            strip=self._strip,
-        )
-
-    def _name_categories(self, pools: Mapping[str, TaskPool]) -> tuple[Sequence[str], NDArray[np.int32]]:
-        if self.category_kind == "members":
-            sizes = [len(pool) for pool in pools.values()]
-            return list(pools), np.repeat(np.arange(len(pools), dtype=np.int32), sizes)
-        names = [f"{name}/{category}" for name, pool in pools.items() for category in pool.category_names]
-        before = np.cumsum([0, *(len(pool.category_names) for pool in pools.values())])
-        codes = [pool.category_codes + start for pool, start in zip(pools.values(), before, strict=False)]
-        return names, np.concatenate(codes).astype(np.int32)
-
-    def _strip(self, payload: tuple[str, Any]) -> tuple[str, Any]:
-        name, inner = payload
-        return name, self._get_env(name).strip(inner)
+        parts = tuple(Part(name, env.open_pool(split), env.strip) for name, env in self._envs.items())
+        return join_pools(self.id, split, parts, self.category_kind)
 
     def _get_env(self, name: str) -> ReplyEnv:
         """The member of a task, which may come from a pool that was made for another mixture."""
@@ -216,7 +174,7 @@ class MixtureEnv(TextEnv):
     def list_procedures(self) -> Mapping[str, Procedures]:
         """Every category with the procedures of its member's world, which are the same in all of that world's categories."""
         held = {name: env.list_procedures() for name, env in self._envs.items()}
-        if self.category_kind == "own":
+        if self.category_kind == OWN:
             return {f"{name}/{one}": found for name, procedures in held.items() for one, found in procedures.items()}
         return {name: next(iter(procedures.values())) for name, procedures in held.items() if procedures}
 
@@ -238,12 +196,6 @@ def _unwrap_task(task: Task) -> Task:
 
 def _with_payload(task: Task, payload: Any) -> Task:
     return Task(task.id, task.env, task.split, task.category, payload, task.hardness, task.graded)
-
-
-def _rename_ids(name: str, pool: TaskPool) -> list[str]:
-    """The ids of a member's tasks in the mixture: `mixture/gsm8k/train/00042`."""
-    own = make_task_id(pool.env, "", 0).partition("/")[0]
-    return [f"mixture/{name}{identifier.removeprefix(own)}" for identifier in pool.ids]
 
 
 # ---- members ----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,8 +18,8 @@ from fedagentgym.envs.core import Expert, TextEnv, check_choice
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.reasoning.misled import MisledExpert
-from fedagentgym.envs.reasoning.pools import Cell, PoolGenerator, make_loaded_pool
-from fedagentgym.envs.reasoning.sources import INSTALLED, SOURCES, Request, find_source, load
+from fedagentgym.envs.reasoning.pools import Cell, PoolGenerator, Strip, make_loaded_pool
+from fedagentgym.envs.reasoning.sources import INSTALLED, SOURCES, Loaded, Request, find_source, load
 from fedagentgym.envs.reasoning.sources.loading import TOLERATED, check_subset
 from fedagentgym.envs.reasoning.variants import Phrasing, Wording
 from fedagentgym.envs.task import Task
@@ -184,8 +185,7 @@ class ReplyEnv(TextEnv):
     def load_pool(self, split: str) -> TaskPool:
         if self._request is None:
             return self._make_generator().make_pool(split)
-        loaded = load(self._request)
-        return make_loaded_pool(self.id, loaded.tasks, split, loaded.source, self.strip)
+        return _make_loaded_pool(self.id, load(self._request), split, self.strip)
 
     def explain_empty(self, split: str) -> str:
         """Why a split of a published data set holds nothing."""
@@ -297,6 +297,12 @@ class ReplyEnv(TextEnv):
             said, None, verdict.score, verdict.score, verdict.correct, True, valid, {**rewards, **earned}, extra
         )
         return state._replace(attempts=left, score=verdict.score, over=True), view
+
+
+@lru_cache(maxsize=16)
+def _make_loaded_pool(env_id: str, loaded: Loaded, split: str, strip: Strip) -> TaskPool:
+    """The tasks of a split; environments over the same data share it."""
+    return make_loaded_pool(env_id, loaded.tasks, split, loaded.source, strip)
 
 
 def _read_holdout(holdout: int | Mapping[str, int]) -> tuple[tuple[str, int], ...]:

@@ -11,6 +11,7 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.words import count_tokens
 from fedagentgym.algorithms.support.spec import EnvSettings
 from fedagentgym.base.errors import OptionError
+from fedagentgym.base.processor import check_bfloat16
 from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.learning.settings import WarmStartSettings
 
@@ -64,12 +65,19 @@ def plan_agent(settings: AgentSettings, env: EnvSettings, warm_start: WarmStartS
         parameters=parameters,
         trainable=trainable,
         has_adapter=adapter is not None,
-        width=WIDTHS[chosen.dtype or ("float32" if adapter is None else "bfloat16")],
+        width=WIDTHS[
+            chosen.dtype or ("bfloat16" if adapter is not None and _has_bfloat16(chosen.device) else "float32")
+        ],
         context_length=chosen.context_length or longest,
         reply_tokens=chosen.decoding.max_new_tokens,
         turns=turns,
         rows_per_episode=turns if window else 1,
     )
+
+
+def _has_bfloat16(device: str) -> bool:
+    """Whether a base under an adapter is stored in half the bytes; a device that is not named is taken for a GPU."""
+    return device != "cpu" or check_bfloat16().present
 
 
 def _find_model(

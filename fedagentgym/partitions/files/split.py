@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError, OptionError, show_value
+from fedagentgym.base.errors import DataError, OutOfRangeError, show_value
 from fedagentgym.envs.variants import Plain
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.files.labels import Labels
@@ -83,7 +83,7 @@ class SplitRecord:
     def validate_client(self, client: int) -> int:
         """The number of a client as a plain integer, or one sentence that says which numbers there are."""
         if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < len(self):
-            raise OptionError(
+            raise OutOfRangeError(
                 f"there is no client {show_value(client)}: the split has {len(self):,}, numbered 0 to {len(self) - 1:,}"
             )
         return int(client)

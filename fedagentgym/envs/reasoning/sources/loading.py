@@ -40,9 +40,10 @@ class Request(NamedTuple):
     seed: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Loaded:
-    """The tasks of a data set, what they were made from (for the pool's digest), and what was not made a task."""
+    """The tasks of a data set, what they were made from (for the pool's digest), and what was not made a task. Data that is
+    loaded once is itself and no other, so what is made of it can be remembered by it."""
 
     tasks: tuple[LoadedTask, ...]
     source: Mapping[str, Any]

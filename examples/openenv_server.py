@@ -1,0 +1,48 @@
+"""A world behind OpenEnv's protocol, and a client of that library playing it.
+
+    python examples/openenv_server.py                     # both in one process, one episode
+    cd examples; uvicorn openenv_server:app --port 8000   # the server alone, for trainers elsewhere
+
+openenv 0.10 pulls in a web interface: pip install 'fedagentgym[openenv]' in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import uvicorn
+from openenv.core.generic_client import GenericEnvClient
+
+from fedagentgym.bridges.openenv import make_app
+from fedagentgym.envs import open_env
+
+app = make_app(open_env("fedagentgym/Guess-v0"))
+
+
+def main() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.05)
+    with GenericEnvClient(base_url=f"http://127.0.0.1:{port}").sync() as client:
+        result = client.reset(seed=7)
+        print(result.observation["text"])
+        low, high = 1, len(result.observation["admissible"])
+        while not result.done:
+            guess = (low + high) // 2
+            result = client.step({"text": f"guess {guess}"})
+            print(f"> guess {guess}: {result.observation['text']}")
+            low, high = (guess + 1, high) if "higher" in result.observation["text"] else (low, guess - 1)
+        print("reward:", result.reward)
+    server.should_exit = True
+    thread.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""A unit of time that every machine brings along: what it needs for a fixed piece of plain Python, about a millisecond.
+
+Bars of times are counted in it, so that they mean the same on a fast machine and on a slow one.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Self
+
+from fedagentgym.base.measurement import Measurement
+
+_WORDS = 4_700
+_TRIALS = 20
+_UNITS = {"ms": 1e-3, "s": 1.0}
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """The unit in seconds."""
+
+    seconds: float
+
+    @classmethod
+    def measure(cls) -> Self:
+        """Processor time of the fastest of some trials."""
+        times = []
+        for _ in range(_TRIALS):
+            began = time.process_time()
+            _count_words()
+            times.append(time.process_time() - began)
+        return cls(min(times))
+
+    def to_measurement(self) -> Measurement:
+        """The unit itself, to be printed beside the figures whose bars are counted in it."""
+        return Measurement("yardstick: a fixed piece of plain Python", 1e3 * self.seconds, "ms")
+
+    def limit(self, count: float, unit: str) -> str:
+        """The bar of a time: so many yardsticks at most, and what that is here."""
+        return f"< {count * self.seconds / _UNITS[unit]:.3g} ({count:,g} yardsticks)"
+
+    def least_rate(self, count: float) -> str:
+        """The bar of a rate per second: so many in a yardstick at least, and what that is here."""
+        return f"at least {count / self.seconds:,.0f} ({count:g} a yardstick)"
+
+
+def _count_words() -> int:
+    """Strings, a mapping and a sort: the daily work of an interpreter."""
+    counts: dict[str, int] = {}
+    for number in range(_WORDS):
+        word = str(number * 7919 % 1013)
+        counts[word] = counts.get(word, 0) + 1
+    return len(" ".join(sorted(counts)))

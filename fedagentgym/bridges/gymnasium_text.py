@@ -1,0 +1,188 @@
+"""Gymnasium: an ordinary environment of texts, or one that can be put into texts, as a world of tasks that clients can share.
+
+    class LakeEnv(GymnasiumTextEnv):
+        id = "me/Lake-v0"
+        gymnasium_id = "FrozenLake-v1"
+        categories = {"small": {"map_name": "4x4"}, "large": {"map_name": "8x8"}}
+        ...
+
+A gymnasium environment keeps its state to itself; worlds here have states that are values. So the state of an episode is its
+history, and live environments are kept for the histories that they stand at: going on costs one step, going back (snapshots,
+undo, other processes) replays the actions. The environment has to be deterministic given the seed of its reset.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import gymnasium
+
+from fedagentgym.base.errors import DataError, OptionError, show_value
+from fedagentgym.base.streams import derive
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.pool import TaskIds, TaskPool
+from fedagentgym.envs.task import Task
+from fedagentgym.envs.view import View
+
+MOST_LIVE = 512
+_OVER = "This episode is over."
+_NO_ACTION = "That is not an action here."
+
+
+class State(NamedTuple):
+    """An episode's history: what started it, the actions that the environment took, and what it paid."""
+
+    category: str
+    seed: int
+    actions: tuple[str, ...] = ()
+    total: float = 0.0
+    over: bool = False
+    observation: str = ""
+    admissible: tuple[str, ...] | None = None
+
+
+class GymnasiumTextEnv(TextEnv):
+    """Base class. A world names a gymnasium environment and, where that does not speak in texts, how it is put into them.
+
+    A task is a category, which chooses the options of the environment, and a seed of its reset.
+    """
+
+    gymnasium_id: ClassVar[str]
+    categories: ClassVar[Mapping[str, Mapping[str, Any]]] = {"all": {}}
+    """Category of tasks -> keyword arguments of `gymnasium.make`."""
+    sizes: ClassVar[Mapping[str, int]] = {"train": 1_000, "val": 100, "test": 100, "warmup": 100}
+    success_return: ClassVar[float] = 1.0
+    """Sum of rewards from which an episode that has ended counts as solved; the score is the share of it that was reached."""
+    reward_names = ("accuracy/return",)
+    default_max_turns = 100
+
+    def __init__(self, *, seed: int = 0, **options: Any) -> None:
+        self.seed = seed
+        self._live: OrderedDict[State, gymnasium.Env[Any, Any]] = OrderedDict()
+        self._idle: dict[str, list[gymnasium.Env[Any, Any]]] = {}
+        super().__init__(**options)
+
+    # ---- what a world may write ---------------------------------------------------------------------------------
+
+    def render_observation(self, observation: Any, env: gymnasium.Env[Any, Any], info: Mapping[str, Any]) -> str:
+        """What the agent reads; without this the observation has to be a text."""
+        if not isinstance(observation, str):
+            raise OptionError(
+                f"{self.gymnasium_id} observes {show_value(observation)}, no text: write render_observation"
+            )
+        return observation
+
+    def parse_action(self, text: str, env: gymnasium.Env[Any, Any]) -> Any:
+        """The environment's action for a text; None if there is none."""
+        return text if env.action_space.contains(text) else None
+
+    def list_actions(self, env: gymnasium.Env[Any, Any], info: Mapping[str, Any]) -> tuple[str, ...] | None:
+        """The texts that can be said now, if they can be listed."""
+        return None
+
+    # ---- tasks --------------------------------------------------------------------------------------------------
+
+    def load_pool(self, split: str) -> TaskPool:
+        parts = (
+            [name for name in self.splits for _ in range(self.sizes[name])]
+            if split == "all"
+            else [split] * self.sizes[split]
+        )
+        starts = {name: parts.index(name) for name in set(parts)}
+        ids: Any = TaskIds(self.id, split, len(parts))
+        if split == "all":
+            ids = [TaskIds(self.id, part, len(parts))[place - starts[part]] for place, part in enumerate(parts)]
+        names = list(self.categories)
+        return TaskPool(
+            env=self.id,
+            split=split,
+            ids=ids,
+            categories=[names[(place - starts[part]) % len(names)] for place, part in enumerate(parts)],
+            payload=lambda place: (
+                derive(self.seed, "gymnasium", parts[place], place - starts[parts[place]]) % (1 << 31)
+            ),
+            source={
+                "generator": self.gymnasium_id,
+                "version": gymnasium.__version__,
+                "seed": self.seed,
+                "categories": {name: repr(sorted(options.items())) for name, options in self.categories.items()},
+            },
+        )
+
+    def vocabulary(self) -> Iterable[str]:
+        opened = [self.begin(task, 0)[1] for task in self.pool.subset(self.pool.ids[:20])]
+        said = [self.role, self.action_help, _OVER, _NO_ACTION, *(view.observation for view in opened)]
+        return [
+            word
+            for text in [*said, *(each for view in opened for each in view.admissible or ())]
+            for word in text.split()
+        ]
+
+    # ---- the course of an episode -------------------------------------------------------------------------------
+
+    def begin(self, task: Task, seed: int) -> tuple[State, View]:
+        if task.category not in self.categories:
+            raise DataError(f"{self.id} has no category {task.category!r}")
+        env, started = self._start(task.category, int(task.payload))
+        self._keep(started, env)
+        return started, View(started.observation, started.admissible)
+
+    def advance(self, state: State, action: str) -> tuple[State, View]:
+        if state.over:
+            return state, View(_OVER, done=True, valid=False, score=self._score(state), success=self._solved(state))
+        env = self._live.pop(state, None) or self._replay(state)
+        parsed = self.parse_action(action, env)
+        if parsed is None:
+            self._keep(state, env)
+            return state, View(_NO_ACTION, state.admissible, valid=False, score=self._score(state))
+        observation, reward, terminated, truncated, info = env.step(parsed)
+        after = State(
+            state.category,
+            state.seed,
+            (*state.actions, action),
+            state.total + float(reward),
+            bool(terminated or truncated),
+            self.render_observation(observation, env, info),
+            None if terminated or truncated else self.list_actions(env, info),
+        )
+        if after.over:
+            self._idle.setdefault(state.category, []).append(env)
+        else:
+            self._keep(after, env)
+        score, solved = self._score(after), self._solved(after)
+        rewards = {"accuracy/return": score}
+        view = View(after.observation, after.admissible, float(reward), score, solved, after.over, True, rewards)
+        return after, view
+
+    def _score(self, state: State) -> float:
+        return min(max(state.total / self.success_return, 0.0), 1.0)
+
+    def _solved(self, state: State) -> bool:
+        return state.over and state.total >= self.success_return
+
+    def _start(self, category: str, seed: int) -> tuple[gymnasium.Env[Any, Any], State]:
+        idle = self._idle.get(category)
+        env = idle.pop() if idle else gymnasium.make(self.gymnasium_id, **self.categories[category])
+        observation, info = env.reset(seed=seed)
+        shown = self.render_observation(observation, env, info)
+        return env, State(category, seed, observation=shown, admissible=self.list_actions(env, info))
+
+    def _replay(self, state: State) -> gymnasium.Env[Any, Any]:
+        """An environment that stands where this history leads."""
+        env, _ = self._start(state.category, state.seed)
+        for action in state.actions:
+            env.step(self.parse_action(action, env))
+        return env
+
+    def _keep(self, state: State, env: gymnasium.Env[Any, Any]) -> None:
+        self._live[state] = env
+        if len(self._live) > MOST_LIVE:
+            self._live.popitem(last=False)[1].close()
+
+    def close(self) -> None:
+        for env in [*self._live.values(), *(each for idle in self._idle.values() for each in idle)]:
+            env.close()
+        self._live.clear()
+        self._idle.clear()

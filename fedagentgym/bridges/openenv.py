@@ -1,0 +1,180 @@
+"""OpenEnv: a world served by its protocol, so that whatever speaks to OpenEnv servers (TRL, verifiers, ...) can play it.
+
+    app = make_app(open_env("fedagentgym/WebShop-v0", size="tiny"))     # in shop.py
+    uvicorn shop:app
+
+Tried with openenv 0.10.0. A session is one episode at a time and holds nothing else; all sessions share the world. `reset` takes
+`seed`, and either `task` (an id) or `split` and `index`, as the protocol's task routes list them; with a seed alone the episode
+is the one that `env.reset(seed=...)` starts. What a client sees is what a player sees: no gold, no hidden state.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.extras import require
+from fedagentgym.base.streams import stream
+from fedagentgym.envs.core import Episode, TextEnv
+from fedagentgym.envs.task import shorten_env_id
+from fedagentgym.version import __version__
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+_server: Any = require("openenv.core.env_server", "openenv")
+_types: Any = require("openenv.core.env_server.types", "openenv")
+
+
+class TextAction(_types.Action):  # type: ignore[misc]
+    """What an agent does: a command, or a whole reply in worlds that take replies."""
+
+    text: str = Field(description="the action")
+
+
+class TextObservation(_types.Observation):  # type: ignore[misc]
+    """What the agent is shown, and what `info` holds in gymnasium."""
+
+    text: str = Field(description="what the world says")
+    admissible: list[str] | None = Field(default=None, description="the actions that can be taken, if they are listed")
+    task: str = Field(description="task id")
+    category: str = Field(description="category of the task")
+    turn: int = Field(description="turns taken")
+    valid: bool = Field(description="whether the world recognised the action")
+    score: float = Field(description="score so far, 0 to 1")
+    success: bool = Field(description="whether the task is solved")
+    rewards: dict[str, float] = Field(description="components of the reward")
+    truncated: bool = Field(default=False, description="the episode ended because its turns were used up")
+
+
+class TextState(_types.State):  # type: ignore[misc]
+    """Which episode is under way."""
+
+    env: str = Field(default="", description="environment id")
+    task: str = Field(default="", description="task id; empty before the first reset")
+
+
+class TextEnvironment(_server.Environment):  # type: ignore[misc]
+    """One session. The lock is the world's: worlds are not written for many threads."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self, env: TextEnv, lock: threading.Lock) -> None:
+        super().__init__()
+        self._env, self._lock = env, lock
+        self._episode: Episode | None = None
+        self._name: str | None = None
+
+    def reset(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        task: str | None = None,
+        split: str | None = None,
+        index: int | None = None,
+        **others: object,
+    ) -> TextObservation:
+        """Start an episode: of the task that is named, else of one that the seed picks."""
+        if others:
+            raise OptionError(f"reset takes seed, episode_id, task, split and index; {sorted(others)[0]!r} is unknown")
+        seed = secrets.randbits(62) if seed is None else seed
+        if split is not None or index is not None:
+            if task is not None or index is None:
+                raise OptionError("name a task by its id, or by split and index")
+            task = self.get_task(split or self._split, index)["id"]
+        pool = self._env.pool
+        chosen = pool[task] if task is not None else pool[stream(seed, "task").integers(len(pool))]
+        with self._lock:
+            (self._episode,) = self._env.reset_many([chosen], [seed])
+        self._name = episode_id
+        return self._observe(self._episode, None)
+
+    def step(self, action: TextAction, timeout_s: float | None = None, **others: object) -> TextObservation:
+        """Take one action."""
+        if self._episode is None:
+            raise OptionError("call reset before the first step")
+        if self._episode.over:
+            raise OptionError("the episode is over: call reset")
+        with self._lock:
+            (self._episode,) = self._env.step_many([self._episode], [action.text])
+        return self._observe(self._episode, self._episode.reward)
+
+    @property
+    def state(self) -> TextState:
+        episode = self._episode
+        told = {"env": self._env.id, "episode_id": self._name}
+        return (
+            TextState(**told) if episode is None else TextState(**told, step_count=episode.turn, task=episode.task.id)
+        )
+
+    def get_metadata(self) -> Any:
+        """What the server says of the world."""
+        description = f"{self._env.role} {self._env.action_help}"
+        return _types.EnvironmentMetadata(name=self._env.id, description=description, version=__version__)
+
+    # ---- the protocol's list of tasks ---------------------------------------------------------------------------
+
+    @property
+    def _split(self) -> str:
+        return self._env.pool.split
+
+    def list_splits(self) -> list[str]:
+        return [self._split]
+
+    def num_tasks(self, split: str) -> int:
+        self._check_split(split)
+        return len(self._env.pool)
+
+    def get_task(self, split: str, index: int) -> dict[str, Any]:
+        if not 0 <= index < self.num_tasks(split):
+            raise IndexError(f"the split {split!r} has {len(self._env.pool)} tasks, there is no number {index}")
+        return self.get_task_range(split, index, index + 1)[0]
+
+    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
+        self._check_split(split)
+        pool = self._env.pool
+        places = range(*slice(start, stop).indices(len(pool)))
+        return [{"id": pool.ids[place], "index": place, "category": pool[place].category} for place in places]
+
+    def list_tasks(self, split: str) -> list[dict[str, Any]]:
+        return self.get_task_range(split)
+
+    def _check_split(self, split: str) -> None:
+        if split != self._split:
+            raise OptionError(f"this server plays the split {self._split!r}, not {split!r}")
+
+    def _observe(self, episode: Episode, reward: float | None) -> TextObservation:
+        view = episode.view
+        return TextObservation(
+            text=view.observation,
+            admissible=None if view.admissible is None else list(view.admissible),
+            task=episode.task.id,
+            category=episode.task.category,
+            turn=episode.turn,
+            valid=bool(view.valid),
+            score=float(view.score),
+            success=bool(view.success),
+            rewards={name: float(view.rewards.get(name, 0.0)) for name in self._env.reward_names},
+            truncated=episode.truncated,
+            done=episode.over,
+            reward=None if reward is None else float(reward),
+        )
+
+
+def make_app(env: TextEnv, *, sessions: int = 64) -> FastAPI:
+    """A server of a world, for uvicorn or any other ASGI server; at most so many sessions at a time."""
+    make = partial(TextEnvironment, env, threading.Lock())
+    app: FastAPI = _server.create_fastapi_app(
+        make,
+        TextAction,
+        TextObservation,
+        max_concurrent_envs=sessions,
+        env_name=shorten_env_id(env.id),
+        state_cls=TextState,
+    )
+    return app

@@ -1,0 +1,47 @@
+"""An episode as `render()` shows it: the goal, what was said and done so far, and what can be done now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fedagentgym.envs.task import Task
+from fedagentgym.envs.view import View
+
+MOST_CHOICES = 40
+
+
+class Step(NamedTuple):
+    """An action and what it led to; the start of an episode has no action."""
+
+    action: str | None
+    view: View
+    over: bool = False
+
+
+def render_heading(task: Task, goal: str) -> str:
+    """The lines above an episode."""
+    return f"{task.id} ({task.category})" + (f"\nGoal: {goal}" if goal else "")
+
+
+def render_step(step: Step) -> str:
+    """An action with the world's answer, indented like a transcript."""
+    said = [f"  {line}".rstrip() for line in step.view.observation.splitlines()]
+    return "\n".join([*([] if step.action is None else [f"> {step.action}"]), *said])
+
+
+def render_choices(step: Step) -> str:
+    """What can be done now, or how the episode ended."""
+    view = step.view
+    if step.over:
+        return f"({'solved' if view.success else 'not solved'}, score {view.score:g})"
+    if not view.admissible:
+        return "Choices: any text."
+    shown = " | ".join(view.admissible[:MOST_CHOICES])
+    more = len(view.admissible) - MOST_CHOICES
+    return f"Choices: {shown}" + (f" | ... {more} more" if more > 0 else "")
+
+
+def render_episode(task: Task, goal: str, steps: Sequence[Step]) -> str:
+    """The whole picture; `steps` begins where the rendered environment was reset or restored."""
+    return "\n".join([render_heading(task, goal), *map(render_step, steps), render_choices(steps[-1])])

@@ -1,0 +1,71 @@
+"""The tables of the world of skills: equal budgets, settings that load, and pages that say beforehand what is expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedagentgym.algorithms.support.runtime import Runtime
+from fedagentgym.benchmarks.skills_tables import (
+    EXPERIMENTS,
+    SHARED,
+    Experiment,
+    describe_experiment,
+    make_own_rewards_column,
+)
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.estimate.plan import plan_run
+
+by_name = pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.table.name)
+
+
+@by_name
+def test_every_row_plays_as_much_and_pairs_are_rows(experiment: Experiment) -> None:
+    table = experiment.table
+    assert len(table.rows) <= 8 and len(experiment.hypotheses) >= 3
+    assert {row for pair in table.pairs for row in pair} <= set(table.rows)
+    for row, source in table.rows.items():
+        config = load_config(source)
+        expected = 0 if row == "zero-shot" else experiment.episodes
+        assert plan_run(config).total.episodes == expected, row
+        assert config.partition.clients == 32 and config.env.options["skills"] == 32
+        shown = config.warm_start.misconceptions if config.warm_start is not None else None
+        assert shown is not None and (shown.share == 0.5) == (not row.startswith("favoured"))
+
+
+@by_name
+def test_clients_hold_a_town_each(experiment: Experiment) -> None:
+    sources = list(experiment.table.rows.values())
+    for source in (sources[1], sources[-1]):
+        split = Runtime(load_config(source).spec()).client_split
+        assert len(split) == 32
+        held = [set(split.client(client).open_env().pool.categories) for client in (0, 13, 31)]
+        assert all(len(towns) == 1 for towns in held)
+        assert len(split.role("auxiliary")) == 640 and len(split.role("auxiliary").categories) == 32
+
+
+@by_name
+def test_the_page_says_what_is_expected(experiment: Experiment, root: Path) -> None:
+    page = (root / "docs" / "results" / f"{experiment.table.name.removeprefix('skills-')}.md").read_text()
+    assert describe_experiment(experiment) in page
+
+
+@by_name
+def test_tuning_and_quick_tables(experiment: Experiment) -> None:
+    tuning, quick = experiment.make_tuning_table(), experiment.make_quick_table()
+    assert tuning.first_seed == 100 and tuning.rows == experiment.table.rows and tuning.name != experiment.table.name
+    assert experiment.table.first_seed == 0 and experiment.table.seeds == 8
+    for source in quick.rows.values():
+        config = load_config(source, quick.changes)
+        assert config.partition.clients == 8 and config.federation.rounds == 1
+
+
+def test_own_rewards_are_of_each_clients_town_and_style() -> None:
+    def town(bare: float, unit: float) -> dict[str, dict[str, float]]:
+        paid = {**dict.fromkeys((*SHARED, "thought", "brevity"), 0.5), "style/bare": bare, "style/unit": unit}
+        return {f"reward/{name}": {"mean": value} for name, value in paid.items()}
+
+    record = {"final": {"categories": {"Arle": town(1.0, 0.0), "Bost": town(1.0, 0.0)}}}
+    assert make_own_rewards_column()(Path(), record) == pytest.approx((2.5 / 4 + 1.5 / 4) / 2)
+    assert make_own_rewards_column(worst=True)(Path(), record) == pytest.approx(1.5 / 4)

@@ -1,0 +1,26 @@
+"""Bridges to libraries whose pins conflict with ours: the newest versions that the extra admits, each in its own environment."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from .environments import create, run_in
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("installs")]
+
+CASES = {
+    "openenv": ("openenv_server.py", "reward: 1.0"),
+    "flwr-datasets": ("flower_datasets.py", "True 20"),
+}
+
+
+@pytest.mark.parametrize("extra", CASES)
+def test_a_bridge_works_with_the_real_library(extra: str, wheel: Path, root: Path, tmp_path: Path) -> None:
+    example, shown = CASES[extra]
+    inside = create(tmp_path / "env", sys.executable, [f"fedagentgym[{extra}] @ {wheel.as_uri()}"])
+    assert shown in run_in(inside, root / "examples" / example, cwd=tmp_path)
+    script = Path(__file__).with_name(f"check_{example}")
+    assert "checked with" in run_in(inside, script, cwd=tmp_path)
