@@ -14,6 +14,7 @@ from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.algorithms.support.synthetic_tasks import WrittenTasks, is_generated, write_replies
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
+from fedagentgym.base.streams import stream
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.server import ServerConfig, run_rounds
@@ -98,9 +99,9 @@ def test_variations_are_asked_for_with_the_task_that_is_varied(
 
     asked: list[list[str]] = []
 
-    def record(agent: Any, prompts: list[str], streams: Any, parallel: int) -> list[str]:
+    def record(agent: Any, prompts: list[str], *more: Any) -> list[str]:
         asked.append(prompts)
-        return write_replies(agent, prompts, streams, parallel)
+        return write_replies(agent, prompts, *more)
 
     monkeypatch.setattr(module, "write_replies", record)
     algorithm = make(config(places))
@@ -115,6 +116,27 @@ def test_variations_are_asked_for_with_the_task_that_is_varied(
     assert len(set(texts)) == 8, "nothing is written twice"
     again = WrittenTasks(algorithm.runtime, frozenset(), 3)
     assert [*again.draw(5), *again.vary(first[:3])] == [*first, *varied]
+
+
+def test_a_model_may_leave_out_the_beginning_and_go_on_after_the_end(places: dict[str, str]) -> None:
+    source = WrittenTasks(make(config(places)).runtime, frozenset(), 0)
+    written = source._read(f"{write('What is 2 + 2 ?', '4')}\n\n{write('What is 3 + 3 ?', '6')}", "x")
+    assert written is not None and written.text == "What is 2 + 2 ?" and written.kept["payload"]["answers"] == ["4"]
+    assert source._read(f"<problem> Half a task </problem>\n{write('What is 3 + 3 ?', '6')}", "x") is None
+    (reply,) = write_replies(source._agent, ["Write ."], "<problem>", [stream(0, "a")], 1)
+    assert reply.startswith("<problem>") and reply.count("<problem>") == 1
+
+
+def test_prompts_show_public_tasks_and_no_clients_tasks(places: dict[str, str]) -> None:
+    algorithm = make(config(places))
+    shown = WrittenTasks(algorithm.runtime, frozenset(), 0)._collect_examples()
+    private = {task.payload.problem for task in algorithm.runtime.client_split.pool}
+    assert len(shown) >= 50 and not any(problem in example for problem in private for example in shown)
+    assert all("</problem>\n<think>" in example and example.endswith("</answer>") for example in shown)
+    given = make(merge(config(places), {"partition": {"roles": {"public": 4}}}))
+    public = {task.payload.problem for task in given.runtime.client_split.role("public")}
+    found = WrittenTasks(given.runtime, frozenset(), 0)._collect_examples()
+    assert len(found) == 4 and all(any(problem in example for problem in public) for example in found)
 
 
 def test_tasks_that_cannot_be_used_do_not_count(places: dict[str, str], tmp_path: Path) -> None:

@@ -4,20 +4,23 @@
     WrittenTasks     asks the language model for a task in one of the world's categories; a variation is another one like it
 
 What a model writes is a task together with its answer. It counts if it has the form that was asked for, if the world can grade
-its answer, and if it is neither known already nor asked in an evaluation. Category names are taken to be public.
+its answer, and if it is neither known already nor asked in an evaluation. It is shown a few tasks that are no secret: those of
+the role `public`, or else of the world's generator, which such a world has even where tasks are loaded. Category names are taken
+to be public too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.streams import Stream, stream
+from fedagentgym.envs import open_env
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import shorten_env_id
-from fedagentgym.envs.verifiers.formats import ANSWER, THINK, last_block
+from fedagentgym.envs.verifiers.formats import THINK, last_block
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
@@ -28,7 +31,10 @@ TEXT_BYTES = 4096
 """Room for the text of one candidate in a message."""
 ATTEMPTS = 16
 """Replies that a model may need for each task that it is asked for."""
-_PROBLEM = re.compile(r"<problem>(.*?)</problem>", re.DOTALL)
+SHOWN, MOST_SHOWN, LONGEST_SHOWN = 3, 100, 800
+"""Tasks that one prompt shows as examples, out of how many they are drawn, and the characters of the longest."""
+_BEGIN = "<problem>"
+_TASK = re.compile(r"<problem>(.*?)</problem>(.*?)<answer>(.*?)</answer>", re.DOTALL)
 _FORM = (
     "Reply in exactly this form:\n<problem> the task </problem>\n<think> a worked solution </think>\n"
     "<answer> the answer alone </answer>"
@@ -99,6 +105,7 @@ class WrittenTasks:
         self._runtime, self._env, self._agent, self._seed = runtime, runtime.env, runtime.agent, seed
         self._known = set(judged)
         self._categories = [str(name) for name in runtime.client_split.pool.category_names]
+        self._examples = self._collect_examples()
         self._written: list[str] = []
         self._calls = 0
         self.replies = 0
@@ -126,7 +133,7 @@ class WrittenTasks:
                 break
             prompts = [self._make_prompt(wanted[number][1], attempt, number) for number in missing]
             streams = [stream(self._seed, "write", self._calls, attempt, number) for number in missing]
-            replies = write_replies(self._agent, prompts, streams, self._runtime.learning.parallel_episodes)
+            replies = write_replies(self._agent, prompts, _BEGIN, streams, self._runtime.learning.parallel_episodes)
             self.replies += len(replies)
             for number, reply in zip(missing, replies, strict=True):
                 candidate = self._read(reply, wanted[number][0])
@@ -138,18 +145,39 @@ class WrittenTasks:
 
     def _make_prompt(self, request: str, attempt: int, number: int) -> str:
         """A request with what surrounds it. The same words again would often be answered with the same task."""
+        draw = stream(self._seed, "prompt", self._calls, attempt, number)
+        places = draw.choice(len(self._examples), min(SHOWN, len(self._examples)))
+        shown = [self._examples[int(place)] for place in places]
         parts = [f"{self._env.role} {request}"]
         if attempt and self._written:
-            place = stream(self._seed, "unlike", self._calls, attempt, number).integers(len(self._written))
-            parts.append(f"It must not be this one:\n\n{self._written[int(place)]}")
-        return "\n\n".join([*parts, _FORM])
+            parts.append(f"It must not be this one:\n\n{self._written[int(draw.integers(len(self._written)))]}")
+        for count in range(len(shown), 0, -1):
+            prompt = "\n\n".join([*parts, _FORM, "This is how other tasks look:", *shown[:count], ""])
+            if len(encode_prompt(self._agent, prompt, _BEGIN)) <= get_room(self._agent):
+                return prompt
+        return "\n\n".join([*parts, _FORM, ""])
+
+    def _collect_examples(self) -> list[str]:
+        """Short public tasks with their solutions, in the form that is asked for; none, if all are long."""
+        try:
+            env = self._runtime.open_role_env("public")
+        except OptionError:
+            env = open_env(self._env.id, split="warmup")
+        ids = list(env.pool.ids[:MOST_SHOWN])
+        episodes = env.reset_many(ids, [0] * len(ids))
+        expert = env.expert()
+        texts = [f"<problem> {each.view.observation} </problem>\n{expert.act(each)}" for each in episodes]
+        return [text for text in texts if len(text) <= LONGEST_SHOWN]
 
     def _read(self, reply: str, category: str) -> Candidate | None:
         """The task in a reply; None if there is none, or none that its own solution solves."""
-        problem, answer = _PROBLEM.search(reply), last_block(reply, ANSWER)
-        if problem is None or not problem[1].strip() or not answer:
+        parts = _TASK.search(reply)  # the first one: a model may go on and write more of them
+        if parts is None:
             return None
-        question, solution = problem[1].strip(), last_block(reply, THINK) or ""
+        question, between, answer = (part.strip() for part in parts.groups())
+        if not question or not answer or _BEGIN in question + between:
+            return None
+        solution = last_block(between, THINK) or ""
         record = {"id": self._name_task(), "category": category, "payload": make_payload(question, answer, solution)}
         (task,) = TaskPool.from_records([record], env=self._env.id)
         try:
@@ -182,14 +210,15 @@ def takes_written_tasks(env: TextEnv) -> bool:
     return True
 
 
-def write_replies(agent: TokenAgent, prompts: Sequence[str], streams: Sequence[Stream], parallel: int) -> list[str]:
-    """What a language model replies to each prompt."""
-    tokenizer, room = agent.tokenizer, agent.policy.context_length - agent.decoding.max_new_tokens
-    encode: Callable[[str], tuple[int, ...]] = tokenizer.encode_chat if agent.chat else tokenizer.encode
-    replies = []
+def write_replies(
+    agent: TokenAgent, prompts: Sequence[str], begin: str, streams: Sequence[Stream], parallel: int
+) -> list[str]:
+    """What a language model replies to each prompt, if its replies begin with these words: small models, and those without
+    instructions, take up the form then that they are shown."""
+    room, replies = get_room(agent), []
     with agent.policy.open_session() as session:
         for start in range(0, len(prompts), parallel):
-            batch = [encode(prompt) for prompt in prompts[start : start + parallel]]
+            batch = [encode_prompt(agent, prompt, begin) for prompt in prompts[start : start + parallel]]
             if (longest := max(map(len, batch))) > room:
                 raise DataError(
                     f"a prompt of {longest} tokens leaves no room for a reply of {agent.decoding.max_new_tokens} in a context of"
@@ -198,4 +227,16 @@ def write_replies(agent: TokenAgent, prompts: Sequence[str], streams: Sequence[S
             rows = session.open(batch)
             replies += session.generate(rows, streams[start : start + parallel], agent.decoding)
             session.drop(rows)
-    return [tokenizer.decode(reply.token_ids) for reply in replies]
+    texts = [agent.tokenizer.decode(reply.token_ids) for reply in replies]
+    return [text if text.lstrip().startswith(begin) else begin + text for text in texts]
+
+
+def encode_prompt(agent: TokenAgent, prompt: str, begin: str) -> tuple[int, ...]:
+    """A prompt and the beginning of its reply in the agent's tokens."""
+    tokenizer = agent.tokenizer
+    return (*(tokenizer.encode_chat(prompt) if agent.chat else tokenizer.encode(prompt)), *tokenizer.encode(begin))
+
+
+def get_room(agent: TokenAgent) -> int:
+    """Tokens that may stand before a reply."""
+    return agent.policy.context_length - agent.decoding.max_new_tokens
