@@ -25,6 +25,7 @@ from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ClientContext
 from fedagentgym.learning import forward
 from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
+from fedagentgym.learning.log_probs import find_choices
 from fedagentgym.learning.objectives import PerTurn
 from fedagentgym.learning.rows import Row, build_rows
 from fedagentgym.learning.trajectory import Group
@@ -148,7 +149,7 @@ class Attacker:
         """The gradient of the sum of advantage times log-prob."""
         policy = get_trainable_policy(self.runtime.agent)
         parameters = policy.parameters()
-        live = [row for row in rows if len(row.own) and row.active]
+        live = [row for row in rows if row.active and len(find_choices(row))]
         if not live:
             return np.zeros(sum(value.numel() for value in parameters.values()))
         scores = forward.compute_logprobs(policy.model, live, policy.device, self.runtime.agent.decoding.temperature)

@@ -1,93 +1,122 @@
 """Log-probs of given tokens under a model, with gradients: the training side's forward pass.
 
-Rows are padded on the right, so causal attention needs no mask: a token never sees what comes after it. Only the places before
-the agent's own tokens go through the output head, since most tokens of an episode are observations and the head of a large
-vocabulary is the greatest tensor of a step.
+What is read of a row ends with the last token that was chosen; forced tokens have log-prob 0 whatever the model says. Models of
+Llama's family run over packed rows (`packed`), others through their own forward pass over rows padded on the right, where causal
+attention needs no mask: a token never sees what comes after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.learning.rows import Row
+from fedagentgym.learning import packed
+from fedagentgym.learning.log_probs import ScoredRow, TokenLogprobs, find_choices, score_choices
+from fedagentgym.learning.packing import batch_by_nodes
+from fedagentgym.learning.rows import batch_by_length
 
-
-class TokenLogprobs(NamedTuple):
-    """Log-prob of each own token of the rows, one after the other, and the entropy of its distribution if asked for."""
-
-    logprobs: torch.Tensor
-    entropy: torch.Tensor | None
+Ids = NDArray[np.int64]
 
 
 def compute_logprobs(
-    model: torch.nn.Module, rows: Sequence[Row], device: torch.device, temperature: float = 1.0, entropy: bool = False
+    model: torch.nn.Module,
+    rows: Sequence[ScoredRow],
+    device: torch.device,
+    temperature: float = 1.0,
+    entropy: bool = False,
+    *,
+    kept: int | None = None,
+    bias: Tensor | None = None,
 ) -> TokenLogprobs:
-    """Log-probs under the distribution that is sampled from: at this temperature, over the allowed tokens."""
-    ids = _pad([row.ids for row in rows])
-    which = np.repeat(np.arange(len(rows)), [len(row.own) for row in rows])
-    places = np.concatenate([row.own for row in rows]) if rows else np.zeros(0, dtype=np.int64)
+    """Log-probs under the distribution that is sampled from: at this temperature, over the allowed tokens.
+
+    Of a pass over more than `kept` tokens, the insides of the blocks are computed again in the backward pass: more time, less
+    memory, the same bits. `bias` is added to what the last block puts out.
+    """
+    places = [find_choices(row) - 1 for row in rows]
+    read = [(_cut(row, place), place) for row, place in zip(rows, places, strict=True) if len(place)]
     with torch.autocast("cuda", dtype=torch.bfloat16, enabled=device.type == "cuda"):
-        logits = _compute_logits(model, torch.from_numpy(ids).to(device), which, places)
-    logits = logits.float() / temperature
-    targets = torch.from_numpy(ids[which, places]).to(device)
-    chosen = logits.gather(1, targets[:, None])[:, 0]
-    if any(len(row.allowed_counts) for row in rows):
-        logits = _restrict_to_allowed(logits, rows)
-    logprobs = chosen - torch.logsumexp(logits, dim=1)
-    if not entropy:
-        return TokenLogprobs(logprobs, None)
-    return TokenLogprobs(logprobs, _entropy(logits))
+        head, hidden = _compute_states(
+            model, [ids for ids, _ in read], [place for _, place in read], device, kept, bias
+        )
+        vocabulary = int(unwrap_model(model).config.get_text_config().vocab_size)  # type: ignore[operator, union-attr]
+        return score_choices(head, hidden, rows, vocabulary, temperature, entropy)
 
 
-def _entropy(logits: torch.Tensor) -> torch.Tensor:
-    """Entropy of each row's distribution. The surprisal of a forbidden token is left out before it is multiplied: a product of
-    0 and infinity would make the gradient of the whole batch NaN."""
-    distribution = torch.log_softmax(logits, dim=1)
-    return -(distribution.exp() * distribution.masked_fill(logits == -torch.inf, 0.0)).sum(1)
+def batch_rows(model: torch.nn.Module, rows: Sequence[ScoredRow], micro_tokens: int) -> list[list[int]]:
+    """Indices of rows that go through the model together, so that it reads at most `micro_tokens` tokens at a time, padding
+    included (a lone row may have more)."""
+    read = [_cut(row, find_choices(row) - 1) for row in rows]
+    if _runs_packed(model):
+        return batch_by_nodes(read, micro_tokens)
+    return batch_by_length([len(ids) for ids in read], micro_tokens)
 
 
-def _pad(sequences: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    result = np.zeros((len(sequences), max((len(ids) for ids in sequences), default=0)), dtype=np.int64)
+def _runs_packed(model: torch.nn.Module) -> bool:
+    return packed.fits(unwrap_model(model)) and split_decoder_and_head(model) is not None
+
+
+def _cut(row: ScoredRow, places: Ids) -> Ids:
+    """What is read of a row: nothing behind the last place that a choice was made at."""
+    return row.ids[: int(places[-1]) + 1] if len(places) else row.ids[:0]
+
+
+def _compute_states(
+    model: torch.nn.Module,
+    rows: Sequence[Ids],
+    places: Sequence[Ids],
+    device: torch.device,
+    kept: int | None,
+    bias: Tensor | None,
+) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """What makes logits, and what it makes them of: the last hidden states at the given places of each row."""
+    inner: Any = unwrap_model(model)
+    if not rows:
+        return torch.nn.Identity(), torch.zeros(0, 1, device=device)
+    if _runs_packed(model):
+        return inner.lm_head, packed.compute_hidden(inner, rows, places, device, kept, bias)
+    ids = torch.from_numpy(_pad(rows)).to(device)
+    which = np.repeat(np.arange(len(rows)), [len(place) for place in places])
+    index = (torch.from_numpy(which).to(device), torch.from_numpy(np.concatenate(places)).to(device))
+    backbone = split_decoder_and_head(model)
+    with _add_to_last_block(model, bias):
+        if backbone is None:
+            return torch.nn.Identity(), model(input_ids=ids, use_cache=False).logits[index]
+        decoder, head = backbone
+        return head, decoder(input_ids=ids, use_cache=False).last_hidden_state[index]
+
+
+def _pad(sequences: Sequence[Ids]) -> Ids:
+    result = np.zeros((len(sequences), max(map(len, sequences))), dtype=np.int64)
     for row, ids in zip(result, sequences, strict=True):
         row[: len(ids)] = ids
     return result
 
 
-def _compute_logits(
-    model: torch.nn.Module, ids: torch.Tensor, which: NDArray[np.int64], places: NDArray[np.int64]
-) -> torch.Tensor:
-    """Logits of the distribution that each place was drawn from."""
-    before = (torch.from_numpy(which).to(ids.device), torch.from_numpy(places - 1).to(ids.device))
-    backbone = split_decoder_and_head(model)
-    if backbone is None:
-        full: torch.Tensor = model(input_ids=ids, use_cache=False).logits[before]
-        return full
-    decoder, head = backbone
-    hidden = decoder(input_ids=ids, use_cache=False).last_hidden_state
-    logits: torch.Tensor = head(hidden[before])
-    return logits
+@contextlib.contextmanager
+def _add_to_last_block(model: torch.nn.Module, bias: Tensor | None) -> Iterator[None]:
+    if bias is None:
+        yield
+        return
+    added: Tensor = bias
 
+    def add_bias(_module: Any, _inputs: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (output[0] + added.to(output[0].dtype), *output[1:])
+        return output + added.to(output.dtype)
 
-def _restrict_to_allowed(logits: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
-    """The logits of the allowed tokens alone, padded with -inf to the widest choice; a row without a list keeps all."""
-    vocabulary = logits.shape[1]
-    counts, ids = [], []
-    for row in rows:
-        listed = bool(len(row.allowed_counts))
-        counts.append(row.allowed_counts if listed else np.full(len(row.own), vocabulary, dtype=np.int32))
-        ids.append(row.allowed_ids if listed else np.tile(np.arange(vocabulary, dtype=np.int32), len(row.own)))
-    sizes, flat = np.concatenate(counts), np.concatenate(ids)
-    filled = np.arange(int(sizes.max(initial=1)))[None, :] < sizes[:, None]
-    table = np.zeros(filled.shape, dtype=np.int64)
-    table[filled] = flat
-    index = torch.from_numpy(table).to(logits.device)
-    return logits.gather(1, index).masked_fill(~torch.from_numpy(filled).to(logits.device), -torch.inf)
+    handle = find_last_block(model).register_forward_hook(add_bias)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 _LOGIT_TRANSFORMS = ("final_logit_softcapping", "logits_scaling", "logit_scale")

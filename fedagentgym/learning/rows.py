@@ -61,11 +61,6 @@ def build_row(segment: Segment, advantages: NDArray[np.float64], task: str = "")
     return Row(ids, own, logprobs, advantages, segment.allowed_ids, segment.allowed_counts)
 
 
-def split_micro_batches(rows: Sequence[Row], micro_tokens: int) -> list[list[int]]:
-    """Indices of rows that go through the model together."""
-    return batch_by_length([len(row.ids) for row in rows], micro_tokens)
-
-
 def batch_by_length(lengths: Sequence[int], micro_tokens: int) -> list[list[int]]:
     """Indices of sequences, alike in length, such that a padded batch holds at most `micro_tokens` (a lone one may hold more).
 

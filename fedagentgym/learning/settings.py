@@ -13,6 +13,8 @@ from fedagentgym.base.choices import Choice
 from fedagentgym.base.settings import Settings
 from fedagentgym.learning.advantages import ADVANTAGES, GRPO, AdvantageEstimator
 
+MicroTokens = Literal["auto"] | Annotated[int, Field(ge=1)]
+
 
 class LossSettings(Settings):
     """How the losses of single tokens are averaged."""
@@ -101,13 +103,17 @@ class LearningSettings(Settings):
         default=False,
         description="minibatch_rows: rows keep their order, and rows drawn again fill the last step, as in the published code",
     )
-    micro_tokens: int = Field(
-        default=16384, ge=1, description="padded tokens per forward pass; changes memory, not the value"
+    micro_tokens: MicroTokens = Field(
+        default="auto",
+        description="tokens per forward pass: memory, not value; auto: by the model's sizes, for passes of half a gigabyte",
     )
     gradient_clip: float | None = Field(
         default=1.0, gt=0, description="largest norm of the gradient; null: no clipping"
     )
-    checkpointing: bool = Field(default=False, description="recompute activations in the backward pass to save memory")
+    checkpointing: bool = Field(
+        default=False,
+        description="recompute activations in every backward pass; false: only where memory would not do (the same bits)",
+    )
     advantage: Annotated[AdvantageEstimator, Choice(ADVANTAGES, "grpo")] = Field(
         default=GRPO(), description="rewards to advantages: an estimator's name, or {name: ..., its settings}"
     )
@@ -222,20 +228,23 @@ class SupervisedSettings(Settings):
         default=True,
         description="batches of examples alike in length, for less padding; false where length is part of a habit",
     )
-    micro_tokens: int = Field(default=16384, ge=1, description="padded tokens per forward pass")
+    micro_tokens: MicroTokens = Field(
+        default="auto", description="tokens per forward pass, or auto: by the model's sizes"
+    )
 
 
 PRETRAINED: dict[str, Any] = {
     "episodes": 600,
     "noise": 0.0,
-    "steps": 150,
+    "steps": 75,
+    "batch_size": 8,
     "learning_rate": 1e-4,
     "schedule": {"name": "linear", "warmup": 10},
     "observation_weight": 0.0,
     "micro_tokens": 4096,
     "parallel_episodes": 64,
 }
-"""How a model that knows its language already imitates, where nothing else is said: few clean examples in small steps."""
+"""How a model that knows its language already imitates, where nothing else is said: few clean examples, each of them once."""
 PRETRAINED_ADAPTER_RATE = 1e-3
 
 

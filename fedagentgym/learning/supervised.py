@@ -18,11 +18,12 @@ from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.progress import Progress
 from fedagentgym.base.streams import generator
+from fedagentgym.learning.forward import batch_rows, compute_logprobs
 from fedagentgym.learning.master_weights import MasterWeights
+from fedagentgym.learning.memory import find_pass_limits, give_back_freed_memory
 from fedagentgym.learning.optimizer import learning_rate_factor, make_adamw
-from fedagentgym.learning.rows import batch_by_length
 from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
-from fedagentgym.learning.trajectory import Trajectory, map_tokens_to_turns
+from fedagentgym.learning.trajectory import NO_IDS, Trajectory, map_tokens_to_turns
 
 BATCHES_SORTED = 8
 
@@ -32,6 +33,19 @@ class Example(NamedTuple):
 
     ids: NDArray[np.int64]
     weights: NDArray[np.float32]
+
+    @property
+    def own(self) -> NDArray[np.int64]:
+        """The places of the tokens that have a weight: the others are not scored."""
+        return np.flatnonzero(self.weights)
+
+    @property
+    def allowed_ids(self) -> NDArray[np.int32]:
+        return NO_IDS
+
+    @property
+    def allowed_counts(self) -> NDArray[np.int32]:
+        return NO_IDS
 
 
 def make_examples(
@@ -93,7 +107,7 @@ class SupervisedTraining:
 
     def train_step(self, batch: Sequence[Example]) -> float:
         """One step; a loss that is not finite changes nothing and is returned as it is."""
-        settings, model = self.settings, self.policy.model
+        settings = self.settings
         factor = learning_rate_factor(settings.schedule, self.step, settings.steps)
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
@@ -101,10 +115,12 @@ class SupervisedTraining:
         total = float(sum(example.weights.sum() for example in batch))
         self._zero_gradients()
         loss_value = 0.0
-        for part in batch_by_length([len(example.ids) for example in batch], settings.micro_tokens):
-            loss = _cross_entropy(model, [batch[index] for index in part], self.policy.device) / total
+        limits = find_pass_limits(self.policy.model, self.policy.device, settings.micro_tokens)
+        for part in batch_rows(self.policy.model, batch, limits.micro_tokens):
+            loss = self._compute_loss([batch[index] for index in part], limits.kept) / total
             loss.backward()  # type: ignore[no-untyped-call]
             loss_value += float(loss.detach())
+            give_back_freed_memory(self.policy.model, self.policy.device)
         self._masters.copy_gradients_from_model()
         masters = list(self._masters.full.values())
         norm = float(torch.nn.utils.clip_grad_norm_(masters, settings.gradient_clip or float("inf")))
@@ -117,6 +133,12 @@ class SupervisedTraining:
         self.step += 1
         return loss_value
 
+    def _compute_loss(self, batch: Sequence[Example], kept: int) -> torch.Tensor:
+        """Sum over tokens of weight times surprisal."""
+        scores = compute_logprobs(self.policy.model, batch, self.policy.device, kept=kept)
+        weights = np.concatenate([example.weights[example.own] for example in batch])
+        return -(scores.logprobs * torch.from_numpy(weights).to(self.policy.device)).sum()
+
     def _zero_gradients(self) -> None:
         for optimizer in self._optimizers:
             optimizer.zero_grad(set_to_none=True)
@@ -128,22 +150,6 @@ def find_layer_matrices(policy: TrainablePolicy) -> set[str]:
     ends = [module.weight for module in (model.get_input_embeddings(), model.get_output_embeddings())]
     inner = {n: p for n, p in policy.parameters().items() if p.dim() == 2}
     return {name for name, parameter in inner.items() if all(parameter is not end for end in ends)}
-
-
-def _cross_entropy(model: torch.nn.Module, batch: Sequence[Example], device: torch.device) -> torch.Tensor:
-    """Sum over tokens of weight times surprisal."""
-    width = max(len(example.ids) for example in batch)
-    ids, weights = np.zeros((len(batch), width), dtype=np.int64), np.zeros((len(batch), width), dtype=np.float32)
-    for row, example in enumerate(batch):
-        ids[row, : len(example.ids)] = example.ids
-        weights[row, : len(example.ids)] = example.weights
-    given, factor = torch.from_numpy(ids).to(device), torch.from_numpy(weights[:, 1:]).to(device)
-    with torch.autocast("cuda", dtype=torch.bfloat16, enabled=device.type == "cuda"):
-        logits = model(input_ids=given, use_cache=False).logits
-    surprisal = torch.nn.functional.cross_entropy(
-        logits[:, :-1].float().flatten(0, 1), given[:, 1:].flatten(), reduction="none"
-    )
-    return (surprisal * factor.flatten()).sum()
 
 
 def _iter_batches(lengths: Sequence[int], size: int, count: int, rng: np.random.Generator) -> Iterator[list[int]]:

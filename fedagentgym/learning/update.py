@@ -22,11 +22,13 @@ from fedagentgym.agents.protocols import Decoding, TrainablePolicy
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import derive, generator
 from fedagentgym.learning import forward
+from fedagentgym.learning.log_probs import TokenLogprobs, find_choices
 from fedagentgym.learning.losses import token_losses, token_weights
 from fedagentgym.learning.master_weights import MasterWeights
+from fedagentgym.learning.memory import PassLimits, find_pass_limits, give_back_freed_memory
 from fedagentgym.learning.minibatches import split_minibatches
 from fedagentgym.learning.optimizer import get_moments, load_moments, make_adamw
-from fedagentgym.learning.rows import Row, build_trajectory_rows, split_micro_batches
+from fedagentgym.learning.rows import Row, build_trajectory_rows
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group, Segment, Trajectory
 
@@ -126,19 +128,21 @@ class PolicyUpdate:
         """Accumulate the gradient of one mini-batch and step, unless there is nothing to learn or something is not finite."""
         every_row = reference is not None or self.settings.entropy > 0
         live = [index for index, row in enumerate(rows) if len(row.own) and (row.active or every_row)]
-        if not live and self.proximal == 0:
+        if not any(len(find_choices(rows[index])) for index in live) and self.proximal == 0:
             meter.increment("update/empty")
             return
         weights = token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), self.settings.loss)
         chosen = [rows[index] for index in live]
         total = 0.0
         self._optimizer.zero_grad(set_to_none=True)
-        for batch in split_micro_batches(chosen, self.settings.micro_tokens):
+        for batch in self._split(chosen):
             places = [live[index] for index in batch]
             given = None if reference is None else torch.cat([reference[place] for place in places])
             loss = self._compute_loss([rows[place] for place in places], weights[places], given, meter)
-            loss.backward()  # type: ignore[no-untyped-call]
+            if loss.requires_grad:
+                loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
+            give_back_freed_memory(self.policy.model, self.policy.device)
         self._masters.copy_gradients_from_model()
         total += self._add_proximal_gradient()
         masters = list(self._masters.full.values())
@@ -153,19 +157,40 @@ class PolicyUpdate:
         self._optimizer.zero_grad(set_to_none=True)
 
     def _compute_loss(
-        self, rows: Sequence[Row], weights: NDArray[np.float64], reference: torch.Tensor | None, meter: _RunningMeans
+        self,
+        rows: Sequence[Row],
+        weights: NDArray[np.float64],
+        reference: torch.Tensor | None,
+        meter: _RunningMeans,
+        bias: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """The part of the mini-batch's loss that these rows make up."""
-        wants_entropy = self.settings.entropy > 0
-        scores = forward.compute_logprobs(
-            self.policy.model, rows, self.policy.device, self.decoding.temperature, wants_entropy
-        )
+        """The part of the mini-batch's loss that these rows make up; `bias` is added to the last block's output."""
+        scores = self._score(rows, self.settings.entropy > 0, bias)
         lengths = [len(row.own) for row in rows]
         behaviour = self._to_tensor(np.concatenate([row.behaviour for row in rows]))
         advantages = self._to_tensor(np.concatenate([row.advantages for row in rows]))
         parts = token_losses(scores.logprobs, behaviour, advantages, self.settings, reference, scores.entropy)
         meter.add_tokens(parts, scores)
         return (parts.loss * self._to_tensor(np.repeat(weights, lengths))).sum()
+
+    def _score(self, rows: Sequence[Row], entropy: bool = False, bias: torch.Tensor | None = None) -> TokenLogprobs:
+        return forward.compute_logprobs(
+            self.policy.model,
+            rows,
+            self.policy.device,
+            self.decoding.temperature,
+            entropy,
+            kept=0 if self.settings.checkpointing else self._limits.kept,
+            bias=bias,
+        )
+
+    @property
+    def _limits(self) -> PassLimits:
+        return find_pass_limits(self.policy.model, self.policy.device, self.settings.micro_tokens)
+
+    def _split(self, rows: Sequence[Row]) -> list[list[int]]:
+        """Indices of the rows that go through the model together."""
+        return forward.batch_rows(self.policy.model, rows, self._limits.micro_tokens)
 
     def _add_proximal_gradient(self) -> float:
         """Add the gradient of mu / 2 * |weights - anchor|^2, and return that value."""
@@ -199,14 +224,15 @@ class PolicyUpdate:
         """
         model, device = self.policy.model, self.policy.device
         weights = token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), self.settings.loss)
-        live = [index for index, row in enumerate(rows) if len(row.own) and row.active]
+        live = [index for index, row in enumerate(rows) if row.active and len(find_choices(row))]
         width = int(model.get_input_embeddings().weight.shape[1])  # type: ignore[operator]
         total = np.zeros(width, dtype=np.float64)
-        for batch in split_micro_batches([rows[index] for index in live], self.settings.micro_tokens):
+        for batch in self._split([rows[index] for index in live]):
             places = [live[index] for index in batch]
             bias = torch.zeros(width, device=device, requires_grad=True)
-            with _freeze_parameters(self.policy.parameters()), _add_to_output(forward.find_last_block(model), bias):
-                loss = self._compute_loss([rows[place] for place in places], weights[places], None, _RunningMeans())
+            with _freeze_parameters(self.policy.parameters()):
+                chosen = [rows[place] for place in places]
+                loss = self._compute_loss(chosen, weights[places], None, _RunningMeans(), bias)
             (gradient,) = torch.autograd.grad(loss, bias)
             total += gradient.double().cpu().numpy()
         return total
@@ -233,11 +259,10 @@ class PolicyUpdate:
         """Log-probs of the own tokens of each row under the weights that the model holds."""
         result = [torch.zeros(0, device=self.policy.device)] * len(rows)
         filled = [index for index, row in enumerate(rows) if len(row.own)]
-        for batch in split_micro_batches([rows[index] for index in filled], self.settings.micro_tokens):
+        for batch in self._split([rows[index] for index in filled]):
             places = [filled[index] for index in batch]
             chosen = [rows[place] for place in places]
-            scores = forward.compute_logprobs(self.policy.model, chosen, self.policy.device, self.decoding.temperature)
-            parts = torch.split(scores.logprobs, [len(row.own) for row in chosen])
+            parts = torch.split(self._score(chosen).logprobs, [len(row.own) for row in chosen])
             for place, part in zip(places, parts, strict=True):
                 result[place] = part
         return result
@@ -289,7 +314,7 @@ class _RunningMeans:
         self._counts[name] += 1
 
     @torch.no_grad()
-    def add_tokens(self, parts: Any, scores: forward.TokenLogprobs) -> None:
+    def add_tokens(self, parts: Any, scores: TokenLogprobs) -> None:
         size = parts.ratio.numel()
         self.add("ratio", float(parts.ratio.mean()), size)
         self.add("clipped", float(parts.clipped.float().mean()), size)
@@ -318,20 +343,6 @@ def _freeze_parameters(parameters: Mapping[str, torch.nn.Parameter]) -> Iterator
     finally:
         for parameter in parameters.values():
             parameter.requires_grad_(True)
-
-
-@contextlib.contextmanager
-def _add_to_output(block: torch.nn.Module, bias: torch.Tensor) -> Iterator[None]:
-    def add_bias(_module: Any, _inputs: Any, output: Any) -> Any:
-        if isinstance(output, tuple):
-            return (output[0] + bias.to(output[0].dtype), *output[1:])
-        return output + bias.to(output.dtype)
-
-    handle = block.register_forward_hook(add_bias)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 def _replace_logprobs(segment: Segment, own: NDArray[np.float32]) -> Segment:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 SHOWN = {
+    "environment_loop.py": "success: True",
+    "split.py": "belongs to the last client: True",
     "gymnasium_text.py": "You stand in row 1, column 0.",
     "reasoning_gym_clients.py": "Right. 1.0",
     "to_dataset.py": "num_rows: 20",

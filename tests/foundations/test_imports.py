@@ -222,7 +222,8 @@ def test_no_folder_has_more_than_14_modules(package: str, root: Path) -> None:
 def test_every_extra_declares_what_it_is_said_to_bring(root: Path) -> None:
     declared = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     named = {
-        extra: {re.split(r"[^\w-]", each, maxsplit=1)[0].lower() for each in lines} for extra, lines in declared.items()
+        extra: {re.split(r"[^\w-]", line, maxsplit=1)[0].lower().replace("_", "-") for line in lines}
+        for extra, lines in declared.items()
     }
     brought_by = packages_distributions()
     for extra, modules in EXTRAS.items():

@@ -9,7 +9,7 @@ import pytest
 from fedagentgym.agents.protocols import Move
 from fedagentgym.base.encoding import canonical_json, decode, encode
 from fedagentgym.base.errors import DataError
-from fedagentgym.learning.rows import build_row, build_rows, split_micro_batches
+from fedagentgym.learning.rows import batch_by_length, build_row, build_rows
 from fedagentgym.learning.trajectory import (
     Segment,
     Trajectory,
@@ -99,7 +99,7 @@ def test_micro_batches_hold_every_row_once_within_the_bound(make_groups: Callabl
     groups = make_groups(3, 5)
     rows = build_rows(groups, [tuple(np.ones(len(t.turns)) for t in group) for group in groups])
     for bound in (1, 20, 50, 10_000):
-        batches = split_micro_batches(rows, bound)
+        batches = batch_by_length([len(row.ids) for row in rows], bound)
         assert sorted(index for batch in batches for index in batch) == list(range(15))
         for batch in batches:
             assert len(batch) == 1 or len(batch) * max(len(rows[index].ids) for index in batch) <= bound

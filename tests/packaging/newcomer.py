@@ -54,6 +54,7 @@ def try_core() -> None:
     check("eval", "--env", "Guess", "--agent", "expert", "--tasks", "5")
     check("train", "--list")
     check("train", "demo", "--show")
+    check("train", "demo", "--plan")
     check("doctor")
     command = [Path(sys.executable).parent / "fedagentgym", "play", "Guess", "--task", "guess/train/00003"]
     typed = "\n".join(f"guess {number}" for number in range(1, 11))

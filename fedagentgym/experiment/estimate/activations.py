@@ -1,16 +1,19 @@
-"""Activations of an update: what one pass over `micro_tokens` tokens keeps for its backward pass."""
+"""Activations of an update: what the greatest pass keeps for its backward pass (`learning/memory.py` chooses its length)."""
 
 from __future__ import annotations
 
 from fedagentgym.experiment.estimate.player import PlannedAgent
 from fedagentgym.learning.settings import LearningSettings
 
+LONGEST_PASS = 16_384
+"""Tokens of the greatest pass on a GPU where `micro_tokens` is auto; a small card takes shorter ones."""
+
 
 def estimate_activations(agent: PlannedAgent, learning: LearningSettings) -> int:
-    """Bytes that the greatest pass of an update keeps, and the logits of the tokens that are learnt."""
-    tokens = learning.micro_tokens
+    """Bytes that the greatest pass keeps, in single precision: of each block its input, both norms, queries, keys and values,
+    the attention's output and the inner layer three times; recomputed, the inputs of all blocks and one block whole."""
     shape = agent.shape
-    queries, keys = shape.heads * shape.head_width, shape.key_heads * shape.head_width
-    block = 6 * shape.hidden + 3 * queries + 2 * keys + 4 * shape.inner
-    blocks = shape.hidden * shape.layers + block if learning.checkpointing else block * shape.layers
-    return tokens * blocks * agent.width
+    tokens = LONGEST_PASS if learning.micro_tokens == "auto" else learning.micro_tokens
+    block = 6 * shape.hidden + 4 * shape.heads * shape.head_width + 3 * shape.inner
+    kept = shape.layers * shape.hidden + block if learning.checkpointing else shape.layers * block
+    return 4 * tokens * kept

@@ -1,0 +1,107 @@
+"""How many tokens go through a model at a time, and what is kept of them for the backward pass.
+
+The number of tokens decides in which order gradients are added up, so it follows from the model's sizes and a stated budget
+alone: a run that is resumed beside other programs, or by another number of workers, reaches the same bits. Free memory decides
+only what changes no bits: whether the insides of the decoder blocks are kept for the backward pass or computed again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+CPU_BUDGET = 512 << 20
+"""Bytes that a pass on a CPU keeps for its backward pass, when nothing else is said."""
+GPU_SHARE = 4
+"""On a GPU the budget is this part of the card's whole memory."""
+MOST_TOKENS = {"cpu": 4096, "cuda": 16384}
+"""Tokens beyond which a pass is no faster, by device."""
+FEWEST_TOKENS = 64
+LARGE_TOKEN = 1 << 17
+"""Bytes kept of one token from which on a model is large."""
+
+
+class PassLimits(NamedTuple):
+    """`micro_tokens`: what one pass reads at most, but for a lone row; `kept`: the longest pass that nothing is recomputed of."""
+
+    micro_tokens: int
+    kept: int
+
+
+def find_pass_limits(model: Any, device: torch.device, micro_tokens: int | Literal["auto"]) -> PassLimits:
+    """The limits of passes through a model. A told number is taken as it is, and its passes are kept whole if memory permits."""
+    per_token = estimate_token_bytes(model)
+    free = read_free_bytes(device) // per_token
+    if micro_tokens != "auto":
+        return PassLimits(micro_tokens, free)
+    budget = CPU_BUDGET
+    if device.type == "cuda":
+        budget = torch.cuda.get_device_properties(device).total_memory // GPU_SHARE
+    fitting = budget // per_token
+    most = MOST_TOKENS.get(device.type, MOST_TOKENS["cuda"])
+    return PassLimits(min(max(fitting, FEWEST_TOKENS), most), min(fitting, free))
+
+
+def estimate_token_bytes(model: Any) -> int:
+    """What the decoder blocks keep of one token, in single precision: their inputs, both norms, queries, keys and values, the
+    attention's output, and the inner layer three times."""
+    config = model.config.get_text_config()
+    heads = int(config.num_attention_heads)
+    width = heads * int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    inner = int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
+    return 4 * int(config.num_hidden_layers) * (6 * int(config.hidden_size) + 4 * width + 3 * inner)
+
+
+def read_free_bytes(device: torch.device) -> int:
+    """Memory that this process may take: of a GPU what is free; of the machine an equal part for each processor, since so many
+    workers may be at it."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    sizes = [size for size in (_read_available(), _read_group_rest()) if size is not None]
+    return min(sizes, default=1 << 62) // (os.cpu_count() or 1)
+
+
+def _read_available() -> int | None:
+    """What Linux says is available; None elsewhere."""
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+_GROUP_FILES = (
+    ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "),
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
+)
+
+
+def _read_group_rest() -> int | None:
+    """What a container's limit leaves, file cache that can be given up not counted; None without a limit."""
+    for folder, limit, usage, cache in _GROUP_FILES:
+        try:
+            most, used = (Path(folder, name).read_text("ascii").strip() for name in (limit, usage))
+            lines = Path(folder, "memory.stat").read_text("ascii").splitlines()
+        except OSError:
+            continue
+        if not most.isdigit():
+            return None
+        given_up = sum(int(line.split()[1]) for line in lines if line.startswith(cache))
+        return max(0, int(most) - int(used) + given_up)
+    return None
+
+
+def give_back_freed_memory(model: Any, device: torch.device) -> None:
+    """Return to the system what a pass of a large model freed, where the C library can: from pass to pass it would pile up in
+    holes that nothing else fits into."""
+    trim = getattr(_C_LIBRARY, "malloc_trim", None)
+    if device.type == "cpu" and trim is not None and estimate_token_bytes(model) >= LARGE_TOKEN:
+        trim(0)
+
+
+_C_LIBRARY = ctypes.CDLL(None) if os.name == "posix" else None
