@@ -34,6 +34,7 @@ LEFT_OUT: dict[str, str] = {
     "composite": "it is a mixture of the others, as this world is",
     "boxnet": "it comes without answers, and its verifier fails on most texts",
     "game_of_life_halting": "its verifier takes any text for right",
+    "coin_flip": "its verifier takes 0 for right, whatever the probability",
     "pool_matrix": "it draws from numpy's global generator",
     **dict.fromkeys(
         ("isomorphic_strings", "knight_swap", "ransom_note", "word_ladder", "polynomial_multiplication"),
