@@ -94,14 +94,14 @@ def expand_name(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-_NAME_KEYS = ("name", "sampler")
+_NAME_KEYS = ("name", "sampler", "id", "source")
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with the keys of `override` laid over it, mappings merged key by key; a string below a mapping is its name.
 
     A mapping that names something else than the one below it, and sets more of it, takes its place: what was set of one
-    method, sampler or estimator means nothing to another.
+    method, sampler, estimator, environment or data set means nothing to another.
     """
     result = dict(base)
     for key, value in override.items():

@@ -22,7 +22,9 @@ FOLDER = Path("runs")
 REPORTED_SEEDS, FIRST_TUNING_SEED = 8, 100
 EPISODES = 40_960
 BASE = "tiny-skills:skills-32"
-STYLES = ("style/bare", "style/unit")
+SHARED = ("accuracy/skills", "format")
+STYLES = (("thought", "style/bare"), ("brevity", "style/unit"))
+"""What clients with even and with odd numbers want beside what all of them want."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +49,16 @@ class Experiment:
         return self.table.make_quick(rows, changes, seeds=1)
 
 
-def make_own_rewards_column(shared: tuple[str, ...], worst: bool = False) -> Column:
-    """The mean of what clients are rewarded for - the shared rewards and each client's own style - on the towns of each: over all
-    clients, or over those of the style that fares worse."""
+def make_own_rewards_column(worst: bool = False) -> Column:
+    """The mean of what clients are rewarded for, on the towns of each: over all clients, or over those of the style that fares
+    worse."""
 
     def read_own_rewards(folder: Path, record: Record) -> float:
         found = record["final"]["categories"]
-        by_style: dict[str, list[float]] = {style: [] for style in STYLES}
+        by_style: dict[tuple[str, ...], list[float]] = {style: [] for style in STYLES}
         for client, town in enumerate(sorted(found)):
             style = STYLES[client % len(STYLES)]
-            paid = [float(found[town][f"reward/{name}"]["mean"]) for name in (*shared, style)]
+            paid = [float(found[town][f"reward/{name}"]["mean"]) for name in (*SHARED, *style)]
             by_style[style].append(sum(paid) / len(paid))
         means = [sum(values) / len(values) for values in by_style.values()]
         return min(means) if worst else sum(means) / len(means)
@@ -159,7 +161,6 @@ FEDGRPO = Experiment(
         "Central GRPO on the true reward is at least as good as the oracle.",
     ),
 )
-SHARED = ("accuracy/skills", "format", "brevity")
 FEDMOA = Experiment(
     _make_table(
         "fedmoa",
@@ -173,8 +174,8 @@ FEDMOA = Experiment(
         },
         [(row, "fixed weights") for row in ("only weights", "only alpha", "FedMOA, cosine", "FedMOA, raw")],
         {
-            "own rewards": make_own_rewards_column(SHARED),
-            "own rewards of the worse style": make_own_rewards_column(SHARED, worst=True),
+            "own rewards": make_own_rewards_column(),
+            "own rewards of the worse style": make_own_rewards_column(worst=True),
             "held-out success": success,
         },
     ),
@@ -185,7 +186,7 @@ FEDMOA = Experiment(
         "The layout saturates first: its weight falls, and that of accuracy rises, in the course of a run (client metrics).",
         "The cosine moves weights in every round; the raw inner product moves them only while gradients are large.",
     ),
-    metric="mean of accuracy, layout, brevity and each client's own style on held-out tasks of its town, after the last round",
+    metric="mean of accuracy, layout and each client's own style on held-out tasks of its town, after the last round",
 )
 EXPERIMENTS = (FEDAGENT, FEDGRPO, PUBSWAP, FEDMOA)
 

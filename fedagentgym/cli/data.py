@@ -50,10 +50,12 @@ def check(name: Name, source: From = None, subset: Subset = None) -> None:
 @app.command("list")
 def list_data() -> None:
     """Every data set: whether it is installed, its tasks as published, its licence, and what it is."""
-    for data in list_data_sets().values():
-        there = "installed" if data.folder.exists() else "not here"
-        line = f"{data.name:16s} {there:10s} {_format_published(data)}; {data.licence}; {data.about}"
-        get_console().print(line, highlight=False, markup=False, soft_wrap=True)
+    lines = [
+        f"{data.name:16s} {'installed' if data.folder.exists() else 'not here':10s} {_format_published(data)};"
+        f" {data.licence}; {data.about}"
+        for data in list_data_sets().values()
+    ]
+    get_console().print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
 
 
 def _show_findings(data: DataSet, found: Findings) -> None:

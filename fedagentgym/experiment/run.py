@@ -44,8 +44,9 @@ from fedagentgym.federation.metrics_log import best_rounds
 from fedagentgym.federation.operation import ApplicationSpec
 from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
 from fedagentgym.federation.server_state import ServerState
-from fedagentgym.learning.evaluation_sets import SetsEvaluation, evaluate_sets
+from fedagentgym.learning.evaluation_sets import OpenedSet, SetsEvaluation, evaluate_sets
 from fedagentgym.learning.starts import prepare_agent
+from fedagentgym.partitions.client_split import ClientSplit
 from fedagentgym.version import __version__
 
 SCHEMA = "fedagentgym/result-1"
@@ -127,10 +128,7 @@ class Run:
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         self.config, self.folder = config, folder
-        check_fit(config)
-        opened = Runtime(config.spec())
-        client_split = opened.client_split
-        self._sets = () if config.evaluation is None else opened.open_sets(config.evaluation)
+        client_split, self._sets = open_data(config)
         self.agent, self.agent_note = resolve_agent(config)
         self.spec = config.spec(self.agent)
         self.runtime = Runtime(self.spec, client_split=client_split)
@@ -274,6 +272,25 @@ class Run:
         if not runs_programs(self.config.env.id, self.config.env.options):
             return {}
         return {"protections": describe_protections(start=True)}
+
+
+def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
+    """The division of the run's tasks, and the worlds that it is judged in. Data that is missing is told before anything
+    loads, and together with a model that does not fit."""
+    unfit: OptionError | None = None
+    try:
+        check_fit(config)
+    except OptionError as error:
+        unfit = error
+    try:
+        opened = Runtime(config.spec())
+        client_split = opened.client_split
+        sets = () if config.evaluation is None else opened.open_sets(config.evaluation)
+    except DataError as missing:
+        raise (missing if unfit is None else DataError(f"{missing}; besides, {unfit}")) from None
+    if unfit is not None:
+        raise unfit
+    return client_split, sets
 
 
 def read_result(folder: Path) -> dict[str, Any]:

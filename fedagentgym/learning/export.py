@@ -18,13 +18,6 @@ def to_json_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None)
     return json.dumps({**(about or {}), **to_plain(trajectory, segments=False)}, ensure_ascii=True)
 
 
-def write_json_lines(
-    path: str | Path, trajectories: Iterable[Trajectory], about: Mapping[str, Any] | None = None
-) -> None:
-    """All episodes of a file at once: it is whole or absent."""
-    write_atomic(path, "".join(to_json_line(trajectory, about) + "\n" for trajectory in trajectories))
-
-
 def read_json_lines(path: str | Path) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
     """Each episode of a file, with the fields that are not the episode's own."""
     own = set(to_plain(Trajectory("", 0, (), labels={"any": 0})))

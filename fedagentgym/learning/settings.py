@@ -228,14 +228,15 @@ class SupervisedSettings(Settings):
 PRETRAINED: dict[str, Any] = {
     "episodes": 600,
     "noise": 0.0,
-    "steps": 150,
+    "steps": 75,
+    "batch_size": 8,
     "learning_rate": 1e-4,
     "schedule": {"name": "linear", "warmup": 10},
     "observation_weight": 0.0,
     "micro_tokens": 4096,
     "parallel_episodes": 64,
 }
-"""How a model that knows its language already imitates, where nothing else is said: few clean examples in small steps."""
+"""How a model that knows its language already imitates, where nothing else is said: few clean examples, each of them once."""
 PRETRAINED_ADAPTER_RATE = 1e-3
 
 

@@ -258,10 +258,42 @@ def test_copies_of_a_prompt_run_it_once() -> None:
     prompt = random_ids(stream(0), policy, 100)
     rows = session.open([prompt], copies=8)
     session.generate(rows, [stream(1, row) for row in rows], Decoding(max_new_tokens=1))
-    assert sum(seen) == 99 + 8
+    assert sum(seen) == 99 + 1
     late = session.open([prompt])
     session.generate(late, [stream(2)], Decoding(max_new_tokens=1))
-    assert sum(seen) == 99 + 8 + 1
+    assert sum(seen) == 99 + 1 + 1
+
+
+@pytest.mark.parametrize("forward", ["hf", "own"])
+def test_siblings_run_once_until_they_part(forward: str) -> None:
+    """Rows that hold the same tokens share a pass, whoever speaks with them; what they say is checked in full."""
+    policy = make_policy(forward)
+    play = Play(policy, Decoding(max_new_tokens=3))
+    with play.open_session:
+        run = play.open_session.forward.compute_logits
+        seen: list[int] = []
+
+        def counting(chunks: Any, choices: Any = None) -> Any:
+            seen.append(len(chunks.slots))
+            return run(chunks, choices)
+
+        play.open_session.forward.compute_logits = counting  # type: ignore[method-assign]
+        play.enter([random_ids(play.source, policy, 20), random_ids(play.source, policy, 20)], copies=3)
+        play.streams = [stream(7) for _ in play.texts]
+        rows = list(play.alive)
+        for chunk in ([40, 41], [42]):
+            play.open_session.append(rows, [chunk] * 6)
+            for row in rows:
+                play.texts[play.alive[row]] += chunk
+            seen.clear()
+            play.speak(rows)
+            assert seen[0] == 2
+        play.open_session.append(rows[:1], [[50]])
+        play.texts[play.alive[rows[0]]] += [50]
+        seen.clear()
+        play.speak(rows)
+        assert seen[0] == 3
+    assert play.check() >= 6 * 3
 
 
 def test_no_room_is_said_before_anything_is_generated() -> None:

@@ -22,6 +22,7 @@ def run_quick(name: str, **options: int) -> dict[str, float]:
     """The figures of a quick form by name; each is finite and has its right sign."""
     figures = BENCHMARKS.get(name)(True, **options)
     assert figures
+    assert len({figure.name for figure in figures}) == len(figures)
     for figure in figures:
         assert figure.name
         assert math.isfinite(figure.value), figure
@@ -72,7 +73,7 @@ def check_agents(values: Values) -> None:
     assert min(pick(values, "/ generate")) > 0.1
     assert all(0.0 < value < 100.0 for value in pick(values, "of it playing"))
     if find_spec("trl") is not None:
-        assert all(abs(value - 1.0) < 0.05 for value in pick(values, "its tokens / ours"))
+        assert all(abs(value - 1.0) < 0.05 for value in pick(values, "TRL's tokens / ours"))
 
 
 def check_federation(values: Values) -> None:

@@ -63,9 +63,9 @@ def test_tuning_and_quick_tables(experiment: Experiment) -> None:
 
 def test_own_rewards_are_of_each_clients_town_and_style() -> None:
     def town(bare: float, unit: float) -> dict[str, dict[str, float]]:
-        paid = {**dict.fromkeys(SHARED, 0.5), "style/bare": bare, "style/unit": unit}
+        paid = {**dict.fromkeys((*SHARED, "thought", "brevity"), 0.5), "style/bare": bare, "style/unit": unit}
         return {f"reward/{name}": {"mean": value} for name, value in paid.items()}
 
     record = {"final": {"categories": {"Arle": town(1.0, 0.0), "Bost": town(1.0, 0.0)}}}
-    assert make_own_rewards_column(SHARED)(Path(), record) == pytest.approx((2.5 / 4 + 1.5 / 4) / 2)
-    assert make_own_rewards_column(SHARED, worst=True)(Path(), record) == pytest.approx(1.5 / 4)
+    assert make_own_rewards_column()(Path(), record) == pytest.approx((2.5 / 4 + 1.5 / 4) / 2)
+    assert make_own_rewards_column(worst=True)(Path(), record) == pytest.approx(1.5 / 4)

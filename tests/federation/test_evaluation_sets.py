@@ -16,8 +16,8 @@ from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.envs.data_sets import find_data_set
-from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.run import read_result, resume, train
+from fedagentgym.experiment.config import list_presets, list_variants, load_config
+from fedagentgym.experiment.run import open_data, read_result, resume, train
 from fedagentgym.federation.chain import read_chain
 from fedagentgym.learning.evaluation import evaluate, find_replay_differences
 from fedagentgym.learning.evaluation_sets import evaluate_sets, open_sets
@@ -290,7 +290,21 @@ def test_nothing_starts_without_the_data(tmp_path: Path, monkeypatch: pytest.Mon
         with pytest.raises(DataError, match=r"fedagentgym data (add|fetch) ") as caught:
             train({**CONFIG, **changes, "output": {"folder": str(tmp_path / "run")}})
         assert "\n" not in str(caught.value)
+    monkeypatch.setattr("fedagentgym.experiment.estimate.fit.find_device_memory", lambda device: 1 << 30)
+    for name in ("paper-webshop", "paper-alfworld"):
+        with pytest.raises(DataError, match=r"fedagentgym data .* besides, .* needs at least"):
+            train(name, [f"output.folder={tmp_path / 'run'}"])
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("preset", [name for name in list_presets() if name.startswith("paper-")])
+def test_every_row_of_a_paper_names_original_data(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing that its environment does not take."""
+    monkeypatch.setenv("FEDAGENTGYM_DATA", str(tmp_path / "none"))
+    monkeypatch.setattr("fedagentgym.experiment.run.check_fit", lambda config: None)
+    for name in (preset, *(f"{preset}:{variant}" for variant in list_variants(preset))):
+        with pytest.raises(DataError, match=r"fedagentgym data (add|fetch) "):
+            open_data(load_config(name))
 
 
 @pytest.mark.parametrize(

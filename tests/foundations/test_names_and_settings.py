@@ -92,6 +92,13 @@ def test_assignments_are_laid_over() -> None:
     assert merge({"a": 1}, {"a": {"b": 1}}) == {"a": {"b": 1}}
     assert merge({"a": "x"}, {"a": {"b": 1}}) == {"a": {"name": "x", "b": 1}}
     assert merge({"a": "x"}, {"a": {"name": "y"}}) == {"a": {"name": "y"}}
+    math, mixture = (
+        {"id": "Math", "options": {"source": "math", "merge_splits": True}},
+        {"id": "Mixture", "options": {}},
+    )
+    assert merge({"env": math}, {"env": mixture}) == {"env": mixture}
+    assert merge(math, {"options": {"source": "mbpp", "data": "x"}})["options"] == {"source": "mbpp", "data": "x"}
+    assert merge(math, {"options": {"data": "x"}})["options"] == {"source": "math", "merge_splits": True, "data": "x"}
     assert data == {"inner": {"name": "a", "rate": 2}}
     for wrong in ("a", "=1", "a..b=1", "a=[1"):
         with pytest.raises(OptionError):

@@ -19,7 +19,6 @@ from fedagentgym.learning.export import (
     read_json_lines,
     to_conversation,
     write_conversations,
-    write_json_lines,
 )
 from fedagentgym.learning.settings import EvaluationSettings
 
@@ -121,7 +120,7 @@ def test_export_as_text_and_conversations(env: GuessEnv, tmp_path: Path) -> None
     solved = sum(t.success for t in episodes)
     assert write_conversations(tmp_path / "sft.jsonl", episodes) == solved
     assert write_conversations(tmp_path / "all.jsonl", episodes, solved_only=False) == 12
-    write_json_lines(tmp_path / "e.jsonl", [])
+    (tmp_path / "e.jsonl").write_text("")
     assert list(read_json_lines(tmp_path / "e.jsonl")) == []
 
 

@@ -249,6 +249,44 @@ def test_train_and_test_of_math_can_be_merged_and_divided_anew(tmp_path: Path) -
     assert len(digests) == 4
 
 
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_every_way_of_dividing_keeps_each_task_once_and_in_order(data: st.DataObject, tmp_path_factory: Any) -> None:
+    sizes = {split: data.draw(st.integers(0, 12)) for split in ("train", "val", "test")}
+    sizes["train"] += 1
+    folder = tmp_path_factory.mktemp("data")
+    for split, size in sizes.items():
+        write(folder, f"{split}.jsonl", *({**MATH, "problem": f"{split} {n}"} for n in range(size)))
+    options: dict[str, Any] = {"merge_splits": data.draw(st.booleans()), "seed": data.draw(st.integers(0, 3))}
+    if data.draw(st.booleans()):
+        wanted = st.dictionaries(st.sampled_from(["val", "test"]), st.integers(0, 4), max_size=2)
+        options["holdout"] = data.draw(st.one_of(st.integers(0, 4), wanted))
+    if data.draw(st.booleans()):
+        options["train_tasks"] = data.draw(st.integers(1, 10))
+    written = [f"{split} {n}" for split in ("test", "train", "val") for n in range(sizes[split])]
+    try:
+        found = MathEnv(source="math", data=folder, split="all", **options).pool
+    except OptionError as error:
+        assert "holdout=" in str(error) or "train_tasks=" in str(error)
+        return
+    by_split: dict[str, list[str]] = {"train": [], "val": [], "test": []}
+    for task in found:
+        by_split[task.split].append(task.payload.problem)
+    every = [problem for problems in by_split.values() for problem in problems]
+    assert len(set(every)) == len(every) and set(every) <= set(written)
+    for problems in by_split.values():
+        assert problems == sorted(problems, key=written.index)
+    if "train_tasks" in options:
+        assert len(by_split["train"]) == options["train_tasks"]
+    else:
+        assert len(every) == len(written)
+    if not options["merge_splits"]:
+        own = {name: {problem for problem in by_split[name] if problem.startswith(name)} for name in ("val", "test")}
+        assert all(len(own[name]) == sizes[name] for name in own), "a published split stays whole"
+    again = MathEnv(source="math", data=folder, split="all", **options).pool
+    assert [task.payload for task in again] == [task.payload for task in found]
+
+
 def test_what_is_there_twice_is_not_held_out(tmp_path: Path) -> None:
     rows = [{**MATH, "problem": f"a{n // 2 if n < 20 else n}"} for n in range(40)]
     made: dict[str, Any] = {"source": "math", "data": write(tmp_path, "train.jsonl", *rows), "holdout": {"test": 19}}

@@ -12,14 +12,21 @@ from hypothesis import strategies as st
 
 import fedagentgym
 from fedagentgym.agents.text.words import build_tokenizer
+from fedagentgym.algorithms.make import make_algorithm
+from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.benchmarks.skills_tables import STYLES
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import Episode, TextEnv
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.skills.numbers import apply_procedure, list_numbers, list_procedures, write_steps
 from fedagentgym.envs.skills.replies import MANNERS, read_answer, write_reply
 from fedagentgym.envs.skills.tasks import TOWNS, SkillTask, parse_task
-from fedagentgym.testing import check_env
+from fedagentgym.experiment.config import load_config
+from fedagentgym.testing import (
+    check_env,
+    untrained,  # noqa: F401 - registers the agent
+)
 
 SKILLS = "fedagentgym/Skills-v0"
 SPLITS = ("train", "val", "test", "warmup")
@@ -306,3 +313,29 @@ def test_hardness_is_told_and_varies() -> None:
     pool = open_env(SKILLS, split="val").pool
     found = {pool[number].hardness for number in range(len(pool))}
     assert len(found) > 3 and all(value is not None and 0 < value <= 1 for value in found)
+
+
+def test_no_reply_earns_every_reward_and_each_reward_has_replies_of_its_own() -> None:
+    """Thought, brevity, the layout and the two styles: whoever wants all of them equally is wrong about something."""
+    env = open_env(SKILLS, procedures=2, manners="several")
+    names = ("format", "thought", "brevity", "style/bare", "style/unit")
+    found: dict[tuple[str, bool], tuple[float, ...]] = {}
+    task = env.pool[0]
+    for layout in ("thinks", "empty", "answers"):
+        for unit in (False, True):
+            reply = write_reply(task.payload, task.payload.procedure, 0, layout, unit)
+            (episode,) = env.step_many(env.reset_many([task], [0]), [reply])
+            assert episode.view.success
+            found[layout, unit] = tuple(episode.view.rewards[name] for name in names)
+    assert found["thinks", False] == pytest.approx((1.0, 1.0, 1 - 12 / 36, 1.0, 0.0))
+    assert found["empty", True] == (1.0, 0.0, 1.0, 0.0, 1.0)
+    assert found["answers", False] == (0.0, 0.0, 1.0, 1.0, 0.0)
+    assert all(sum(paid) < len(names) - 1.3 for paid in found.values())
+
+
+def test_fedmoa_deals_the_styles_to_the_clients_in_turn() -> None:
+    config = load_config("tiny-skills:manners,fedmoa,styles,tau-5", ["warm_start=null", "agent=untrained-tiny"])
+    algorithm: Any = make_algorithm(config.spec(), Runtime(config.spec()))
+    for client in range(4):
+        names = algorithm.resolve_objectives(algorithm.resources(client))
+        assert names == ("accuracy/skills", "format", *STYLES[client % 2])

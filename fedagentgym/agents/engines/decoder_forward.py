@@ -180,8 +180,7 @@ class DecoderForward:
         """Norm the heads, where the model does, and rotate them to their positions."""
         if norms is not None:
             vectors = F.rms_norm(vectors, (self.width,), None, self.epsilon) * norms
-        left, right = vectors.chunk(2, dim=-1)
-        return torch.addcmul(vectors * angles[0], torch.cat((right, left), dim=-1), angles[1])
+        return torch.addcmul(vectors * angles[0], vectors.roll(self.width // 2, -1), angles[1])
 
     def _attend(self, index: int, queries: Tensor, view: list[_Span] | _Batch) -> Tensor:
         """Let the queries [tokens, heads, width] attend to what their rows hold; return [tokens, heads * width]."""
@@ -216,9 +215,9 @@ class DecoderForward:
         return torch.bmm(torch.softmax(scores, dim=-1), values).view(rows, -1)
 
     def _finish_layer(self, layer: _Layer, hidden: Tensor, seen: Tensor) -> Tensor:
-        hidden = hidden + F.linear(seen, layer.out)
+        hidden = torch.addmm(hidden, seen, layer.out.t())
         gate, up = layer.gate_up(self._normalize(hidden, layer.norm_two)).chunk(2, dim=-1)
-        return hidden + F.linear(F.silu(gate) * up, layer.down)
+        return torch.addmm(hidden, F.silu(gate).mul_(up), layer.down.t())
 
     def _compute_scores(self, hidden: Tensor, choices: Tensor | None) -> Tensor:
         """The logits of the wanted tokens; many of them are cheaper picked out of one product with the whole head."""
@@ -249,8 +248,8 @@ def _cut(start: int, stop: int) -> list[tuple[int, int]]:
 def make_length_mask(lengths: Tensor, columns: int, dtype: torch.dtype) -> Tensor:
     """What is added to the scores of one query per row: 0 for the first ``lengths`` columns, else the least number."""
     every = torch.arange(1, columns + 1, dtype=torch.float32, device=lengths.device)
-    hidden = torch.sub(every, lengths.float()[:, None, None, None]).clamp_(0.0, 1.0)
-    return hidden.mul_(torch.finfo(dtype).min).to(dtype)
+    beyond = (every - lengths[:, None, None, None]).clamp_(0.0, 1.0)
+    return beyond.mul_(torch.finfo(dtype).min).to(dtype)
 
 
 def _get_causal(model: Any) -> Any:

@@ -118,7 +118,7 @@ class TorchSession(BaseSession):
 
     def _copy_prefix(self, source: int, targets: list[int], length: int) -> None:
         if length:
-            self.slots.copy_prefix(source, targets, length)
+            self.slots.copy_columns(source, targets, 0, length)
         self._held[targets] = -1
         self._held[targets, :length] = self._held[source, :length]
 
@@ -231,18 +231,39 @@ class TorchSession(BaseSession):
         return self._run_chunks(rows, [row.ids[row.cached :] for row in rows], choices)
 
     def _run_chunks(self, rows: list[_Row], chunks: list[list[int]], choices: Tensor | None = None) -> Tensor:
-        """Run one chunk per row and note it as cached."""
-        first, lengths = [row.cached for row in rows], [len(chunk) for chunk in chunks]
-        self._reserve(0, max(map(sum, zip(first, lengths, strict=True))))
-        ids = [token for chunk in chunks for token in chunk]
-        parts = (ids, [row.slot for row in rows], first, lengths)
-        logits = self.forward.compute_logits(Chunks(*(np.array(part) for part in parts)), choices)
+        """Run one chunk per row and note it as cached; rows that hold the same tokens run once."""
+        self._reserve(0, max(row.cached + len(chunk) for row, chunk in zip(rows, chunks, strict=True)))
+        leaders, owner = _find_twins(rows, chunks, choices)
+        logits = self._run_distinct(
+            [rows[index] for index in leaders],
+            [chunks[index] for index in leaders],
+            choices if choices is None or len(leaders) == len(rows) else choices[leaders],
+        )
+        if len(leaders) < len(rows):
+            logits = logits[torch.tensor(owner, device=logits.device)]
+            self._copy_to_twins(rows, chunks, leaders, owner)
         for row, chunk in zip(rows, chunks, strict=True):
             held = self._held[row.slot]
             held[row.cached : row.cached + len(chunk)] = chunk
             row.cached += len(chunk)
             held[row.cached :] = -1
         return logits
+
+    def _run_distinct(self, rows: list[_Row], chunks: list[list[int]], choices: Tensor | None) -> Tensor:
+        ids = [token for chunk in chunks for token in chunk]
+        parts = (ids, [row.slot for row in rows], [row.cached for row in rows], [len(chunk) for chunk in chunks])
+        return self.forward.compute_logits(Chunks(*(np.array(part) for part in parts)), choices)
+
+    def _copy_to_twins(self, rows: list[_Row], chunks: list[list[int]], leaders: list[int], owner: list[int]) -> None:
+        """Give rows what was computed for another that holds the same tokens."""
+        targets: list[list[int]] = [[] for _ in leaders]
+        for index, place in enumerate(owner):
+            if leaders[place] != index:
+                targets[place].append(rows[index].slot)
+        for index, slots in zip(leaders, targets, strict=True):
+            if slots:
+                row = rows[index]
+                self.slots.copy_columns(row.slot, slots, row.cached, row.cached + len(chunks[index]))
 
     def _move_to_front(self, rows: list[_Row]) -> None:
         """Bring these rows into the first slots, moving only those that stand elsewhere."""
@@ -257,3 +278,21 @@ class TorchSession(BaseSession):
         for row in self._rows.values():
             row.slot = to_of.get(row.slot, row.slot)
         self._free = [to_of.get(slot, slot) for slot in self._free]
+
+
+def _find_twins(rows: list[_Row], chunks: list[list[int]], choices: Tensor | None) -> tuple[list[int], list[int]]:
+    """Return the first of every set of rows that hold, run and are asked the same, and for each row the place of its first.
+
+    Siblings stay together until one of them says something else; early in an episode most of a group's work is this.
+    """
+    asked = [b""] * len(rows) if choices is None else [line.tobytes() for line in choices.cpu().numpy()]
+    places: dict[tuple[int, bytes, tuple[int, ...]], int] = {}
+    leaders: list[int] = []
+    owner: list[int] = []
+    for index, (row, chunk) in enumerate(zip(rows, chunks, strict=True)):
+        key = (row.cached, asked[index], tuple(row.ids[: row.cached + len(chunk)]))
+        place = places.setdefault(key, len(leaders))
+        if place == len(leaders):
+            leaders.append(index)
+        owner.append(place)
+    return leaders, owner

@@ -115,11 +115,11 @@ class KVCache:
             held = store[:, :, : self.used]
             held[to] = held[of]
 
-    def copy_prefix(self, source: int, targets: Sequence[int], length: int) -> None:
-        """Copy the first ``length`` columns of one slot to others."""
+    def copy_columns(self, source: int, targets: Sequence[int], first: int, stop: int) -> None:
+        """Copy columns ``first`` to ``stop`` of one slot to others."""
         to = torch.tensor(targets, device=self.device)
         for store in (*self.keys, *self.values):
-            store[to, :, :length] = store[source, :, :length]
+            store[to, :, first:stop] = store[source, :, first:stop]
 
 
 def _make_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -28,7 +28,8 @@ def fetch_from_hub(hub_id: str, folder: Path, revision: str | None = None) -> Hu
     logging.disable_progress_bars()
     try:
         about = hub.HfApi().model_info(hub_id, revision=revision)
-        for name in choose_files([file.rfilename for file in about.siblings or ()], hub_id):
+        names = choose_files([file.rfilename for file in about.siblings or ()], hub_id)
+        for name in names:
             hub.hf_hub_download(hub_id, name, revision=about.sha, local_dir=folder)
     except DataError:
         raise
@@ -37,6 +38,8 @@ def fetch_from_hub(hub_id: str, folder: Path, revision: str | None = None) -> Hu
     finally:
         logging.enable_progress_bars()
     shutil.rmtree(folder / ".cache", ignore_errors=True)
+    for file in set(folder.iterdir()) - {folder / name for name in names}:
+        file.unlink()  # an earlier try was made at another commit
     return HubFiles(str(about.sha), _find_licence(about))
 
 

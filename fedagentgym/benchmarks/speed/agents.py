@@ -119,12 +119,12 @@ def _measure_house_step(size: str, quick: bool) -> list[Measurement]:
 
 def _compare_steps(name: str, sides: dict[str, StepTiming], bar: float | None) -> list[Measurement]:
     ours, theirs = sides["ours"], sides.get("trl")
-    found = [Measurement(name, ours.speed, "tokens/s"), Measurement("  of it playing", ours.play_share, "%")]
+    found = [Measurement(name, ours.speed, "tokens/s"), Measurement(f"{name}: of it playing", ours.play_share, "%")]
     if theirs is None:
         return found
     return [
         *found,
-        Measurement("  TRL's GRPOTrainer", theirs.speed, "tokens/s"),
-        Measurement("  its tokens / ours", theirs.tokens / ours.tokens, "times"),
-        Measurement("  ours / TRL", ours.speed / theirs.speed, "times", f"at least {bar:g}" if bar else ""),
+        Measurement(f"{name}: TRL's GRPOTrainer", theirs.speed, "tokens/s"),
+        Measurement(f"{name}: TRL's tokens / ours", theirs.tokens / ours.tokens, "times"),
+        Measurement(f"{name}: ours / TRL", ours.speed / theirs.speed, "times", f"at least {bar:g}" if bar else ""),
     ]

@@ -63,11 +63,11 @@ def _measure_ratios(rounds: int) -> list[Measurement]:
             arrived = CLIENTS * (1 + algorithm.kept)
             least = time_copy_and_hash(4 * FLOATS, arrived)
             spent, _ = time_round(algorithm, rounds, workers=workers)
-            what = f"round with {CLIENTS} clients and 5 MB, {name}"
+            ratio = spent / least
             found += [
-                Measurement(f"memcpy + sha256 of {5 * arrived} MB", 1000 * least, "ms"),
-                Measurement(what, 1000 * spent, "ms"),
-                Measurement("  over memcpy + sha256 of what arrived", spent / least, "times", f"at most {MOST_RATIO}"),
+                Measurement(f"{CLIENTS} clients, 5 MB, {name}: round", 1000 * spent, "ms"),
+                Measurement(f"{name}: memcpy + sha256 of the {5 * arrived} MB that arrive", 1000 * least, "ms"),
+                Measurement(f"{name}: round over memcpy + sha256", ratio, "times", f"at most {MOST_RATIO}"),
             ]
             bar.advance()
     return found

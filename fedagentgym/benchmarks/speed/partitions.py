@@ -121,10 +121,10 @@ def run(quick: bool = False) -> list[Measurement]:
         what = f"{name}, {size[1]:,} clients of {size[0]:,} tasks"
         whole = large["divide"] + large["write"] + large["open"]
         results.append(Measurement(f"{what}: divide, write, open", whole, "s", unit.limit(60_000, "s")))
-        results.append(Measurement("  of that: divide", large["divide"], "s"))
-        results.append(Measurement("  processor time, imports and pool included", large["processor"], "s"))
-        results.append(Measurement("  one client of the stored split", 1000 * large["client"], "ms"))
-        results.append(Measurement("  peak memory", large["memory"], "GiB", "below 4"))
+        results.append(Measurement(f"{what}: divide", large["divide"], "s"))
+        results.append(Measurement(f"{what}: processor time, imports and pool included", large["processor"], "s"))
+        results.append(Measurement(f"{what}: one client of the stored split", 1000 * large["client"], "ms"))
+        results.append(Measurement(f"{what}: peak memory", large["memory"], "GiB", "below 4"))
     return [*results, *plot_figures(FIGURE_FOLDER)]
 
 

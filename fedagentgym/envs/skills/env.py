@@ -53,8 +53,8 @@ class SkillsEnv(TextEnv):
     **Observations.** The question; with `turns` above 1 the next ones, which do not name the town again and say nothing about
     the answers before; at the end whether all were right.
     **Reward.** An equal part of 1 for each right answer; `success` is all of them. Components: `accuracy/skills`, `format`,
-    `tags`, `repetition`, `brevity` (less for each word of thought), `style/bare` and `style/unit` (the number alone, or with its
-    things).
+    `tags`, `repetition`, `thought` (there is one), `brevity` (less for each word of it), `style/bare` and `style/unit` (the
+    number alone, or with its things).
     **Options.** `skills` (4 to 64 towns), `procedures` (steps of a skill, 1 to 3), `sharing` (how many skills share each
     procedure; by default all procedures of that length are in use), `turns` (1 to 3), `wording` (`question` or `short`),
     `naming` (the town's name `once`, or `repeated` four times), `manners` (the expert answers in `one` way or in `several`),
@@ -70,7 +70,7 @@ class SkillsEnv(TextEnv):
     )
     default_max_turns = 1
     shares_pools = True
-    reward_names = (ACCURACY, "format", "tags", "repetition", "brevity", *STYLES)
+    reward_names = (ACCURACY, "format", "tags", "repetition", "thought", "brevity", *STYLES)
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Reading replies in the world of skills: the answer, and how it was given.
 
-The rewards beside accuracy pull in different directions. `brevity` falls with every word of thought, which longer procedures
-need; `style/bare` wants the number alone and `style/unit` the number with its things, so that no reply earns both.
+The rewards beside accuracy pull in different directions. `thought` wants a thought in the right layout, and `brevity` falls with
+every word of it; `style/bare` wants the number alone and `style/unit` the number with its things, so that no reply earns both.
 """
 
 from __future__ import annotations
@@ -53,8 +53,10 @@ def rate_reply(reply: str, answer: ReadAnswer | None) -> dict[str, float]:
     """The rewards that need no gold."""
     thought = last_block(reply, THINK)
     words = 0 if thought is None else len(thought[:10_000].split())
+    layout = format_rewards(reply)
     return {
-        **format_rewards(reply),
+        **layout,
+        "thought": float(layout["format"] == 1.0 and words > 0),
         "brevity": max(0.0, 1.0 - words / MOST_THOUGHT),
         "style/bare": float(answer is not None and not answer.unit),
         "style/unit": float(answer is not None and bool(answer.unit)),
