@@ -21,8 +21,9 @@ import gymnasium
 
 from fedagentgym.base.errors import DataError, OptionError, show_value
 from fedagentgym.base.streams import derive
+from fedagentgym.bridges.generated_pools import lay_out_tasks
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.envs.pool import TaskIds, TaskPool
+from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.view import View
 
@@ -85,24 +86,14 @@ class GymnasiumTextEnv(TextEnv):
     # ---- tasks --------------------------------------------------------------------------------------------------
 
     def load_pool(self, split: str) -> TaskPool:
-        parts = (
-            [name for name in self.splits for _ in range(self.sizes[name])]
-            if split == "all"
-            else [split] * self.sizes[split]
-        )
-        starts = {name: parts.index(name) for name in set(parts)}
-        ids: Any = TaskIds(self.id, split, len(parts))
-        if split == "all":
-            ids = [TaskIds(self.id, part, len(parts))[place - starts[part]] for place, part in enumerate(parts)]
+        ids, places = lay_out_tasks(self.id, split, {name: self.sizes[name] for name in self.splits})
         names = list(self.categories)
         return TaskPool(
             env=self.id,
             split=split,
             ids=ids,
-            categories=[names[(place - starts[part]) % len(names)] for place, part in enumerate(parts)],
-            payload=lambda place: (
-                derive(self.seed, "gymnasium", parts[place], place - starts[parts[place]]) % (1 << 31)
-            ),
+            categories=[names[place.number % len(names)] for place in places],
+            payload=lambda position: derive(self.seed, "gymnasium", *places[position]) % (1 << 31),
             source={
                 "generator": self.gymnasium_id,
                 "version": gymnasium.__version__,

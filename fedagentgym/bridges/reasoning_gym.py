@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.extras import require
 from fedagentgym.base.streams import derive
+from fedagentgym.bridges.generated_pools import lay_out_tasks
 from fedagentgym.envs.core import Episode, TextEnv
-from fedagentgym.envs.pool import TaskIds, TaskPool
+from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.registry import ENVIRONMENTS
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.verifiers.formats import ANSWER, format_rewards, last_block
@@ -34,6 +35,7 @@ LEFT_OUT: dict[str, str] = {
     "composite": "it is a mixture of the others, as this world is",
     "boxnet": "it comes without answers, and its verifier fails on most texts",
     "game_of_life_halting": "its verifier takes any text for right",
+    "coin_flip": "its verifier takes 0 for right, whatever the probability",
     "pool_matrix": "it draws from numpy's global generator",
     **dict.fromkeys(
         ("isomorphic_strings", "knight_swap", "ransom_note", "word_ladder", "polynomial_multiplication"),
@@ -110,40 +112,25 @@ class ReasoningGymEnv(TextEnv):
         super().__init__(**options)
 
     def load_pool(self, split: str) -> TaskPool:
-        if split == "all":
-            return self._make_pool(split, [name for name in self.splits for _ in range(self._count(name))])
-        return self._make_pool(split, [split] * self._count(split))
-
-    def _count(self, split: str) -> int:
-        each = self.tasks_per_generator
+        """The tasks of a split; its generators take turns."""
+        each, count = self.tasks_per_generator, len(self.generators)
         divided = {"train": each, "val": max(1, each // 5), "test": max(1, each // 5), "warmup": max(1, each // 2)}
-        return divided[split] * len(self.generators)
+        ids, places = lay_out_tasks(self.id, split, {name: size * count for name, size in divided.items()})
 
-    def _make_pool(self, split: str, parts: Sequence[str]) -> TaskPool:
-        """The tasks of one split, or of all of them one after the other; within a split the generators take turns."""
-        starts: dict[str, int] = {}
-        for place, part in enumerate(parts):
-            starts.setdefault(part, place)
+        def locate(position: int) -> Problem:
+            part, number = places[position]
+            index, which = divmod(number, count)
+            seed = derive(self.seed, "reasoning-gym", part, self.generators[which]) % (1 << 31)
+            return Problem(self.generators[which], seed, divided[part], index)
 
-        def locate(place: int) -> Problem:
-            part = parts[place]
-            index, which = divmod(place - starts[part], len(self.generators))
-            name = self.generators[which]
-            seed = derive(self.seed, "reasoning-gym", part, name) % (1 << 31)
-            return Problem(name, seed, self._count(part) // len(self.generators), index)
-
-        ids: Sequence[str] = TaskIds(self.id, split, len(parts))
-        if split == "all":
-            ids = [TaskIds(self.id, part, len(parts))[place - starts[part]] for place, part in enumerate(parts)]
-        names = tuple(sorted(self.generators))
         source = {
             "generator": "reasoning-gym",
             "version": version("reasoning-gym"),
             "seed": self.seed,
             "generators": list(self.generators),
-            "tasks_per_generator": self.tasks_per_generator,
+            "tasks_per_generator": each,
         }
-        categories = [self.generators[(place - starts[part]) % len(names)] for place, part in enumerate(parts)]
+        categories = [self.generators[place.number % count] for place in places]
         return TaskPool(env=self.id, split=split, ids=ids, categories=categories, payload=locate, source=source)
 
     def get_verifier_version(self) -> str:
