@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.engines.loading import choose_device, choose_dtype
-from fedagentgym.agents.engines.threads import set_threads
 from fedagentgym.agents.models.store import locate_model
 from fedagentgym.agents.protocols import Decoding, Policy
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.prompts import Template
+from fedagentgym.agents.threads import set_threads
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import cache_folder

@@ -13,8 +13,9 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from fedagentgym.agents import threads
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.engines import loading, threads
+from fedagentgym.agents.engines import loading
 from fedagentgym.agents.engines.loading import choose_device
 from fedagentgym.agents.engines.lora import save_adapter
 from fedagentgym.agents.engines.tiny import make_tiny_model

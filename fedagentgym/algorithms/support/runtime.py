@@ -132,8 +132,8 @@ class Runtime:
 
     def open_model(self, settings: AgentSettings, purpose: str) -> ResidentModel:
         """Load a model; `purpose` names the stream that a new adapter is drawn from."""
-        from fedagentgym.agents.engines.threads import set_threads
         from fedagentgym.agents.make import make_agent
+        from fedagentgym.agents.threads import set_threads
 
         set_threads(settings.threads)
         if self._device is not None:
