@@ -20,7 +20,7 @@ from fedagentgym.base.progress import Progress
 from fedagentgym.base.streams import generator
 from fedagentgym.learning.forward import batch_rows, compute_logprobs
 from fedagentgym.learning.master_weights import MasterWeights
-from fedagentgym.learning.memory import find_pass_limits, give_back_freed_memory
+from fedagentgym.learning.memory import find_pass_limits, map_large_tensors
 from fedagentgym.learning.optimizer import learning_rate_factor, make_adamw
 from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
 from fedagentgym.learning.trajectory import NO_IDS, Trajectory, map_tokens_to_turns
@@ -115,12 +115,12 @@ class SupervisedTraining:
         total = float(sum(example.weights.sum() for example in batch))
         self._zero_gradients()
         loss_value = 0.0
+        map_large_tensors(self.policy.model, self.policy.device)
         limits = find_pass_limits(self.policy.model, self.policy.device, settings.micro_tokens)
         for part in batch_rows(self.policy.model, batch, limits.micro_tokens):
             loss = self._compute_loss([batch[index] for index in part], limits.kept) / total
             loss.backward()  # type: ignore[no-untyped-call]
             loss_value += float(loss.detach())
-            give_back_freed_memory(self.policy.model, self.policy.device)
         self._masters.copy_gradients_from_model()
         masters = list(self._masters.full.values())
         norm = float(torch.nn.utils.clip_grad_norm_(masters, settings.gradient_clip or float("inf")))

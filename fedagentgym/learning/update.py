@@ -25,7 +25,7 @@ from fedagentgym.learning import forward
 from fedagentgym.learning.log_probs import TokenLogprobs, find_choices
 from fedagentgym.learning.losses import token_losses, token_weights
 from fedagentgym.learning.master_weights import MasterWeights
-from fedagentgym.learning.memory import PassLimits, find_pass_limits, give_back_freed_memory
+from fedagentgym.learning.memory import PassLimits, find_pass_limits, map_large_tensors
 from fedagentgym.learning.minibatches import split_minibatches
 from fedagentgym.learning.optimizer import get_moments, load_moments, make_adamw
 from fedagentgym.learning.rows import Row, build_trajectory_rows
@@ -109,6 +109,7 @@ class PolicyUpdate:
         settings = self.settings
         for group in self._optimizer.param_groups:
             group["lr"] = settings.learning_rate * rate
+        map_large_tensors(self.policy.model, self.policy.device)
         rows = self._replace_truncated_logprobs(rows)
         reference = self._compute_reference_logprobs(rows)
         meter = _RunningMeans()
@@ -142,7 +143,6 @@ class PolicyUpdate:
             if loss.requires_grad:
                 loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
-            give_back_freed_memory(self.policy.model, self.policy.device)
         self._masters.copy_gradients_from_model()
         total += self._add_proximal_gradient()
         masters = list(self._masters.full.values())
