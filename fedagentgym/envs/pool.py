@@ -233,15 +233,15 @@ class TaskPool:
         datasets = require("datasets", "data")
         if env is None and self.origin is None:
             raise OptionError("this pool was made by hand and does not know its environment: to_dataset(env=...)")
-        world = env if env is not None or self.origin is None else self.origin.open_env(self)
-        return datasets.Dataset.from_list([self._make_row(task, world, template, seed, chat) for task in self])
+        opened = env if env is not None or self.origin is None else self.origin.open_env(self)
+        return datasets.Dataset.from_list([self._make_row(task, opened, template, seed, chat) for task in self])
 
     def _make_row(
-        self, task: Task, world: Any, template: PromptTemplate | None, seed: int, chat: bool
+        self, task: Task, opened: Any, template: PromptTemplate | None, seed: int, chat: bool
     ) -> dict[str, Any]:
-        (episode,) = world.reset_many([task], [seed])
+        (episode,) = opened.reset_many([task], [seed])
         view = episode.view
-        prompt = view.observation if template is None else template.render_first(world, view)
+        prompt = view.observation if template is None else template.render_first(opened, view)
         shown = [{"role": "user", "content": prompt}] if chat else prompt
         return {"task": task.id, "category": task.category, "prompt": shown, "seed": seed, "env": self.env}
 
