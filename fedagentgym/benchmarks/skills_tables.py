@@ -45,7 +45,12 @@ class Experiment:
     def make_quick_table(self) -> ExperimentTable:
         """Eight towns, one round and one seed: shows that the machinery runs."""
         rows = {name: source.replace("skills-32,", "") for name, source in self.table.rows.items()}
-        changes = ("federation.rounds=1", "evaluation.tasks=80", "learning.tasks_per_step=2")
+        changes = (
+            "federation.rounds=1",
+            "evaluation.tasks=80",
+            "learning.tasks_per_step=2",
+            "partition.tasks_per_client=64",
+        )
         return self.table.make_quick(rows, changes, seeds=1)
 
 

@@ -59,6 +59,7 @@ def test_tuning_and_quick_tables(experiment: Experiment) -> None:
     for source in quick.rows.values():
         config = load_config(source, quick.changes)
         assert config.partition.clients == 8 and config.federation.rounds == 1
+    assert len(Runtime(config.spec()).client_split.role("server")) == 400
 
 
 def test_own_rewards_are_of_each_clients_town_and_style() -> None:
