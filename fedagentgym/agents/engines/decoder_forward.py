@@ -23,9 +23,9 @@ _FIXED_ROPES = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose frequencies do not depend on the length of the text."""
 _MAX_PACKED_PARAMETERS = 30_000_000
 """Parameters up to which projections of one input are copied into one matrix: fewer operations, but twice the memory."""
-_MAX_TOKENS_PER_PASS = 2048
+_MAX_TOKENS_PER_PASS = 4096
 """Bounds the memory of long prompts, and keeps a small model's work in the processor's cache."""
-_QUERY_BLOCK = 128
+_QUERY_BLOCK = 64
 """Queries of one row that attend together: what lies above the diagonal is computed within a block only."""
 
 

@@ -34,7 +34,10 @@ class _Node:
     def add(self, ids: Sequence[int]) -> _Node:
         node = self
         for token in ids:
-            node = node.following.setdefault(token, _Node())
+            below = node.following.get(token)
+            if below is None:
+                below = node.following[token] = _Node()
+            node = below
         return node
 
     def finalize(self) -> None:
@@ -138,22 +141,28 @@ class TrieCache:
         self.tokenizer, self.most = tokenizer, max_tokens
         self._end = min(tokenizer.stop_ids)
         self._tries: dict[tuple[tuple[str, ...], tuple[str, ...]], ActionTrie] = {}
+        self._slotted: dict[tuple[str, ...], bool] = {}
         self._words: dict[tuple[str, ...], FreeWords] = {}
 
     def get_trie(self, replies: tuple[str, ...], start: str) -> ActionTrie:
         """Return the trie of well-formed replies, free slots filled with words of ``start``."""
-        words: tuple[str, ...] = ()
-        if any(SLOT.search(_strip_tags(reply)) for reply in replies):
-            words = tuple(sorted(set(slot_words(start)))) or ("a",)
+        words = (tuple(sorted(set(slot_words(start)))) or ("a",)) if self._has_slot(replies) else ()
         key = (replies, words)
         if key not in self._tries:
             if len(self._tries) >= _CACHE_SIZE:
                 self._tries.clear()
+                self._slotted.clear()
                 self._words.clear()
             self._tries[key] = ActionTrie(
                 map(self._encode_pieces, replies), self._get_free_words(words) if words else None, self.most
             )
         return self._tries[key]
+
+    def _has_slot(self, replies: tuple[str, ...]) -> bool:
+        known = self._slotted.get(replies)
+        if known is None:
+            known = self._slotted[replies] = any(SLOT.search(_strip_tags(reply)) for reply in replies)
+        return known
 
     def _get_free_words(self, words: tuple[str, ...]) -> FreeWords:
         if words not in self._words:
