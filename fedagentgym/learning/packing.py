@@ -21,7 +21,7 @@ SMALL_TABLE = 1 << 14
 """... beyond so many pairs of a query and a key, which cost less than another table."""
 
 
-class Table(NamedTuple):
+class RowTable(NamedTuple):
     """Some rows for attention. `keys` [rows, length] are nodes; `nodes` are those that stand here first, at `places` of the
     flattened table: each node is in one table's `nodes`."""
 
@@ -46,7 +46,7 @@ class Packed(NamedTuple):
     ids: Ids
     positions: Ids
     paths: list[Ids]
-    tables: list[Table]
+    tables: list[RowTable]
 
 
 def sort_rows(rows: Sequence[Ids]) -> list[int]:
@@ -100,7 +100,7 @@ def pack(rows: Sequence[Ids]) -> Packed:
     return Packed(np.concatenate(parts), positions, paths, _make_tables(paths, firsts))
 
 
-def _make_tables(paths: Sequence[Ids], firsts: Sequence[int]) -> list[Table]:
+def _make_tables(paths: Sequence[Ids], firsts: Sequence[int]) -> list[RowTable]:
     """Tables of rows alike in length; a row without a node of its own is in none, for nothing is asked of it."""
     chosen = [index for index in range(len(paths)) if firsts[index] < len(paths[index])]
     chosen.sort(key=lambda index: (len(paths[index]), index))
@@ -117,16 +117,16 @@ def _make_tables(paths: Sequence[Ids], firsts: Sequence[int]) -> list[Table]:
     return [_make_table([paths[index] for index in table], [firsts[index] for index in table]) for table in tables]
 
 
-def _make_table(paths: Sequence[Ids], firsts: Sequence[int]) -> Table:
+def _make_table(paths: Sequence[Ids], firsts: Sequence[int]) -> RowTable:
     keys = np.zeros((len(paths), max(map(len, paths))), dtype=np.int64)
     new = np.zeros(keys.shape, dtype=np.bool_)
     for row, (path, first) in enumerate(zip(paths, firsts, strict=True)):
         keys[row, : len(path)] = path
         new[row, first : len(path)] = True
-    return Table(keys, keys[new], np.flatnonzero(new))
+    return RowTable(keys, keys[new], np.flatnonzero(new))
 
 
-def find_queries(table: Table, wanted: Ids) -> Queries:
+def find_queries(table: RowTable, wanted: Ids) -> Queries:
     """Those of the `wanted` nodes (sorted) that stand in this table first."""
     found = np.isin(table.nodes, wanted)
     row, position = np.divmod(table.places[found], table.keys.shape[1])
