@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
 
 METADATA_FILE = "pretrain.json"
-VERSION = 5
+VERSION = 6
 
 
 class PretrainResult(NamedTuple):
