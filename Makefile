@@ -36,7 +36,7 @@ wheel: $(VENV)/.dev
 	PYTHON=$(PYTHON) BIN=$(BIN) tests/wheel.sh
 
 installs: $(VENV)/.dev
-	$(BIN)/pytest -m slow tests/packaging
+	$(BIN)/pytest -m slow tests/installs
 
 clean:
 	rm -rf $(VENV) .cache build dist runs $(DEMO) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

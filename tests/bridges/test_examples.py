@@ -1,4 +1,4 @@
-"""Every example that the installed libraries allow is run; the others in `tests/packaging`, in environments of their own."""
+"""Every example that the installed libraries allow is run; the others in `tests/installs`, in environments of their own."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(capsys.readouterr().out)["rounds"] == 1
     assert main(["-q", "export", str(folder), str(tmp_path / "model"), "--best"]) == 0
     assert main(["train", "--list"]) == 0
-    assert "tiny-alfworld:centralized" in capsys.readouterr().out
+    assert "centralized, local-3" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
