@@ -36,6 +36,7 @@ wheel: $(VENV)/.dev
 	PYTHON=$(PYTHON) BIN=$(BIN) tests/wheel.sh
 
 installs: $(VENV)/.dev
+	$(BIN)/pip install -q -c constraints.txt uv
 	$(BIN)/pytest -m slow tests/installs
 
 clean:

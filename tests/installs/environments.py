@@ -9,10 +9,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+NEEDS_UV = pytest.mark.skipif(find_spec("uv") is None, reason="`make installs` installs uv and runs these tests")
 MINORS = (11, 12, 13, 14)
 _PIP_TO_UV = {
     "PIP_FIND_LINKS": "UV_FIND_LINKS",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from .environments import create, run_in
+from .environments import NEEDS_UV, create, run_in
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("installs")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("installs"), NEEDS_UV]
 
 CASES = {
     "openenv": ("openenv_server.py", "reward: 1.0"),

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from .environments import create, find_pythons, pin_cpu_torch, run_in, run_uv
+from .environments import NEEDS_UV, create, find_pythons, pin_cpu_torch, run_in, run_uv
 
 TORCH = "torch==2.13.0"
 WAYS = ("constraints", "newest", "lowest")
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("installs")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("installs"), NEEDS_UV]
 
 
 def choose_versions(way: str, requirements: list[str], python: str, root: Path, scratch: Path) -> Path:
