@@ -2,8 +2,8 @@
 
 A set-up is a process of its own (`python set_ups.py USER LEFT_OUT...`): it reads programs as lines of JSON, runs each and
 answers with how it ended. With CONTAINER among what is left out, the kernel itself refuses namespaces and mounts.
-There, and for a plain user, others have to be able to read the interpreter, so a private mount namespace shows its folder
-under new folders when the real ones are closed.
+There, and for a plain user, others have to be able to read the interpreter and this package, so a private mount namespace shows
+their folders under new folders when the real ones are closed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 PLAIN_USER = 12_345
+ROOT = Path(__file__).resolve().parents[3]
 CONTAINER = "in a container"
 
 
@@ -71,13 +72,12 @@ class SetUp:
 
     def __init__(self, user: int | None, left_out: list[str], folder: Path) -> None:
         self.folder = folder
-        root = Path(__file__).resolve().parents[3]
         self.process = subprocess.Popen(
             [sys.executable, __file__, str(user or ""), *left_out],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(root), "TMPDIR": str(folder), "FEDAGENTGYM_CACHE": str(folder)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), "FEDAGENTGYM_CACHE": str(folder)},
         )
         self.protections: dict[str, tuple[bool, str]] = {}
 
@@ -101,9 +101,10 @@ def main() -> None:
     from fedagentgym.envs.verifiers.sandbox.pool import Limits
 
     user, left_out = sys.argv[1], [name for name in sys.argv[2:] if name != CONTAINER]
-    prefix = Path(sys.base_prefix).resolve()
-    if (user or CONTAINER in sys.argv) and not is_open_to_all(prefix):
-        show_to_all(prefix)
+    if user or CONTAINER in sys.argv:
+        for needed in (sys.base_prefix, sys.prefix, ROOT):
+            if not is_open_to_all(Path(needed).resolve()):
+                show_to_all(Path(needed).resolve())
     if user:
         become_plain(int(user))
     if CONTAINER in sys.argv:
