@@ -95,7 +95,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         questions, group = scale.learning.tasks_per_step, scale.learning.group_size
         played = questions * group * (settings.experts if settings.aggregate == "split" else 1)
         asked = questions * settings.experts
-        judged = asked * group if settings.scorer == "reward_model" else asked
+        judged = 0 if settings.answers == "all" else asked * group if settings.scorer == "reward_model" else asked
         return Work(
             episodes=played,
             judged=judged,

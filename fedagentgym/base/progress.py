@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -41,6 +42,11 @@ class PlainConsole(Console):
 
     def __init__(self, file: TextIO) -> None:
         super().__init__(file=file, soft_wrap=not file.isatty(), markup=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        """Whoever read the output has seen enough (`| head`): what is left goes nowhere, and that is no fault."""
+        with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(show_control_characters(text), **options)

@@ -95,6 +95,14 @@ def test_a_round_does_what_was_estimated(method: str, tmp_path: Path) -> None:
     assert (work.models_down == 0) == (method in ONE_CLIENT)
 
 
+def test_steps_of_so_many_rows_are_counted() -> None:
+    """64 episodes of 15 turns are 960 rows: 15 steps of 64 in each of 3 local epochs of 2 clients."""
+    plain, published = (plan_run(load_config(f"paper-webshop{variant}")) for variant in ("", ":published"))
+    assert (plain.round.optimizer_steps, published.round.optimizer_steps) == (6, 90)
+    judged = plan_run(load_config("paper-fedgrpo:published")).round.judged
+    assert judged == 0 < plan_run(load_config("paper-fedgrpo")).round.judged
+
+
 def test_work_adds_up() -> None:
     assert (Work(episodes=2, scores_up=1) + Work(episodes=1)) * 3 == Work(episodes=9, scores_up=3)
 

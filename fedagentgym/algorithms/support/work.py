@@ -52,8 +52,9 @@ class Scale:
 
     def count_updates(self, episodes: int) -> int:
         """Optimizer steps of one policy step on so many episodes."""
-        rows = episodes * self.rows_per_episode
-        return self.learning.gradient_epochs * min(self.learning.minibatches, max(rows, 1))
+        rows, size = max(episodes * self.rows_per_episode, 1), self.learning.minibatch_rows
+        steps = min(self.learning.minibatches, rows) if size is None else -(-rows // size)
+        return self.learning.gradient_epochs * steps
 
     def count_local_work(self, steps: int) -> Work:
         """So many policy steps of one site on tasks of its own."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES
 from fedagentgym.algorithms.make import get_algorithm_class, load_settings
 from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import OptionError
@@ -16,8 +17,6 @@ from fedagentgym.experiment.settings import RunConfig
 
 PARAMETER_BYTES = 4
 """Parameters are sent in float32."""
-ANSWER_BYTES_PER_TOKEN = 40
-"""Of an episode in a message: a token's number, its log-prob, and the text that it stands for."""
 SCORE_BYTES = 4
 TOKENS_PER_SECOND = 1000.0
 """Generated tokens a second and device where nothing else is said: the order of a 1.5B model on one data-centre GPU."""
@@ -57,12 +56,17 @@ class RunPlan:
         """One set of parameters in a message."""
         return self.agent.trainable * PARAMETER_BYTES
 
+    @property
+    def answer_bytes(self) -> int:
+        """The greatest size of an episode that a message admits."""
+        return EPISODE_BYTES + TOKEN_BYTES * self.agent.context_length
+
     def count_bytes_down(self, work: Work) -> int:
-        answers = work.answers_down * self.agent.episode_tokens * ANSWER_BYTES_PER_TOKEN
+        answers = work.answers_down * self.answer_bytes
         return work.models_down * self.model_bytes + answers
 
     def count_bytes_up(self, work: Work) -> int:
-        answers = work.answers_up * self.agent.episode_tokens * ANSWER_BYTES_PER_TOKEN
+        answers = work.answers_up * self.answer_bytes
         return work.models_up * self.model_bytes + answers + work.scores_up * SCORE_BYTES
 
     @property
@@ -119,4 +123,4 @@ def _count_evaluations(config: RunConfig) -> int:
     if config.evaluation is None:
         return 0
     rounds, every = config.federation.rounds, config.evaluation.every
-    return 1 + rounds // every + (1 if rounds % every else 0)
+    return 1 + -(-rounds // every)
