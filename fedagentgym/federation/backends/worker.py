@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from fedagentgym.base.encoding import decode, encode
+from fedagentgym.base.errors import ProcessUnusableError
 from fedagentgym.base.logs import log_to_stderr
 from fedagentgym.federation.backends.process import HEADER_LIMIT, Pipe
 from fedagentgym.federation.exchange import Reply, Request, clean_text, perform
@@ -28,6 +29,8 @@ def main(descriptor: int, parent: int) -> None:
             _serve(pipe, application)
     except (EOFError, OSError):
         return
+    except ProcessUnusableError as error:
+        sys.exit(f"fedagentgym: a worker ends: {error}")
 
 
 def _exit_with_parent(parent: int) -> None:
