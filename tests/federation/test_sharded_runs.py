@@ -47,8 +47,9 @@ def finish(process: subprocess.Popen[str], code: int = 0) -> str:
     return said
 
 
-def begin(folder: Path, **sharding: object) -> subprocess.Popen[str]:
+def begin(folder: Path, *, workers: int = 0, **sharding: object) -> subprocess.Popen[str]:
     plain = {**RUN, "output": {**RUN["output"], "folder": str(folder)}}
+    plain["federation"] = {**RUN["federation"], "workers": workers}
     plain["learning"] = {**RUN["learning"], **sharding}
     file = folder.with_suffix(".yaml")
     file.write_text(yaml.safe_dump(plain))
@@ -121,7 +122,7 @@ def test_a_rank_that_is_killed_ends_a_run_with_one_sentence_or_costs_a_worker(tm
     assert "Traceback" not in said
     finish(start("--resume", str(tmp_path / "alone")))
 
-    pooled = begin(tmp_path / "pool", sharding={"devices": 2})
+    pooled = begin(tmp_path / "pool", workers=1, sharding={"devices": 2})
     killed = False
     while pooled.poll() is None and not killed:
         children = Path(f"/proc/{pooled.pid}/task/{pooled.pid}/children").read_text().split()
@@ -130,6 +131,7 @@ def test_a_rank_that_is_killed_ends_a_run_with_one_sentence_or_costs_a_worker(tm
             killed = True
         time.sleep(0.02)
     finish(pooled)
+    assert killed
     lines = (tmp_path / "pool" / "metrics.jsonl").read_text().splitlines()
     assert not any(json.loads(line)["failures"] for line in lines)
     assert read(tmp_path / "pool").state.digest == read(tmp_path / "alone").state.digest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,9 +13,10 @@ from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AdapterSettings
+from fedagentgym.learning.learners import open_update
 from fedagentgym.learning.rows import Row, build_trajectory_rows
 from fedagentgym.learning.settings import LearningSettings, ShardingSettings
-from fedagentgym.learning.sharding.policy import ShardedPolicy, open_update
+from fedagentgym.learning.sharding.policy import ShardedPolicy
 from fedagentgym.learning.update import PolicyUpdate
 from tests.learning.conftest import random_trajectory
 
@@ -24,7 +25,14 @@ RATE = 2e-5
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def make_policy(family: str = "Qwen2", *, adapter: bool = False, tied: bool = True) -> TorchPolicy:
+def make_policy(
+    family: str = "Qwen2",
+    *,
+    adapter: bool = False,
+    tied: bool = True,
+    forward: Literal["auto", "own", "hf"] = "auto",
+    dtype: torch.dtype = torch.float32,
+) -> TorchPolicy:
     """A model of this family with random weights."""
     import transformers
 
@@ -45,7 +53,8 @@ def make_policy(family: str = "Qwen2", *, adapter: bool = False, tied: bool = Tr
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = transformers.AutoModelForCausalLM.from_config(config)
-    return TorchPolicy(model, tokenizer, adapter=AdapterSettings(rank=4, alpha=8.0) if adapter else None)
+    lora = AdapterSettings(rank=4, alpha=8.0) if adapter else None
+    return TorchPolicy(model.to(dtype), tokenizer, adapter=lora, forward=forward)
 
 
 def shard(policy: TorchPolicy, devices: int = 2) -> ShardedPolicy:

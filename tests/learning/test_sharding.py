@@ -14,13 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedagentgym.agents.protocols import Completion, Decoding
 from fedagentgym.base.errors import DataError, OptionError, ProcessUnusableError
 from fedagentgym.base.streams import stream
 from fedagentgym.experiment.config import load_config
+from fedagentgym.learning.embedding import embed
+from fedagentgym.learning.learners import open_imitation
 from fedagentgym.learning.settings import SupervisedSettings
 from fedagentgym.learning.sharding import ranks
 from fedagentgym.learning.sharding.model import deal_batches
-from fedagentgym.learning.sharding.policy import open_imitation
 from fedagentgym.learning.supervised import Example
 from tests.learning.sharded import RATE, find_difference, make_policy, make_rows, open_learner, shard, take_steps
 
@@ -51,6 +53,16 @@ def compare(settings: Mapping[str, Any] | None = None, proximal: float = 0.0, **
         assert others == pytest.approx(metrics, rel=1e-4, abs=1e-4)
 
 
+def speak(policy: Any) -> list[Completion]:
+    """Two turns of two rows."""
+    streams = [stream(0, "sample", number) for number in range(2)]
+    with policy.open_session() as session:
+        rows = session.open([[2, 3, 4], [2, 3]])
+        first = session.generate(rows, streams, Decoding(max_new_tokens=6))
+        session.append(rows, [[5], [6, 7]])
+        return [*first, *session.generate(rows, streams, Decoding(max_new_tokens=6))]
+
+
 def test_two_ranks_learn_what_one_does_and_go_on_from_each_other() -> None:
     whole, parted = make_policy(), shard(make_policy())
     settings = {"kl": 0.1, "minibatches": 2, "gradient_clip": 0.5}
@@ -61,14 +73,10 @@ def test_two_ranks_learn_what_one_does_and_go_on_from_each_other() -> None:
     state = both.get_weights(), both.get_optimizer_state(), both.get_anchor_weights()
     assert find_difference(alone.get_weights(), state[0]) < CLOSE
 
-    streams = [stream(0, "sample", 0), stream(0, "sample", 0)]
-    said = []
-    for policy, source in zip((whole, parted), streams, strict=True):
+    for policy in (whole, parted):
         policy.set_weights(state[0])
-        with policy.open_session() as session:
-            (row,) = session.open([[2, 3, 4]])
-            said.append(session.generate([row], [source], both.decoding)[0])
-    assert said[0] == said[1]
+    assert speak(whole) == speak(parted)
+    np.testing.assert_array_equal(*(embed(policy, ["take an apple", "go to table"]) for policy in (whole, parted)))
 
     ends = []
     for learner in (alone, both, both):
@@ -140,6 +148,44 @@ def test_imitation_on_two_ranks(matrix_rate: float | None, bound: float) -> None
             training.train_step(batch)
     ends = [policy.get_weights() for policy in policies]
     assert find_difference(*ends) < bound < find_difference(ends[0], start)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adapter", [False, True])
+def test_rank_0_plays_by_its_modules_between_two_steps(adapter: bool) -> None:
+    """Passes that only rank 0 makes must not be waited for by the others, nor be left over for the next update."""
+    policies = make_policy(adapter=adapter, forward="hf"), shard(make_policy(adapter=adapter, forward="hf"))
+    learners = [open_learner(policy, {"kl": 0.1}) for policy in policies]
+    for number in range(3):
+        weights = learners[0].get_weights()
+        for learner in learners:
+            learner.load(weights, {}, {})
+        whole, parted = (speak(policy) for policy in policies)
+        assert whole == parted
+        for learner in learners:
+            take_steps(learner, [number])
+        assert find_difference(*(learner.get_weights() for learner in learners)) < CLOSE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adapter", [False, True])
+def test_weights_in_bfloat16_are_parted_too(adapter: bool) -> None:
+    """Products in bfloat16 differ with the batch that they are made in: the start and the moved parameters are compared."""
+    import torch
+
+    policies = [
+        make_policy(adapter=adapter, dtype=torch.bfloat16),
+        shard(make_policy(adapter=adapter, dtype=torch.bfloat16)),
+    ]
+    learners = [open_learner(policy) for policy in policies]
+    start = learners[0].get_weights()
+    assert find_difference(start, learners[1].get_weights()) == 0
+    one, two = (take_steps(learner, [0])[0] for learner in learners)
+    assert two["surprisal"] == pytest.approx(one["surprisal"], rel=0.02)
+    for learner in learners:
+        assert 0 < find_difference(learner.get_weights(), start) < 1.1 * RATE
+    policies[1].set_weights(start)
+    assert find_difference(policies[1].get_weights(), start) == 0
 
 
 @pytest.mark.slow
