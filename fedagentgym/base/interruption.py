@@ -7,7 +7,12 @@ interruption up to whoever tells the user; to every caller in between it is stil
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 
 class WorkInterrupted(KeyboardInterrupt):
@@ -23,3 +28,34 @@ def explain_interruption(describe: Callable[[], str]) -> Iterator[None]:
         raise
     except KeyboardInterrupt:
         raise WorkInterrupted(describe()) from None
+
+
+@contextlib.contextmanager
+def postpone_interruption(told: str) -> Iterator[None]:
+    """Let the block end before Ctrl-C interrupts: the first says `told`, and takes effect at the block's end; the second is
+    what it always was. Only the main thread hears of signals, and a program's own handling is left alone where it ignores them.
+    """
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield
+        return
+    asked = False
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            signal.signal(signal.SIGINT, usual)
+            usual(number, frame)
+            return
+        asked = True
+        with contextlib.suppress(OSError, ValueError):  # a handler may stand in the middle of somebody's print
+            os.write(sys.stderr.fileno(), f"\n{told}\n".encode())
+
+    signal.signal(signal.SIGINT, wait)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is wait:
+            signal.signal(signal.SIGINT, usual)
+    if asked:
+        raise KeyboardInterrupt

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from fedagentgym.base.activity import tell_episodes
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.numbers import mean
 from fedagentgym.base.progress import Progress
@@ -139,6 +140,7 @@ def collect(
             stats.env_seconds += time.perf_counter() - clock
             over = [row for row in order if rows[row].over]
             players.leave(over)
+            tell_episodes(len(over))
             for row in over:
                 played = rows.pop(row)
                 finished[played.job.number] = _make_trajectory(played)

@@ -120,7 +120,10 @@ def test_the_file_leaves_nothing_to_a_preset(run: Path, exported: Path) -> None:
     assert file["env"]["id"] == "fedagentgym/Guess-v0" and file["run"]["round"] == 1
     kept = file["agent"]
     assert {"context", "history", "template", "think", "chat", "parser", "decoding", "dtype"} <= set(kept)
-    assert file["result"]["success"] == json.loads((run / "result.json").read_text())["final"]["overall"]["success"]["mean"]
+    assert (
+        file["result"]["success"]
+        == json.loads((run / "result.json").read_text())["final"]["overall"]["success"]["mean"]
+    )
     if run.name == "run-whole":
         assert kept["system"] == PROMPTED["system"] and kept["decoding"]["max_new_tokens"] == 6
 
@@ -131,7 +134,9 @@ def test_what_is_said_on_top_replaces_what_the_folder_says(exported: Path, tmp_p
     assert len(fewer) == 2
     line = json.loads((tmp_path / "few.jsonl").read_text().splitlines()[0])
     assert line["split"] == file.evaluation.split and line["temperature"] == file.evaluation.temperature
-    greedy = judge("--agent", str(exported), "--split", "val", "--seed", "1", "--temperature", "0", output=tmp_path / "g")
+    greedy = judge(
+        "--agent", str(exported), "--split", "val", "--seed", "1", "--temperature", "0", output=tmp_path / "g"
+    )
     assert len(greedy) == 10 and greedy[0]["task"].startswith("guess/val/")
     assert main(["-q", "eval", "--replay", str(tmp_path / "g")]) == 0
 
