@@ -6,6 +6,7 @@ folder/rounds/NNNN/     commits, a chain of digests        folder/states/  clien
 folder/evaluation/      every evaluation episode: task, seed, actions, rewards, and the digest of the policy
 folder/trajectories/    sampled training episodes
 folder/result.json      the record of the run
+folder/background.json  for the report: who holds which tasks, and how well the expert plays
 folder/report.html      the run on one page
 """
 
@@ -161,6 +162,8 @@ class Run:
     def finish(self, observers: Sequence[Observer] = (), on_progress: ProgressCallback | None = None) -> RunResult:
         """All rounds that are left, then the record and the report."""
         watching = [*observers, *make_observers(self.config, self.folder)]
+        if self.config.output.report == "html":
+            self._write_background()
         backend = self.open_backend()
         try:
             evaluation = self.config.evaluation
@@ -186,6 +189,11 @@ class Run:
 
             write_report(self.folder)
         return result
+
+    def _write_background(self) -> None:
+        from fedagentgym.experiment.report.background import write_background
+
+        write_background(self.folder, self.runtime.client_split, self._sets, derive(self.config.seed, "evaluation"))
 
     def open_backend(self) -> Backend:
         federation = self.config.federation

@@ -190,6 +190,7 @@ def _make_turn(env: TextEnv, before: Episode, move: Move, after: Episode) -> Tur
         score=float(view.score),
         tokens=len(move.token_ids),
         learn=move.learn,
+        admissible=before.view.admissible or (),
     )
 
 
@@ -207,4 +208,5 @@ def _make_trajectory(played: _ActiveEpisode) -> Trajectory:
         success=bool(view.success),
         terminated=episode.terminated,
         truncated=episode.truncated or played.out_of_room,
+        last=view.observation,
     )
