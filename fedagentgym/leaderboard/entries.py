@@ -100,8 +100,7 @@ def describe_agent(settings: AgentSettings) -> AgentRecord:
     if settings.name == ENDPOINT:
         return AgentRecord(kind="hosted", settings=_hide_secrets(plain), model=model)
     if model is None:
-        kind = "model" if starts_from_nothing(settings) else "program"
-        return AgentRecord(kind=kind, settings=plain)
+        return AgentRecord(kind="program", settings=plain)
     stored = find_model(model)
     folder = Path(model).expanduser()
     is_path = stored is None and folder.is_dir()
