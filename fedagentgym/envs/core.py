@@ -172,6 +172,11 @@ class TextEnv(gymnasium.Env[str, str]):
         """The task in one line, for agents that are reminded of it at every turn; empty where observations say it."""
         return ""
 
+    def present(self, view: View) -> tuple[str, tuple[str, ...]]:
+        """What a person is shown: the observation, and a line for each admissible action. A world whose observations are laid
+        out for programs says it in other words here."""
+        return view.observation, view.admissible or ()
+
     def with_belief(self, task: Task, reply: str) -> Task | None:
         """The task as it is for somebody who takes this reply's answer for the right one; None if it gives no answer, or if
         answers of this world are not something that others could be compared with."""
