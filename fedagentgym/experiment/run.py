@@ -122,27 +122,30 @@ def resume(
                 f"{key} cannot be changed when a run is resumed: only {', '.join(RESUMABLE)} can, and {ROUNDS}"
             )
     begun, config = load_config(path / "config.yaml"), load_config(path / "config.yaml", changes)
-    _check_length(begun, config)
+    if config.federation.rounds != begun.federation.rounds:
+        config = _make_longer(begun, config)
     opened = Run(config, path)
     if config.federation.rounds != begun.federation.rounds:
-        _make_longer(opened)
+        _note_longer(opened)
     with explain_interruption(lambda: describe_saved_rounds(path)):
         return opened.finish(observers, on_progress)
 
 
-def _check_length(begun: RunConfig, wanted: RunConfig) -> None:
+def _make_longer(begun: RunConfig, wanted: RunConfig) -> RunConfig:
     """A run may be made longer, where nothing that was computed depended on its length; never shorter."""
     before, after = begun.federation.rounds, wanted.federation.rounds
     if after < before:
         raise OptionError(f"{ROUNDS} can be raised when a run is resumed, not lowered: it is {before}")
-    if after > before and (key := begun.find_length_dependence()) is not None:
+    if (key := begun.find_length_dependence()) is not None:
         raise OptionError(
             f"{ROUNDS} cannot be raised: {key} lets the learning rate decay over all {before} rounds, which have begun so;"
             f" a run with {key}.steps of its own can be made longer"
         )
+    longer = {"raised_from": (*begun.federation.raised_from, before)}
+    return wanted.model_copy(update={"federation": wanted.federation.model_copy(update=longer)})
 
 
-def _make_longer(opened: Run) -> None:
+def _note_longer(opened: Run) -> None:
     """Write the longer plan down, once it is certain that the run's rounds belong to it; its record is out of date then."""
     read_chain(opened.folder, opened.inputs)
     write_atomic(opened.folder / "config.yaml", to_yaml(opened.config))

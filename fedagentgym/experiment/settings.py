@@ -65,7 +65,10 @@ class RunConfig(Settings):
 
     def plain(self) -> dict[str, Any]:
         """All settings, resolved, as plain values. Of the agent only what was said: the rest is its preset's to decide."""
-        return {**self.model_dump(mode="json"), "agent": self.agent.model_dump(mode="json", exclude_unset=True)}
+        plain = {**self.model_dump(mode="json"), "agent": self.agent.model_dump(mode="json", exclude_unset=True)}
+        if not self.federation.raised_from:
+            plain["federation"].pop("raised_from")
+        return plain
 
     @property
     def digest(self) -> str:
@@ -75,7 +78,8 @@ class RunConfig(Settings):
     def compute_digest(self, rounds: int) -> str:
         """The identity of the same run if it went to this round."""
         plain = self.plain()
-        plain["federation"]["rounds"] = rounds
+        plain["federation"] |= {"rounds": rounds}
+        plain["federation"].pop("raised_from", None)
         plain.pop("name")
         plain["output"] = {"sampled_episodes": plain["output"]["sampled_episodes"]}
         for path in RESUMABLE:
@@ -84,8 +88,8 @@ class RunConfig(Settings):
         return digest(plain)
 
     def list_shorter(self) -> set[str]:
-        """The identities of the same run with fewer rounds."""
-        return {self.compute_digest(rounds) for rounds in range(self.federation.rounds)}
+        """The identities that this run had before it was made longer."""
+        return {self.compute_digest(rounds) for rounds in self.federation.raised_from}
 
     def find_length_dependence(self) -> str | None:
         """The key of a learning rate that decays over the whole run, if there is one: such a run cannot be made longer."""
