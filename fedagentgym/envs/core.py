@@ -320,6 +320,13 @@ class TextEnv(gymnasium.Env[str, str]):
         moment = _Moment(self._episode, deepcopy(self._np_random), self._np_random_seed, self.spec, self._steps)
         return _make_again, (type(self), *self._made_with, moment)
 
+    @property
+    def world_options(self) -> dict[str, Any]:
+        """The options that make this the world that it is, as they were given: without split, tasks and variant."""
+        options = select_pool_options(self._made_with[1])
+        options.pop("variant", None)
+        return options
+
     # ---- shared by all worlds -----------------------------------------------------------------------------------
 
     @classmethod

@@ -96,8 +96,8 @@ def train(
     folder = Path(chosen.output.folder)
     if (folder / "config.yaml").exists():
         raise OptionError(
-            f"there is a run in {folder} already: resume it (fedagentgym train --resume {folder}), or choose another"
-            " output.folder"
+            f"there is a run in {folder} already: resume it (fedagentgym train --resume {folder}), or begin another one"
+            " elsewhere (--set output.folder=FOLDER)"
         )
     opened = Run(chosen, folder)
     write_atomic(folder / "config.yaml", to_yaml(chosen))
