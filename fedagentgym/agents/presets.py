@@ -189,14 +189,14 @@ def find_tiny_folder(env: TextEnv) -> Path:
 
 
 def _list_warm_starts(env: TextEnv) -> list[Path]:
-    """The models in the cache that imitated the expert of this very world."""
-    found = []
+    """The models in the cache that imitated the expert of this very world; those that were misled only if there are no others."""
+    able, misled = [], []
     for note in sorted(cache_folder("tiny").glob(f"*/{PRETRAIN_NOTE}")):
         with contextlib.suppress(FedAgentGymError):
             plain = read_json(note)
             if isinstance(plain, dict) and plain.get("env") == env.id and plain.get("options") == env.world_options:
-                found.append(note.parent)
-    return found
+                (misled if "misconceptions" in plain else able).append(note.parent)
+    return able or misled
 
 
 def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:

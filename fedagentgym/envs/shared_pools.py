@@ -50,9 +50,9 @@ def select_pool_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def describe_pool_words(pool: TaskPool) -> str:
     """The words of a command line that open this pool's environment with its split, as far as the pool knows."""
-    options = (
-        {} if pool.origin is None else {name: value for name, value in pool.origin.options.items() if name != "variant"}
-    )
+    origin = pool.origin
+    options = dict(origin.options) if isinstance(origin, PoolOrigin) else {}
+    options.pop("variant", None)
     return f"{format_env_words(pool.env, options)}{'' if pool.split == 'train' else f' --split {pool.split}'}"
 
 

@@ -332,8 +332,8 @@ def _resolve_labels(given: Any, pool: TaskPool, ids: Sequence[str], *, needed: b
     if found is None and needed:
         raise DataError(
             f"hardness needs to know which tasks of {pool.env} ({pool.split}) are solved, and no labels come with this pool: "
-            f"make them with `fedagentgym label {describe_pool_words(pool)}` and pass labels=FILE, or pass labels='pool' for the easier half "
-            "by the tasks' own difficulty"
+            f"make them with `fedagentgym label {describe_pool_words(pool)}` and pass labels=FILE, or pass labels='pool' "
+            "for the easier half by the tasks' own difficulty"
         )
     return found
 

@@ -89,7 +89,8 @@ class LabelFile:
         if self.pool_digest != pool.digest:
             raise DataError(
                 f"the labels were made for another pool ({self.env}, {self.split}, {shorten_digest(self.pool_digest)}; "
-                f"this one is {shorten_digest(pool.digest)}): label this pool with `fedagentgym label {describe_pool_words(pool)}`"
+                f"this one is {shorten_digest(pool.digest)}): label this pool with "
+                f"`fedagentgym label {describe_pool_words(pool)}`"
             )
         missing = [name for name in ids if name not in self.successes]
         if missing:
