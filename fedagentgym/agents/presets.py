@@ -190,7 +190,8 @@ def find_tiny_folder(env: TextEnv) -> Path:
 
 def _list_warm_starts(env: TextEnv) -> list[Path]:
     """The models in the cache that imitated the expert of this very world; those that were misled only if there are no others."""
-    able, misled = [], []
+    able: list[Path] = []
+    misled: list[Path] = []
     for note in sorted(cache_folder("tiny").glob(f"*/{PRETRAIN_NOTE}")):
         with contextlib.suppress(FedAgentGymError):
             plain = read_json(note)
