@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "train": "fedagentgym.cli.train:train",
     "eval": "fedagentgym.cli.eval:evaluate",
     "episodes": "fedagentgym.cli.episodes:episodes",
+    "settings": "fedagentgym.cli.settings:settings",
     "export": "fedagentgym.cli.export:export",
     "chats": "fedagentgym.cli.chats:chats",
     "flower": "fedagentgym.cli.flower:app",
