@@ -215,7 +215,7 @@
           line("note", visible(entry.note)), line("seeds", entry.seeds.join(", ")), line("episodes", entry.episodes.toLocaleString("en")),
           line("made", visible(entry.date.slice(0, 10) + (entry.version ? ", version " + entry.version : "") + (entry.machine ? ", " + entry.machine : ""))),
           line("run again", rerun),
-          line("files", make("a", { href: entry.files + "/manifest.json" }, "manifest.json"), ...files.flatMap((one) => [" ", one]))),
+          make("div", { class: "wide-line" }, make("dt", {}, "files"), make("dd", {}, make("a", { href: entry.files + "/manifest.json" }, "manifest.json"), ...files.flatMap((one) => [" ", one])))),
         claims.length ? make("ul", { class: "claims" }, ...claims) : null,
         this.makeScenarioTable(entry), this.makeCategories(entry)));
     }
