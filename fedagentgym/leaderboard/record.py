@@ -82,9 +82,12 @@ class ScenarioRecord(Settings):
 
 
 class AgentRecord(Settings):
-    """Who played. `weights` is the digest of the parameters where they were at hand; a hosted model has none."""
+    """Who played: a program without a model, a model that was at hand, or one that others host.
 
-    kind: Literal["scripted", "model", "hosted"]
+    `weights` is the digest of the model's files where they were at hand; a hosted model has none.
+    """
+
+    kind: Literal["program", "model", "hosted"]
     settings: dict[str, Any]
     model: Text | None = None
     revision: Text | None = None

@@ -107,8 +107,8 @@ def make_config(
     evaluation = {**suite.selection.make_evaluation().model_dump(mode="json"), "clients": False}
     judged = [f"evaluation.{key}={_write(value)}" for key, value in evaluation.items()]
     quiet = ["output.sampled_episodes=0", "output.report=none", "output.tensorboard=false", "output.keep_rounds=1"]
-    source = str(suite.config)
-    base = load_config(source, [*fixed, "evaluation=null", "evaluation={}", *judged, *quiet])
+    assert suite.config is not None
+    base = load_config(suite.config, [*fixed, "evaluation=null", *judged, *quiet])
     found = load_config(base, method, plugins)
     before, after = base.plain(), found.plain()
     touched = [key for key in after if key not in FREE and key != "name" and after[key] != before.get(key)]

@@ -108,7 +108,9 @@ class Suite(Settings):
     title: Text
     about: Text = ""
     paper: Text | None = Field(default=None, description="whose published numbers stand beside it")
-    config: str | None = Field(default=None, description="methods: preset or file, with :VARIANT,... after it")
+    config: str | dict[str, Any] | None = Field(
+        default=None, description="methods: a configuration, or a preset's name with :VARIANT,... after it"
+    )
     changes: tuple[str, ...] = Field(default=(), description="methods: laid over the configuration in every scenario")
     scenarios: dict[Name, Scenario] = Field(min_length=1)
     seeds: tuple[int, ...] = Field(default=(0,), min_length=1)

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_jsonl, write_atomic
+from fedagentgym.base.json_text import parse_json
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.learning.trajectory import Trajectory, from_plain, to_plain
 
@@ -20,15 +21,24 @@ def to_json_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None)
 
 def read_json_lines(path: str | Path) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
     """Each episode of a file, with the fields that are not the episode's own."""
+    return _parse_records(read_jsonl(path), str(path))
+
+
+def parse_json_lines(lines: Iterable[str], where: str) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
+    """The same of lines that were read already; `where` is for messages."""
+    return _parse_records(((n, parse_json(line, f"{where}, line {n}")) for n, line in enumerate(lines, start=1)), where)
+
+
+def _parse_records(records: Iterable[tuple[int, Any]], where: str) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
     example = Trajectory("", 0, (), labels={"any": 0})
     own = {*to_plain(example), *to_plain(example, segments=False)}
-    for number, record in read_jsonl(path):
+    for number, record in records:
         if not isinstance(record, dict):
-            raise DataError(f"{path}, line {number}: an episode is a JSON object, found {type(record).__name__}")
+            raise DataError(f"{where}, line {number}: an episode is a JSON object, found {type(record).__name__}")
         try:
             trajectory = from_plain(record)
         except DataError as error:
-            raise DataError(f"{path}, line {number}: {error}") from None
+            raise DataError(f"{where}, line {number}: {error}") from None
         yield trajectory, {name: value for name, value in record.items() if name not in own}
 
 

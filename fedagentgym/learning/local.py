@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedagentgym.base.activity import tell_step
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.numbers import mean
 from fedagentgym.base.streams import derive, stream
@@ -125,16 +126,14 @@ class LocalTraining:
         proximal: float = 0.0,
         base: Arrays | None = None,
     ) -> None:
-        from fedagentgym.learning.update import PolicyUpdate
+        from fedagentgym.learning.sharding.policy import open_update
 
         if not np.isfinite(proximal) or proximal < 0:
             raise OptionError(f"the proximal coefficient is a number of at least 0, got {proximal}")
         self.agent, self.env, self.settings = agent, env, settings
         self.step = 0
         self._run_steps = run_steps
-        self._updater = PolicyUpdate(
-            get_trainable_policy(agent), agent.decoding, settings, proximal=proximal, base=base
-        )
+        self._updater = open_update(get_trainable_policy(agent), agent.decoding, settings, proximal, base)
 
     def load_state(self, state: SiteState) -> None:
         """Take over a site: its weights, its optimizer if it kept one, the round's starting point, its step."""
@@ -164,7 +163,8 @@ class LocalTraining:
         """So many steps of play and learning. `weights` replaces the configured weights of the objectives."""
         metrics: list[dict[str, float]] = []
         groups: tuple[Group, ...] = ()
-        for _ in range(steps):
+        for number in range(1, steps + 1):
+            tell_step(number, steps)
             rollouts = self.collect_rollouts(seed)
             report = self.update(rollouts.groups, weights=weights, gradients_of=gradients_of)
             report = StepReport(rollouts.compute_metrics() | report.metrics, rollouts.groups, report.gradients)

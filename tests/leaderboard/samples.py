@@ -100,7 +100,7 @@ def write_agents_sample(folder: Path, agent: str) -> Manifest:
             found, text = play(agent, "test", 8, 2, seed, scenario.options)
             spent = Spent(episodes=16, env_steps=found.stats.steps)
             cells.append(PackedCell(CellData(name, seed, found.groups, spent), text))
-    entry = EntryRecord(name=agent, title=agent, agent=AgentRecord(kind="scripted", settings={"name": agent}))
+    entry = EntryRecord(name=agent, title=agent, agent=AgentRecord(kind="program", settings={"name": agent}))
     return write_result(Result(suite, entry, tuple(scenarios), tuple(cells)), folder)
 
 

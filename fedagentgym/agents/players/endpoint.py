@@ -131,10 +131,15 @@ class Endpoint:
                 self._wait(attempt, None)
                 continue
             if response.status_code == 200:
-                return self._parse_response(response)
-            fault = f"status {response.status_code}: {_get_error_reason(response)}"
-            if response.status_code not in _RETRY_STATUSES:
-                raise EndpointError(f"{self._address} refused the request for model {self.model!r}: {fault}")
+                answer = self._parse_response(response)
+                if answer is not None:
+                    return answer
+                fault = f"something that is no chat completion: {response.text[:200]!r}"
+            elif response.status_code in _RETRY_STATUSES:
+                fault = f"status {response.status_code}: {_get_error_reason(response)}"
+            else:
+                reason = f"status {response.status_code}: {_get_error_reason(response)}"
+                raise EndpointError(f"{self._address} refused the request for model {self.model!r}: {reason}")
             self._wait(attempt, response.headers.get("retry-after"))
         raise EndpointError(f"{self._address} gave no answer after {self.options.retries + 1} attempts: {fault}")
 
@@ -155,7 +160,8 @@ class Endpoint:
                 "raise agent.options.cost_cap, or evaluate fewer episodes"
             )
 
-    def _parse_response(self, response: Any) -> ChatReply:
+    def _parse_response(self, response: Any) -> ChatReply | None:
+        """The reply in an answer, counted; None if the answer is cut off or nothing that could be understood."""
         try:
             body = response.json()
             choice = body["choices"][0]
@@ -164,9 +170,7 @@ class Endpoint:
             used = body.get("usage") or {}
             prompt, reply = int(used.get("prompt_tokens") or 0), int(used.get("completion_tokens") or 0)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-            raise EndpointError(
-                f"{self._address} answered something that is no chat completion: {response.text[:200]!r}"
-            ) from None
+            return None
         with self._lock:
             self.usage.requests += 1
             self.usage.prompt_tokens += prompt
