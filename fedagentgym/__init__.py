@@ -14,6 +14,7 @@ from fedagentgym.version import __version__
 
 if TYPE_CHECKING:
     from fedagentgym.envs.variants import register_variant
+    from fedagentgym.experiment.agent_file import load_agent
     from fedagentgym.experiment.run import train
     from fedagentgym.experiment.settings import RunConfig
     from fedagentgym.learning.evaluation import evaluate
@@ -33,6 +34,7 @@ _LAZY = {
     "collect": "fedagentgym.learning.rollouts",
     "evaluate": "fedagentgym.learning.evaluation",
     "federate": "fedagentgym.partitions",
+    "load_agent": "fedagentgym.experiment.agent_file",
     "load_client_split": "fedagentgym.partitions",
     "register_variant": "fedagentgym.envs.variants",
     **dict.fromkeys(
@@ -57,6 +59,7 @@ __all__ = [
     "collect",
     "evaluate",
     "federate",
+    "load_agent",
     "load_client_split",
     "register_advantage",
     "register_agent",

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 
 class WorkInterrupted(KeyboardInterrupt):
@@ -37,3 +40,34 @@ def end_with_parent(parent: int) -> None:
         os._exit(0)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+@contextlib.contextmanager
+def postpone_interruption(told: str) -> Iterator[None]:
+    """Let the block end before Ctrl-C interrupts: the first says `told`, and takes effect at the block's end; the second is
+    what it always was. Only the main thread hears of signals, and a program's own handling is left alone where it ignores them.
+    """
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield
+        return
+    asked = False
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            signal.signal(signal.SIGINT, usual)
+            usual(number, frame)
+            return
+        asked = True
+        with contextlib.suppress(OSError, ValueError):  # a handler may stand in the middle of somebody's print
+            os.write(sys.stderr.fileno(), f"\n{told}\n".encode())
+
+    signal.signal(signal.SIGINT, wait)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is wait:
+            signal.signal(signal.SIGINT, usual)
+    if asked:
+        raise KeyboardInterrupt

@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "pretrain": "fedagentgym.cli.pretrain:pretrain",
     "train": "fedagentgym.cli.train:train",
     "eval": "fedagentgym.cli.eval:evaluate",
+    "episodes": "fedagentgym.cli.episodes:episodes",
     "export": "fedagentgym.cli.export:export",
     "chats": "fedagentgym.cli.chats:chats",
     "flower": "fedagentgym.cli.flower:app",

@@ -6,6 +6,7 @@ folder/rounds/NNNN/     commits, a chain of digests        folder/states/  clien
 folder/evaluation/      every evaluation episode: task, seed, actions, rewards, and the digest of the policy
 folder/trajectories/    sampled training episodes
 folder/result.json      the record of the run
+folder/background.json  for the report: who holds which tasks, and how well the expert plays
 folder/report.html      the run on one page
 """
 
@@ -42,6 +43,7 @@ from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.meter import headline_bytes, payload_bytes
 from fedagentgym.federation.metrics_log import best_rounds
 from fedagentgym.federation.operation import ApplicationSpec
+from fedagentgym.federation.progress import ProgressCallback
 from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.learning.evaluation_sets import OpenedSet, SetsEvaluation, evaluate_sets
@@ -84,10 +86,12 @@ def train(
     *,
     plugins: Sequence[str] = (),
     observers: Sequence[Observer] = (),
+    on_progress: ProgressCallback | None = None,
 ) -> RunResult:
     """Run a configuration (a file, a preset's name, plain data) from the beginning. The run's folder must be new.
 
-    `plugins` are modules or files of your own, beside those that the configuration names.
+    `plugins` are modules or files of your own, beside those that the configuration names. `observers` see the record of each
+    round; `on_progress` is called many times a round with a `TrainingProgress`.
     """
     chosen = load_config(config, changes, plugins)
     folder = Path(chosen.output.folder)
@@ -99,10 +103,16 @@ def train(
     opened = Run(chosen, folder)
     write_atomic(folder / "config.yaml", to_yaml(chosen))
     with explain_interruption(lambda: describe_saved_rounds(folder)):
-        return opened.finish(observers)
+        return opened.finish(observers, on_progress)
 
 
-def resume(folder: str | Path, changes: Sequence[str] = (), *, observers: Sequence[Observer] = ()) -> RunResult:
+def resume(
+    folder: str | Path,
+    changes: Sequence[str] = (),
+    *,
+    observers: Sequence[Observer] = (),
+    on_progress: ProgressCallback | None = None,
+) -> RunResult:
     """Go on with a run that was interrupted; it ends as if nothing had happened."""
     path = Path(folder)
     if not (path / "config.yaml").is_file():
@@ -113,7 +123,7 @@ def resume(folder: str | Path, changes: Sequence[str] = (), *, observers: Sequen
     config = load_config(path / "config.yaml", changes)
     opened = Run(config, path)
     with explain_interruption(lambda: describe_saved_rounds(path)):
-        return opened.finish(observers)
+        return opened.finish(observers, on_progress)
 
 
 def describe_saved_rounds(folder: Path) -> str:
@@ -149,9 +159,11 @@ class Run:
     def _describe_sets(self) -> dict[str, Any]:
         return {one.name: one.describe() for one in self._sets}
 
-    def finish(self, observers: Sequence[Observer] = ()) -> RunResult:
+    def finish(self, observers: Sequence[Observer] = (), on_progress: ProgressCallback | None = None) -> RunResult:
         """All rounds that are left, then the record and the report."""
         watching = [*observers, *make_observers(self.config, self.folder)]
+        if self.config.output.report == "html":
+            self._write_background()
         backend = self.open_backend()
         try:
             evaluation = self.config.evaluation
@@ -164,6 +176,7 @@ class Run:
                 evaluate_every=evaluation.every if evaluation is not None else 1,
                 observers=watching,
                 inputs=self.inputs,
+                on_progress=on_progress,
                 hide_failures=self.config.algorithm.get("privacy") is not None,
             )
             commit = run_rounds(self.algorithm, backend, plan)
@@ -176,6 +189,11 @@ class Run:
 
             write_report(self.folder)
         return result
+
+    def _write_background(self) -> None:
+        from fedagentgym.experiment.report.background import write_background
+
+        write_background(self.folder, self.runtime.client_split, self._sets, derive(self.config.seed, "evaluation"))
 
     def open_backend(self) -> Backend:
         federation = self.config.federation

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from fedagentgym.base.activity import tell_episodes
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.numbers import mean
 from fedagentgym.base.progress import Progress
@@ -143,6 +144,7 @@ def collect(
             stats.env_seconds += time.perf_counter() - clock
             over = [row for row in order if rows[row].over]
             players.leave(over)
+            tell_episodes(len(over))
             for row in over:
                 played = rows.pop(row)
                 finished[played.job.number] = _make_trajectory(played)
@@ -192,6 +194,7 @@ def _make_turn(env: TextEnv, before: Episode, move: Move, after: Episode) -> Tur
         score=float(view.score),
         tokens=len(move.token_ids),
         learn=move.learn,
+        admissible=before.view.admissible or (),
     )
 
 
@@ -209,4 +212,5 @@ def _make_trajectory(played: _ActiveEpisode) -> Trajectory:
         success=bool(view.success),
         terminated=episode.terminated,
         truncated=episode.truncated or played.out_of_room,
+        last=view.observation,
     )
