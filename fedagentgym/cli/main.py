@@ -26,7 +26,7 @@ COMMANDS: dict[str, str] = {
     "export": "fedagentgym.cli.export:export",
     "chats": "fedagentgym.cli.chats:chats",
     "flower": "fedagentgym.cli.flower:app",
-    "bench": "fedagentgym.cli.bench:bench",
+    "bench": "fedagentgym.cli.bench:app",
     "doctor": "fedagentgym.cli.doctor:doctor",
 }
 INTERRUPTED = 130
