@@ -1,7 +1,7 @@
 """The tables of the world of skills: what is run, and what was expected of it before it was run.
 
-    fedagentgym bench skills-fedagent      fedagentgym bench skills-fedgrpo
-    fedagentgym bench skills-pubswap       fedagentgym bench skills-fedmoa
+    fedagentgym bench run skills-fedagent      fedagentgym bench run skills-fedgrpo
+    fedagentgym bench run skills-pubswap       fedagentgym bench run skills-fedmoa
 
 Clients hold four towns of one procedure each, and the agent believes in half of the towns what is right in the others. All rows
 of a table play as many episodes to learn from; what they cost beside that (bytes, public tasks) stands next to them. Settings

@@ -27,7 +27,7 @@ COMMANDS: dict[str, str] = {
     "export": "fedagentgym.cli.export:export",
     "chats": "fedagentgym.cli.chats:chats",
     "flower": "fedagentgym.cli.flower:app",
-    "bench": "fedagentgym.cli.bench:bench",
+    "bench": "fedagentgym.cli.bench:app",
     "leaderboard": "fedagentgym.cli.leaderboard:app",
     "doctor": "fedagentgym.cli.doctor:doctor",
 }

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import Episode, TextEnv
 
 log = get_logger(__name__)
+ENDPOINT_THINKS = True
+"""Whether a hosted model is asked for a thought, where its settings do not say."""
 _RETRY_STATUSES = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 _REFUSALS = (400, 422)
 _REPLACED = {"max_tokens": "max_completion_tokens"}
@@ -245,7 +247,7 @@ class EndpointAgent:
             raise OptionError("agent 'endpoint' is for evaluation only and takes no adapter")
         self.name = settings.name
         self.settings = settings
-        think = True if settings.think is None else settings.think
+        think = ENDPOINT_THINKS if settings.think is None else settings.think
         self.template = Template(settings.template or "standard", think, settings.system, settings.request)
         self.endpoint = Endpoint(settings.model, EndpointOptions.load(settings.options, "agent.options"), decoding)
 
