@@ -12,10 +12,12 @@ from fedagentgym.benchmarks.skills_tables import (
     SHARED,
     Experiment,
     describe_experiment,
+    list_towns,
     make_own_rewards_column,
 )
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.plan import plan_run
+from fedagentgym.learning.misconceptions import draw_misconceptions
 
 by_name = pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.table.name)
 
@@ -29,20 +31,29 @@ def test_every_row_plays_as_much_and_pairs_are_rows(experiment: Experiment) -> N
         config = load_config(source)
         expected = 0 if row == "zero-shot" else experiment.episodes
         assert plan_run(config).total.episodes == expected, row
-        assert config.partition.clients == 32 and config.env.options["skills"] == 32
+        assert config.partition.clients == 8 and config.env.options["skills"] == 32
         shown = config.warm_start.misconceptions if config.warm_start is not None else None
         assert shown is not None and (shown.share == 0.5) == (not row.startswith("favoured"))
 
 
 @by_name
-def test_clients_hold_a_town_each(experiment: Experiment) -> None:
-    sources = list(experiment.table.rows.values())
-    for source in (sources[1], sources[-1]):
-        split = Runtime(load_config(source).spec()).client_split
-        assert len(split) == 32
-        held = [set(split.client(client).open_env().pool.categories) for client in (0, 13, 31)]
-        assert all(len(towns) == 1 for towns in held)
-        assert len(split.role("auxiliary")) == 640 and len(split.role("auxiliary").categories) == 32
+def test_clients_hold_four_towns_two_of_them_misled(experiment: Experiment) -> None:
+    config = load_config(list(experiment.table.rows.values())[1])
+    split = Runtime(config.spec()).client_split
+    assert len(split) == 8 and config.warm_start is not None and config.warm_start.misconceptions is not None
+    env = split.client(0).open_env()
+    shown = draw_misconceptions(env, config.warm_start.misconceptions)
+    named = list_towns({"config": config.plain(), "final": {}})
+    for client in range(8):
+        towns = split.client(client).open_env().pool.categories
+        assert sorted(towns) == sorted(named[client]) and sum(towns.values()) == 512
+        assert sorted((shown[town].own, shown[town].misled) for town in towns) == [
+            ("+", False),
+            ("+", True),
+            ("-", False),
+            ("-", True),
+        ]
+    assert len(split.role("auxiliary")) == 640 and len(split.role("auxiliary").categories) == 32
 
 
 @by_name
@@ -67,6 +78,9 @@ def test_own_rewards_are_of_each_clients_town_and_style() -> None:
         paid = {**dict.fromkeys((*SHARED, "thought", "brevity"), 0.5), "style/bare": bare, "style/unit": unit}
         return {f"reward/{name}": {"mean": value} for name, value in paid.items()}
 
-    record = {"final": {"categories": {"Arle": town(1.0, 0.0), "Bost": town(1.0, 0.0)}}}
+    judged = {"categories": {"Arle": town(1.0, 0.0), "Bost": town(1.0, 0.0)}}
+    record = {"final": judged, "config": {"partition": {}}}
     assert make_own_rewards_column()(Path(), record) == pytest.approx((2.5 / 4 + 1.5 / 4) / 2)
     assert make_own_rewards_column(worst=True)(Path(), record) == pytest.approx(1.5 / 4)
+    together = {"partition": {"sources": {"Dorn+Arle": 1, "Bost+Cray": 1}}}
+    assert list_towns({"final": judged, "config": together}) == [["Bost", "Cray"], ["Dorn", "Arle"]]
