@@ -2,6 +2,7 @@
 
     fedagentgym bench skills-fedagent      fedagentgym bench skills-fedgrpo
     fedagentgym bench skills-pubswap       fedagentgym bench skills-fedmoa
+    fedagentgym bench skills-methods       all four methods, clients of three kinds
 
 Clients hold four towns each, and the agent believes in half of the towns what is right in the others. All rows
 of a table play as many episodes to learn from; what they cost beside that (bytes, public tasks) stands next to them. Settings
@@ -34,7 +35,7 @@ FOLDER = Path("runs")
 RUNS = FOLDER / "skills"
 PAGES = Path("docs") / "results"
 KEPT = Path(__file__).parent / "results"
-REPORTED_SEEDS, FIRST_TUNING_SEED = 8, 100
+REPORTED_SEEDS, FIRST_TUNING_SEED, LAST_TUNING_SEED = 8, 100, 107
 EPISODES = 20_480
 BASE = "tiny-skills:skills-32"
 SHARED = ("accuracy/skills", "format")
@@ -61,7 +62,11 @@ class Experiment:
     def make_quick_table(self) -> ExperimentTable:
         """Eight towns, one round and one seed: shows that the machinery runs."""
         rows = {
-            name: re.sub(r"skills-32,|x16|-20x4|-80x1", lambda part: "-5" if part[0][0] == "-" else "", source)
+            name: re.sub(
+                r"skills-32,|alike,|one-procedure,|x16|-20x4|-80x1",
+                lambda part: "-5" if part[0][0] == "-" else "",
+                source,
+            )
             for name, source in self.table.rows.items()
         }
         changes = (
@@ -219,7 +224,45 @@ FEDMOA = Experiment(
     ),
     metric="mean of accuracy, layout and each client's own style on held-out tasks of its town, after the last round",
 )
-EXPERIMENTS = (FEDAGENT, FEDGRPO, PUBSWAP, FEDMOA)
+HETEROGENEITIES = {"alike": "alike,", "four towns": "", "one procedure": "one-procedure,"}
+"""Clients with tasks of all towns; with four towns of both procedures, as in the other tables; with four towns of one."""
+METHODS_COMPARED = {
+    "FedAvg-GRPO": "fedavg-grpo,tau-20x4",
+    "PubSwap": "pubswap,tau-20x4",
+    "FedGRPO": "fedgrpo",
+    "FedMOA": "fedmoa,two-objectives,tau-20x4",
+}
+METHODS = Experiment(
+    replace(
+        _make_table(
+            "methods",
+            {
+                "zero-shot": "zero-shot",
+                "centralized": "centralized,as-eight,tau-5x16",
+                **{
+                    f"{clients}: {method}": f"{how}{variants}"
+                    for clients, how in HETEROGENEITIES.items()
+                    for method, variants in METHODS_COMPARED.items()
+                },
+            },
+            [
+                (f"{clients}: {method}", f"{clients}: FedAvg-GRPO")
+                for clients in HETEROGENEITIES
+                for method in METHODS_COMPARED
+                if method != "FedAvg-GRPO"
+            ],
+        ),
+        seeds=3,
+    ),
+    "Four methods",
+    (
+        "Where clients are alike, averaging is as good as any other method.",
+        "The more the clients differ, the more PubSwap gains over FedAvg-GRPO.",
+        "FedGRPO needs clients that differ: experts that are alike are as wrong as the server.",
+        "FedMOA with accuracy and layout alone is FedAvg-GRPO with other weights, and equal to it.",
+    ),
+)
+EXPERIMENTS = (FEDAGENT, FEDGRPO, PUBSWAP, FEDMOA, METHODS)
 
 
 def describe_experiment(experiment: Experiment) -> str:
@@ -230,7 +273,7 @@ def describe_experiment(experiment: Experiment) -> str:
         "",
         f"- Metric: {experiment.metric}.",
         f"- Budget: {experiment.episodes:,} episodes to learn from in every row but zero-shot.",
-        f"- Seeds: 0 to {table.seeds - 1}; settings are chosen on {FIRST_TUNING_SEED} to {FIRST_TUNING_SEED + table.seeds - 1}.",
+        f"- Seeds: 0 to {table.seeds - 1}; settings are chosen on {FIRST_TUNING_SEED} to {LAST_TUNING_SEED}.",
         f"- The smallest difference that counts: {experiment.smallest}; differences are paired by seed, with 95 % intervals, and "
         f"corrected for {len(table.pairs)} comparisons.",
         "",
@@ -254,6 +297,11 @@ def run_fedgrpo(quick: bool = False) -> list[Measurement]:
 def run_pubswap(quick: bool = False) -> list[Measurement]:
     """PubSwap among 32 towns, beside the same public steps with nothing exchanged."""
     return _run(PUBSWAP, quick)
+
+
+def run_methods(quick: bool = False) -> list[Measurement]:
+    """Four methods with clients that are alike, that hold four towns, and that know one procedure."""
+    return _run(METHODS, quick)
 
 
 def run_fedmoa(quick: bool = False) -> list[Measurement]:

@@ -9,6 +9,8 @@ import pytest
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.benchmarks.skills_tables import (
     EXPERIMENTS,
+    HETEROGENEITIES,
+    METHODS,
     SHARED,
     Experiment,
     describe_experiment,
@@ -25,7 +27,7 @@ by_name = pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experime
 @by_name
 def test_every_row_plays_as_much_and_pairs_are_rows(experiment: Experiment) -> None:
     table = experiment.table
-    assert len(table.rows) <= 8 and len(experiment.hypotheses) >= 3
+    assert len(table.rows) <= (14 if experiment is METHODS else 8) and len(experiment.hypotheses) >= 3
     assert {row for pair in table.pairs for row in pair} <= set(table.rows)
     for row, source in table.rows.items():
         config = load_config(source)
@@ -56,6 +58,25 @@ def test_clients_hold_four_towns_two_of_them_misled(experiment: Experiment) -> N
     assert len(split.role("auxiliary")) == 640 and len(split.role("auxiliary").categories) == 32
 
 
+def test_clients_of_three_kinds() -> None:
+    def count_skills(variants: str) -> list[tuple[int, int]]:
+        config = load_config(f"tiny-skills:skills-32,{variants}fedavg-grpo")
+        split = Runtime(config.spec()).client_split
+        found = []
+        for client in range(len(split)):
+            env = split.client(client).open_env()
+            own = env.list_procedures()
+            towns = env.pool.categories
+            found.append((len(towns), len({own[town].own for town in towns})))
+        return found
+
+    assert {kind: set(count_skills(how)) for kind, how in HETEROGENEITIES.items()} == {
+        "alike": {(32, 2)},
+        "four towns": {(4, 2)},
+        "one procedure": {(4, 1)},
+    }
+
+
 @by_name
 def test_the_page_says_what_is_expected(experiment: Experiment, root: Path) -> None:
     page = (root / "docs" / "results" / f"{experiment.table.name.removeprefix('skills-')}.md").read_text()
@@ -66,7 +87,7 @@ def test_the_page_says_what_is_expected(experiment: Experiment, root: Path) -> N
 def test_tuning_and_quick_tables(experiment: Experiment) -> None:
     tuning, quick = experiment.make_tuning_table(), experiment.make_quick_table()
     assert tuning.first_seed == 100 and tuning.rows == experiment.table.rows and tuning.name != experiment.table.name
-    assert experiment.table.first_seed == 0 and experiment.table.seeds == 8
+    assert experiment.table.first_seed == 0 and experiment.table.seeds == (3 if experiment is METHODS else 8)
     for source in quick.rows.values():
         config = load_config(source, quick.changes)
         assert config.partition.clients == 8 and config.federation.rounds == 1
