@@ -96,6 +96,13 @@ def make_own_rewards_column(worst: bool = False) -> Column:
     return read_own_rewards
 
 
+def read_success_elsewhere(folder: Path, record: Record) -> float:
+    """Held-out success in the towns that client 0 does not hold: what it learns alone was never practised there."""
+    found, own = record["final"]["categories"], set(list_towns(record)[0])
+    elsewhere = [float(judged["success"]["mean"]) for town, judged in found.items() if town not in own]
+    return sum(elsewhere) / len(elsewhere)
+
+
 def list_towns(record: Record) -> list[list[str]]:
     """The towns of each client: of each source in the order of its name, as `by_source` numbers the clients."""
     sources = record["config"]["partition"].get("sources") or record["final"]["categories"]
@@ -130,6 +137,7 @@ FEDAGENT = Experiment(
             ("FedAgent, tau = 80", "FedAgent, tau = 5"),
             ("favoured: FedAgent, tau = 80", "favoured: FedAgent, tau = 5"),
         ],
+        {"held-out success": success, "success outside client 0's towns": read_success_elsewhere},
     ),
     "FedAgent",
     (

@@ -16,6 +16,7 @@ from fedagentgym.benchmarks.skills_tables import (
     describe_experiment,
     list_towns,
     make_own_rewards_column,
+    read_success_elsewhere,
 )
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.plan import plan_run
@@ -105,3 +106,9 @@ def test_own_rewards_are_of_each_clients_town_and_style() -> None:
     assert make_own_rewards_column(worst=True)(Path(), record) == pytest.approx(1.5 / 4)
     together = {"partition": {"sources": {"Dorn+Arle": 1, "Bost+Cray": 1}}}
     assert list_towns({"final": judged, "config": together}) == [["Bost", "Cray"], ["Dorn", "Arle"]]
+
+
+def test_success_elsewhere_leaves_the_first_client_out() -> None:
+    judged = {town: {"success": {"mean": value}} for town, value in (("Arle", 1.0), ("Bost", 0.2), ("Cray", 0.4))}
+    record = {"final": {"categories": judged}, "config": {"partition": {"sources": {"Bost+Cray": 1, "Arle": 1}}}}
+    assert read_success_elsewhere(Path(), record) == pytest.approx(0.3)
