@@ -30,6 +30,7 @@ from fedagentgym.benchmarks.skills_results import (
 )
 from fedagentgym.experiment.plan import ExperimentTable, list_cells, run_table
 from fedagentgym.experiment.result_table import Column, Record, success, to_measurements
+from fedagentgym.federation.metrics_log import read_metrics_log
 
 FOLDER = Path("runs")
 RUNS = FOLDER / "skills"
@@ -94,6 +95,17 @@ def make_own_rewards_column(worst: bool = False) -> Column:
         return min(means) if worst else sum(means) / len(means)
 
     return read_own_rewards
+
+
+def make_weight_column(objective: str) -> Column:
+    """The mean weight over clients of an objective that all have, after the last round; an equal share where none trained."""
+
+    def read_weight(folder: Path, record: Record) -> float:
+        *_, last = read_metrics_log(folder / "metrics.jsonl")
+        weights = [float(told[f"weight/{objective}"]) for told in last.get("clients", {}).values()]
+        return sum(weights) / len(weights) if weights else 1 / len((*SHARED, *STYLES[0]))
+
+    return read_weight
 
 
 def read_success_elsewhere(folder: Path, record: Record) -> float:
@@ -221,13 +233,14 @@ FEDMOA = Experiment(
             "own rewards": make_own_rewards_column(),
             "own rewards of the worse style": make_own_rewards_column(worst=True),
             "held-out success": success,
+            **{f"weight of {name}": make_weight_column(name) for name in SHARED},
         },
     ),
     "FedMOA",
     (
         "The mean of the clients' own rewards is higher with moving weights than with fixed equal ones.",
         "The worse of the two styles gains at least as much as the better one.",
-        "The layout saturates first: its weight falls, and that of accuracy rises, in the course of a run (client metrics).",
+        "The layout saturates first: its weight falls, and that of accuracy rises, in the course of a run.",
         "The cosine moves weights in every round; the raw inner product moves them only while gradients are large.",
     ),
     metric="mean of accuracy, layout and each client's own style on held-out tasks of its town, after the last round",

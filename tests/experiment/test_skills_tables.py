@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from fedagentgym.benchmarks.skills_tables import (
     describe_experiment,
     list_towns,
     make_own_rewards_column,
+    make_weight_column,
     read_success_elsewhere,
 )
 from fedagentgym.experiment.config import load_config
@@ -112,3 +114,16 @@ def test_success_elsewhere_leaves_the_first_client_out() -> None:
     judged = {town: {"success": {"mean": value}} for town, value in (("Arle", 1.0), ("Bost", 0.2), ("Cray", 0.4))}
     record = {"final": {"categories": judged}, "config": {"partition": {"sources": {"Bost+Cray": 1, "Arle": 1}}}}
     assert read_success_elsewhere(Path(), record) == pytest.approx(0.3)
+
+
+def test_weights_are_those_after_the_last_round(tmp_path: Path) -> None:
+    rounds = [
+        {"round": 0, "metrics": {}, "clients": {}},
+        {"round": 1, "metrics": {}, "clients": {"0": {"weight/format": 0.25}, "1": {"weight/format": 0.25}}},
+        {"round": 2, "metrics": {}, "clients": {"0": {"weight/format": 0.1}, "1": {"weight/format": 0.2}}},
+    ]
+    log = tmp_path / "metrics.jsonl"
+    log.write_text("".join(json.dumps(one) + "\n" for one in rounds))
+    assert make_weight_column("format")(tmp_path, {}) == pytest.approx(0.15)
+    log.write_text(json.dumps(rounds[0]) + "\n")
+    assert make_weight_column("format")(tmp_path, {}) == 0.25
