@@ -172,7 +172,7 @@ def describe_results(results: TableResults, pairs: Sequence[tuple[str, str]], ma
         if column != AREA and (compared := compare_pairs(results, pairs, column)):
             lines += [
                 "",
-                f"Differences in {column}, seed by seed ({len(compared[0].values)} seeds):",
+                f"Differences in {column}, seed by seed (seeds: {len(compared[0].values)}):",
                 "",
                 "| | mean, 95 % | p, corrected | 90 % interval | reading |",
                 "|---|---|---|---|---|",
