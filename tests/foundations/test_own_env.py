@@ -145,6 +145,6 @@ def test_a_function_is_an_agent(lamp: Path) -> None:
     check_agent("walker", env="me/Lamp-v0")
     with pytest.raises(OptionError, match="takes a function of messages, got 'right'"):
         fedagentgym.FunctionAgent("right")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="the function of agent 'function' returned None, not a text"):
+    with pytest.raises(OptionError, match="the function of agent 'function' returned 'None', not a text"):
         fedagentgym.evaluate(fedagentgym.FunctionAgent(lambda _: None), env)  # type: ignore[arg-type,return-value]
     assert View(observation="").done is False
