@@ -13,7 +13,9 @@ from fedagentgym.registration import register_all, register_env
 from fedagentgym.version import __version__
 
 if TYPE_CHECKING:
+    from fedagentgym.agents.players.function import FunctionAgent
     from fedagentgym.envs.variants import register_variant
+    from fedagentgym.experiment.agent_file import load_agent
     from fedagentgym.experiment.run import train
     from fedagentgym.experiment.settings import RunConfig
     from fedagentgym.learning.evaluation import evaluate
@@ -30,9 +32,11 @@ if TYPE_CHECKING:
     )
 
 _LAZY = {
+    "FunctionAgent": "fedagentgym.agents.players.function",
     "collect": "fedagentgym.learning.rollouts",
     "evaluate": "fedagentgym.learning.evaluation",
     "federate": "fedagentgym.partitions",
+    "load_agent": "fedagentgym.experiment.agent_file",
     "load_client_split": "fedagentgym.partitions",
     "register_variant": "fedagentgym.envs.variants",
     **dict.fromkeys(
@@ -52,11 +56,13 @@ _LAZY = {
 }
 
 __all__ = [
+    "FunctionAgent",
     "RunConfig",
     "__version__",
     "collect",
     "evaluate",
     "federate",
+    "load_agent",
     "load_client_split",
     "register_advantage",
     "register_agent",

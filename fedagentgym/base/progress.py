@@ -19,6 +19,8 @@ from fedagentgym.base.text import show_control_characters
 Verbosity = Literal["normal", "quiet"]
 _verbosity: Verbosity = "normal"
 _LINE_EVERY_SECONDS = 10.0
+_STATUS_LINE_EVERY_SECONDS = 30.0
+_REDRAW_EVERY_SECONDS = 0.1
 
 
 class Progress(Protocol):
@@ -27,6 +29,11 @@ class Progress(Protocol):
     def advance(self, n: int = 1, **fields: object) -> None: ...
 
     def write(self, text: str) -> None: ...
+
+
+def is_quiet() -> bool:
+    """Whether progress is silenced."""
+    return _verbosity == "quiet"
 
 
 def set_verbosity(verbosity: Verbosity) -> None:
@@ -65,8 +72,10 @@ def get_error_console() -> PlainConsole:
 @contextlib.contextmanager
 def show_progress(label: str, total: int | None = None) -> Iterator[Progress]:
     """Show progress of one task while the `with` block runs."""
-    if _verbosity == "quiet":
+    if is_quiet():
         yield _Silent()
+    elif _status is not None:
+        yield _StatusPart(_status, label, total)
     elif sys.stderr.isatty():
         columns = (
             TextColumn("{task.description}", markup=False),
@@ -82,6 +91,56 @@ def show_progress(label: str, total: int | None = None) -> Iterator[Progress]:
         lines = _LogLines(label, total)
         yield lines
         lines.close()
+
+
+class StatusLine:
+    """One line that says where a long piece of work stands: redrawn in place on a terminal, written now and then to a log.
+
+    Progress of tasks within the work is shown in the same line, behind `head`.
+    """
+
+    def __init__(self) -> None:
+        self.head = ""
+        self._live = sys.stderr.isatty()
+        self._drawn = False
+        self._last = time.monotonic() if not self._live else 0.0
+
+    def show(self, text: str) -> None:
+        """Say where the work stands; most of what is said in quick succession is left out."""
+        wait = _REDRAW_EVERY_SECONDS if self._live else _STATUS_LINE_EVERY_SECONDS
+        if time.monotonic() - self._last < wait:
+            return
+        self._last = time.monotonic()
+        console = get_error_console()
+        if not self._live:
+            console.print(text, highlight=False)
+            return
+        line = show_control_characters(text)[: max(console.width - 1, 1)]
+        sys.stderr.write(f"\r\x1b[2K{line}")
+        sys.stderr.flush()
+        self._drawn = True
+
+    def clear(self) -> None:
+        """Take the line off the terminal, for something that stays."""
+        if self._drawn:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._drawn = False
+
+
+_status: StatusLine | None = None
+
+
+@contextlib.contextmanager
+def show_status() -> Iterator[StatusLine]:
+    """A line about the whole work while the block runs; tasks within it draw no bars of their own."""
+    global _status
+    before, _status = _status, StatusLine()
+    try:
+        yield _status
+    finally:
+        _status.clear()
+        _status = before
 
 
 def _format_status(fields: dict[str, object]) -> str:
@@ -111,6 +170,22 @@ class _Bar:
 
     def write(self, text: str) -> None:
         self._bar.console.print(text, highlight=False)
+
+
+class _StatusPart:
+    """A task within work that has a status line."""
+
+    def __init__(self, status: StatusLine, label: str, total: int | None) -> None:
+        self._status, self._label, self._total, self._done = status, label, total, 0
+
+    def advance(self, n: int = 1, **fields: object) -> None:
+        self._done += n
+        count = str(self._done) if self._total is None else f"{self._done} of {self._total}"
+        self._status.show(f"{self._status.head}{self._label}, {count}  {_format_status(fields)}".rstrip())
+
+    def write(self, text: str) -> None:
+        self._status.clear()
+        get_error_console().print(text, highlight=False)
 
 
 class _LogLines:

@@ -12,45 +12,79 @@ from rich.table import Table
 from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.settings import assign
-from fedagentgym.cli.environments import EnvSet, env_options, open_named
+from fedagentgym.cli.client_world import ClientNumber, ClientSplitFile, find_client_world
+from fedagentgym.cli.environments import EnvSet, env_options
 from fedagentgym.cli.plugins import Plugins
-from fedagentgym.envs.registry import find_env_id
 
 if TYPE_CHECKING:
-    from fedagentgym.learning.evaluation import Evaluation
+    from fedagentgym.experiment.judged import Judged
+    from fedagentgym.learning.evaluation import Estimate, Evaluation
+    from fedagentgym.learning.evaluation_sets import SetsEvaluation
     from fedagentgym.learning.misconceptions import Belief
 
-EnvName = Annotated[str, typer.Option("--env", help="Environment id or short name, for example WebShop.")]
+EnvName = Annotated[
+    str | None,
+    typer.Option(
+        "--env", help="Environment id or short name, for example WebShop; a run or an exported folder knows its own."
+    ),
+]
 AgentName = Annotated[
-    str, typer.Option("--agent", help="A registered agent (tiny, expert, random, ...), or a model's folder or hub id.")
+    str | None,
+    typer.Option(
+        "--agent", help="tiny (the default), expert, random, ...; a model's name, folder or hub id; an exported folder."
+    ),
 ]
 AgentSet = Annotated[
     list[str] | None,
     typer.Option("--agent-set", help="Agent setting as key=value, for example context=window.", metavar="KEY=VALUE"),
 ]
-COLUMNS = ("success", "score", "turns", "invalid", "format_broken", "tokens")
-PROCEDURES = ("own procedure", "another")
+COLUMNS = {
+    "success": "success",
+    "score": "score",
+    "turns": "turns",
+    "invalid": "invalid",
+    "format_broken": "malformed",
+    "tokens": "tokens",
+}
+"""What is shown of each category, and how it is headed."""
+PROCEDURES = ("own", "other")
 """Shares of a category's episodes that went by its own procedure and by another, where the world can tell."""
 
 
 def evaluate(
-    env: EnvName,
-    agent: AgentName = "tiny",
-    split: Annotated[str, typer.Option("--split", help="Split whose tasks are played.")] = "val",
+    env: EnvName = None,
+    agent: AgentName = None,
+    run: Annotated[Path | None, typer.Option("--run", help="The policy of the run in this folder.")] = None,
+    best: Annotated[bool, typer.Option("--best", help="With --run: its best round instead of the last.")] = False,
+    number: Annotated[int | None, typer.Option("--round", help="With --run: this round instead of the last.")] = None,
+    split: Annotated[
+        str | None, typer.Option("--split", help="Split whose tasks are played; default: the run's own, else val.")
+    ] = None,
     tasks: Annotated[int | None, typer.Option("--tasks", min=1, help="Play only the first so many tasks.")] = None,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Episodes per task.")] = 1,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", min=1, help="Episodes per task; default: the run's own, else 1.")
+    ] = None,
     temperature: Annotated[
-        float, typer.Option("--temperature", min=0, help="Sampling temperature; 0 is greedy.")
-    ] = 0.4,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of episodes, sampling and intervals.")] = 0,
-    parallel: Annotated[int, typer.Option("--parallel", min=1, help="Episodes played side by side.")] = 64,
+        float | None,
+        typer.Option(
+            "--temperature", min=0, help="Sampling temperature, 0 is greedy; default: the run's own, else 0.4."
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", help="Seed of episodes, sampling and intervals; default: the run's own, else 0."),
+    ] = None,
+    parallel: Annotated[
+        int | None, typer.Option("--parallel", min=1, help="Episodes side by side; default: the run's own, else 64.")
+    ] = None,
+    client: ClientNumber = None,
+    client_split: ClientSplitFile = None,
     output: Annotated[Path | None, typer.Option("--output", help="File for the episodes (JSON lines).")] = None,
     replay: Annotated[
         Path | None, typer.Option("--replay", help="Play nothing new: check this file's episodes.")
     ] = None,
     only: Annotated[
-        str | None,
-        typer.Option("--set", help="With --replay: the evaluation set that --env plays, of a file of several."),
+        str | None, typer.Option("--set", help="With --replay: only this evaluation set, of a file of several.")
     ] = None,
     env_set: EnvSet = None,
     agent_set: AgentSet = None,
@@ -60,83 +94,146 @@ def evaluate(
     """Evaluate an agent on a split: success, score, turns and invalid actions, with bootstrap intervals."""
     options = env_options(env_set)
     if replay is not None:
-        _check_replay(replay, env, split, options, only)
+        _check_replay(replay, env, options, split, only)
         return
     if only is not None:
         raise OptionError("--set chooses among the episodes of a file: it goes with --replay")
-    from fedagentgym.agents.make import make_agent
-    from fedagentgym.learning.evaluation import compute_policy_digest
-    from fedagentgym.learning.evaluation import evaluate as play_all
-    from fedagentgym.learning.misconceptions import measure_beliefs
-    from fedagentgym.learning.settings import EvaluationSettings
+    from fedagentgym.experiment.agent_file import has_agent_file
+    from fedagentgym.experiment.judged import JudgeRequest, open_judged
 
-    opened = open_named(env, {**options, "split": split})
-    player = make_agent(parse_agent_settings(agent, agent_set), opened, seed)
-    settings = EvaluationSettings.load(
-        {"split": split, "temperature": temperature, "tasks": tasks, "repeats": repeats, "parallel_episodes": parallel}
+    said = {
+        "split": split,
+        "temperature": temperature,
+        "tasks": tasks,
+        "repeats": repeats,
+        "parallel_episodes": parallel,
+    }
+    exported = agent is not None and has_agent_file(agent)
+    named = {} if exported or (run is not None and agent is None) else parse_agent_settings(agent or "tiny", agent_set)
+    judged = open_judged(
+        JudgeRequest(
+            agent=named,
+            folder=Path(str(agent)) if exported else None,
+            changes=tuple(agent_set or ()),
+            run=run,
+            best=best,
+            round=number,
+            env=env,
+            options=options,
+            client=find_client_world(client, client_split),
+            evaluation={name: value for name, value in said.items() if value is not None},
+            seed=seed,
+        )
     )
-    file = (
-        output or Path("evaluation") / f"{find_env_id(env).rpartition('/')[2]}-{split}-{Path(agent).name}-{seed}.jsonl"
+    file = output or _choose_file(judged)
+    _play(judged, file, as_json)
+
+
+def _choose_file(judged: Judged) -> Path:
+    first = judged.sets[0]
+    where = first.settings.split if not first.name else "sets"
+    whose = "" if judged.client is None else f"-client-{judged.client.index}"
+    return Path("evaluation") / f"{first.env.id.rpartition('/')[2]}-{where}{whose}-{judged.name}-{judged.seed}.jsonl"
+
+
+def _play(judged: Judged, file: Path, as_json: bool) -> None:
+    from fedagentgym.learning.evaluation import compute_policy_digest
+    from fedagentgym.learning.evaluation_sets import evaluate_sets
+    from fedagentgym.learning.misconceptions import measure_beliefs
+
+    about = {"temperature": judged.settings.temperature, "policy": compute_policy_digest(judged.agent)}
+    found = evaluate_sets(
+        judged.agent,
+        judged.sets,
+        judged.settings,
+        seed=judged.seed,
+        file=file,
+        about=about,
+        about_set=judged.describe_set,
     )
-    about = {"options": options, "split": split, "temperature": temperature, "policy": compute_policy_digest(player)}
-    result = play_all(player, opened, settings, seed=seed, file=file, about=about)
-    player.close()
-    beliefs = measure_beliefs(opened, result.groups)
+    close = getattr(judged.agent, "close", None)
+    if close is not None:
+        close()
+    first = judged.sets[0]
+    beliefs = {} if first.name else measure_beliefs(first.env, found.sets[""].groups)
     if as_json:
-        typer.echo(_to_json(result, file, beliefs))
-    else:
-        _show(result, settings.confidence, file, beliefs)
+        typer.echo(_to_json(found, file, beliefs))
+        return
+    _show(found, judged, beliefs)
+    get_console().print(f"episodes: {file}", highlight=False)
 
 
 def parse_agent_settings(name: str, assignments: list[str] | None) -> dict[str, Any]:
-    """`--agent` and `--agent-set` as agent settings; what is no registered name is a model."""
+    """`--agent` and `--agent-set` as agent settings; what is no registered name is a model, with its own prompt if it was
+    exported with one."""
     from fedagentgym.agents import AGENTS
     from fedagentgym.agents.models.store import find_model, list_models
+    from fedagentgym.experiment.agent_file import has_agent_file, read_agent_file
 
     known = name in AGENTS
+    if not known and (Path(name) / "config.yaml").is_file() and (Path(name) / "rounds").is_dir():
+        raise OptionError(
+            f"{name} is a run: judge its policy with --run {name}, or export it (fedagentgym export {name} FOLDER)"
+        )
     if not known and "/" not in name and not Path(name).exists() and find_model(name) is None:
         raise unknown_name_error("agent", name, [*AGENTS.names(), *(one.name for one in list_models())])
     settings: dict[str, Any] = {"name": name} if known else {"name": "transformers", "model": name}
+    if not known and has_agent_file(name):
+        settings = read_agent_file(name).agent.model_dump(mode="json", exclude_unset=True)
     for assignment in assignments or []:
         settings = assign(settings, assignment)
     return settings
 
 
-def _check_replay(file: Path, env: str, split: str, options: dict[str, Any], only: str | None) -> None:
-    from fedagentgym.learning.evaluation import find_replay_differences
+def _check_replay(file: Path, env: str | None, options: dict[str, Any], split: str | None, only: str | None) -> None:
+    from fedagentgym.experiment.replay import check_episodes
 
-    differences = find_replay_differences(file, open_named(env, {**options, "split": split}), only)
+    differences = check_episodes(file, env=env, options=options, split=split, only=only)
     if differences:
         more = f" (and {len(differences) - 1} more differences)" if len(differences) > 1 else ""
         raise OptionError(f"{file} does not play as it is written: {differences[0]}{more}")
     get_console().print(f"{file}: every episode plays as it is written")
 
 
-def _to_json(result: Evaluation, file: Path, beliefs: Mapping[str, Belief]) -> str:
+def _to_json(found: SetsEvaluation, file: Path, beliefs: Mapping[str, Belief]) -> str:
     import json
 
     told = {"beliefs": {name: belief.to_plain() for name, belief in beliefs.items()}} if beliefs else {}
-    return json.dumps({**result.to_plain(), **told, "file": str(file)})
+    return json.dumps({**found.to_plain(), **told, "file": str(file)})
 
 
-def _show(result: Evaluation, confidence: float, file: Path, beliefs: Mapping[str, Belief]) -> None:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    table.add_column("tasks", justify="right")
-    for name in (*COLUMNS, *(PROCEDURES if beliefs else ())):
-        table.add_column(name.replace("_", " "), justify="right")
-    counts: dict[str, int] = {}
-    for group in result.groups:
-        counts[group[0].category] = counts.get(group[0].category, 0) + 1
-    for label, count, estimates in [
-        *((category, counts[category], result.categories[category]) for category in result.categories),
-        ("all", result.tasks, result.overall),
-    ]:
+def _show(found: SetsEvaluation, judged: Judged, beliefs: Mapping[str, Belief]) -> None:
+    """A line for each category, or for each of several sets, and one for all; then the intervals."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("", no_wrap=True, overflow="ellipsis")
+    table.add_column("tasks", justify="right", no_wrap=True)
+    for name in (*COLUMNS.values(), *(PROCEDURES if beliefs else ())):
+        table.add_column(name, justify="right", no_wrap=True)
+    for label, count, estimates in [*_list_parts(found), ("all", found.to_plain()["tasks"], found.overall)]:
         belief = beliefs.get(label)
         shares = () if belief is None else (f"{belief.own:.3f}", f"{belief.other:.3f}")
         table.add_row(label, str(count), *(f"{estimates[name].mean:.3f}" for name in COLUMNS), *shares)
-    get_console().print(table)
+    out = get_console()
+    out.print(table)
     for name in ("success", "score"):
-        mean, low, high = result.overall[name]
-        get_console().print(f"{name} {mean:.3f}, {confidence:.0%} interval {low:.3f} to {high:.3f}")
-    get_console().print(f"episodes: {file}", highlight=False)
+        mean, low, high = found.overall[name]
+        out.print(f"{name} {mean:.3f}, {judged.settings.confidence:.0%} interval {low:.3f} to {high:.3f}")
+    if judged.expected is not None:
+        same = judged.expected == found.overall["success"].mean
+        out.print("the run itself found the same" if same else f"the run itself found {judged.expected:.3f}")
+
+
+def _list_parts(found: SetsEvaluation) -> list[tuple[str, int, Mapping[str, Estimate]]]:
+    """Label, number of tasks and estimates of every category, or of every set."""
+    if list(found.sets) != [""]:
+        return [(name, one.tasks, one.overall) for name, one in found.sets.items()]
+    (single,) = found.sets.values()
+    counts = _count_tasks(single)
+    return [(category, counts[category], estimates) for category, estimates in single.categories.items()]
+
+
+def _count_tasks(evaluation: Evaluation) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for group in evaluation.groups:
+        counts[group[0].category] = counts.get(group[0].category, 0) + 1
+    return counts

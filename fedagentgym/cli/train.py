@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -28,7 +29,10 @@ def train(
         Path | None, typer.Option("--resume", help="Go on with the run in this folder.", metavar="RUN")
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the presets and exit.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Print the preset's YAML and exit.")] = False,
+    show: Annotated[
+        bool,
+        typer.Option("--show", help="Print all settings as they come out, presets and changes resolved, and exit."),
+    ] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Print episodes, tokens, bytes, memory and hours beforehand, and exit.")
     ] = False,
@@ -51,8 +55,8 @@ def train(
         return
     if (config is None) == (resume is None):
         raise OptionError("name a configuration to train, or a run to go on with: train FILE, or train --resume RUN")
-    if show and config is not None:
-        typer.echo(read_preset(config.partition(":")[0]))
+    if show:
+        _print_settings(config, resume, changes or (), plugins or ())
         return
     if plan:
         if config is None:
@@ -60,21 +64,41 @@ def train(
         _print_plan(config, changes or (), plugins or (), tokens_per_second, device_memory, as_json)
         return
     from fedagentgym.experiment import run as running
-    from fedagentgym.experiment.report.terminal import RoundTable, print_summary
+    from fedagentgym.experiment.report.terminal import RunWatch, print_summary, watch_run
 
-    watching = [] if as_json else [RoundTable()]
-    if resume is not None:
-        if plugins:
-            raise OptionError("--plugin: a run that is resumed loads the plugins that it was started with")
-        result = running.resume(resume, changes or (), observers=watching)
-    else:
-        result = running.train(config or "", changes or (), plugins=plugins or (), observers=watching)
+    with contextlib.nullcontext(RunWatch()) if as_json else watch_run() as watch:
+        if resume is not None:
+            if plugins:
+                raise OptionError("--plugin: a run that is resumed loads the plugins that it was started with")
+            result = running.resume(resume, changes or (), observers=watch.observers, on_progress=watch.on_progress)
+        else:
+            result = running.train(
+                config or "",
+                changes or (),
+                plugins=plugins or (),
+                observers=watch.observers,
+                on_progress=watch.on_progress,
+            )
     if as_json:
         from fedagentgym.base.encoding import canonical_json
 
         typer.echo(canonical_json(result.record))
     else:
         print_summary(result.folder, result.record)
+
+
+def _print_settings(config: str | None, resume: Path | None, changes: Sequence[str], plugins: Sequence[str]) -> None:
+    """Every setting with its value, under the lines that a preset's author put at its head."""
+    import yaml
+
+    from fedagentgym.agents.presets import complete_settings
+    from fedagentgym.experiment.config import load_config, read_head
+
+    source = str(config) if resume is None else str(resume / "config.yaml")
+    resolved = load_config(source, changes, plugins)
+    agent = complete_settings(resolved.agent).model_dump(mode="json")
+    text: str = yaml.safe_dump({**resolved.plain(), "agent": agent}, sort_keys=False, allow_unicode=True)
+    typer.echo(f"{read_head(source)}{text}", nl=False)
 
 
 def _print_plan(

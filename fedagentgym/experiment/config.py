@@ -7,6 +7,7 @@ the nearest one.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -81,6 +82,8 @@ def _read_source(source: str) -> tuple[Mapping[str, Any], list[str]]:
         text, where = read_text(path), str(path)
     elif name in list_presets():
         text, where = read_preset(name), f"preset {name}"
+    elif (path / "config.yaml").is_file():
+        raise OptionError(f"{name} is the folder of a run: go on with it by `fedagentgym train --resume {name}`")
     else:
         guess = find_closest_name(name, list_presets())
         hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"
@@ -181,6 +184,14 @@ def list_presets() -> tuple[str, ...]:
 def read_preset(name: str) -> str:
     """The YAML of a preset, comments included."""
     return str((_get_presets_folder() / f"{name}.yaml").read_text("utf-8"))
+
+
+def read_head(source: str) -> str:
+    """The comment at the head of a preset or file: what its author says of it."""
+    name = source.partition(":")[0]
+    text = read_preset(name) if name in list_presets() else read_text(Path(name))
+    lines = text.splitlines(keepends=True)
+    return "".join(itertools.takewhile(lambda line: line.startswith("#"), lines))
 
 
 def _get_presets_folder() -> Any:

@@ -38,14 +38,15 @@ def main(arguments: Sequence[str]) -> int:
 def run(folder: Path, seed: int, changes: Sequence[str] = ()) -> Path:
     """The demo's run and its page. A run that was interrupted goes on; one that is finished makes room for a new one."""
     from fedagentgym.experiment import run as running
-    from fedagentgym.experiment.report.terminal import RoundTable, print_summary
+    from fedagentgym.experiment.report.terminal import print_summary, watch_run
 
     place = folder / "run"
     if (place / "result.json").exists():
         shutil.rmtree(place)
     if (place / "config.yaml").exists():
         get_console().print(f"going on with the run in {place}", highlight=False)
-        result = running.resume(place, observers=[RoundTable()])
+        with watch_run() as watch:
+            result = running.resume(place, observers=watch.observers, on_progress=watch.on_progress)
     else:
         get_console().print(
             "12 clients with different preferences, 4 of them in a round; first a tiny agent learns the world's words by"
@@ -53,7 +54,8 @@ def run(folder: Path, seed: int, changes: Sequence[str] = ()) -> Path:
             highlight=False,
         )
         chosen = [f"seed={seed}", f"output.folder={place}", *changes]
-        result = running.train(PRESET, chosen, observers=[RoundTable()])
+        with watch_run() as watch:
+            result = running.train(PRESET, chosen, observers=watch.observers, on_progress=watch.on_progress)
     print_summary(result.folder, result.record)
     page = folder / "index.html"
     write_atomic(page, (result.folder / "report.html").read_bytes())

@@ -1,17 +1,88 @@
-"""The policy of a run's commit, written as an ordinary model or adapter folder."""
+"""The policy of a run's commit: opened to be played, or written as an ordinary model or adapter folder with its agent."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.files import atomic_folder
+from fedagentgym.base.streams import derive
+from fedagentgym.experiment.agent_file import AgentFile, describe_agent, has_agent_file, write_agent_file
 from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.model_card import write_model_card
 from fedagentgym.experiment.run import Run
 from fedagentgym.federation.chain import Chain, read_chain
 from fedagentgym.federation.commits import CommitStore
 from fedagentgym.federation.metrics_log import best_rounds
+from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.version import __version__
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent
+
+
+@dataclass(frozen=True)
+class OpenedPolicy:
+    """The policy of a round: its run, and the agent with that round's parameters."""
+
+    run: Run
+    round: int
+    agent: TokenAgent
+    record: Mapping[str, Any]
+
+    def describe(self) -> AgentFile:
+        """What `agent.yaml` says of it. The world's options are those that mean the same on every machine."""
+        config, options = self.run.config, self.run.runtime.client_split.options
+        env = {**config.env.model_dump(), "options": self.run.runtime.env.portable_options(options)}
+        judged = config.evaluation or EvaluationSettings()
+        return AgentFile.load(
+            {
+                "agent": describe_agent(self.agent, config.agent).model_dump(exclude_unset=True),
+                "env": env,
+                "evaluation": judged.model_dump(mode="json", exclude_none=True),
+                "seed": derive(config.seed, "evaluation"),
+                "plugins": config.plugins,
+                "run": {
+                    "name": config.name,
+                    "algorithm": config.algorithm["name"],
+                    "round": self.round,
+                    "rounds": config.federation.rounds,
+                    "clients": len(self.run.runtime.client_split),
+                    "version": __version__,
+                    "configuration": config.digest,
+                },
+                "result": self._find_result(),
+            }
+        )
+
+    def _find_result(self) -> dict[str, float]:
+        evaluation = self.record.get("evaluation")
+        if evaluation is None:
+            return {}
+        found = evaluation["overall"]["success"]
+        return {"success": found["mean"], "low": found["low"], "high": found["high"], "tasks": evaluation["tasks"]}
+
+
+def open_policy(folder: str | Path, *, number: int | None = None, best: bool = False) -> OpenedPolicy:
+    """Open the policy of a run's round: the last, the best, or the given one. The run's files are checked before."""
+    place = Path(folder)
+    if not (place / "config.yaml").is_file():
+        other = f"; it is an exported agent: eval --agent {place}" if has_agent_file(place) else ""
+        raise DataError(f"there is no run in {place}: config.yaml is missing{other}")
+    if best and number is not None:
+        raise OptionError("--best and --round exclude each other")
+    rounds = CommitStore(place / "rounds")
+    run = Run(load_config(place / "config.yaml"), place)
+    chain = read_chain(place, run.inputs)
+    if chain is None:
+        raise DataError(f"{place} has no committed round yet")
+    chosen = _choose_round(place, rounds, chain, number, best)
+    weights = run.algorithm.policy_parameters(rounds.read(chosen).state)
+    record = next(record for record in chain.list_records() if record["round"] == chosen)
+    return OpenedPolicy(run, chosen, run.runtime.load_weights(weights), record)
 
 
 def export_policy(
@@ -23,28 +94,33 @@ def export_policy(
     adapter_only: bool = False,
 ) -> int:
     """Write the policy of a round (the last, the best, or the given one) to a new folder; returns the round."""
-    place = Path(folder)
-    if not (place / "config.yaml").is_file():
-        raise DataError(f"there is no run in {place}: config.yaml is missing")
-    rounds = CommitStore(place / "rounds")
-    run = Run(load_config(place / "config.yaml"), place)
-    chain = read_chain(place, run.inputs)
-    if chain is None:
-        raise DataError(f"{place} has no committed round yet")
-    chosen = _choose_round(place, rounds, chain, number, best)
-    if adapter_only and run.config.agent.adapter is None:
+    opened = open_policy(folder, number=number, best=best)
+    if adapter_only and opened.run.config.agent.adapter is None:
         raise OptionError("--adapter: this run trained all weights, there is no adapter")
     from fedagentgym.agents.engines.lora import save_adapter
 
-    weights = run.algorithm.policy_parameters(rounds.read(chosen).state)
-    agent = run.runtime.load_weights(weights)
-    policy: Any = agent.policy
+    policy: Any = opened.agent.policy
     with atomic_folder(output) as part:
         if adapter_only:
             save_adapter(policy.model, part)
+            policy.tokenizer.save(part)
         else:
             policy.save(part)
-    return chosen
+        file = opened.describe()
+        write_agent_file(file, part)
+        (part / "README.md").write_text(_write_card(opened, file), "utf-8")
+    return opened.round
+
+
+def _write_card(opened: OpenedPolicy, file: AgentFile) -> str:
+    from fedagentgym.agents.models.store import find_model
+    from fedagentgym.agents.presets import get_model
+
+    base = get_model(opened.run.config.agent)
+    stored = None if base is None else find_model(base)
+    policy: Any = opened.agent.policy
+    parameters = sum(weight.numel() for weight in policy.model.parameters())
+    return write_model_card(file, base=base, licence=None if stored is None else stored.licence, parameters=parameters)
 
 
 def _choose_round(place: Path, rounds: CommitStore, chain: Chain, number: int | None, best: bool) -> int:

@@ -17,6 +17,7 @@ from fedagentgym.federation.failures import Failure, QuorumError
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.meter import Meter
 from fedagentgym.federation.operation import Operation
+from fedagentgym.federation.progress import ProgressTracker
 from fedagentgym.federation.vectors import Parameters
 
 
@@ -63,6 +64,7 @@ class Clients:
         deadline: float | None = None,
         metered: bool = True,
         stream_of: Callable[[int], int] = identity,
+        progress: ProgressTracker | None = None,
     ) -> None:
         self.ids = list(ids)
         self.meter = Meter(counting=metered)
@@ -74,6 +76,7 @@ class Clients:
         self._round, self._seed = round_number, seed
         self._quorum, self._deadline = quorum, deadline
         self._stream_of = stream_of
+        self._progress = progress
         self._calls = 0
         self._failed: dict[int, Failure] = {}
         self._last = ("", 0, 0)
@@ -121,10 +124,14 @@ class Clients:
         self._failed = {}
         self._last = (operation, len(order), resolve_quorum(self._quorum if quorum is None else quorum, len(order)))
         waiting = iter(order)
+        if self._progress is not None:
+            self._progress.ask(order)
         for reply in self._backend.run(requests, self._deadline if deadline is None else deadline):
             if reply.client != (expected := next(waiting, None)):
                 raise DataError(f"the backend answered for client {reply.client} in place of client {expected}")
             answer = self._accept(reply, name, declared, start)
+            if self._progress is not None:
+                self._progress.answer(expected)
             if isinstance(answer, Failure):
                 self.failures.append(answer.to_record(self._round, name.call, operation))
                 self._failed[reply.client] = answer

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
+from fedagentgym.base.activity import work_for_client
 from fedagentgym.base.encoding import MAX_BITS, Pieces, bytes_digest, encode, join_pieces
 from fedagentgym.base.errors import DataError, ProcessUnusableError
 from fedagentgym.federation.message import Message
@@ -162,7 +163,8 @@ def perform(application: Application[Any], request: Request, data: bytes | None)
         context = ClientContext(
             request.client, request.name.round, request.seed, request.stream_id, application.resources(request.client)
         )
-        new_state, answer = operation.run(state, message, context)
+        with work_for_client(request.client):
+            new_state, answer = operation.run(state, message, context)
         kept = None
         if new_state is not state and not (new_state.empty and state.empty):
             operation.state.check(new_state, new_state.size)

@@ -18,9 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedagentgym.base.activity import listen
 from fedagentgym.base.encoding import bytes_digest, canonical_json
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path, remove_partial, write_atomic
+from fedagentgym.base.interruption import postpone_interruption
 from fedagentgym.federation.algorithm import Algorithm, Round, RoundResult, draw_participants
 from fedagentgym.federation.chain import Chain, check_evidence, read_chain
 from fedagentgym.federation.clients import Backend, Clients, identity
@@ -28,6 +30,7 @@ from fedagentgym.federation.commits import Commit, CommitStore, Links, identify_
 from fedagentgym.federation.failures import hide_text
 from fedagentgym.federation.meter import add_counts
 from fedagentgym.federation.metrics_log import MetricsLog, best_rounds
+from fedagentgym.federation.progress import ProgressCallback, ProgressTracker
 from fedagentgym.federation.records import Record
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.federation.settings import FederationSettings
@@ -54,6 +57,7 @@ class ServerConfig:
     `evaluate` looks at a global state (round number, state) every `evaluate_every` rounds, before the first and after the last;
     what it returns has at least `success`, by which the best round is known.
     `stream_of` is for tests that force clients to draw alike.
+    `on_progress` is told many times a round where the run stands.
     """
 
     folder: Path
@@ -66,6 +70,7 @@ class ServerConfig:
     stream_of: Callable[[int], int] = field(default=identity)
     inputs: Mapping[str, str] = field(default_factory=dict)
     hide_failures: bool = False
+    on_progress: ProgressCallback | None = None
 
 
 def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) -> Commit:
@@ -74,7 +79,8 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
         raise OptionError("a federation needs at least one client")
     for observer in plan.observers:
         observer.begin(plan.settings.rounds)
-    with lock_folder(plan.folder):
+    tracker = None if plan.on_progress is None else ProgressTracker(plan.on_progress)
+    with lock_folder(plan.folder), listen(None if tracker is None else tracker.hear):
         remove_partial(plan.folder)
         rounds = CommitStore(plan.folder / "rounds")
         metrics = MetricsLog(plan.folder / "metrics.jsonl")
@@ -82,21 +88,21 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
         if chain is None:
             remove_uncommitted(plan.folder, -1)
             metrics.restore([], 0)
-            commit = _run_and_commit_round(algorithm, backend, plan, rounds, None, None)
-            evaluation = _evaluate_and_log(plan, rounds, metrics, commit)
+            commit = _run_and_commit_round(algorithm, backend, plan, rounds, None, None, tracker)
+            evaluation = _evaluate_and_log(plan, rounds, metrics, commit, tracker)
         else:
             commit = _check_newest(algorithm, plan, rounds, chain)
             backend.prune(commit.heads)
             evaluation = chain.evaluations.get(commit.round)
             if evaluation is None and _is_evaluation_due(plan, commit.round):
                 metrics.restore(chain.list_records()[:-1], 0)
-                evaluation = _evaluate_and_log(plan, rounds, metrics, commit)
+                evaluation = _evaluate_and_log(plan, rounds, metrics, commit, tracker)
             else:
                 metrics.restore(chain.list_records(), 1)
                 _drop_old_states(plan, rounds, metrics)
         while commit.round < plan.settings.rounds:
-            commit = _run_and_commit_round(algorithm, backend, plan, rounds, commit, evaluation)
-            evaluation = _evaluate_and_log(plan, rounds, metrics, commit)
+            commit = _run_and_commit_round(algorithm, backend, plan, rounds, commit, evaluation, tracker)
+            evaluation = _evaluate_and_log(plan, rounds, metrics, commit, tracker)
         return commit
 
 
@@ -123,6 +129,24 @@ def _run_and_commit_round(
     rounds: CommitStore,
     before: Commit | None,
     evaluation: Mapping[str, Any] | None,
+    tracker: ProgressTracker | None,
+) -> Commit:
+    """One round to its commit, which Ctrl-C waits for; a second one does not, and the round is then played again."""
+    number = 0 if before is None else before.round + 1
+    if tracker is not None:
+        tracker.begin_round(number, plan.settings.rounds)
+    with postpone_interruption(f"stopping after round {number}; Ctrl-C again stops at once, and loses this round"):
+        return _run_round(algorithm, backend, plan, rounds, before, evaluation, tracker)
+
+
+def _run_round(
+    algorithm: Algorithm[Any],
+    backend: Backend,
+    plan: ServerConfig,
+    rounds: CommitStore,
+    before: Commit | None,
+    evaluation: Mapping[str, Any] | None,
+    tracker: ProgressTracker | None,
 ) -> Commit:
     """One round, from the commit before it to its own; without one, the preparation that becomes round 0."""
     started = time.monotonic()
@@ -139,6 +163,7 @@ def _run_and_commit_round(
         deadline=settings.deadline,
         metered=algorithm.metered,
         stream_of=plan.stream_of,
+        progress=tracker,
     )
     drawn = draw_participants(plan.seed, number, clients.ids, settings.clients_per_round)
     round_ = Round(number, settings.rounds, plan.seed, drawn, clients)
@@ -197,13 +222,15 @@ def _is_evaluation_due(plan: ServerConfig, number: int) -> bool:
 
 
 def _evaluate_and_log(
-    plan: ServerConfig, rounds: CommitStore, metrics: MetricsLog, commit: Commit
+    plan: ServerConfig, rounds: CommitStore, metrics: MetricsLog, commit: Commit, tracker: ProgressTracker | None
 ) -> Mapping[str, Any] | None:
     """Evaluate if it is time, tell everybody, and let old global states go; returns what the evaluation found."""
     record = dict(commit.record)
     evaluation: Mapping[str, Any] | None = None
     if plan.evaluate is not None and _is_evaluation_due(plan, commit.round):
         started = time.monotonic()
+        if tracker is not None:
+            tracker.begin_evaluation()
         found = plan.evaluate(commit.round, commit.state)
         evaluation = {**found, "seconds": time.monotonic() - started}
         rounds.write_evaluation(commit.note, evaluation)

@@ -18,15 +18,19 @@ from numpy.typing import NDArray
 from fedagentgym.base.encoding import bytes_digest, encode
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.files import write_atomic
+from fedagentgym.base.logs import get_logger
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.streams import stream
 from fedagentgym.learning.export import read_json_lines, to_json_line
+from fedagentgym.learning.malformed import explain_malformed
 from fedagentgym.learning.rollouts import Player, RolloutStats, collect
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.learning.trajectory import Group, Trajectory
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
+
+log = get_logger(__name__)
 
 
 class Estimate(NamedTuple):
@@ -81,6 +85,8 @@ def evaluate(
             player, env, ids, group_size=chosen.repeats, seed=seed, parallel=chosen.parallel_episodes, progress=bar
         )
     found = summarise(rollouts.groups, chosen, seed, rollouts.stats)
+    if (malformed := explain_malformed(rollouts.groups, agent)) is not None:
+        log.warning(malformed)
     if file is not None:
         write_atomic(file, format_episodes(found, agent, env, about))
     return found

@@ -6,7 +6,7 @@ mean is the bootstrap of the sets' own means.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,14 +141,17 @@ def evaluate_sets(
     seed: int,
     file: str | Path | None = None,
     about: Mapping[str, Any] | None = None,
+    about_set: Callable[[OpenedSet], Mapping[str, Any]] | None = None,
 ) -> SetsEvaluation:
-    """Judge an agent on every set; `file` gets the episodes of all of them, each line with the name of its set."""
+    """Judge an agent on every set; `file` gets the episodes of all of them, each line with the name of its set, with `about`
+    and with what `about_set` says of the set."""
     found: dict[str, Evaluation] = {}
     lines = []
     for one in sets:
         own = derive(seed, "set", one.name) if one.name else seed
         found[one.name] = evaluate(agent, one.env, one.settings, seed=own)
-        told = {**(about or {}), "split": one.settings.split, **({"set": one.name} if one.name else {})}
+        of_set = {} if about_set is None else about_set(one)
+        told = {**(about or {}), **of_set, "split": one.settings.split, **({"set": one.name} if one.name else {})}
         if file is not None:
             lines.append(format_episodes(found[one.name], agent, one.env, told))
     if file is not None:

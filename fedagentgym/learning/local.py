@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedagentgym.base.activity import tell_step
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.numbers import mean
 from fedagentgym.base.streams import derive, stream
@@ -162,7 +163,8 @@ class LocalTraining:
         """So many steps of play and learning. `weights` replaces the configured weights of the objectives."""
         metrics: list[dict[str, float]] = []
         groups: tuple[Group, ...] = ()
-        for _ in range(steps):
+        for number in range(1, steps + 1):
+            tell_step(number, steps)
             rollouts = self.collect_rollouts(seed)
             report = self.update(rollouts.groups, weights=weights, gradients_of=gradients_of)
             report = StepReport(rollouts.compute_metrics() | report.metrics, rollouts.groups, report.gradients)

@@ -114,7 +114,7 @@ class TorchPolicy:
                 )
         finally:
             self._merge.release()
-        self.tokenizer.hf.save_pretrained(target)
+        self.tokenizer.save(target)
 
     def close(self) -> None:
         """Nothing is held outside this process."""

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.errors import DataError, describe_error
 
 _CACHE_SIZE = 20_000
 _CONTENT_MARK, _REPLY_MARK = "(the content)", "(the reply)"
+_GENERIC_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
+_GENERIC_MODULE = """\
+from transformers import PreTrainedTokenizerFast
+
+
+class GenericTokenizer(PreTrainedTokenizerFast):
+    \"\"\"All of it is in tokenizer.json.\"\"\"
+"""
 
 
 class HuggingFaceTokenizer:
@@ -53,6 +63,22 @@ class HuggingFaceTokenizer:
         if self._fast is not None:
             return str(self._fast.decode(list(ids), skip_special_tokens=True))
         return str(self.hf.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def save(self, folder: Path) -> None:
+        """Write what `AutoTokenizer` makes the same tokenizer of.
+
+        Left alone it would go by the model's architecture, and put Qwen's own pre-tokenizer into a Qwen2 model's folder. It
+        does not where the folder names a class of its own; what it then loads is still the library's generic class, and the
+        module is read only with `trust_remote_code`.
+        """
+        self.hf.save_pretrained(folder)
+        config = folder / "tokenizer_config.json"
+        declared = json.loads(config.read_text("utf-8"))
+        if declared.get("tokenizer_class") not in _GENERIC_CLASSES:
+            return
+        declared["auto_map"] = {"AutoTokenizer": [None, "generic_tokenizer.GenericTokenizer"]}
+        config.write_text(json.dumps(declared, indent=2, sort_keys=True) + "\n", "utf-8")
+        (folder / "generic_tokenizer.py").write_text(_GENERIC_MODULE, "utf-8")
 
     def encode_chat(self, content: str, system: str | None = None) -> tuple[int, ...]:
         """Return the ids of a dialogue that opens with the user's ``content``, up to where the reply begins; before it stands

@@ -1,22 +1,29 @@
-"""A run on the terminal: a line per round while it goes on, and a summary at its end."""
+"""A run on the terminal: a line per round and one that lives below it while it goes on, and a summary at its end."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from fedagentgym.base.progress import get_console
+from fedagentgym.base.progress import StatusLine, get_console, is_quiet, show_status
+from fedagentgym.federation.progress import ProgressCallback, TrainingProgress, format_seconds
+from fedagentgym.learning.malformed import TOLERATED
 
 
 class RoundTable:
-    """One line per round, under a heading: what happened, how well it goes, what it costs, how long it will take."""
+    """One line per round, under a heading: what happened, how well it goes, what it costs, how long it will take.
 
-    COLUMNS = ("round", "clients", "failed", "success", "reward", "kl", "held-out", "MB", "seconds", "to go")
-    WIDTHS = (7, 14, 6, 7, 7, 8, 18, 8, 8, 8)
+    80 columns hold a line, whatever its numbers. `status` is the line below the table, which makes way for each of them.
+    """
 
-    def __init__(self) -> None:
+    COLUMNS = ("round", "clients", "success", "reward", "held-out", "MB", "time", "left")
+    WIDTHS = (9, 12, 7, 7, 11, 7, 7, 7)
+
+    def __init__(self, status: StatusLine | None = None) -> None:
+        self._status = status
         self._begun = False
         self._started = time.monotonic()
         self._rounds = 0
@@ -25,27 +32,39 @@ class RoundTable:
         self._rounds = rounds
 
     def round_done(self, record: Mapping[str, Any]) -> None:
+        if self._status is not None:
+            self._status.clear()
         if not self._begun:
             self._begun = True
             self._first = record["round"]
             self._line(self.COLUMNS)
         self._line(self._format_row(record))
+        broken = record["metrics"].get("format/broken", 0.0)
+        if broken > TOLERATED:
+            text = f"  {broken:.0%} of this round's replies were malformed: read some in the folder trajectories"
+            get_console().print(text, highlight=False)
+
+    def show_progress(self, progress: TrainingProgress) -> None:
+        """Say below the table where the round stands."""
+        if self._status is None:
+            return
+        self._status.head = f"{str(progress).partition(':')[0]}: "
+        if progress.phase == "clients":
+            self._status.show(str(progress))
 
     def _format_row(self, record: Mapping[str, Any]) -> tuple[str, ...]:
         from fedagentgym.federation.meter import headline_bytes
 
         metrics = record["metrics"]
-        members = ",".join(map(str, record["participants"]))
+        place = f"{record['round']}/{self._rounds}"
         return (
-            f"{record['round']}/{self._rounds}" if self._rounds else str(record["round"]),
-            members if len(members) <= 14 else f"{len(record['participants'])} clients",
-            str(len(record["failures"])) if record["failures"] else "",
-            _number(metrics.get("success"), ".3f"),
-            _number(metrics.get("reward"), ".3f"),
-            _number(metrics.get("kl"), ".2g"),
-            _held_out(record.get("evaluation")),
-            f"{headline_bytes(record['bytes_total']) / 1e6:.2f}",
-            f"{record['seconds'] + record.get('evaluation', {}).get('seconds', 0.0):.1f}",
+            place if self._rounds and len(place) <= self.WIDTHS[0] else str(record["round"]),
+            _format_members(record["participants"], len(record["failures"])),
+            _format_number(metrics.get("success")),
+            _format_number(metrics.get("reward")),
+            _format_held_out(record.get("evaluation")),
+            _format_megabytes(headline_bytes(record["bytes_total"])),
+            format_seconds(record["seconds"] + record.get("evaluation", {}).get("seconds", 0.0)),
             self._estimate_remaining(record["round"]),
         )
 
@@ -53,42 +72,85 @@ class RoundTable:
         done = number - self._first
         if done < 1 or not self._rounds:
             return ""
-        seconds = (time.monotonic() - self._started) / (done + 1) * (self._rounds - number)
-        return f"{seconds / 60:.1f} min" if seconds >= 90 else f"{seconds:.0f} s"
+        return format_seconds((time.monotonic() - self._started) / (done + 1) * (self._rounds - number))
 
     def _line(self, cells: tuple[str, ...]) -> None:
-        text = "  ".join(cell.rjust(width) for cell, width in zip(cells, self.WIDTHS, strict=True))
+        text = " ".join(cell[:width].rjust(width) for cell, width in zip(cells, self.WIDTHS, strict=True))
         get_console().print(text, highlight=False, markup=False)
 
 
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
+class RunWatch(NamedTuple):
+    """What `train` and `resume` take to be watched by."""
+
+    observers: tuple[RoundTable, ...] = ()
+    on_progress: ProgressCallback | None = None
 
 
-def _held_out(evaluation: Mapping[str, Any] | None) -> str:
+@contextlib.contextmanager
+def watch_run() -> Iterator[RunWatch]:
+    """The table of a run with the line below it, while the block runs; nothing where everybody is asked to be quiet."""
+    if is_quiet():
+        yield RunWatch()
+        return
+    with show_status() as status:
+        table = RoundTable(status)
+        yield RunWatch((table,), table.show_progress)
+
+
+def _format_members(members: list[int], failures: int) -> str:
+    """
+    >>> _format_members([1, 2, 3], 0), _format_members(list(range(50)), 2)
+    ('1,2,3', '50, 2 failed')
+    """
+    named = ",".join(map(str, members))
+    if failures:
+        return f"{len(members)}, {failures} failed"
+    return named if len(named) <= RoundTable.WIDTHS[1] else f"{len(members)} clients"
+
+
+def _format_number(value: float | None) -> str:
+    """
+    >>> _format_number(0.25), _format_number(-1234567.0)
+    ('0.250', '-1.2e+06')
+    """
+    if value is None:
+        return ""
+    return format(value, ".3f") if abs(value) < 100 else format(value, ".2g" if abs(value) >= 1e5 else ".0f")
+
+
+def _format_megabytes(count: float) -> str:
+    megabytes = count / 1e6
+    return f"{megabytes:.2f}" if megabytes < 1000 else f"{megabytes:.0f}"
+
+
+def _format_held_out(evaluation: Mapping[str, Any] | None) -> str:
+    """The mean and half of its interval's width."""
     if evaluation is None:
         return ""
     mean, low, high = (evaluation["overall"]["success"][name] for name in ("mean", "low", "high"))
-    return f"{mean:.3f} [{low:.2f},{high:.2f}]"
+    return f"{mean:.3f} ±{(high - low) / 2:.2f}"
 
 
 def print_summary(folder: Path, record: Mapping[str, Any]) -> None:
     """What is said at the end of a run."""
     out = get_console()
     first, best, final = record["first"], record["best"], record["final"]
-    out.print()
+    lines = []
     if first is not None:
         begin, end = first["overall"]["success"], final["overall"]["success"]
-        out.print(
-            f"success on held-out tasks: {begin['mean']:.3f} before, {end['mean']:.3f} after {record['rounds']} rounds"
-            f" (interval {end['low']:.3f} to {end['high']:.3f}; best {best['overall']['success']['mean']:.3f} in round"
-            f" {best['round']})",
-            highlight=False,
-        )
-    out.print(
+        lines += [
+            f"success on held-out tasks: {begin['mean']:.3f} before, {end['mean']:.3f} after {record['rounds']} rounds",
+            f"  interval {end['low']:.3f} to {end['high']:.3f}; best {best['overall']['success']['mean']:.3f} in round"
+            f" {best['round']}",
+        ]
+    lines += [
         f"{record['headline_bytes'] / 1e6:.2f} MB exchanged, {record['env_steps']:,.0f} environment steps,"
-        f" {record['failures']} failures, {record['seconds'] / 60:.1f} minutes",
-        highlight=False,
-    )
+        f" {record['failures']} failures, {format_seconds(record['seconds'])}",
+        f"record {folder / 'result.json'}",
+    ]
     page = folder / "report.html"
-    out.print(f"record {folder / 'result.json'}" + (f", report {page}" if page.exists() else ""), highlight=False)
+    lines += [f"report {page}"] if page.exists() else []
+    lines += [f"play it again: fedagentgym eval --run {folder}"]
+    out.print()
+    for line in lines:
+        out.print(line, highlight=False)

@@ -19,6 +19,7 @@ import subprocess
 import sys
 from multiprocessing.connection import Connection
 
+from fedagentgym.base.activity import ClientActivity, tell
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.federation.exchange import LONGEST_ERROR, Reply, Request, clean_text
@@ -92,15 +93,19 @@ class WorkerProcess:
             self._put(state)
         self._put(request.body)
 
-    def receive(self, request: Request) -> Reply:
-        """The reply that is there; one that is malformed or longer than the request admits is refused."""
+    def receive(self, request: Request) -> Reply | None:
+        """The reply that is there; one that is malformed or longer than the request admits is refused. None: the worker has
+        only told what it is at, which is passed on."""
         try:
             return self._read_reply(request)
         except DataError as error:
             return Reply(request.client, "refused", error=clean_text(f"malformed answer: {error}", LONGEST_ERROR))
 
-    def _read_reply(self, request: Request) -> Reply:
+    def _read_reply(self, request: Request) -> Reply | None:
         header = decode(self._get(HEADER_LIMIT), limit=HEADER_LIMIT)
+        if isinstance(header, dict) and "activity" in header:
+            tell(_read_activity(header["activity"], request.client))
+            return None
         told = Reply.from_header(request.client, header, b"", None)
         limits = {"answer": request.reply_limit, "state": request.state_limit}
         sizes = {part: header.get(part) for part in limits}
@@ -138,3 +143,10 @@ class WorkerProcess:
             code = self._process.wait(timeout=1.0)
             return f"killed by signal {-code}" if code < 0 else f"exit status {code}"
         return f"its pipe broke: {type(error).__name__}"
+
+
+def _read_activity(told: object, client: int) -> ClientActivity:
+    """What a worker says that its client is at."""
+    if not isinstance(told, list) or len(told) != 4 or any(type(part) is not int or part < 0 for part in told):
+        raise DataError("what it says it is at is no activity")
+    return ClientActivity(client, *told[1:])

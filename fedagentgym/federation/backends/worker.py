@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import os
+import math
 import signal
 import sys
-import threading
 import time
+from dataclasses import astuple
 from multiprocessing.connection import Connection
 from typing import Any
 
+from fedagentgym.base.activity import ClientActivity, Listener, listen
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import ProcessUnusableError
+from fedagentgym.base.interruption import end_with_parent
 from fedagentgym.base.logs import log_to_stderr
 from fedagentgym.federation.backends.process import HEADER_LIMIT, Pipe
 from fedagentgym.federation.exchange import Reply, Request, clean_text, perform
 from fedagentgym.federation.operation import Application, ApplicationSpec
 
+TOLD_EVERY_SECONDS = 0.5
+
 
 def main(descriptor: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+    end_with_parent(parent)
     log_to_stderr()
     pipe: Pipe = Connection(descriptor)
     try:
@@ -31,13 +35,6 @@ def main(descriptor: int, parent: int) -> None:
         return
     except ProcessUnusableError as error:
         sys.exit(f"fedagentgym: a worker ends: {error}")
-
-
-def _exit_with_parent(parent: int) -> None:
-    """A worker whose parent was killed ends, also in the middle of a computation."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(0)
 
 
 def _build_application(pipe: Pipe) -> Application[Any] | None:
@@ -57,7 +54,22 @@ def _serve(pipe: Pipe, application: Application[Any]) -> None:
         header = decode(pipe.recv_bytes(HEADER_LIMIT))
         data = pipe.recv_bytes() if header["has_state"] else None
         request = Request.from_header(header, pipe.recv_bytes())
-        _send(pipe, perform(application, request, data))
+        with listen(_make_teller(pipe)):
+            reply = perform(application, request, data)
+        _send(pipe, reply)
+
+
+def _make_teller(pipe: Pipe) -> Listener:
+    """What tells the server's process now and then what this one is at; whoever does not watch reads over it."""
+    told = -math.inf
+
+    def tell(activity: ClientActivity) -> None:
+        nonlocal told
+        if time.monotonic() - told >= TOLD_EVERY_SECONDS:
+            told = time.monotonic()
+            pipe.send_bytes(encode({"activity": list(astuple(activity))}))
+
+    return tell
 
 
 def _send(pipe: Pipe, reply: Reply) -> None:

@@ -1,0 +1,139 @@
+"""`agent.yaml` in an exported folder: the half of an agent that its weights do not hold.
+
+A model answers well only under the prompt that it was trained with, read by the same parser and decoded alike. The file says
+all of it, with the world and the tasks that the run was judged on, so that whoever has the folder plays the agent that was
+trained. Nothing in it is left to a preset, which may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from fedagentgym.agents.presets import DEFAULT_MODELS
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.algorithms.support.spec import EnvSettings
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.files import read_text, write_atomic
+from fedagentgym.base.settings import Settings, assign, merge
+from fedagentgym.base.yaml_text import parse_yaml
+from fedagentgym.learning.settings import EvaluationSettings
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.envs.core import TextEnv
+
+AGENT_FILE = "agent.yaml"
+ADAPTER_FILE = "adapter_config.json"
+_LOADED_FROM_FOLDERS = ("tiny", "transformers", "vllm", *DEFAULT_MODELS)
+_HEAD = (
+    "# How this model is prompted, read and decoded, and where it was judged.\n"
+    "# `fedagentgym eval --agent FOLDER` and `fedagentgym.load_agent(FOLDER)` go by it.\n"
+)
+
+
+class AgentFile(Settings):
+    """The contents of `agent.yaml`."""
+
+    format: Literal["fedagentgym/agent-1"] = Field(default="fedagentgym/agent-1", description="what this file is")
+    agent: AgentSettings = Field(description="prompt, context, parser and decoding, all of them said")
+    env: EnvSettings = Field(description="the world that the agent was trained in")
+    evaluation: EvaluationSettings = Field(default=EvaluationSettings(), description="how the run judged it")
+    seed: int = Field(default=0, ge=0, description="seed of the run's evaluations")
+    plugins: tuple[str, ...] = Field(default=(), description="modules that the run loaded; not loaded from here")
+    run: dict[str, Any] = Field(default_factory=dict, description="which run, which round")
+    result: dict[str, float] = Field(default_factory=dict, description="what the run found for this round")
+
+    def to_yaml(self) -> str:
+        """The file's text."""
+        import yaml
+
+        plain = self.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        text: str = yaml.safe_dump({"format": self.format, **plain}, sort_keys=False, allow_unicode=True)
+        return _HEAD + text
+
+
+def describe_agent(agent: TokenAgent, settings: AgentSettings) -> AgentSettings:
+    """The settings that make this agent again around its exported weights, whatever its presets will be then."""
+    template = agent.template
+    names = ("context_length", "forward", "threads", *(("rollouts", "options") if settings.rollouts == "vllm" else ()))
+    kept = {name: value for name in names if (value := getattr(settings, name)) is not None}
+    return AgentSettings.load(
+        {
+            "name": settings.name if settings.name in _LOADED_FROM_FOLDERS else "transformers",
+            "context": agent.context,
+            "history": agent.history,
+            "template": template.name,
+            "system": template.system,
+            "request": template.request,
+            "think": template.think,
+            "chat": agent.chat,
+            "parser": agent.parser,
+            "decoding": agent.decoding.model_dump(),
+            "dtype": settings.dtype or _find_dtype(agent),
+            **kept,
+        },
+        "agent",
+    )
+
+
+def _find_dtype(agent: TokenAgent) -> str | None:
+    """The type of the weights as they were loaded; an adapter's own may be another one than its base's."""
+    model: Any = getattr(agent.policy, "model", None)
+    if model is None:
+        return None
+    name = str(model.get_input_embeddings().weight.dtype).removeprefix("torch.")
+    return name if name in ("float32", "bfloat16") else None
+
+
+def write_agent_file(file: AgentFile, folder: Path) -> None:
+    write_atomic(folder / AGENT_FILE, file.to_yaml())
+
+
+def has_agent_file(folder: str | Path) -> bool:
+    """Whether this names a folder that was exported with its agent."""
+    text = str(folder)
+    return "\0" not in text and Path(text).expanduser().joinpath(AGENT_FILE).is_file()
+
+
+def read_agent_file(folder: str | Path) -> AgentFile:
+    """What an exported folder says of its agent, whose model is then the folder itself."""
+    place = Path(folder).expanduser()
+    path = place / AGENT_FILE
+    plain = parse_yaml(read_text(path), str(path))
+    if not isinstance(plain, Mapping):
+        raise DataError(f"{path} does not hold a mapping")
+    try:
+        found = AgentFile.load(plain)
+    except OptionError as error:
+        raise DataError(f"{path}: {error}") from None
+    if (place / ADAPTER_FILE).is_file() and not (place / "config.json").is_file():
+        raise DataError(
+            f"{place} holds an adapter alone, without its base: export the whole model (without --adapter) to play it"
+        )
+    return found.model_copy(update={"agent": found.agent.model_copy(update={"model": str(place)})})
+
+
+def change_agent(settings: AgentSettings, changes: list[str]) -> AgentSettings:
+    """Settings with `key=value` changes laid over them."""
+    plain: dict[str, Any] = settings.model_dump(mode="json", exclude_unset=True)
+    for change in changes:
+        plain = merge(plain, assign({}, change))
+    return AgentSettings.load(plain, "agent")
+
+
+def load_agent(folder: str | Path, env: TextEnv | None = None) -> TokenAgent:
+    """The agent of an exported folder, as it was trained: model, prompt, parser, decoding. `env` is needed by none of ours."""
+    from fedagentgym.agents.make import make_agent
+    from fedagentgym.agents.threads import set_threads
+
+    if not has_agent_file(folder):
+        raise DataError(f"there is no {AGENT_FILE} in {folder}: it comes with `fedagentgym export RUN FOLDER`")
+    settings = read_agent_file(folder).agent
+    set_threads(settings.threads)
+    agent: Any = make_agent(settings, env)
+    found: TokenAgent = agent
+    return found

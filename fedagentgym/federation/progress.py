@@ -1,0 +1,138 @@
+"""How far a run is: the value that a callback gets, and the tracker that makes it from what the run's parts tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fedagentgym.base.activity import ClientActivity
+
+Phase = Literal["clients", "evaluation", "between"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingProgress:
+    """A moment of a run. `working` are the clients under way; rate and time are None until they can be known."""
+
+    round: int
+    rounds: int
+    phase: Phase
+    working: tuple[ClientActivity, ...] = ()
+    asked: int = 0
+    answered: int = 0
+    episodes_per_second: float | None = None
+    seconds_left: float | None = None
+
+    def __str__(self) -> str:
+        """
+        >>> str(TrainingProgress(3, 6, "clients", (ClientActivity(7, 2, 4),), 4, 1, 41.3, 114.0))
+        'round 3 of 6: client 7, step 2 of 4, 41 episodes/s, 1.9 min left'
+        """
+        parts = ["evaluating"] if self.phase == "evaluation" else self._describe_clients()
+        if self.phase == "clients" and self.episodes_per_second:
+            parts.append(f"{self.episodes_per_second:.3g} episodes/s")
+        if self.seconds_left is not None:
+            parts.append(f"{format_seconds(self.seconds_left)} left")
+        head = f"round {self.round} of {self.rounds}" if self.round else "preparing"
+        return f"{head}: {', '.join(parts)}" if parts else head
+
+    def _describe_clients(self) -> list[str]:
+        if not self.working:
+            return [f"{self.answered} of {self.asked} clients done"] if self.asked else []
+        names = [str(one.client) for one in self.working]
+        told = f"client {names[0]}" if len(names) == 1 else f"clients {', '.join(names[:-1])} and {names[-1]}"
+        if len(names) > 4:
+            told = f"{len(names)} clients at work"
+        slowest = min(self.working, key=lambda one: one.step)
+        return [told, *([f"step {slowest.step} of {slowest.steps}"] if slowest.steps else [])]
+
+
+def format_seconds(seconds: float) -> str:
+    """
+    >>> format_seconds(12.34), format_seconds(114), format_seconds(9000)
+    ('12 s', '1.9 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+ProgressCallback = Callable[[TrainingProgress], None]
+
+
+class ProgressTracker:
+    """Hears of rounds, calls and clients, and tells a callback where the run stands."""
+
+    def __init__(self, callback: ProgressCallback, clock: Callable[[], float] = time.monotonic) -> None:
+        self._callback, self._clock = callback, clock
+        self._round = self._rounds = 0
+        self._phase: Phase = "between"
+        self._working: dict[int, ClientActivity] = {}
+        self._asked = self._answered = self._finished_episodes = 0
+        self._begun = clock()
+        self._durations: list[float] = []
+
+    def begin_round(self, number: int, rounds: int) -> None:
+        """A round begins; the one before it is over with all that belongs to it."""
+        now = self._clock()
+        if self._round:
+            self._durations.append(now - self._begun)
+        self._round, self._rounds, self._phase, self._begun = number, rounds, "clients", now
+        self._working.clear()
+        self._asked = self._answered = self._finished_episodes = 0
+        self._tell()
+
+    def ask(self, clients: Sequence[int]) -> None:
+        """A call goes out to these clients."""
+        self._asked, self._answered = len(clients), 0
+        self._working.clear()
+
+    def hear(self, activity: ClientActivity) -> None:
+        """A client says what it is at."""
+        self._working[activity.client] = activity
+        self._tell()
+
+    def answer(self, client: int) -> None:
+        """The reply of a client is there."""
+        done = self._working.pop(client, None)
+        self._finished_episodes += 0 if done is None else done.episodes
+        self._answered += 1
+        self._tell()
+
+    def begin_evaluation(self) -> None:
+        self._phase = "evaluation"
+        self._working.clear()
+        self._tell()
+
+    def _tell(self) -> None:
+        self._callback(
+            TrainingProgress(
+                self._round,
+                self._rounds,
+                self._phase,
+                tuple(self._working[client] for client in sorted(self._working)),
+                self._asked,
+                self._answered,
+                self._compute_rate(),
+                self._estimate_left(),
+            )
+        )
+
+    def _compute_rate(self) -> float | None:
+        seconds = self._clock() - self._begun
+        episodes = self._finished_episodes + sum(one.episodes for one in self._working.values())
+        return episodes / seconds if episodes and seconds > 0 else None
+
+    def _estimate_left(self) -> float | None:
+        """From the mean of the rounds that are over; in the first one from the share of its clients' steps that is done."""
+        spent = self._clock() - self._begun
+        if self._durations:
+            whole = sum(self._durations) / len(self._durations)
+        else:
+            done = self._answered + sum((one.step - 1) / one.steps for one in self._working.values() if one.steps)
+            if not self._round or not self._asked or done <= 0:
+                return None
+            whole = spent * self._asked / min(done, self._asked)
+        return max(whole - spent, 0.0) + whole * max(self._rounds - self._round, 0)

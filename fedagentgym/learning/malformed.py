@@ -1,0 +1,57 @@
+"""Why the replies of an evaluation cannot be read: a score of nought most often means another prompt, not a bad agent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from fedagentgym.agents.agent import TokenAgent
+from fedagentgym.base.text import show_control_characters
+from fedagentgym.learning.rollouts import Player
+from fedagentgym.learning.trajectory import Group, Turn
+
+TOLERATED = 0.9
+"""Share of malformed replies beyond which an evaluation says so."""
+_SHOWN = 60
+
+
+def explain_malformed(groups: Sequence[Group], agent: Player) -> str | None:
+    """One sentence about replies whose form is broken, if nearly all are; None otherwise."""
+    turns = [turn for group in groups for trajectory in group for turn in trajectory.turns]
+    broken = [turn for turn in turns if not turn.format]
+    if len(broken) <= TOLERATED * len(turns):
+        return None
+    reasons = Counter(_find_reason(turn, agent) for turn in broken)
+    reason, _ = reasons.most_common(1)[0]
+    example = next(turn.reply for turn in broken if _find_reason(turn, agent) == reason)
+    shown = " ".join(show_control_characters(example).split())
+    shown = f"{shown[:_SHOWN]}..." if len(shown) > _SHOWN else shown
+    quoted = f", such as '{shown}'" if shown else ""
+    return f"{len(broken) / len(turns):.0%} of replies are malformed: most {reason}{quoted}{_suggest(agent)}"
+
+
+def _find_reason(turn: Turn, agent: Player) -> str:
+    """What is wrong with a reply, in the words of its parser."""
+    template, limit = getattr(agent, "template", None), _get_limit(agent)
+    reply = turn.reply.lower()
+    if not reply.strip():
+        return "are empty"
+    if limit is not None and turn.tokens >= limit and "</action>" not in reply:
+        return f"are cut off after {limit} tokens (decoding.max_new_tokens)"
+    if "<action>" not in reply or "</action>" not in reply:
+        return "lack <action>...</action>"
+    if getattr(template, "think", False) and ("<think>" not in reply or "</think>" not in reply):
+        return "lack the <think>...</think> that the prompt asks for"
+    return "say more than the one action that is asked for"
+
+
+def _get_limit(agent: Player) -> int | None:
+    return agent.decoding.max_new_tokens if isinstance(agent, TokenAgent) else None
+
+
+def _suggest(agent: Player) -> str:
+    """What to look at: the prompt that the model was given."""
+    if not isinstance(agent, TokenAgent):
+        return ""
+    given = f"template {agent.template.name}, think {str(agent.template.think).lower()}, context {agent.context}"
+    return f"; was the model trained with this prompt ({given})? A folder made by `fedagentgym export` keeps its own"
