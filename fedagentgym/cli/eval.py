@@ -12,8 +12,8 @@ from rich.table import Table
 from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.settings import assign
-from fedagentgym.cli.client_world import ClientNumber, ClientSplitFile, find_client_world
 from fedagentgym.cli.environments import EnvSet, env_options
+from fedagentgym.cli.named_client import ClientNumber, ClientSplitFile, find_named_client
 from fedagentgym.cli.plugins import Plugins
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def evaluate(
             round=number,
             env=env,
             options=options,
-            client=find_client_world(client, client_split),
+            client=find_named_client(client, client_split),
             evaluation={name: value for name, value in said.items() if value is not None},
             seed=seed,
         )

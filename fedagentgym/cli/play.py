@@ -16,8 +16,8 @@ from fedagentgym.base.interruption import explain_interruption
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.streams import stream
 from fedagentgym.cli.choices import format_choices, needs_words, resolve_line
-from fedagentgym.cli.client_world import ClientNumber, ClientSplitFile, find_client_world
 from fedagentgym.cli.environments import EnvSet, env_options, open_named
+from fedagentgym.cli.named_client import ClientNumber, ClientSplitFile, find_named_client
 from fedagentgym.cli.plugins import Plugins
 from fedagentgym.envs.core import Episode, TextEnv
 from fedagentgym.envs.transcripts import format_transcript
@@ -68,11 +68,11 @@ def play(
 def _open_world(
     env: str | None, split: str | None, client: int | None, client_split: Any, options: dict[str, Any]
 ) -> TextEnv:
-    world = find_client_world(client, client_split)
-    if world is not None:
+    named = find_named_client(client, client_split)
+    if named is not None:
         from fedagentgym.experiment.judged import open_client_env
 
-        return open_client_env(world, env=env, split=split, options=options)
+        return open_client_env(named, env=env, split=split, options=options)
     if env is None:
         raise OptionError("name an environment, for example: fedagentgym play WebShop (`fedagentgym envs` lists them)")
     return open_named(env, {"split": split or "train", **options})
