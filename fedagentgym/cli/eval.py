@@ -133,7 +133,8 @@ def _choose_file(judged: Judged) -> Path:
     first = judged.sets[0]
     where = first.settings.split if not first.name else "sets"
     whose = "" if judged.client is None else f"-client-{judged.client.index}"
-    return Path("evaluation") / f"{first.env.id.rpartition('/')[2]}-{where}{whose}-{judged.name}-{judged.seed}.jsonl"
+    seed = "" if judged.own_seed else f"-{judged.seed}"
+    return Path("evaluation") / f"{first.env.id.rpartition('/')[2]}-{where}{whose}-{judged.name}{seed}.jsonl"
 
 
 def _play(judged: Judged, file: Path, as_json: bool) -> None:

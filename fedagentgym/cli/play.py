@@ -35,9 +35,9 @@ COMMANDS = {
 }
 """What a line may say beside an action. None of it is a turn; a colon before it is admitted."""
 _COMMAND = re.compile(r":?\s*(help|actions|undo|history|quit|save\s+\S.*)", re.IGNORECASE)
-HINT = "type a number or an action; help, actions, undo, history, save FILE and quit cost nothing"
-REPLY_HINT = "type your answer; help, undo, history, save FILE and quit cost nothing"
-CODE_HINT = "type your program and then an empty line; help, undo, history, save FILE and quit cost nothing"
+HINT = "type a number or an action; help, undo, history, quit are no turns"
+REPLY_HINT = "type your answer; help, undo, history, quit are no turns"
+CODE_HINT = "type a program and an empty line; help, undo, history, quit are no turns"
 
 
 def play(

@@ -57,7 +57,8 @@ class JudgeRequest:
 
 @dataclass(frozen=True)
 class Judged:
-    """Everything that an evaluation needs. `expected` is what the run found with just this evaluation, if it did it."""
+    """Everything that an evaluation needs. `expected` is what the run found with just this evaluation, if it did it;
+    `own_seed` tells whether the seed is the run's."""
 
     agent: Player
     sets: tuple[OpenedSet, ...]
@@ -66,6 +67,7 @@ class Judged:
     name: str
     client: Client | None = None
     expected: float | None = None
+    own_seed: bool = False
 
     def describe_set(self, one: OpenedSet) -> dict[str, Any]:
         """What the lines of an episode file say of their world, so that they can be played again without being told."""
@@ -86,7 +88,8 @@ def open_judged(request: JudgeRequest) -> Judged:
     unchanged = not (request.evaluation or request.options or request.changes or request.env or client)
     expected = file.result.get("success") if file is not None and unchanged and seed == file.seed else None
     agent = opened.agent if opened is not None else _make_agent(request, file, sets[0], seed)
-    return Judged(agent, sets, settings, seed, _name(request, opened), client, expected)
+    own_seed = file is not None and seed == file.seed
+    return Judged(agent, sets, settings, seed, _name(request, opened), client, expected, own_seed)
 
 
 def _find_source(request: JudgeRequest) -> tuple[OpenedPolicy | None, AgentFile | None]:
