@@ -57,7 +57,9 @@ def _say(text: str, *, indent: int = 2, colour: str | None = None) -> None:
     screen = get_console()
     width = screen.width if screen.is_terminal else len(text) + indent
     begin, further = " " * indent, " " * (indent + 4)
-    for number, line in enumerate(textwrap.wrap(text, width, initial_indent=begin, subsequent_indent=further)):
+    for number, line in enumerate(
+        textwrap.wrap(text, width, initial_indent=begin, subsequent_indent=further, break_on_hyphens=False)
+    ):
         word, space, rest = line.strip().partition(" ")
         head = f"[{colour}]{escape(word)}[/]" if colour is not None and not number else escape(word)
         lead = line[: len(line) - len(line.lstrip())]

@@ -32,7 +32,8 @@ class TrainingProgress:
         """
         parts = ["evaluating"] if self.phase == "evaluation" else self._describe_clients()
         if self.phase == "clients" and self.episodes_per_second:
-            parts.append(f"{self.episodes_per_second:.3g} episodes/s")
+            rate = self.episodes_per_second
+            parts.append(f"{rate:.0f} episodes/s" if rate >= 10 else f"{rate:.2g} episodes/s")
         if self.seconds_left is not None:
             parts.append(f"{format_seconds(self.seconds_left)} left")
         head = f"round {self.round} of {self.rounds}" if self.round or self.phase == "evaluation" else "preparing"
