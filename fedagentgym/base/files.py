@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import shutil
 import stat
 import tempfile
+import zlib
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -19,6 +21,8 @@ MAX_TEXT = 1 << 28
 """The greatest text or JSON file that is read at once: 256 MiB."""
 MAX_LINE = 1 << 26
 """The longest line of a JSON-lines file: 64 MiB."""
+MAX_UNPACKED = 1 << 33
+"""The most bytes of lines that are read from one file: a compressed one can stand for more than there is time for."""
 PART = ".part"
 """How the name of a file or folder ends that is still being filled; it begins with a dot."""
 
@@ -177,17 +181,54 @@ def read_json(path: str | Path) -> Any:
 
 
 def read_jsonl(path: str | Path) -> Iterator[tuple[int, Any]]:
-    """Line number (from 1) and value of each non-empty line of a JSON-lines file."""
+    """Line number (from 1) and value of each non-empty line of a JSON-lines file, which may be compressed (`.gz`)."""
+    for number, line in _read_lines(path):
+        if line.strip():
+            yield number, parse_json(line, _name_line(path, number))
+
+
+def read_json_line_texts(path: str | Path) -> Iterator[tuple[str, Any, str]]:
+    """Every line of such a file: where it is, its value, and its text. Nothing is skipped."""
+    for number, line in _read_lines(path):
+        where = _name_line(path, number)
+        value = parse_json(line, where)
+        if not line.endswith(b"\n"):
+            raise DataError(f"{where}: the line is not ended")
+        yield where, value, line[:-1].decode("utf-8")
+
+
+def _name_line(path: str | Path, number: int) -> str:
+    return f"{format_path(path)}, line {number}"
+
+
+def _read_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
     with open_plain(path) as file:
+        total = 0
+        lines = gzip.GzipFile(fileobj=file) if str(path).endswith(".gz") else file
         for number in count(1):
-            line = file.readline(MAX_LINE + 1)
+            where = _name_line(path, number)
+            line = _read_line(lines, where)
             if not line:
                 return
-            where = f"{format_path(path)}, line {number}"
-            if len(line) > MAX_LINE:
-                raise DataError(f"{where}: longer than the {MAX_LINE:,} bytes that a line may have")
-            if line.strip():
-                yield number, parse_json(line, where)
+            total += len(line)
+            if total > MAX_UNPACKED:
+                raise DataError(f"{where}: the file holds more than the {MAX_UNPACKED:,} bytes that are read")
+            yield number, line
+
+
+def _read_line(file: IO[bytes] | gzip.GzipFile, where: str) -> bytes:
+    try:
+        line = file.readline(MAX_LINE + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{where}: not a whole gzip file: {error}") from None
+    if len(line) > MAX_LINE:
+        raise DataError(f"{where}: longer than the {MAX_LINE:,} bytes that a line may have")
+    return line
+
+
+def compress(text: str) -> bytes:
+    """The gzip file of a text; the same bytes whenever it is made."""
+    return gzip.compress(text.encode("utf-8"), compresslevel=9, mtime=0)
 
 
 def cache_folder(*parts: str) -> Path:

@@ -1,4 +1,4 @@
-"""Ctrl-C: what an interrupted piece of work says about what is saved and how to go on.
+"""Ctrl-C: what an interrupted piece of work says about what is saved and how to go on. And a process whose parent is gone.
 
 Only the code that does the work knows what of it is safe. It says so where it begins, and the sentence travels with the
 interruption up to whoever tells the user; to every caller in between it is still a `KeyboardInterrupt`.
@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -59,3 +60,14 @@ def postpone_interruption(told: str) -> Iterator[None]:
             signal.signal(signal.SIGINT, usual)
     if asked:
         raise KeyboardInterrupt
+
+
+def end_with_parent(parent: int) -> None:
+    """From now on this process ends when its parent was killed, also in the middle of a computation."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
 
 
 def is_clean_text(text: str) -> bool:
@@ -23,6 +26,15 @@ def show_control_characters(text: str) -> str:
     'red \\\\x1b[31m'
     """
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def show_invisible_characters(text: str) -> str:
+    """A text in which nothing is hidden: characters that are not seen, or that turn the text around, are shown by number.
+
+    >>> show_invisible_characters("pay \u202e01 euro")
+    'pay ⟨U+202E⟩01 euro'
+    """
+    return _INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
 
 
 def _is_encodable(text: str) -> bool:

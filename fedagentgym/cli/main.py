@@ -22,11 +22,13 @@ COMMANDS: dict[str, str] = {
     "pretrain": "fedagentgym.cli.pretrain:pretrain",
     "train": "fedagentgym.cli.train:train",
     "eval": "fedagentgym.cli.eval:evaluate",
+    "episodes": "fedagentgym.cli.episodes:episodes",
     "settings": "fedagentgym.cli.settings:settings",
     "export": "fedagentgym.cli.export:export",
     "chats": "fedagentgym.cli.chats:chats",
     "flower": "fedagentgym.cli.flower:app",
-    "bench": "fedagentgym.cli.bench:bench",
+    "bench": "fedagentgym.cli.bench:app",
+    "leaderboard": "fedagentgym.cli.leaderboard:app",
     "doctor": "fedagentgym.cli.doctor:doctor",
 }
 INTERRUPTED = 130

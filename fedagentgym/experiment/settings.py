@@ -17,6 +17,7 @@ from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, 
 RESUMABLE: tuple[str, ...] = (
     *(f"federation.{key}" for key in ("backend", "workers", "device_per_worker", "deadline", "quorum", "options")),
     *(f"output.{key}" for key in ("keep_rounds", "tensorboard", "report")),
+    "learning.sharding",
 )
 """What may be changed when a run is resumed: nothing of it changes the result."""
 

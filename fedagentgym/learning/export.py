@@ -9,30 +9,42 @@ from typing import Any
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_jsonl, write_atomic
+from fedagentgym.base.json_text import parse_json
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.learning.trajectory import Trajectory, from_plain, to_plain
 
 
 def to_json_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None) -> str:
     """One line: what was seen, said, done and paid, without token ids; `about` adds fields such as the policy's digest."""
-    return json.dumps({**(about or {}), **to_plain(trajectory, segments=False)}, ensure_ascii=True)
+    return json.dumps({**(about or {}), **to_plain(trajectory, segments=False, admissible=True)}, ensure_ascii=True)
 
 
 def read_json_lines(path: str | Path) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
     """Each episode of a file, with the fields that are not the episode's own."""
-    own = set(to_plain(Trajectory("", 0, (), labels={"any": 0})))
-    for number, record in read_jsonl(path):
+    return _parse_records(read_jsonl(path), str(path))
+
+
+def parse_json_lines(lines: Iterable[str], where: str) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
+    """The same of lines that were read already; `where` is for messages."""
+    return _parse_records(((n, parse_json(line, f"{where}, line {n}")) for n, line in enumerate(lines, start=1)), where)
+
+
+def _parse_records(records: Iterable[tuple[int, Any]], where: str) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
+    example = Trajectory("", 0, (), labels={"any": 0})
+    own = {*to_plain(example), *to_plain(example, segments=False)}
+    for number, record in records:
         if not isinstance(record, dict):
-            raise DataError(f"{path}, line {number}: an episode is a JSON object, found {type(record).__name__}")
+            raise DataError(f"{where}, line {number}: an episode is a JSON object, found {type(record).__name__}")
         try:
             trajectory = from_plain(record)
         except DataError as error:
-            raise DataError(f"{path}, line {number}: {error}") from None
+            raise DataError(f"{where}, line {number}: {error}") from None
         yield trajectory, {name: value for name, value in record.items() if name not in own}
 
 
-def format_episode(trajectory: Trajectory) -> str:
-    """An episode as a person wants to read it."""
+def format_episode(trajectory: Trajectory, *, actions: bool = False, longest: int | None = None) -> str:
+    """An episode as a person wants to read it, on request with the admissible actions of every turn; texts of more than
+    `longest` characters are cut."""
     end = "solved" if trajectory.success else "out of turns" if trajectory.truncated else "not solved"
     head = (
         f"{trajectory.task} ({trajectory.category or 'no category'}), seed {trajectory.seed}, copy {trajectory.sample}"
@@ -42,14 +54,20 @@ def format_episode(trajectory: Trajectory) -> str:
         marks = [] if turn.valid else ["not understood by the environment"]
         marks += [] if turn.format else ["format broken"]
         marks += [f"paid {turn.reward:g}"] if turn.reward else []
-        lines += [
-            f"[{number}] {turn.observation}",
-            f"    > {turn.action}" + (f"   ({', '.join(marks)})" if marks else ""),
-        ]
+        lines.append(f"[{number}] {_cut(turn.observation, longest)}")
+        if actions and turn.admissible:
+            lines.append(f"      admissible: {' | '.join(turn.admissible)}")
+        lines.append(f"    > {_cut(turn.action, longest)}" + (f"   ({', '.join(marks)})" if marks else ""))
         if turn.reply.strip() != turn.action.strip():
-            lines.append(f"      said: {turn.reply}")
+            lines.append(f"      said: {_cut(turn.reply, longest)}")
+    if trajectory.last:
+        lines.append(f"[end] {_cut(trajectory.last, longest)}")
     lines.append(f"{end} after {len(trajectory.turns)} turns: score {trajectory.score:g}, reward {trajectory.reward:g}")
     return "\n".join(lines) + "\n"
+
+
+def _cut(text: str, longest: int | None) -> str:
+    return text if longest is None or len(text) <= longest else f"{text[:longest]}… ({len(text):,} characters in all)"
 
 
 def to_conversation(trajectory: Trajectory, system: str | None = None) -> dict[str, Any]:

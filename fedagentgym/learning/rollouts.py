@@ -110,11 +110,15 @@ def collect(
     seed: int = 0,
     parallel: int = 64,
     progress: Progress | None = None,
+    first: int = 0,
 ) -> Rollouts:
-    """Play `group_size` episodes of each task; the copies of a task share the environment's seed and differ in the agent's."""
+    """Play `group_size` episodes of each task; the copies of a task share the environment's seed and differ in the agent's.
+
+    Tasks that are part of a longer list are played as they would be within it if `first` is the place of the first of them.
+    """
     if group_size < 1 or parallel < 1:
         raise OptionError(f"group_size and parallel are at least 1, got {group_size} and {parallel}")
-    waiting = _iter_jobs(env, tasks, group_size, seed)
+    waiting = _iter_jobs(env, tasks, group_size, seed, first)
     finished: dict[int, Trajectory] = {}
     stats = RolloutStats()
     rows: dict[int, _ActiveEpisode] = {}
@@ -146,13 +150,13 @@ def collect(
                 finished[played.job.number] = _make_trajectory(played)
                 if progress is not None:
                     progress.advance()
-    ordered = [finished[number] for number in range(len(finished))]
+    ordered = [finished[number] for number in sorted(finished)]
     return Rollouts(tuple(group_trajectories(ordered, group_size)), stats)
 
 
-def _iter_jobs(env: TextEnv, tasks: Sequence[str | Task], group_size: int, seed: int) -> Iterator[_Job]:
-    number = 0
-    for place, task in enumerate(tasks):
+def _iter_jobs(env: TextEnv, tasks: Sequence[str | Task], group_size: int, seed: int, first: int) -> Iterator[_Job]:
+    number = first * group_size
+    for place, task in enumerate(tasks, start=first):
         resolved = env.pool[task] if isinstance(task, str) else task
         episode_seed = derive(seed, "episode", place)
         for sample in range(group_size):
@@ -190,6 +194,7 @@ def _make_turn(env: TextEnv, before: Episode, move: Move, after: Episode) -> Tur
         score=float(view.score),
         tokens=len(move.token_ids),
         learn=move.learn,
+        admissible=before.view.admissible or (),
     )
 
 
@@ -207,4 +212,5 @@ def _make_trajectory(played: _ActiveEpisode) -> Trajectory:
         success=bool(view.success),
         terminated=episode.terminated,
         truncated=episode.truncated or played.out_of_room,
+        last=view.observation,
     )

@@ -54,6 +54,8 @@ class Turn(NamedTuple):
     tokens: int = 0
     learn: bool = True
     """False: noise put into a demonstration, which is played but not to be imitated."""
+    admissible: tuple[str, ...] = ()
+    """The actions that the world listed, for people who read the episode; no message carries them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ class Trajectory:
     terminated: bool = False
     truncated: bool = False
     labels: Mapping[str, Any] = field(default_factory=dict)
+    last: str = ""
+    """What the world answered to the last action, for people who read the episode; no message carries it."""
 
     @property
     def reward(self) -> float:
@@ -90,8 +94,9 @@ Group = tuple[Trajectory, ...]
 """The episodes of one task that are compared with each other."""
 
 
-def to_plain(trajectory: Trajectory, *, segments: bool = True) -> dict[str, Any]:
-    """Plain values and arrays: what a message carries. Without segments it is plain JSON."""
+def to_plain(trajectory: Trajectory, *, segments: bool = True, admissible: bool = False) -> dict[str, Any]:
+    """Plain values and arrays: what a message carries. Without segments it is plain JSON, for people: with the last answer of
+    the world, from which nobody learns, and on request with the admissible actions of every turn."""
     plain: dict[str, Any] = {
         "task": trajectory.task,
         "seed": trajectory.seed,
@@ -101,13 +106,21 @@ def to_plain(trajectory: Trajectory, *, segments: bool = True) -> dict[str, Any]
         "success": trajectory.success,
         "terminated": trajectory.terminated,
         "truncated": trajectory.truncated,
-        "turns": [turn._asdict() | {"rewards": dict(turn.rewards)} for turn in trajectory.turns],
+        "turns": [_format_turn(turn, admissible=admissible) for turn in trajectory.turns],
     }
     if trajectory.labels:
         plain["labels"] = dict(trajectory.labels)
     if segments:
         plain["segments"] = [segment._asdict() for segment in trajectory.segments]
+    else:
+        plain["last"] = trajectory.last
     return plain
+
+
+def _format_turn(turn: Turn, *, admissible: bool) -> dict[str, Any]:
+    plain = turn._asdict() | {"rewards": dict(turn.rewards)}
+    del plain["admissible"]
+    return plain | {"admissible": list(turn.admissible)} if admissible and turn.admissible else plain
 
 
 def from_plain(plain: Mapping[str, Any]) -> Trajectory:
@@ -127,6 +140,7 @@ def from_plain(plain: Mapping[str, Any]) -> Trajectory:
             terminated=bool(plain["terminated"]),
             truncated=bool(plain["truncated"]),
             labels=dict(plain.get("labels", {})),
+            last=str(plain.get("last", "")),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(f"not a trajectory: {type(error).__name__} {error}") from None
@@ -150,6 +164,7 @@ def _parse_turn(plain: Mapping[str, Any]) -> Turn:
         score=float(plain.get("score", 0.0)),
         tokens=int(plain.get("tokens", 0)),
         learn=bool(plain.get("learn", True)),
+        admissible=tuple(str(action) for action in plain.get("admissible", ())),
     )
 
 

@@ -36,6 +36,7 @@ def test_a_run_leaves_what_the_page_promises(finished: Path) -> None:
         "evaluation",
         "trajectories",
         "result.json",
+        "background.json",
         "report.html",
     } <= names
     record = json.loads((finished / "result.json").read_text())

@@ -55,7 +55,7 @@ def test_doctor_reports(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bench_prints_what_it_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench"]) == 0
     assert "speed-core" in capsys.readouterr().out
-    assert main(["bench", "speed-core", "--quick", "--json"]) == 0
+    assert main(["bench", "run", "speed-core", "--quick", "--json"]) == 0
     figures = {figure["name"]: figure["value"] for figure in json.loads(capsys.readouterr().out)["measurements"]}
     assert figures["ratio"] > 1
 
@@ -154,7 +154,7 @@ WRONG = {
     "unknown environment option": ["envs", "guess", "--env-set", "sead=1"],
     "malformed option": ["envs", "guess", "--env-set", "seed"],
     "not YAML": ["envs", "guess", "--env-set", "seed=[1"],
-    "unknown benchmark": ["bench", "speed-cor"],
+    "unknown benchmark": ["bench", "run", "speed-cor"],
     "unknown data": ["data", "add", "webshup", "--from", "."],
     "missing option": ["data", "add", "webshop"],
     "unknown data to check": ["data", "check", "gsm8"],

@@ -36,6 +36,8 @@ GOOD: dict[str, tuple[str, ...]] = {
     "eval": ("--env", "Guess", "--agent", "random", "--tasks", "2", "--output", "out.jsonl"),
     "settings": ("learning",),
     "export": ("run", "out"),
+    "episodes": ("run",),
+    "leaderboard build": ("folder", "--out", "site"),
     "chats": ("run", "out.jsonl"),
     "bench": ("nothing",),
     "doctor": (),

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import Episode, TextEnv
 
 log = get_logger(__name__)
+ENDPOINT_THINKS = True
+"""Whether a hosted model is asked for a thought, where its settings do not say."""
 _RETRY_STATUSES = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 _REFUSALS = (400, 422)
 _REPLACED = {"max_tokens": "max_completion_tokens"}
@@ -132,12 +134,16 @@ class Endpoint:
                 attempt += 1
                 continue
             if response.status_code == 200:
-                return self._parse_response(response)
-            fault = f"status {response.status_code}: {_get_error_reason(response)}"
-            if response.status_code in _REFUSALS and self._leave_out(_find_refused(response, request), fault):
-                continue
-            if response.status_code not in _RETRY_STATUSES:
-                raise EndpointError(f"{self._address} refused the request for model {self.model!r}: {fault}")
+                answer = self._parse_response(response)
+                if answer is not None:
+                    return answer
+                fault = f"something that is no chat completion: {response.text[:200]!r}"
+            else:
+                fault = f"status {response.status_code}: {_get_error_reason(response)}"
+                if response.status_code in _REFUSALS and self._leave_out(_find_refused(response, request), fault):
+                    continue
+                if response.status_code not in _RETRY_STATUSES:
+                    raise EndpointError(f"{self._address} refused the request for model {self.model!r}: {fault}")
             self._wait(attempt, response.headers.get("retry-after"))
             attempt += 1
         raise EndpointError(f"{self._address} gave no answer after {self.options.retries + 1} attempts: {fault}")
@@ -184,7 +190,8 @@ class Endpoint:
                 "raise agent.options.cost_cap, or evaluate fewer episodes"
             )
 
-    def _parse_response(self, response: Any) -> ChatReply:
+    def _parse_response(self, response: Any) -> ChatReply | None:
+        """The reply in an answer, counted; None if the answer is cut off or nothing that could be understood."""
         try:
             body = response.json()
             choice = body["choices"][0]
@@ -193,9 +200,7 @@ class Endpoint:
             used = body.get("usage") or {}
             prompt, reply = int(used.get("prompt_tokens") or 0), int(used.get("completion_tokens") or 0)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-            raise EndpointError(
-                f"{self._address} answered something that is no chat completion: {response.text[:200]!r}"
-            ) from None
+            return None
         with self._lock:
             self.usage.requests += 1
             self.usage.prompt_tokens += prompt
@@ -242,7 +247,7 @@ class EndpointAgent:
             raise OptionError("agent 'endpoint' is for evaluation only and takes no adapter")
         self.name = settings.name
         self.settings = settings
-        think = True if settings.think is None else settings.think
+        think = ENDPOINT_THINKS if settings.think is None else settings.think
         self.template = Template(settings.template or "standard", think, settings.system, settings.request)
         self.endpoint = Endpoint(settings.model, EndpointOptions.load(settings.options, "agent.options"), decoding)
 

@@ -1,14 +1,21 @@
-"""Small charts as SVG text: lines with a band, and dots, on one pair of axes. No script, no library, colours from the page."""
+"""Small charts for pages: lines with a band, dots, ways through a plane, and reference lines, on one pair of axes.
+
+Shapes are SVG that is stretched to the width of the page; all text stands beside it as HTML, so that it stays as large on a
+phone as on a wide screen. No script, no library, colours from the page (`report.css`).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
-WIDTH, HEIGHT = 640, 300
-LEFT, RIGHT, TOP, BOTTOM = 56, 14, 30, 40
+from fedagentgym.experiment.report.markup import show
+
+SIZE = 1000
+"""Width and height of a drawing, in its own units."""
+LABEL_GAP = 7.5
+"""Least distance of the labels of two reference lines, in hundredths of the height."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,16 @@ class Series:
     labels: Sequence[str] = ()
     colour: int = 1
     dashed: bool = False
+    key: str = ""
+    """Names the series for a script that highlights it."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A value to compare with: a horizontal line across the chart, with its name."""
+
+    name: str
+    value: float
 
 
 @dataclass(frozen=True)
@@ -35,123 +52,181 @@ class Chart:
     y: str = ""
     limits: tuple[float, float] | None = None
     plane: bool = False
+    references: Sequence[Reference] = ()
+    percent: bool = False
+    """The vertical axis is a share: its ticks are per cent."""
+    x_labels: Sequence[str] = ()
+    """Names of the places 0, 1, ... of the horizontal axis, where these are no numbers."""
 
-    def to_svg(self) -> str:
+    def to_html(self) -> str:
         """The chart; a note in its place when there is nothing to show."""
         shown = [one for one in self.series if one.points]
         if not shown:
-            return f'<p class="empty">{escape(self.title)}: nothing to show.</p>'
+            return f'<p class="empty">{show(self.title)}: nothing to show.</p>'
         scale = self._make_scale(shown)
-        parts = [scale.draw_axes(self.x, self.y), *(_draw(one, scale) for one in shown), _draw_legend(shown)]
-        label = escape(self.title, quote=True)
-        body = "".join(parts)
-        return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}"><title>{label}</title>{body}</svg>'
+        shapes = [scale.draw_grid(), *(_draw(one, scale) for one in shown)]
+        shapes += [_draw_reference(one, scale) for one in self.references]
+        texts = [self._write_ticks(scale), _write_references(self.references, scale)]
+        texts += [_write_end(one, scale) for one in shown if one.kind == "path"]
+        drawing = (
+            f'<svg viewBox="0 0 {SIZE} {SIZE}" preserveAspectRatio="none" role="img"'
+            f' aria-label="{show(self.title)}">{"".join(shapes)}</svg>'
+        )
+        name = f'<div class="y-name">{show(self.y)}</div>' if self.y else ""
+        return (
+            f'<div class="chart">{_write_key(shown)}{name}<div class="plot">{drawing}{"".join(texts)}</div>'
+            f'<div class="x-name">{show(self.x)}</div></div>'
+        )
 
-    def _make_scale(self, shown: Sequence[Series]) -> _Scale:
+    def _write_ticks(self, scale: Scale) -> str:
+        parts = []
+        for value in compute_ticks(scale.low, scale.high):
+            text = f"{100 * value:g} %" if self.percent else format_tick(value)
+            parts.append(f'<span class="y" style="bottom:{scale.share_up(value):.2f}%">{show(text)}</span>')
+        places: Sequence[tuple[float, str]]
+        if self.x_labels:
+            places = [(float(place), name) for place, name in enumerate(self.x_labels)]
+        else:
+            places = [
+                (value, format_tick(value)) for value in compute_ticks(scale.left, scale.right, whole=not self.plane)
+            ]
+        for value, text in places:
+            parts.append(f'<span class="x" style="left:{scale.share_across(value):.2f}%">{show(text)}</span>')
+        return "".join(parts)
+
+    def _make_scale(self, shown: Sequence[Series]) -> Scale:
         xs = [x for one in shown for x, _ in one.points]
         ys = [y for one in shown for _, y in one.points] + [y for one in shown for pair in one.band for y in pair]
-        if self.plane:
-            return _Scale(*_pad_range(min(xs), max(xs)), *_pad_range(min(ys), max(ys)), whole=False)
+        ys += [one.value for one in self.references]
+        if self.plane and self.limits is None:
+            return Scale(*_pad_range(min(xs), max(xs)), *_pad_range(min(ys), max(ys)))
+        if self.plane and self.limits is not None:
+            return Scale(*_pad_range(min(xs), max(xs)), *self.limits)
         low, high = self.limits or (min(0.0, *ys), max(ys))
         high = high if high > low else low + 1
         if self.limits is None:
             marks = compute_ticks(low, high)
             high = max(high, 2 * marks[-1] - marks[-2]) if high > marks[-1] else high
-        return _Scale(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, low, high)
+        left, right = (0, len(self.x_labels) - 1) if self.x_labels else (min(xs), max(xs))
+        return Scale(left, right if right > left else left + 1, low, high)
 
 
 @dataclass(frozen=True)
-class _Scale:
+class Scale:
+    """Where a value lies within the drawing."""
+
     left: float
     right: float
     low: float
     high: float
-    whole: bool = True
 
-    def to_pixels(self, x: float, y: float) -> tuple[float, float]:
-        across = (x - self.left) / (self.right - self.left)
-        up = (min(max(y, self.low), self.high) - self.low) / (self.high - self.low)
-        return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
+    def share_across(self, x: float) -> float:
+        """Hundredths of the width from the left."""
+        return 100 * (x - self.left) / (self.right - self.left)
 
-    def draw_axes(self, x_name: str, y_name: str) -> str:
-        parts = []
-        for value in compute_ticks(self.low, self.high):
-            _, y = self.to_pixels(self.left, value)
-            parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(format_tick(value))}</text>')
-        for value in compute_ticks(self.left, self.right, whole=self.whole):
-            x, _ = self.to_pixels(value, self.low)
-            parts.append(
-                f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{escape(format_tick(value))}</text>'
-            )
-        middle = (LEFT + WIDTH - RIGHT) / 2
-        parts.append(f'<text class="name" x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">{escape(x_name)}</text>')
-        if y_name:
-            up = (TOP + HEIGHT - BOTTOM) / 2
-            turn = f'transform="rotate(-90 13 {up})"'
-            parts.append(f'<text class="name" x="13" y="{up}" text-anchor="middle" {turn}>{escape(y_name)}</text>')
-        return "".join(parts)
+    def share_up(self, y: float) -> float:
+        """Hundredths of the height from the bottom."""
+        return 100 * (min(max(y, self.low), self.high) - self.low) / (self.high - self.low)
+
+    def to_units(self, x: float, y: float) -> tuple[float, float]:
+        return SIZE / 100 * self.share_across(x), SIZE - SIZE / 100 * self.share_up(y)
+
+    def draw_grid(self) -> str:
+        heights = (self.to_units(self.left, value)[1] for value in compute_ticks(self.low, self.high))
+        return "".join(f'<path class="grid" d="M0 {height:.1f}H{SIZE}"/>' for height in heights)
 
 
-def _draw(series: Series, scale: _Scale) -> str:
-    places = [scale.to_pixels(x, y) for x, y in series.points]
+# ---- shapes ------------------------------------------------------------------------------------------------------
+
+
+def _draw(series: Series, scale: Scale) -> str:
+    places = [scale.to_units(x, y) for x, y in series.points]
     names = [*series.labels, *[""] * (len(places) - len(series.labels))]
     if series.kind == "path":
-        return _draw_path(places, names, series.colour)
-    if series.kind == "dots":
-        return "".join(
-            f'<circle class="c{series.colour} dot" cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{escape(name)}</title></circle>'
-            for (x, y), name in zip(places, names, strict=True)
-        )
+        shapes = _draw_path(places, names)
+    elif series.kind == "dots":
+        shapes = "".join(_draw_dot("dot", place, name) for place, name in zip(places, names, strict=True))
+    else:
+        shapes = _draw_line(series, scale, places, names)
+    key = f' data-key="{show(series.key)}"' if series.key else ""
+    return f'<g class="series c{series.colour}"{key}>{shapes}</g>'
+
+
+def _draw_line(series: Series, scale: Scale, places: Sequence[tuple[float, float]], names: Sequence[str]) -> str:
     parts = []
     if series.band:
         xs = [x for x, _ in series.points]
-        upper = [scale.to_pixels(x, high) for x, (_, high) in zip(xs, series.band, strict=True)]
-        lower = [scale.to_pixels(x, low) for x, (low, _) in zip(xs, series.band, strict=True)]
-        parts.append(f'<polygon class="c{series.colour} band" points="{_format_points([*upper, *reversed(lower)])}"/>')
+        upper = [scale.to_units(x, high) for x, (_, high) in zip(xs, series.band, strict=True)]
+        lower = [scale.to_units(x, low) for x, (low, _) in zip(xs, series.band, strict=True)]
+        parts.append(f'<path class="band" d="{_join_points([*upper, *reversed(lower)])}Z"/>')
     dash = " dashed" if series.dashed else ""
-    parts.append(f'<polyline class="c{series.colour} line{dash}" points="{_format_points(places)}"/>')
+    parts.append(f'<path class="line{dash}" d="{_join_points(places)}"/>')
     if not series.dashed:
-        parts += [f'<circle class="c{series.colour} mark" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in places]
+        parts += [_draw_dot("mark", place, name) for place, name in zip(places, names, strict=True)]
     return "".join(parts)
 
 
-def _draw_path(places: Sequence[tuple[float, float]], names: Sequence[str], colour: int) -> str:
-    (x0, y0), (x, y) = places[0], places[-1]
-    parts = [f'<polyline class="c{colour} line" points="{_format_points(places)}"/>']
-    parts += [
-        f'<circle class="c{colour} mark" cx="{px:.1f}" cy="{py:.1f}" r="2.6"><title>{escape(name)}</title></circle>'
-        for (px, py), name in zip(places, names, strict=True)
-    ]
-    parts.append(f'<circle class="c{colour} open" cx="{x0:.1f}" cy="{y0:.1f}" r="8"/>')
-    parts.append(
-        f'<circle class="c{colour} mark" cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{escape(names[-1])}</title></circle>'
+def _draw_path(places: Sequence[tuple[float, float]], names: Sequence[str]) -> str:
+    parts = [f'<path class="line" d="{_join_points(places)}"/>']
+    parts += [_draw_dot("mark", place, name) for place, name in zip(places, names, strict=True)]
+    parts += [_draw_dot("large", places[0]), _draw_dot("open", places[0], names[0])]
+    parts.append(_draw_dot("end", places[-1], names[-1]))
+    return "".join(parts)
+
+
+def _draw_dot(kind: str, place: tuple[float, float], name: str = "") -> str:
+    """A dot that stays round however the drawing is stretched: the round cap of a line without length."""
+    told = f"<title>{show(name)}</title>" if name else ""
+    return f'<path class="{kind}" d="M{place[0]:.1f} {place[1]:.1f}h.01">{told}</path>'
+
+
+def _draw_reference(reference: Reference, scale: Scale) -> str:
+    _, height = scale.to_units(scale.left, reference.value)
+    return f'<path class="reference" d="M0 {height:.1f}H{SIZE}"/>'
+
+
+def _join_points(places: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+
+
+# ---- texts -------------------------------------------------------------------------------------------------------
+
+
+def _write_references(references: Sequence[Reference], scale: Scale) -> str:
+    """The names of the reference lines, moved apart where they would lie on each other."""
+    parts = []
+    ceiling = 107.0
+    for one in sorted(references, key=lambda one: -one.value):
+        height = min(scale.share_up(one.value), ceiling - LABEL_GAP)
+        ceiling = height
+        parts.append(f'<span class="reference" style="bottom:{height:.2f}%">{show(one.name)}</span>')
+    return "".join(parts)
+
+
+def _write_end(series: Series, scale: Scale) -> str:
+    if not series.labels:
+        return ""
+    x, y = series.points[-1]
+    across, up = scale.share_across(x), scale.share_up(y)
+    side = f"right:{100 - across:.2f}%" if across > 50 else f"left:{across:.2f}%"
+    return f'<span class="end" style="{side};bottom:{up:.2f}%">{show(series.labels[-1])}</span>'
+
+
+def _write_key(shown: Sequence[Series]) -> str:
+    named = [one for one in shown if one.name]
+    if not named:
+        return ""
+    items = "".join(
+        f'<li class="c{one.colour}"><i class="{"dashed" if one.dashed else one.kind}"></i>{show(one.name)}</li>'
+        for one in named
     )
-    side, anchor = (-12, "end") if x > (LEFT + WIDTH - RIGHT) / 2 else (12, "start")
-    height = y + 18 if y < TOP + 20 else y - 9
-    parts.append(
-        f'<text class="name" x="{x + side:.1f}" y="{height:.1f}" text-anchor="{anchor}">{escape(names[-1])}</text>'
-    )
-    return "".join(parts)
-
-
-def _draw_legend(shown: Sequence[Series]) -> str:
-    parts, x = [], LEFT + 6.0
-    for one in (one for one in shown if one.name):
-        parts.append(f'<rect class="c{one.colour} key" x="{x:.0f}" y="{TOP - 25}" width="10" height="10" rx="2"/>')
-        parts.append(f'<text x="{x + 15:.0f}" y="{TOP - 16}">{escape(one.name)}</text>')
-        x += 30 + 6.6 * len(one.name)
-    return "".join(parts)
+    return f'<ul class="key">{items}</ul>'
 
 
 def _pad_range(low: float, high: float) -> tuple[float, float]:
     """A little room on both sides, and some where all values are the same."""
     room = 0.06 * (high - low) or 0.06 * abs(high) or 0.06
     return low - room, high + room
-
-
-def _format_points(places: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
 def compute_ticks(low: float, high: float, about: int = 5, *, whole: bool = False) -> list[float]:

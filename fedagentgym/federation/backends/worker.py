@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
 import sys
-import threading
 import time
 from dataclasses import astuple
 from multiprocessing.connection import Connection
@@ -14,6 +12,8 @@ from typing import Any
 
 from fedagentgym.base.activity import ClientActivity, Listener, listen
 from fedagentgym.base.encoding import decode, encode
+from fedagentgym.base.errors import ProcessUnusableError
+from fedagentgym.base.interruption import end_with_parent
 from fedagentgym.base.logs import log_to_stderr
 from fedagentgym.federation.backends.process import HEADER_LIMIT, Pipe
 from fedagentgym.federation.exchange import Reply, Request, clean_text, perform
@@ -24,7 +24,7 @@ TOLD_EVERY_SECONDS = 0.5
 
 def main(descriptor: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+    end_with_parent(parent)
     log_to_stderr()
     pipe: Pipe = Connection(descriptor)
     try:
@@ -33,13 +33,8 @@ def main(descriptor: int, parent: int) -> None:
             _serve(pipe, application)
     except (EOFError, OSError):
         return
-
-
-def _exit_with_parent(parent: int) -> None:
-    """A worker whose parent was killed ends, also in the middle of a computation."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(0)
+    except ProcessUnusableError as error:
+        sys.exit(f"fedagentgym: a worker ends: {error}")
 
 
 def _build_application(pipe: Pipe) -> Application[Any] | None:

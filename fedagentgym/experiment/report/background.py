@@ -1,0 +1,91 @@
+"""`background.json`: what the report shows beside the rounds, written once when a run begins.
+
+Who holds what, and how well the world's expert plays the tasks by which the run is judged. Nothing of it has a part in the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.files import read_json, write_atomic
+
+if TYPE_CHECKING:
+    from fedagentgym.learning.evaluation_sets import OpenedSet
+    from fedagentgym.partitions.client_split import ClientSplit
+
+FILE = "background.json"
+MOST_CLIENTS = 1000
+"""Clients whose mixtures are written down; of larger federations these are the first."""
+
+
+@dataclass(frozen=True)
+class Background:
+    """The categories of the run's tasks, how many of each the clients hold, and the expert's held-out success."""
+
+    clients: int
+    categories: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+    expert: float | None = None
+
+    def find_mixture(self, client: int) -> Mapping[str, int]:
+        """How many tasks of which category a client holds; empty where that was not written down."""
+        if client >= len(self.counts):
+            return {}
+        return {name: count for name, count in zip(self.categories, self.counts[client], strict=True) if count}
+
+
+def write_background(folder: Path, client_split: ClientSplit, sets: Sequence[OpenedSet], seed: int) -> None:
+    """Write the file, unless it is there already."""
+    if (folder / FILE).is_file():
+        return
+    from fedagentgym.algorithms.support.judging import count_categories
+
+    counts = count_categories(client_split)[:MOST_CLIENTS]
+    found = Background(
+        len(client_split),
+        tuple(client_split.table.names),
+        tuple(tuple(int(count) for count in row) for row in counts),
+        _judge_expert(sets, seed),
+    )
+    write_atomic(folder / FILE, canonical_json(asdict(found)) + "\n")
+
+
+def read_background(folder: Path) -> Background | None:
+    """What was written of a run; None of one that has no such file."""
+    place = folder / FILE
+    if not place.is_file():
+        return None
+    plain = read_json(place)
+    try:
+        return _parse(plain)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise DataError(f"{place} is malformed: it is not what a run of this version writes") from None
+
+
+def _parse(plain: Mapping[str, Any]) -> Background:
+    categories = tuple(str(name) for name in plain["categories"])
+    counts = tuple(tuple(int(count) for count in row) for row in plain["counts"])
+    if any(len(row) != len(categories) or min(row, default=0) < 0 for row in counts):
+        raise ValueError("a client has a count for every category")
+    expert = plain.get("expert")
+    return Background(int(plain["clients"]), categories, counts, None if expert is None else float(expert))
+
+
+def _judge_expert(sets: Sequence[OpenedSet], seed: int) -> float | None:
+    """The success of the expert on all sets; None where it is known beforehand (an expert that says the answers of a data
+    set), or where a world has none."""
+    from fedagentgym.agents.make import make_agent
+    from fedagentgym.learning.evaluation import evaluate
+
+    if not sets or any(one.env.takes == "reply" for one in sets):
+        return None
+    try:
+        found = [evaluate(make_agent("expert", one.env, seed), one.env, one.settings, seed=seed) for one in sets]
+    except FedAgentGymError:
+        return None
+    return sum(one.overall["success"].mean for one in found) / len(found)

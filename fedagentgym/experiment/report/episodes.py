@@ -1,0 +1,179 @@
+"""The episode browser: one component for every page that shows episodes (`episodes.js`, `episodes.css`).
+
+The page carries the episodes as data: each text once, with numbers in its place, since observations and listed actions come
+again and again. The component writes them as text, never as markup: what an agent said can hold anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import read_jsonl
+from fedagentgym.learning.export import read_json_lines
+from fedagentgym.learning.trajectory import Trajectory, from_plain
+
+MOST_CHARACTERS = 1_500_000
+"""Size of the episodes that a page carries; further tasks are left out, and the page says so."""
+LONGEST_TEXT = 20_000
+"""Characters of one observation or reply that a page shows."""
+
+
+@dataclass(frozen=True)
+class ShownEpisode:
+    """An episode, with the client that played it in training and the round it is of, where there are such."""
+
+    trajectory: Trajectory
+    client: int | None = None
+    round: int | None = None
+    set: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Episodes of one kind: those of a policy, or of one file. Sources are shown side by side, task by task."""
+
+    name: str
+    episodes: Sequence[ShownEpisode]
+
+
+@dataclass
+class _Texts:
+    """Every text once, in the order of its first use."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def add(self, text: str) -> int:
+        shortened = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… ({len(text):,} characters in all)"
+        return self.numbers.setdefault(shortened, len(self.numbers))
+
+
+def read_episodes(file: Path) -> list[ShownEpisode]:
+    """All episodes of a file that an evaluation or a run has written."""
+    return [_label(trajectory, about) for trajectory, about in read_json_lines(file)]
+
+
+def read_samples(folder: Path) -> list[ShownEpisode]:
+    """The sampled training episodes of a run. Clients sent them: what is no episode is left out."""
+    found = []
+    for file in sorted(folder.glob("trajectories/*.jsonl")):
+        for _, record in read_jsonl(file):
+            try:
+                trajectory = from_plain(record)
+            except DataError:
+                continue
+            found.append(_label(trajectory, {**record, "round": int(file.stem) if file.stem.isdecimal() else None}))
+    return found
+
+
+def _label(trajectory: Trajectory, about: Mapping[str, Any]) -> ShownEpisode:
+    client, number = about.get("client"), about.get("round")
+    return ShownEpisode(
+        trajectory,
+        client if isinstance(client, int) else None,
+        number if isinstance(number, int) else None,
+        str(about.get("set", "")),
+    )
+
+
+# ---- what a page carries ------------------------------------------------------------------------------------------
+
+
+def make_browser_data(sources: Sequence[Source], most: int = MOST_CHARACTERS) -> dict[str, Any]:
+    """The data of the component. Where there are too many episodes, tasks of all categories are kept, whole and with the
+    episodes of every source."""
+    by_task: dict[tuple[str, str, str], list[tuple[int, ShownEpisode]]] = {}
+    for number, source in enumerate(sources):
+        for shown in source.episodes:
+            by_task.setdefault(_identify(shown), []).append((number, shown))
+    texts, kept, used, tasks = _Texts(), [], 0, 0
+    for identity in _spread(by_task):
+        told = [_format_episode(number, shown, texts) for number, shown in by_task[identity]]
+        before, used = used, len(json.dumps(told)) + used
+        tasks += 1
+        kept += told
+        if used + sum(map(len, texts.numbers)) > most and before:
+            break
+    return {
+        "sources": [source.name for source in sources],
+        "texts": list(texts.numbers),
+        "episodes": kept,
+        "tasks": tasks,
+        "all_tasks": len(by_task),
+    }
+
+
+def _identify(shown: ShownEpisode) -> tuple[str, str, str]:
+    return shown.set, shown.trajectory.category, shown.trajectory.task
+
+
+def _spread(tasks: Iterable[tuple[str, str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Tasks in an order of which every beginning has all categories in it."""
+    by_category: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+    for task in tasks:
+        by_category.setdefault(task[:2], []).append(task)
+    rows = list(by_category.values())
+    for place in range(max(map(len, rows), default=0)):
+        yield from (row[place] for row in rows if place < len(row))
+
+
+def _format_episode(source: int, shown: ShownEpisode, texts: _Texts) -> dict[str, Any]:
+    trajectory = shown.trajectory
+    told: dict[str, Any] = {
+        "source": source,
+        "task": texts.add(trajectory.task),
+        "category": texts.add(f"{shown.set} / {trajectory.category}" if shown.set else trajectory.category),
+        "sample": trajectory.sample,
+        "seed": str(trajectory.seed),
+        "success": trajectory.success,
+        "truncated": trajectory.truncated,
+        "score": trajectory.score,
+        "last": texts.add(trajectory.last),
+        "turns": [
+            [
+                texts.add(turn.observation),
+                texts.add(turn.reply),
+                texts.add(turn.action),
+                round(turn.reward, 4),
+                int(turn.valid),
+                int(turn.format),
+                [texts.add(action) for action in turn.admissible],
+            ]
+            for turn in trajectory.turns
+        ],
+    }
+    if shown.client is not None:
+        told["client"] = shown.client
+    if shown.client is not None and shown.round is not None:
+        told["round"] = shown.round
+    return told
+
+
+# ---- markup -------------------------------------------------------------------------------------------------------
+
+
+def render_browser(data: Mapping[str, Any], name: str) -> str:
+    """The component's place in a page; `name` is unique there. The page needs `read_assets()` once."""
+    place = escape(name, quote=True)
+    return (
+        f'<div class="episode-browser" data-episodes="{place}"><noscript>The episodes are shown by a script.</noscript></div>'
+        f'<script type="application/json" id="{place}">{to_script_json(data)}</script>'
+    )
+
+
+def to_script_json(data: object) -> str:
+    """JSON that can stand within a script element: no character of it can end the element or begin a comment."""
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def read_assets() -> tuple[str, str]:
+    """The component's style and script."""
+    folder = files("fedagentgym.experiment.report")
+    return (folder / "episodes.css").read_text("utf-8"), (folder / "episodes.js").read_text("utf-8")

@@ -1,0 +1,385 @@
+"""A cell: one scenario under one seed, played by one entry. It is known by its digest, so it is played once.
+
+    CELL/cell.json             what is played, whose digest names the folder
+    CELL/parts/0000.json       agents track: episodes of consecutive tasks with what they took, as they are finished
+    CELL/run/                  methods track: the training run
+    CELL/ranked.jsonl          methods track: the ranked episodes of the chosen round
+
+Everything is whole or absent. A cell that was killed goes on where it was, with the same episodes as if nothing had happened:
+what is drawn in an episode depends on the seed and on the place of its task alone.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.agents.make import make_agent
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.base.encoding import canonical_json, digest
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.files import read_json, read_text, remove_partial, write_atomic
+from fedagentgym.base.progress import Progress, show_progress
+from fedagentgym.base.streams import derive
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.run import Run, read_result, resume, to_yaml, train
+from fedagentgym.experiment.settings import RunConfig
+from fedagentgym.federation.chain import read_chain
+from fedagentgym.federation.commits import CommitStore
+from fedagentgym.federation.meter import headline_bytes
+from fedagentgym.federation.metrics_log import best_rounds
+from fedagentgym.federation.server import lock_folder
+from fedagentgym.leaderboard.entries import (
+    Entry,
+    describe_agent,
+    describe_plugins,
+    identify_agent,
+    load_settings,
+    prepare_player,
+)
+from fedagentgym.leaderboard.record import AgentRecord, Spent, Usage
+from fedagentgym.leaderboard.scenarios import OpenedScenario, check_budget, make_config
+from fedagentgym.leaderboard.suite import Suite
+from fedagentgym.learning.evaluation import Evaluation, compute_policy_digest, format_episodes, with_temperature
+from fedagentgym.learning.rollouts import Player, RolloutStats, collect
+from fedagentgym.learning.trajectory import Trajectory
+
+PARALLEL = 64
+TASKS_OF_A_PART = {"hosted": 8, "model": 256, "program": 1024}
+"""How many tasks are played before their episodes are written down: few, where each costs money."""
+FORMAT = 1
+"""Of what is kept of a cell: cells of another format are played anew."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is to be played, and where it is kept."""
+
+    suite: Suite
+    entry: Entry
+    scenario: str
+    seed: int
+    folder: Path
+    identity: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        return f"{self.scenario}-seed{self.seed}"
+
+    @property
+    def run_folder(self) -> Path:
+        return self.folder / "run"
+
+    @property
+    def ranked_file(self) -> Path:
+        return self.folder / "ranked.jsonl"
+
+    @cached_property
+    def kind(self) -> str:
+        """On the agents track, what kind of agent plays."""
+        return str(self.identity["agent"]["kind"])
+
+    def list_parts(self) -> list[Path]:
+        """The files of the agents track, in order, whether they are there yet or not."""
+        size, tasks = TASKS_OF_A_PART[self.kind], int(self.identity["tasks"])
+        return [self.folder / "parts" / f"{number:04d}.json" for number in range(-(-tasks // size))]
+
+    def is_finished(self) -> bool:
+        if self.suite.track == "methods":
+            return self.ranked_file.is_file()
+        return all(part.is_file() for part in self.list_parts())
+
+    def describe_state(self) -> str:
+        """How far the cell is, in a few words."""
+        if self.is_finished():
+            return "finished"
+        if self.suite.track == "agents":
+            parts = self.list_parts()
+            done = sum(part.is_file() for part in parts)
+            return f"{done} of {len(parts)} parts" if done else "waiting"
+        rounds = CommitStore(self.run_folder / "rounds").list_rounds()
+        return f"round {rounds[-1]} of {self.identity['rounds']}" if rounds else "waiting"
+
+
+def make_cell(opened: OpenedScenario, entry: Entry, seed: int, root: Path) -> Cell:
+    """The cell of an entry, in the folder of its digest."""
+    suite = opened.suite
+    identity = (
+        identify_method_cell(opened, entry, seed)
+        if suite.track == "methods"
+        else identify_agent_cell(opened, entry, seed)
+    )
+    name = digest(identity).removeprefix("sha256:")[:20]
+    return Cell(suite, entry, opened.name, seed, root / "cells" / name, identity)
+
+
+def identify_agent_cell(opened: OpenedScenario, entry: Entry, seed: int) -> dict[str, Any]:
+    """What decides the episodes of a cell of the agents track."""
+    agent = describe_player(opened, entry)
+    plain = opened.describe().model_dump(mode="json")
+    kept = ("env", "options", "split", "tasks", "repeats", "pool", "task_ids", "verifier")
+    temperature = opened.suite.ranking.temperature
+    scenario = {key: plain[key] for key in kept}
+    return {
+        "format": FORMAT,
+        "track": "agents",
+        **scenario,
+        "temperature": temperature,
+        "seed": seed,
+        "agent": identify_agent(agent),
+    }
+
+
+def identify_method_cell(opened: OpenedScenario, entry: Entry, seed: int) -> dict[str, Any]:
+    """What decides a run and its ranked episodes."""
+    config = make_cell_config(opened.suite, opened.name, entry, seed)
+    plain = opened.describe().model_dump(mode="json")
+    kept = ("split", "tasks", "repeats", "pool", "task_ids", "verifier", "client_split")
+    return {
+        "format": FORMAT,
+        "track": "methods",
+        "config": config.digest,
+        "rounds": config.federation.rounds,
+        "plugins": [one.model_dump(mode="json") for one in describe_plugins(entry.plugins)],
+        "temperature": opened.suite.ranking.temperature,
+        "seed": seed,
+        **{key: plain[key] for key in kept},
+    }
+
+
+def describe_player(opened: OpenedScenario, entry: Entry) -> AgentRecord:
+    """Who plays a scenario of the agents track."""
+    return describe_agent(load_player(opened, entry))
+
+
+def load_player(opened: OpenedScenario, entry: Entry) -> AgentSettings:
+    settings = load_settings(entry, opened.suite.ranking.temperature)
+    return prepare_player(settings, opened.env.id, opened.options)
+
+
+def make_cell_config(suite: Suite, scenario: str, entry: Entry, seed: int) -> RunConfig:
+    """The configuration of a run of the methods track."""
+    config = make_config(suite, scenario, entry.changes, seed=seed, plugins=entry.plugins)
+    check_budget(suite, config)
+    return config
+
+
+def write_identity(cell: Cell) -> None:
+    """Say in the cell's folder what it is; a folder that says otherwise is not ours."""
+    place, text = cell.folder / "cell.json", canonical_json(cell.identity) + "\n"
+    if place.is_file():
+        if read_text(place) != text:
+            raise DataError(f"{place} describes another cell than its folder's name: move or delete {cell.folder}")
+        return
+    write_atomic(place, text)
+
+
+# ---- agents track -----------------------------------------------------------------------------------------------------
+
+
+def play_agent_cells(cells: Sequence[Cell], opened: Mapping[str, OpenedScenario]) -> Iterator[Cell]:
+    """Play cells of one entry one after the other. Across all of them a hosted model has one count of what it cost."""
+    spent = sum_usage([part for cell in cells for part in read_parts(cell)])
+    for cell in cells:
+        if cell.is_finished():
+            yield cell
+            continue
+        where = opened[cell.scenario]
+        player = make_agent(load_player(where, cell.entry), where.env)
+        try:
+            charge(player, spent)
+            with lock_folder(cell.folder):
+                remove_partial(cell.folder)
+                write_identity(cell)
+                play_missing_parts(cell, where, with_temperature(player, cell.suite.ranking.temperature))
+            spent = read_usage(player)
+        finally:
+            player.close()
+        yield cell
+
+
+def play_missing_parts(cell: Cell, opened: OpenedScenario, player: Player) -> None:
+    """Play what is not there yet, part by part."""
+    size, repeats = TASKS_OF_A_PART[cell.kind], int(cell.identity["repeats"])
+    with show_progress(cell.key, total=len(opened.ids) * repeats) as bar:
+        for number, place in enumerate(cell.list_parts()):
+            tasks = opened.ids[number * size : (number + 1) * size]
+            if place.is_file():
+                bar.advance(len(tasks) * repeats)
+                continue
+            part = play_part(cell, opened, player, tasks, number * size, bar)
+            write_atomic(place, canonical_json(part) + "\n")
+
+
+def play_part(
+    cell: Cell, opened: OpenedScenario, player: Player, tasks: Sequence[str], first: int, bar: Progress
+) -> dict[str, Any]:
+    """The episodes of some consecutive tasks, with what they took."""
+    before, started = read_usage(player), time.monotonic()
+    rollouts = collect(
+        player,
+        opened.env,
+        tasks,
+        group_size=int(cell.identity["repeats"]),
+        seed=derive(cell.seed, "ranked"),
+        parallel=PARALLEL,
+        progress=bar,
+        first=first,
+    )
+    after = read_usage(player)
+    text = format_cell_episodes(opened, player, rollouts.groups, rollouts.stats, {})
+    return {
+        "seconds": time.monotonic() - started,
+        "env_steps": rollouts.stats.steps,
+        "usage": None if after is None else subtract_usage(after, before).model_dump(mode="json"),
+        "lines": text.splitlines(),
+    }
+
+
+def format_cell_episodes(
+    opened: OpenedScenario,
+    player: Player,
+    groups: Sequence[tuple[Trajectory, ...]],
+    stats: RolloutStats,
+    about: Mapping[str, Any],
+) -> str:
+    """Ranked episodes as they are kept."""
+    found = Evaluation({}, {}, len(groups), tuple(groups), stats)
+    return format_episodes(found, player, opened.env, {"split": opened.suite.ranking.split, **about})
+
+
+def read_parts(cell: Cell) -> list[dict[str, Any]]:
+    """What is there of a cell."""
+    parts = [read_json(place) for place in cell.list_parts() if place.is_file()]
+    for part in parts:
+        if not isinstance(part, dict) or not {"seconds", "env_steps", "usage", "lines"} <= set(part):
+            raise DataError(f"{cell.folder} holds a part of a cell that this version does not read: delete the folder")
+    return parts
+
+
+# ---- what a hosted model took -----------------------------------------------------------------------------------------
+
+
+def read_usage(player: object) -> Usage | None:
+    """What a hosted model took so far; None for every other agent."""
+    usage = getattr(player, "usage", None)
+    return None if usage is None else Usage.load(dict(usage))
+
+
+def charge(player: object, spent: Usage | None) -> None:
+    """Let a hosted model's count go on from what was paid before, so that its cap holds across interruptions."""
+    endpoint = getattr(player, "endpoint", None)
+    if endpoint is not None and spent is not None:
+        for name, value in spent.model_dump().items():
+            setattr(endpoint.usage, name, value)
+
+
+def subtract_usage(after: Usage, before: Usage | None) -> Usage:
+    if before is None:
+        return after
+    return Usage(**{name: value - getattr(before, name) for name, value in after.model_dump().items()})
+
+
+def sum_usage(parts: Sequence[Mapping[str, Any]]) -> Usage | None:
+    """What all parts took together; None where there is nothing to be paid."""
+    counted = [Usage.load(part["usage"]) for part in parts if part["usage"] is not None]
+    if not counted:
+        return None
+    return Usage(**{name: sum(getattr(one, name) for one in counted) for name in Usage.model_fields})
+
+
+# ---- methods track ----------------------------------------------------------------------------------------------------
+
+
+class BudgetGuard:
+    """Watches a run and ends it when it goes beyond the suite's budget; `records` are the rounds that were played before."""
+
+    def __init__(self, suite: Suite, records: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.suite = suite
+        self.episodes = sum(record["metrics"].get("episodes", 0.0) for record in records)
+
+    def begin(self, rounds: int) -> None:
+        """Nothing is spent yet."""
+
+    def round_done(self, record: Mapping[str, Any]) -> None:
+        budget = self.suite.budget
+        self.episodes += record["metrics"].get("episodes", 0.0)
+        sent = headline_bytes(record["bytes_total"])
+        if budget.episodes is not None and self.episodes > budget.episodes:
+            raise OptionError(
+                f"{self.suite.name}: at most {budget.episodes:,} episodes to learn from, this method took more"
+            )
+        if budget.bytes is not None and sent > budget.bytes:
+            raise OptionError(f"{self.suite.name}: at most {budget.bytes:,} bytes, this method sent {sent:,}")
+
+
+def play_method_cell(cell: Cell, opened: OpenedScenario) -> Cell:
+    """Train, choose the round on `val`, and play the ranked tasks with it."""
+    if cell.is_finished():
+        return cell
+    with lock_folder(cell.folder):
+        remove_partial(cell.folder)
+        write_identity(cell)
+        run_training(cell)
+        write_atomic(cell.ranked_file, rank_run(cell, opened))
+    return cell
+
+
+def run_training(cell: Cell) -> None:
+    """The cell's run: as it is if it is there, else after finishing or playing it."""
+    if (cell.run_folder / "result.json").is_file():
+        read_result(cell.run_folder)
+    elif (cell.run_folder / "config.yaml").is_file():
+        chain = read_chain(cell.run_folder)
+        resume(cell.run_folder, observers=[BudgetGuard(cell.suite, chain.list_records() if chain else ())])
+    else:
+        config = make_cell_config(cell.suite, cell.scenario, cell.entry, cell.seed)
+        train(
+            load_config(config, [f"output.folder={json.dumps(str(cell.run_folder))}"]),
+            observers=[BudgetGuard(cell.suite)],
+        )
+
+
+def rank_run(cell: Cell, opened: OpenedScenario) -> str:
+    """The ranked episodes: those of the round that did best on `val`."""
+    run = Run(load_config(cell.run_folder / "config.yaml"), cell.run_folder)
+    (chosen,) = best_rounds(read_records(cell))
+    state = CommitStore(cell.run_folder / "rounds").read(chosen).state
+    ranking = cell.suite.get_ranking(cell.scenario)
+    player = run.runtime.make_evaluation_agent(run.algorithm.policy_parameters(state), ranking.temperature)
+    found = collect(
+        player, opened.env, opened.ids, group_size=ranking.repeats, seed=derive(cell.seed, "ranked"), parallel=PARALLEL
+    )
+    about = {"round": chosen, "policy": compute_policy_digest(player)}
+    return format_cell_episodes(opened, player, found.groups, found.stats, about)
+
+
+def read_records(cell: Cell) -> list[dict[str, Any]]:
+    """The rounds of a cell's run."""
+    chain = read_chain(cell.run_folder)
+    if chain is None:
+        raise DataError(f"{cell.run_folder} holds no committed round")
+    return chain.list_records()
+
+
+def sum_spent(records: Sequence[Mapping[str, Any]], until: int) -> Spent:
+    """What a run took up to and including a round."""
+    kept = [record for record in records if record["round"] <= until]
+    total = kept[-1]["bytes_total"]
+    return Spent(
+        rounds=until,
+        episodes=round(sum(record["metrics"].get("episodes", 0.0) for record in kept)),
+        env_steps=round(sum(record["metrics"].get("env_steps", 0.0) for record in kept)),
+        bytes_down=headline_bytes(total, "down"),
+        bytes_up=headline_bytes(total, "up"),
+    )
+
+
+def format_config(config: RunConfig) -> str:
+    """A configuration for others: without the place where it ran here."""
+    return to_yaml(load_config(config, ["output.folder=runs/run"]))

@@ -1,0 +1,170 @@
+"""An entry of a suite: an agent, or on the methods track the changes to the configuration that are a method.
+
+RUN/run.json       the suite, the entry, and where its cells lie
+cells/DIGEST/      the cells of all runs under one root; what two entries or suites have in common is played once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import Field
+
+from fedagentgym.agents.models.store import find_model, identify_model
+from fedagentgym.agents.presets import get_model, starts_from_nothing
+from fedagentgym.agents.protocols import Decoding
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.base.encoding import file_digest
+from fedagentgym.base.errors import OptionError, unknown_name_error
+from fedagentgym.base.settings import Settings
+from fedagentgym.experiment.plan import slugify
+from fedagentgym.leaderboard.record import AgentRecord, EntryRecord, MethodRecord, Name, PluginRecord, Text
+from fedagentgym.leaderboard.suite import Suite
+from fedagentgym.learning.starts import prepare_agent
+
+ENDPOINT = "endpoint"
+MANNERS = ("concurrency", "retries", "timeout", "pause", "cost_cap", "input_price", "output_price", "key_variable")
+"""Options of a hosted model that say how it is asked and paid, not what it answers."""
+HOSTED_TOKENS = 512
+
+
+class Entry(Settings):
+    """What somebody wants to be played. `changes` are the method, on the methods track; `agent` is who plays, on the other."""
+
+    name: Name
+    title: Text = ""
+    baseline: bool = False
+    agent: dict[str, Any] | None = None
+    changes: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+    submitted_by: Text = ""
+    link: Text = ""
+    note: Text = ""
+    files: str | None = Field(default=None, description="folder of the model that an agent is, where it is one")
+
+
+def list_baselines(suite: Suite, names: Sequence[str] = ()) -> list[Entry]:
+    """The entries that come with a suite; all of them, where none is named."""
+    if not names and not suite.baselines:
+        raise OptionError(f"{suite.name} brings no baselines: name an agent or a method of your own")
+    return [make_baseline(suite, name) for name in names or suite.baselines]
+
+
+def make_baseline(suite: Suite, name: str) -> Entry:
+    if name not in suite.baselines:
+        raise unknown_name_error(f"baseline of {suite.name}", name, suite.baselines)
+    found = suite.baselines[name]
+    agent = {"name": found.agent} if isinstance(found.agent, str) else found.agent
+    return Entry(name=name, title=found.title or name, baseline=True, agent=agent, changes=found.changes)
+
+
+def make_agent_entry(settings: Mapping[str, Any], name: str | None = None, **about: Any) -> Entry:
+    """An agent as an entry; without a name it is called by its own and its model's."""
+    chosen = AgentSettings.load(settings, "agent")
+    model = get_model(chosen) if chosen.model is not None else None
+    short = slugify("-".join([chosen.name, *([Path(model).name] if model else [])]))[:80]
+    return Entry.load(
+        {"name": name or short, "title": name or model or chosen.name, **about, "agent": dict(settings)}, "entry"
+    )
+
+
+def make_method_entry(changes: Sequence[str], name: str, **about: Any) -> Entry:
+    """A method of one's own as an entry."""
+    return Entry.load({"name": name, "title": name, **about, "changes": list(changes)}, "entry")
+
+
+# ---- agents -----------------------------------------------------------------------------------------------------------
+
+
+def load_settings(entry: Entry, temperature: float) -> AgentSettings:
+    """The settings of an entry's agent, as a suite wants it to be played."""
+    settings = AgentSettings.load(entry.agent or {}, "agent")
+    if settings.name == ENDPOINT:
+        given = settings.decoding or Decoding(max_new_tokens=HOSTED_TOKENS)
+        settings = settings.model_copy(update={"decoding": given.model_copy(update={"temperature": temperature})})
+    return settings
+
+
+def prepare_player(settings: AgentSettings, env_id: str, options: Mapping[str, Any]) -> AgentSettings:
+    """What a tiny agent has to learn before it can play is learned now, unless it has been before."""
+    return prepare_agent(settings, env_id, options, None)[0] if starts_from_nothing(settings) else settings
+
+
+def describe_agent(settings: AgentSettings) -> AgentRecord:
+    """Who an agent is, for a record: without this machine's paths, and without what an address may hold of secrets."""
+    plain = settings.model_dump(mode="json", exclude_unset=True)
+    model = get_model(settings)
+    if settings.name == ENDPOINT:
+        return AgentRecord(kind="hosted", settings=_hide_secrets(plain), model=model)
+    if model is None:
+        return AgentRecord(kind="program", settings=plain)
+    stored = find_model(model)
+    folder = Path(model).expanduser()
+    is_path = stored is None and folder.is_dir()
+    shown = folder.resolve().name if is_path else model
+    if "model" in plain:
+        plain["model"] = shown
+    identity = identify_model(model)
+    weights = identity if identity.startswith("sha256:") else None
+    return AgentRecord(
+        kind="model",
+        settings=plain,
+        model=shown,
+        weights=weights,
+        revision=None if stored is None else stored.source,
+    )
+
+
+def describe_learner(settings: AgentSettings) -> AgentRecord:
+    """The agent that methods train."""
+    return describe_agent(settings).model_copy(update={"kind": "model"})
+
+
+def _hide_secrets(plain: Mapping[str, Any]) -> dict[str, Any]:
+    options = dict(plain.get("options") or {})
+    if isinstance(options.get("url"), str):
+        parts = urlsplit(options["url"])
+        host = parts.hostname or ""
+        port = "" if parts.port is None else f":{parts.port}"
+        options["url"] = urlunsplit((parts.scheme, host + port, parts.path, "", ""))
+    return {**plain, "options": options}
+
+
+def identify_agent(record: AgentRecord) -> dict[str, Any]:
+    """What of an agent decides its answers."""
+    plain = record.model_dump(mode="json")
+    options = plain["settings"].get("options")
+    if record.kind == "hosted" and isinstance(options, dict):
+        plain["settings"]["options"] = {key: value for key, value in options.items() if key not in MANNERS}
+    return plain
+
+
+# ---- records ----------------------------------------------------------------------------------------------------------
+
+
+def describe_plugins(plugins: Sequence[str]) -> tuple[PluginRecord, ...]:
+    """The plugins for a record: modules by name, files by name and digest."""
+    return tuple(
+        PluginRecord(name=Path(one).name, digest=file_digest(one)) if one.endswith(".py") else PluginRecord(name=one)
+        for one in plugins
+    )
+
+
+def describe_entry(entry: Entry, agent: AgentRecord, algorithm: str | None) -> EntryRecord:
+    """An entry for a record."""
+    method = None
+    if algorithm is not None:
+        method = MethodRecord(algorithm=algorithm, changes=entry.changes, plugins=describe_plugins(entry.plugins))
+    return EntryRecord(
+        name=entry.name,
+        title=entry.title or entry.name,
+        baseline=entry.baseline,
+        agent=agent,
+        method=method,
+        submitted_by=entry.submitted_by,
+        link=entry.link,
+        note=entry.note,
+    )

@@ -1,0 +1,190 @@
+"""Playing entries: all cells of a suite's entries, several at a time, resumable, and how far they are.
+
+ROOT/SUITE/ENTRY/run.json    what is played: what `pack`, `resume` and `status` are given
+ROOT/SUITE/ENTRY/suite.yaml  the suite as it was
+ROOT/cells/DIGEST/           the cells of all entries and suites under this root
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.files import format_path, read_json, read_text, write_atomic
+from fedagentgym.base.interruption import end_with_parent, explain_interruption
+from fedagentgym.base.plugins import load_plugins
+from fedagentgym.base.processor import count_usable_cores
+from fedagentgym.base.progress import Progress, set_verbosity, show_progress
+from fedagentgym.experiment.plan import prepare_agents
+from fedagentgym.leaderboard.cells import Cell, make_cell, make_cell_config, play_agent_cells, play_method_cell
+from fedagentgym.leaderboard.entries import ENDPOINT, Entry
+from fedagentgym.leaderboard.record import SUITE
+from fedagentgym.leaderboard.scenarios import OpenedScenario, open_scenario
+from fedagentgym.leaderboard.suite import Suite, parse_suite, to_yaml
+
+RUN = "run.json"
+ROOT = Path("runs") / "leaderboard"
+
+
+@dataclass(frozen=True)
+class SuiteRun:
+    """An entry of a suite with its cells."""
+
+    suite: Suite
+    entry: Entry
+    folder: Path
+    cells: tuple[Cell, ...]
+    opened: dict[str, OpenedScenario]
+
+    @property
+    def missing(self) -> list[Cell]:
+        return [cell for cell in self.cells if not cell.is_finished()]
+
+
+def open_run(suite: Suite, entry: Entry, root: Path) -> SuiteRun:
+    """An entry with its cells, wherever they are; nothing is written or played yet."""
+    load_plugins(entry.plugins)
+    opened = {name: open_scenario(suite, name) for name in suite.scenarios}
+    cells = tuple(make_cell(opened[name], entry, seed, root) for name in suite.scenarios for seed in suite.seeds)
+    return SuiteRun(suite, entry, root / suite.name / entry.name, cells, opened)
+
+
+def begin_run(run: SuiteRun) -> None:
+    """Write down what is played; another entry of the same name is not overwritten."""
+    place = run.folder / RUN
+    plain = {"entry": run.entry.model_dump(mode="json"), "suite": run.suite.digest}
+    if place.is_file() and read_json(place) != plain:
+        raise OptionError(
+            f"{run.folder} holds another entry of this name, or one of another version of the suite: choose another --name, or"
+            " move it"
+        )
+    write_atomic(run.folder / SUITE, to_yaml(run.suite))
+    write_atomic(place, _format(plain))
+
+
+def _format(plain: object) -> str:
+    import json
+
+    return json.dumps(plain, indent=1, sort_keys=True) + "\n"
+
+
+def load_run(folder: Path) -> SuiteRun:
+    """The run in a folder, as it was begun."""
+    place = folder / RUN
+    if not place.is_file():
+        raise DataError(f"{format_path(folder)} is no run of a suite: {RUN} is missing (see `fedagentgym bench run`)")
+    suite = parse_suite(read_text(folder / SUITE), format_path(folder / SUITE))
+    plain = read_json(place)
+    if not isinstance(plain, dict) or plain.get("suite") != suite.digest or "entry" not in plain:
+        raise DataError(f"{format_path(place)}: malformed, or the suite beside it was changed")
+    return open_run(suite, Entry.load(plain["entry"], "entry"), folder.resolve().parent.parent)
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The folder of a run itself, or those of all runs below it."""
+    if (folder / RUN).is_file():
+        return [folder]
+    return sorted(place.parent for place in folder.glob(f"**/{RUN}"))
+
+
+def play_runs(runs: Sequence[SuiteRun], workers: int = 0) -> None:
+    """Play every cell that is missing, so many at a time (0: as many as there are cores); what is there stays."""
+    for run in runs:
+        begin_run(run)
+    prepare(runs)
+    units = list_units(runs)
+    total, left = sum(len(run.cells) for run in runs), sum(len(unit) for unit in units)
+    folders = ", ".join(str(run.folder) for run in runs[:3])
+    with (
+        explain_interruption(lambda: describe_interrupted(runs)),
+        show_progress(folders if len(runs) <= 3 else f"{len(runs)} entries", total=total) as bar,
+    ):
+        bar.advance(total - left)
+        started = time.monotonic()
+        for number, cell in enumerate(_play_units(units, workers or count_usable_cores()), start=1):
+            report(bar, cell, number, left, time.monotonic() - started)
+
+
+def report(bar: Progress, cell: Cell, number: int, of: int, seconds: float) -> None:
+    """Say which cell is finished, how many are left, and how long that may take."""
+    minutes = seconds / number * (of - number) / 60
+    bar.advance(cell=f"{cell.entry.name} {cell.key}", left=of - number)
+    bar.write(f"{cell.entry.name} {cell.key}: finished; {of - number} cells left, about {minutes:.0f} minutes")
+
+
+def describe_interrupted(runs: Sequence[SuiteRun]) -> str:
+    """What is told of runs that were interrupted."""
+    finished = sum(len(run.cells) - len(run.missing) for run in runs)
+    total = sum(len(run.cells) for run in runs)
+    places = " ".join(shlex.quote(str(run.folder)) for run in runs[:5])
+    saved = f"{finished} of {total} cells are finished, the others are saved as far as they are"
+    return f"{saved}; go on with: fedagentgym bench resume {places}"
+
+
+def prepare(runs: Sequence[SuiteRun]) -> None:
+    """Make the agents that cells start from, each once, before several processes ask for them."""
+    configs = [
+        make_cell_config(run.suite, cell.scenario, run.entry, cell.seed)
+        for run in runs
+        if run.suite.track == "methods"
+        for cell in run.missing
+    ]
+    prepare_agents(configs)
+
+
+def list_units(runs: Sequence[SuiteRun]) -> list[list[Cell]]:
+    """The cells to be played, those together that must be played one after the other; cells that runs share only once."""
+    units: list[list[Cell]] = []
+    seen: set[Path] = set()
+    for run in runs:
+        missing = [cell for cell in run.missing if cell.folder not in seen]
+        seen |= {cell.folder for cell in missing}
+        is_hosted = (
+            run.suite.track == "agents" and run.entry.agent is not None and run.entry.agent.get("name") == ENDPOINT
+        )
+        units += [missing] if is_hosted and missing else [[cell] for cell in missing]
+    return units
+
+
+def _play_units(units: Sequence[Sequence[Cell]], workers: int) -> Iterator[Cell]:
+    """Play them, in this process or in others; each cell as it is finished."""
+    if workers <= 1 or len(units) <= 1:
+        for unit in units:
+            yield from play_unit(unit)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(units)), context, _begin_worker, (os.getpid(),)) as pool:
+        futures = [pool.submit(_play_apart, unit) for unit in units]
+        try:
+            for future in as_completed(futures):
+                yield from future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _begin_worker(parent: int) -> None:
+    end_with_parent(parent)
+    set_verbosity("quiet")
+
+
+def _play_apart(unit: Sequence[Cell]) -> list[Cell]:
+    return list(play_unit(unit))
+
+
+def play_unit(unit: Sequence[Cell]) -> Iterator[Cell]:
+    """Play cells of one entry in this process."""
+    first = unit[0]
+    load_plugins(first.entry.plugins)
+    opened = {name: open_scenario(first.suite, name) for name in dict.fromkeys(cell.scenario for cell in unit)}
+    if first.suite.track == "agents":
+        yield from play_agent_cells(unit, opened)
+    else:
+        yield from (play_method_cell(cell, opened[cell.scenario]) for cell in unit)

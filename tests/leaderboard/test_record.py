@@ -1,0 +1,75 @@
+"""A packed result is read as it was written, and as nothing else."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.leaderboard.record import (
+    make_json_schema,
+    read_clients,
+    read_curves,
+    read_manifest,
+)
+from fedagentgym.learning.export import read_json_lines
+from tests.leaderboard.samples import write_agents_sample, write_methods_sample
+
+
+def test_the_published_schema_is_that_of_the_classes() -> None:
+    published = files("fedagentgym.leaderboard") / "result.schema.json"
+    assert json.loads(published.read_text("utf-8")) == make_json_schema()
+
+
+def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
+    made = write_agents_sample(tmp_path / "expert", "expert")
+    assert read_manifest(tmp_path / "expert") == made
+    assert made.overall["success"].mean == 1.0 and made.overall["pass^2"].mean == 1.0
+    assert [cell.key for cell in made.cells] == ["guess-seed0", "guess-seed1", "other-seed0", "other-seed1"]
+    lines = list(read_json_lines(tmp_path / "expert" / "episodes" / "guess-seed0.jsonl.gz"))
+    assert len(lines) == 16 and all(trajectory.success for trajectory, _ in lines)
+    assert not read_curves(tmp_path / "expert").cells and not read_clients(tmp_path / "expert").cells
+
+
+def test_a_method_has_curves_and_clients(tmp_path: Path) -> None:
+    made = write_methods_sample(tmp_path / "m", "method")
+    assert {cell.chosen_round for cell in made.cells} == {2}
+    assert set(made.overall) >= {
+        "success",
+        "worst_client",
+        "client_p10",
+        "own_gap",
+        "area",
+        "forgetting",
+        "bytes_to_target",
+    }
+    assert len(read_curves(tmp_path / "m").cells) == len(read_clients(tmp_path / "m").cells) == 6
+    assert "uniform_loss" in made.by_scenario["omega-0.9"] and "uniform_loss" not in made.by_scenario["uniform"]
+
+
+def test_the_same_episodes_make_the_same_files(tmp_path: Path) -> None:
+    first, second = (write_methods_sample(tmp_path / name, "method") for name in ("a", "b"))
+    assert first.model_copy(update={"made": second.made}) == second
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"version": 1', '"version": 1.0'),
+        ('"version": 1', '"version": "1"'),
+        ('"track": "agents"', '"track": "agents", "more": 1'),
+        ('"seeds": [', '"seeds":  ['),
+        ("result-1", "result-2"),
+    ],
+)
+def test_another_layout_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    write_agents_sample(tmp_path / "r", "expert")
+    path = tmp_path / "r" / "manifest.json"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(DataError, match=r"manifest\.json"):
+        read_manifest(tmp_path / "r")

@@ -1,0 +1,115 @@
+"""A run folder as a run writes it, made without one: rounds, evaluations, background, and episodes that are hostile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.federation.message import KINDS
+from fedagentgym.learning.export import to_json_line
+from fedagentgym.learning.trajectory import Trajectory, Turn
+
+HOSTILE = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed=1'> \u202eevil \x1b[31m"
+CATEGORIES = ("Pick", "Heat & Cool", "<b>Look</b>")
+CLIENTS, ROUNDS, TASKS = 30, 6, 12
+
+
+def write_run(folder: Path) -> Path:
+    """Six rounds of thirty clients; half of the tasks are solved before, most of them after."""
+    (folder / "evaluation").mkdir(parents=True)
+    (folder / "trajectories").mkdir()
+    before = [make_episode(number, solved=number % 2 == 0) for number in range(TASKS)]
+    after = [make_episode(number, solved=number % 4 != 3) for number in range(TASKS)]
+    write_episodes(folder / "evaluation" / "0000.jsonl", before)
+    write_episodes(folder / "evaluation" / f"{ROUNDS:04d}.jsonl", after)
+    write_episodes(folder / "trajectories" / "0001.jsonl", after[:3], client=4)
+    records = [make_record(number) for number in range(ROUNDS + 1)]
+    records[0]["evaluation"] = make_evaluation(before)
+    records[-1]["evaluation"] = make_evaluation(after)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    background = {
+        "clients": CLIENTS,
+        "categories": CATEGORIES,
+        "counts": [[1 + client % 5, client % 3, 2] for client in range(CLIENTS)],
+        "expert": 0.95,
+    }
+    (folder / "background.json").write_text(json.dumps(background))
+    return folder
+
+
+def write_episodes(file: Path, episodes: list[Trajectory], **about: Any) -> None:
+    file.write_text("".join(to_json_line(one, {"env": "test/World-v0", **about}) + "\n" for one in episodes))
+
+
+def make_episode(number: int, *, solved: bool) -> Trajectory:
+    listed = ("go north", "go south", "take <lamp>")
+    turns = (
+        Turn(
+            f"You are in place {number}. {HOSTILE}",
+            f"<think>{HOSTILE}</think>",
+            listed[0],
+            0.0,
+            True,
+            True,
+            admissible=listed,
+        ),
+        Turn("x" * 5000, "break", HOSTILE, float(solved), number % 3 > 0, True, admissible=listed),
+    )
+    category = CATEGORIES[number % len(CATEGORIES)]
+    last = f"The last answer of world {number}."
+    return Trajectory(f"task/{number:03d}", number, turns, (), category, 0, float(solved), solved, True, last=last)
+
+
+def make_evaluation(episodes: list[Trajectory]) -> dict[str, Any]:
+    overall = _estimate(episodes)
+    categories = {name: _estimate([one for one in episodes if one.category == name]) for name in CATEGORIES}
+    success = overall["success"]["mean"]
+    return {
+        "success": success,
+        "tasks": len(episodes),
+        "episodes": len(episodes),
+        "overall": overall,
+        "categories": categories,
+        "seconds": 1.0,
+    }
+
+
+def _estimate(episodes: list[Trajectory]) -> dict[str, Any]:
+    share = sum(one.success for one in episodes) / len(episodes)
+    interval = {"mean": share, "low": max(0.0, share - 0.2), "high": min(1.0, share + 0.2)}
+    return {name: dict(interval) for name in ("success", "score", "turns")}
+
+
+def make_record(number: int) -> dict[str, Any]:
+    drawn = [(7 * number + 3 * place) % CLIENTS for place in range(4)] if number else []
+    told = {
+        str(client): {"success": client / CLIENTS, "update_norm": 0.1 * number, "invalid": 0.0} for client in drawn[1:]
+    }
+    failure = {
+        "round": number,
+        "call": 1,
+        "operation": "train",
+        "client": drawn[0] if drawn else 0,
+        "reason": "error",
+        "message": HOSTILE,
+        "detail": "",
+    }
+    bytes_ = {
+        way: {**dict.fromkeys((*KINDS, "framing", "report", "messages"), 1000 * number)} for way in ("down", "up")
+    }
+    return {
+        "round": number,
+        "participants": drawn,
+        "metrics": {"success": 0.5, "episodes": 64.0, "env_steps": 900.0, "invalid": 0.0, "surprisal": 1 / (1 + number)}
+        if number
+        else {},
+        "clients": told,
+        "client_seconds": {},
+        "failures": [failure] if number == 2 else [],
+        "bytes": bytes_,
+        "bytes_total": bytes_,
+        "seconds": 1.0,
+        "seconds_total": 1.0 * (number + 1),
+        "digest": "sha256:" + "0" * 64,
+    }
