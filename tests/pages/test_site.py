@@ -211,10 +211,12 @@ def test_two_hundred_results_stay_quick(browser: Browser, results: Path, tmp_pat
     build_site([tmp_path / "many"], tmp_path / "site")
     assert time.process_time() - begun < 60
     open_methods(browser, tmp_path / "site")
-    spent = browser.run(
-        "const begun = performance.now(); const panel = document.querySelector('[role=tabpanel]:not([hidden])');"
-        "for (let time = 0; time < 10; time++) panel.querySelector('[data-sort=success]').click();"
-        "panel.getBoundingClientRect(); return performance.now() - begun"
+    before = browser.measure_cpu()
+    browser.run(
+        "const panel = document.querySelector('[role=tabpanel]:not([hidden])');"
+        "for (let time = 0; time < 20; time++) {"
+        "panel.querySelector('[data-sort=success]').click(); panel.getBoundingClientRect(); }"
     )
+    spent = browser.measure_cpu() - before
     assert len(read_titles(browser)) == 200
-    assert spent < 10_000, f"ten sorts of 200 rows took {spent:.0f} ms"
+    assert spent < 10, f"twenty sorts of 200 rows took {spent:.1f} s of processor"

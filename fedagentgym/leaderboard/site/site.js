@@ -129,15 +129,27 @@
         head("entry", "entry", "who played", false, false),
         ...columns.map((one) => head(one.name, one.title, one.about, one.better !== "lower", true))));
       const shown = this.order(this.data.entries.filter((one) => this.matches(one)));
-      this.scale = this.findScale(columns[0]);
+      const drawn = this.state.scenario + "|" + this.state.all;
+      if (this.drawn !== drawn) {
+        this.scale = this.findScale(columns[0]);
+        this.rows = new Map();
+        this.drawn = drawn;
+      }
       let band = null;
       this.body.replaceChildren(...shown.flatMap((entry) => {
         const place = this.place(entry);
-        const begins = this.state.sort === "rank" && place && band !== null && place[1] !== band;
+        const rows = this.getRows(entry, columns, place);
+        rows[0].classList.toggle("band-begins", Boolean(this.state.sort === "rank" && place && band !== null && place[1] !== band));
         if (place) band = place[1];
-        return this.makeRows(entry, columns, place, begins);
+        return rows;
       }));
       this.count.textContent = shown.length + " of " + this.data.entries.length;
+    }
+
+    /* The rows of an entry are made once; sorting and filtering only moves them. */
+    getRows(entry, columns, place) {
+      if (!this.rows.has(entry.name)) this.rows.set(entry.name, this.makeRows(entry, columns, place));
+      return this.rows.get(entry.name);
     }
 
     /* The axis of the bars: shares from 0 to 1, everything else from the least to the greatest end of an interval. */
@@ -148,10 +160,10 @@
       return high > low ? [low, high] : [low - 0.5, low + 0.5];
     }
 
-    makeRows(entry, columns, place, begins) {
+    makeRows(entry, columns, place) {
       const opened = this.opened.has(entry.name);
       const toggle = make("button", { type: "button", class: "entry", "aria-expanded": String(opened), onclick: () => this.toggle(entry) }, visible(entry.title));
-      const row = make("tr", { class: begins ? "band-begins" : null, "data-entry": entry.name,
+      const row = make("tr", { "data-entry": entry.name,
         onmouseenter: () => this.highlight(entry.name), onmouseleave: () => this.highlight(null),
         onfocusin: () => this.highlight(entry.name), onfocusout: () => this.highlight(null) },
         make("td", { class: "place" }, place
@@ -188,13 +200,15 @@
     toggle(entry) {
       if (this.opened.has(entry.name)) this.opened.delete(entry.name);
       else this.opened.add(entry.name);
+      this.rows.delete(entry.name);
       this.refresh();
       const row = [...this.body.children].find((one) => one.dataset.entry === entry.name);
       if (row) row.querySelector("button.entry").focus({ preventScroll: true });
     }
 
     highlight(name) {
-      for (const one of this.section.querySelectorAll("[data-key]")) {
+      this.drawings = this.drawings || [...this.section.querySelectorAll("[data-key]:not(.tasks *)")];
+      for (const one of this.drawings) {
         one.classList.toggle("chosen", one.dataset.key === name);
         one.classList.toggle("faded", name !== null && one.dataset.key !== name);
       }
