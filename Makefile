@@ -30,7 +30,7 @@ lint: $(VENV)/.dev
 	$(BIN)/deptry .
 
 bench: $(VENV)/.dev
-	$(BIN)/fedagentgym bench $(SPEED)
+	$(BIN)/fedagentgym bench run $(SPEED)
 
 wheel: $(VENV)/.dev
 	PYTHON=$(PYTHON) BIN=$(BIN) tests/wheel.sh

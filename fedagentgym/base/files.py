@@ -182,19 +182,38 @@ def read_json(path: str | Path) -> Any:
 
 def read_jsonl(path: str | Path) -> Iterator[tuple[int, Any]]:
     """Line number (from 1) and value of each non-empty line of a JSON-lines file, which may be compressed (`.gz`)."""
+    for number, line in _read_lines(path):
+        if line.strip():
+            yield number, parse_json(line, _name_line(path, number))
+
+
+def read_json_line_texts(path: str | Path) -> Iterator[tuple[str, Any, str]]:
+    """Every line of such a file: where it is, its value, and its text. Nothing is skipped."""
+    for number, line in _read_lines(path):
+        where = _name_line(path, number)
+        value = parse_json(line, where)
+        if not line.endswith(b"\n"):
+            raise DataError(f"{where}: the line is not ended")
+        yield where, value, line[:-1].decode("utf-8")
+
+
+def _name_line(path: str | Path, number: int) -> str:
+    return f"{format_path(path)}, line {number}"
+
+
+def _read_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
     with open_plain(path) as file:
         total = 0
         lines = gzip.GzipFile(fileobj=file) if str(path).endswith(".gz") else file
         for number in count(1):
-            where = f"{format_path(path)}, line {number}"
+            where = _name_line(path, number)
             line = _read_line(lines, where)
             if not line:
                 return
             total += len(line)
             if total > MAX_UNPACKED:
                 raise DataError(f"{where}: the file holds more than the {MAX_UNPACKED:,} bytes that are read")
-            if line.strip():
-                yield number, parse_json(line, where)
+            yield number, line
 
 
 def _read_line(file: IO[bytes] | gzip.GzipFile, where: str) -> bytes:

@@ -1,7 +1,7 @@
 """The papers' tables in small, each one command with three seeds; `--quick` for the small grid.
 
-    fedagentgym bench table1-tiny          fedagentgym bench fedgrpo-tiny
-    fedagentgym bench pubswap-tiny         fedagentgym bench fedmoa-tiny
+    fedagentgym bench run table1-tiny          fedagentgym bench run fedgrpo-tiny
+    fedagentgym bench run pubswap-tiny         fedagentgym bench run fedmoa-tiny
 
 Rows are presets with variants (`experiment/presets/`), so that every run of a table is also a run of its own, for example
 `fedagentgym train tiny-math:fedgrpo,experts-4`. What comes out is reported as it comes out: in `runs/NAME/table.md`, and that of

@@ -1,35 +1,358 @@
-"""`fedagentgym bench`: measure, and print what was measured."""
+"""`fedagentgym bench`: suites that agents and methods are compared by, and measurements of the package itself."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from inspect import signature
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 from rich.table import Table
+from typer.core import TyperGroup
 
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.progress import get_console
 from fedagentgym.benchmarks import BENCHMARKS
 from fedagentgym.cli.plugins import Plugins
+from fedagentgym.leaderboard.suite import list_suites, load_suite
+
+if TYPE_CHECKING:
+    from fedagentgym.leaderboard.entries import Entry
+    from fedagentgym.leaderboard.record import Interval
+    from fedagentgym.leaderboard.runs import SuiteRun
+    from fedagentgym.leaderboard.suite import Suite
+
+Out = Annotated[Path, typer.Option("--out", help="Folder of all runs and their cells.", metavar="FOLDER")]
+Run = Annotated[
+    Path, typer.Argument(help="Folder of a run (FOLDER/SUITE/ENTRY), or one that holds several.", metavar="RUN")
+]
+Workers = Annotated[int, typer.Option("--workers", min=0, help="Cells played side by side; 0: one for each core.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+SuiteFile = Annotated[
+    str | None,
+    typer.Option("--suite", help="A suite of your own, for results that are not of the package's.", metavar="FILE"),
+]
+ROOT = Path("runs") / "leaderboard"
 
 
-def bench(
-    names: Annotated[list[str] | None, typer.Argument(help="Which benchmarks; without names they are listed.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A smaller version that ends soon.")] = False,
+class BenchGroup(TyperGroup):
+    """Answers the name of a benchmark, given in place of a command, with the command that runs it."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in self.commands:
+            if args[0] in BENCHMARKS or args[0] in list_suites():
+                raise OptionError(f"{args[0]!r} is run by: fedagentgym bench run {args[0]}")
+            if not args[0].startswith("-"):
+                raise unknown_name_error(
+                    "command or benchmark", args[0], [*self.commands, *list_suites(), *BENCHMARKS.names()]
+                )
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=BenchGroup, invoke_without_command=True, help="Run benchmark suites, pack and verify their results; measure."
+)
+
+
+@app.callback()
+def bench(ctx: typer.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        list_all()
+
+
+@app.command("list")
+def list_all(as_json: AsJson = False) -> None:
+    """List the suites and the measurements, each with what it is about."""
+    suites = [load_suite(name) for name in list_suites()]
+    if as_json:
+        plain = [{"name": one.name, "kind": one.track, "title": one.title} for one in suites]
+        typer.echo(json.dumps([*plain, *({"name": name, "kind": "measurement"} for name in BENCHMARKS.names())]))
+        return
+    console = get_console()
+    for track in ("methods", "agents"):
+        console.print(f"suites, {track} track", highlight=False)
+        for suite in suites:
+            if suite.track == track:
+                time = "" if suite.minutes is None else f" ({suite.minutes:g} min on two cores)"
+                console.print(f"  {suite.name:30s} {suite.title}{time}", highlight=False)
+    console.print("measurements", highlight=False)
+    for name in BENCHMARKS.names():
+        told = (BENCHMARKS.get(name).__doc__ or "").strip().splitlines()
+        console.print(f"  {name:30s} {told[0] if told else ''}", highlight=False)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A suite, or the YAML file of one.")],
+    check: Annotated[
+        bool, typer.Option("--check", help="Open every scenario, hold its digests against the suite's, and print them.")
+    ] = False,
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Methods: what the runs of every baseline take (episodes, bytes, memory, hours)."),
+    ] = False,
+) -> None:
+    """Show the definition of a suite."""
+    from fedagentgym.leaderboard.suite import to_yaml
+
+    suite = load_suite(name)
+    if plan:
+        _print_plans(suite)
+        return
+    typer.echo(to_yaml(suite), nl=False)
+    typer.echo(f"# digest: {suite.digest}")
+    if check:
+        from fedagentgym.leaderboard.scenarios import open_scenario
+
+        for scenario in suite.scenarios:
+            typer.echo(
+                f"# {scenario}: " + json.dumps(open_scenario(suite, scenario).describe().model_dump(mode="json"))
+            )
+
+
+def _print_plans(suite: Suite) -> None:
+    from fedagentgym.experiment.estimate.page import format_plan
+    from fedagentgym.experiment.estimate.plan import plan_run
+    from fedagentgym.leaderboard.cells import make_cell_config
+    from fedagentgym.leaderboard.entries import list_baselines
+
+    if suite.track != "methods":
+        raise OptionError(f"{suite.name} is on the agents track, where nothing is trained: there is no plan to print")
+    for entry in list_baselines(suite):
+        for scenario in suite.scenarios:
+            get_console().print(f"{entry.name}, {scenario}, each of {len(suite.seeds)} seeds", highlight=False)
+            for line in format_plan(plan_run(make_cell_config(suite, scenario, entry, suite.seeds[0])), 1000.0, None):
+                get_console().print(f"  {line}", highlight=False)
+
+
+@app.command()
+def run(
+    names: Annotated[list[str], typer.Argument(help="A suite (or its YAML file), or measurements.")],
+    baselines: Annotated[
+        list[str] | None,
+        typer.Option("--baseline", help="Suites: only this one of the suite's own entries; may be repeated."),
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", help="Agents track: an agent, a model's folder or hub id.")
+    ] = None,
+    agent_set: Annotated[
+        list[str] | None, typer.Option("--agent-set", help="Agent setting as key=value.", metavar="KEY=VALUE")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Methods track: a change that is your method, as for train.",
+            metavar="KEY=VALUE",
+        ),
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="What your entry is called.")] = None,
+    title: Annotated[str, typer.Option("--title", help="What the table calls it.")] = "",
+    submitted_by: Annotated[str, typer.Option("--submitted-by", help="Who you are.")] = "",
+    link: Annotated[str, typer.Option("--link", help="Where the agent or method is described.")] = "",
+    note: Annotated[str, typer.Option("--note", help="What readers of the table should know.")] = "",
+    out: Out = ROOT,
+    workers: Workers = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Measurements: a smaller version that ends soon.")] = False,
     clients: Annotated[
         int | None, typer.Option(help="speed-federation alone: how rounds grow in a federation of so many clients.")
     ] = None,
     plugins: Plugins = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Run benchmarks by name and print their figures."""
-    if not names:
-        for name in BENCHMARKS.names():
-            get_console().print(name)
+    """Run a suite, with its own entries or with yours; or run measurements and print their figures.
+
+    Cells that are there already are not played again, so a run that was stopped goes on.
+    """
+    if all(one in BENCHMARKS for one in names):
+        _measure(names, quick, clients, as_json)
         return
+    if len(names) > 1:
+        raise unknown_name_error("measurement", next(one for one in names if one not in BENCHMARKS), BENCHMARKS.names())
+    _refuse_measuring(quick, clients)
+    suite = _find_suite(names[0])
+    about = {"title": title or name or "", "submitted_by": submitted_by, "link": link, "note": note}
+    chosen = {key: value for key, value in about.items() if value}
+    entries = _choose_entries(suite, baselines, agent, agent_set, changes, name, plugins or [], chosen)
+    _play([(suite, entry) for entry in entries], out, workers, as_json)
+
+
+def _find_suite(name: str) -> Suite:
+    if not name.endswith((".yaml", ".yml")) and name not in list_suites():
+        raise unknown_name_error("benchmark", name, [*list_suites(), *BENCHMARKS.names()])
+    return load_suite(name)
+
+
+def _refuse_measuring(quick: bool, clients: int | None) -> None:
+    if quick or clients is not None:
+        raise OptionError("--quick and --clients are for measurements; a suite is what its definition says")
+
+
+def _choose_entries(
+    suite: Suite,
+    baselines: Sequence[str] | None,
+    agent: str | None,
+    agent_set: list[str] | None,
+    changes: Sequence[str] | None,
+    name: str | None,
+    plugins: Sequence[str],
+    about: dict[str, Any],
+) -> list[Entry]:
+    """What a command line asks to be played."""
+    from fedagentgym.cli.eval import parse_agent_settings
+    from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry, make_method_entry
+
+    about = {**about, "plugins": list(plugins)}
+    if agent is not None:
+        if suite.track != "agents":
+            raise OptionError(
+                f"{suite.name} is on the methods track: its agent is the same for all, a method is given by --set"
+            )
+        return [make_agent_entry(parse_agent_settings(agent, agent_set), name, **about)]
+    if agent_set:
+        raise OptionError("--agent-set changes the agent that --agent names")
+    if changes:
+        if suite.track != "methods":
+            raise OptionError(f"{suite.name} is on the agents track: name an agent with --agent")
+        if name is None:
+            raise OptionError("give your method a name: --name NAME")
+        return [make_method_entry(changes, name, **about)]
+    if name is not None:
+        raise OptionError("--name is for an entry of your own: describe it with --agent or --set")
+    return list_baselines(suite, baselines or ())
+
+
+@app.command()
+def resume(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of runs, or folders that hold several.", metavar="RUN...")
+    ],
+    workers: Workers = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with runs of suites that were stopped."""
+    from fedagentgym.leaderboard.runs import load_run, play_runs
+
+    found = [load_run(folder) for folder in _find_runs(runs)]
+    play_runs(found, workers)
+    _tell_results(found, as_json)
+
+
+def _find_runs(folders: Sequence[Path]) -> list[Path]:
+    from fedagentgym.leaderboard.runs import find_runs
+
+    found = [place for folder in folders for place in find_runs(folder)]
+    if not found:
+        raise OptionError(
+            f"there is no run of a suite in {', '.join(map(str, folders))}: begin one with `fedagentgym bench run`"
+        )
+    return found
+
+
+def _play(chosen: Sequence[tuple[Suite, Entry]], out: Path, workers: int, as_json: bool) -> None:
+    from fedagentgym.leaderboard.runs import open_run, play_runs
+
+    runs = [open_run(suite, entry, out) for suite, entry in chosen]
+    play_runs(runs, workers)
+    _tell_results(runs, as_json)
+
+
+def _tell_results(runs: Sequence[SuiteRun], as_json: bool) -> None:
+    """What came out, and what to do with it."""
+    from fedagentgym.leaderboard.folder import make_manifest
+    from fedagentgym.leaderboard.pack import collect_result
+
+    found = [(run, make_manifest(collect_result(run), {})) for run in runs]
+    if as_json:
+        plain = [{"run": str(run.folder), "overall": made.model_dump(mode="json")["overall"]} for run, made in found]
+        typer.echo(json.dumps(plain))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("suite", "entry", "success", "95 % interval", "run"):
+        table.add_column(column, overflow="fold")
+    for run, made in sorted(found, key=lambda one: (one[1].suite.name, -one[1].overall[one[1].ranked].mean)):
+        ranked: Interval = made.overall[made.ranked]
+        interval = f"{ranked.low:.3f} to {ranked.high:.3f}"
+        table.add_row(made.suite.name, made.entry.title, f"{ranked.mean:.3f}", interval, str(run.folder))
+    get_console().print(table)
+    get_console().print("next: fedagentgym bench pack RUN", highlight=False)
+
+
+@app.command()
+def status(run: Run = ROOT, as_json: AsJson = False) -> None:
+    """Say of every cell of a run whether it is finished, how far it is, or whether it waits."""
+    from fedagentgym.leaderboard.runs import load_run
+
+    found = [load_run(folder) for folder in _find_runs([run])]
+    if as_json:
+        plain = [
+            {"run": str(one.folder), "cells": {cell.key: cell.describe_state() for cell in one.cells}} for one in found
+        ]
+        typer.echo(json.dumps(plain))
+        return
+    for one in found:
+        done = len(one.cells) - len(one.missing)
+        get_console().print(f"{one.folder}: {done} of {len(one.cells)} cells finished", highlight=False)
+        for cell in one.missing:
+            get_console().print(f"  {cell.key:40s} {cell.describe_state()}", highlight=False)
+
+
+@app.command()
+def pack(
+    run: Run,
+    to: Annotated[Path, typer.Option("--to", help="Where results go: TO/SUITE/ENTRY.", metavar="FOLDER")] = Path(
+        "results"
+    ),
+) -> None:
+    """Make one folder of a finished run, with all its episodes, that anybody can verify."""
+    from fedagentgym.leaderboard.pack import pack_run
+    from fedagentgym.leaderboard.runs import load_run
+
+    for folder in _find_runs([run]):
+        loaded = load_run(folder)
+        place = to / loaded.suite.name / loaded.entry.name
+        made = pack_run(loaded, place)
+        ranked = made.overall[made.ranked]
+        told = f"{made.ranked} {ranked.mean:.3f} [{ranked.low:.3f}, {ranked.high:.3f}]"
+        get_console().print(f"{place}: {told}; check it with: fedagentgym bench verify {place}", highlight=False)
+
+
+@app.command()
+def verify(
+    folders: Annotated[list[Path], typer.Argument(help="Packed results.", metavar="RESULT...")],
+    suite: SuiteFile = None,
+    agent: Annotated[
+        Path | None,
+        typer.Option("--agent", help="Folder of the weights that played: they must say the same words again."),
+    ] = None,
+    write: Annotated[bool, typer.Option("--write", help="Write verification.json into each result.")] = False,
+    plugins: Plugins = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check packed results: complete, every episode played again, every number computed again."""
+    from fedagentgym.base.files import write_atomic
+    from fedagentgym.leaderboard.record import VERIFICATION, to_text
+    from fedagentgym.leaderboard.verify import verify as verify_result
+
+    own = None if suite is None else load_suite(suite)
+    for folder in folders:
+        found = verify_result(folder, suite=own, model=agent, plugins=plugins or ())
+        if write:
+            write_atomic(folder / VERIFICATION, to_text(found))
+        if as_json:
+            typer.echo(json.dumps(found.model_dump(mode="json")))
+            continue
+        get_console().print(f"{folder}: verified", highlight=False)
+        for claim in found.claims:
+            get_console().print(f"  {claim.status:13s} {claim.name:14s} {claim.about}", highlight=False)
+
+
+def _measure(names: Sequence[str], quick: bool, clients: int | None, as_json: bool) -> None:
+    """Run measurements by name and print their figures."""
     runs = [(name, BENCHMARKS.get(name)) for name in names]
     varied = {} if clients is None else {"clients": clients}
     for name, benchmark in runs:

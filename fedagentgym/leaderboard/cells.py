@@ -52,7 +52,8 @@ from fedagentgym.learning.trajectory import Trajectory
 PARALLEL = 64
 TASKS_OF_A_PART = {"hosted": 8, "model": 256, "program": 1024}
 """How many tasks are played before their episodes are written down: few, where each costs money."""
-Line = tuple[Trajectory, Mapping[str, Any]]
+FORMAT = 1
+"""Of what is kept of a cell: cells of another format are played anew."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,14 @@ def identify_agent_cell(opened: OpenedScenario, entry: Entry, seed: int) -> dict
     kept = ("env", "options", "split", "tasks", "repeats", "pool", "task_ids", "verifier")
     temperature = opened.suite.ranking.temperature
     scenario = {key: plain[key] for key in kept}
-    return {"track": "agents", **scenario, "temperature": temperature, "seed": seed, "agent": identify_agent(agent)}
+    return {
+        "format": FORMAT,
+        "track": "agents",
+        **scenario,
+        "temperature": temperature,
+        "seed": seed,
+        "agent": identify_agent(agent),
+    }
 
 
 def identify_method_cell(opened: OpenedScenario, entry: Entry, seed: int) -> dict[str, Any]:
@@ -133,6 +141,7 @@ def identify_method_cell(opened: OpenedScenario, entry: Entry, seed: int) -> dic
     plain = opened.describe().model_dump(mode="json")
     kept = ("split", "tasks", "repeats", "pool", "task_ids", "verifier", "client_split")
     return {
+        "format": FORMAT,
         "track": "methods",
         "config": config.digest,
         "rounds": config.federation.rounds,

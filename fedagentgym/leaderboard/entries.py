@@ -118,6 +118,11 @@ def describe_agent(settings: AgentSettings) -> AgentRecord:
     )
 
 
+def describe_learner(settings: AgentSettings) -> AgentRecord:
+    """The agent that methods train."""
+    return describe_agent(settings).model_copy(update={"kind": "model"})
+
+
 def _hide_secrets(plain: Mapping[str, Any]) -> dict[str, Any]:
     options = dict(plain.get("options") or {})
     if isinstance(options.get("url"), str):

@@ -22,7 +22,7 @@ from fedagentgym.leaderboard.cells import (
     sum_usage,
 )
 from fedagentgym.leaderboard.clients import describe_clients
-from fedagentgym.leaderboard.entries import describe_agent, describe_entry
+from fedagentgym.leaderboard.entries import describe_entry, describe_learner
 from fedagentgym.leaderboard.folder import PackedCell, Result, write_result
 from fedagentgym.leaderboard.record import AgentRecord, CurvePoint, EntryRecord, Manifest, Spent
 from fedagentgym.leaderboard.runs import SuiteRun
@@ -62,7 +62,7 @@ def describe_run_entry(run: SuiteRun) -> EntryRecord:
     if run.suite.track == "agents":
         return describe_entry(run.entry, describe_entry_agent(run), None)
     config = load_config(first.run_folder / "config.yaml")
-    return describe_entry(run.entry, describe_agent(config.agent), str(config.algorithm["name"]))
+    return describe_entry(run.entry, describe_learner(config.agent), str(config.algorithm["name"]))
 
 
 def describe_entry_agent(run: SuiteRun) -> AgentRecord:

@@ -133,7 +133,7 @@ def test_rounds_grow_with_participants_and_models_and_hardly_with_clients_that_a
 def test_a_benchmark_without_clients_takes_no_number_of_them(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["bench", *arguments]) == 2
+    assert main(["bench", "run", *arguments]) == 2
     captured = capsys.readouterr()
     assert "'speed-core' takes no --clients" in captured.err and captured.out == ""
 
@@ -145,6 +145,6 @@ def test_no_federation_has_fewer_than_one_client(clients: int) -> None:
 
 
 def test_a_federation_of_one_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "speed-federation", "--quick", "--clients", "1", "--json"]) == 0
+    assert main(["bench", "run", "speed-federation", "--quick", "--clients", "1", "--json"]) == 0
     names = [figure["name"] for figure in json.loads(capsys.readouterr().out)["measurements"]]
     assert any(name.startswith("1 of 1 clients") for name in names)

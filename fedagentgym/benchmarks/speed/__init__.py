@@ -1,1 +1,1 @@
-"""How fast each part is: `fedagentgym bench speed-*`."""
+"""How fast each part is: `fedagentgym bench run speed-*`."""

@@ -1,0 +1,164 @@
+"""Episodes that others hand in, played again: what was seen, done and earned must be what the world says, to the last letter.
+
+What an episode may not have is what nobody who played it could have written: another seed, a task twice, a reply whose action is
+another, an end that the world does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedagentgym.agents.players.endpoint import ENDPOINT_THINKS
+from fedagentgym.agents.presets import complete_settings
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.agents.text.parsing import parse
+from fedagentgym.base.streams import derive
+from fedagentgym.learning.export import to_json_line
+from fedagentgym.learning.trajectory import Trajectory, Turn
+
+if TYPE_CHECKING:
+    from fedagentgym.envs.core import Episode, TextEnv
+
+MOST_TOKENS = 1 << 20
+"""Of a reply of an agent whose settings do not say."""
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """How replies become actions; `parser` is None for a program, whose reply is its action. `most_tokens` of a reply."""
+
+    parser: Literal["strict", "published"] | None
+    think: bool = False
+    most_tokens: int = 0
+    runs_out: bool = False
+    """Whether its episodes can end because its context is full."""
+
+
+def describe_speaker(settings: AgentSettings, kind: str) -> Speaker:
+    """The speaker that an agent's settings declare."""
+    if kind == "program":
+        return Speaker(None)
+    if kind == "hosted":
+        think = ENDPOINT_THINKS if settings.think is None else settings.think
+        return Speaker(settings.parser or "strict", think)
+    whole = complete_settings(settings)
+    most = whole.decoding.max_new_tokens if whole.decoding is not None else MOST_TOKENS
+    return Speaker(whole.parser or "strict", bool(whole.think), most, runs_out=True)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Which episodes must be there: tasks in order, each so many times, under the seeds that follow from one."""
+
+    ids: Sequence[str]
+    repeats: int
+    seed: int
+
+    def __iter__(self) -> Iterator[tuple[str, int, int]]:
+        for place, task in enumerate(self.ids):
+            for sample in range(self.repeats):
+                yield task, derive(self.seed, "episode", place), sample
+
+    def __len__(self) -> int:
+        return len(self.ids) * self.repeats
+
+
+def find_gap(expected: Expected, found: Sequence[Trajectory]) -> str | None:
+    """The first episode that is missing, doubled, or another than it should be."""
+    for number, (due, trajectory) in enumerate(zip(expected, found, strict=False), start=1):
+        if (trajectory.task, trajectory.seed, trajectory.sample) != due:
+            task, seed, sample = due
+            return (
+                f"episode {number}: {task} with seed {seed}, copy {sample}, belongs here, found {trajectory.task} with seed"
+                f" {trajectory.seed}, copy {trajectory.sample}"
+            )
+    if len(found) != len(expected):
+        return f"{len(expected)} episodes belong here, found {len(found)}"
+    return None
+
+
+def find_odd_line(line: Mapping[str, Any], trajectory: Trajectory, about: Mapping[str, Any], text: str) -> str | None:
+    """Whether a line says more, less or otherwise than what is written of an episode."""
+    if {name: line.get(name) for name in about} != dict(about):
+        odd = next(name for name in about if line.get(name) != about[name])
+        return f"{odd!r} is {str(line.get(odd))[:60]!r}, it should be {str(about[odd])[:60]!r}"
+    if to_json_line(trajectory, about) != text:
+        return "the line is not written as an episode is: a field is added, doubled or of another kind"
+    return None
+
+
+def find_difference(env: TextEnv, trajectory: Trajectory, speaker: Speaker) -> str | None:
+    """Play an episode again; the first thing in it that is not so."""
+    (episode,) = env.reset_many([trajectory.task], [trajectory.seed])
+    if trajectory.category != episode.task.category:
+        return f"its category is {episode.task.category!r}, not {trajectory.category!r}"
+    if trajectory.labels:
+        return "it has labels, which no ranked episode has"
+    for number, turn in enumerate(trajectory.turns, start=1):
+        if episode.over:
+            return f"the episode is over before turn {number}"
+        before = episode
+        (episode,) = env.step_many([episode], [turn.action])
+        fault = _find_odd_turn(env, turn, before, episode) or _find_odd_reply(env, turn, speaker)
+        if fault is not None:
+            return f"turn {number}: {fault}"
+    return _find_odd_end(trajectory, episode, speaker)
+
+
+def _find_odd_turn(env: TextEnv, turn: Turn, before: Episode, after: Episode) -> str | None:
+    """What a turn says of the world against what the world says."""
+    view = after.view
+    expected: dict[str, Any] = {
+        "observation": before.view.observation,
+        "admissible": tuple(before.view.admissible or ()),
+        "reward": float(after.reward),
+        "rewards": {name: float(view.rewards.get(name, 0.0)) for name in env.reward_names},
+        "score": float(view.score),
+        "valid": bool(view.valid),
+        "learn": True,
+    }
+    for name, value in expected.items():
+        written = getattr(turn, name)
+        if written != value:
+            return f"{name} is written as {str(written)[:80]!r}, the world says {str(value)[:80]!r}"
+    return None
+
+
+def _find_odd_reply(env: TextEnv, turn: Turn, speaker: Speaker) -> str | None:
+    """Whether the action is the one that the reply holds."""
+    if speaker.parser is None or env.takes == "reply":
+        action, form = turn.reply, True
+    else:
+        action, form = parse(turn.reply, speaker.parser, speaker.think, env.published_action_tail)
+    if turn.action != action:
+        return f"the action {turn.action[:60]!r} is not that of the reply, {action[:60]!r}"
+    if turn.format != form:
+        return f"the form of the reply is {'kept' if form else 'broken'}, not as it is written"
+    if not 0 <= turn.tokens <= speaker.most_tokens:
+        return f"{turn.tokens} tokens are written, at most {speaker.most_tokens} can be counted"
+    return None
+
+
+def _find_odd_end(trajectory: Trajectory, episode: Episode, speaker: Speaker) -> str | None:
+    view = episode.view
+    if not episode.over and not (speaker.runs_out and trajectory.truncated):
+        return f"the episode goes on after its last turn, {len(trajectory.turns)}"
+    expected = {
+        "score": float(view.score),
+        "success": bool(view.success),
+        "terminated": episode.terminated,
+        "truncated": episode.truncated or not episode.over,
+        "last": view.observation,
+    }
+    for name, value in expected.items():
+        written = getattr(trajectory, name)
+        if written != value:
+            return f"at the end {name} is written as {str(written)[:80]!r}, the world says {str(value)[:80]!r}"
+    return None
+
+
+def is_cut_short(env: TextEnv, trajectory: Trajectory) -> bool:
+    """Whether an episode ended although the world would have gone on: its agent had no room left, which cannot be checked."""
+    return not trajectory.terminated and len(trajectory.turns) < env.max_turns

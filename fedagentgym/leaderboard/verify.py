@@ -1,0 +1,260 @@
+"""`bench verify`: what a packed result claims, checked; and said of each claim whether it was proven or cannot be.
+
+Proven is what follows from the episodes, since every one is played again in the verifier's own world: that these actions earn
+these rewards, that no task or seed is missing or doubled, and every number that is computed of them. Who said the words is proven
+where the agent is a program of this package, or its weights are at hand (`model`). What a run spent is not proven,
+nor what others host.
+A method's own code is not loaded unless whoever verifies asks for it: it belongs to whom is checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.base.encoding import file_digest
+from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.files import read_text
+from fedagentgym.leaderboard.evidence import Examined, Folder, RefutedError, examine_cells, is_known
+from fedagentgym.leaderboard.folder import (
+    PackedCell,
+    Result,
+    format_settings,
+    make_client_table,
+    make_curves,
+    make_manifest,
+)
+from fedagentgym.leaderboard.record import (
+    AGENT,
+    CLIENTS,
+    CONFIGS,
+    CURVES,
+    EPISODES,
+    MANIFEST,
+    SELECTION,
+    SUITE,
+    VERIFICATION,
+    Claim,
+    Manifest,
+    Verification,
+    read_clients,
+    read_curves,
+    read_manifest,
+)
+from fedagentgym.leaderboard.same_words import check_model, check_program
+from fedagentgym.leaderboard.scenarios import OpenedScenario, open_scenario
+from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_suite
+from fedagentgym.version import __version__
+
+TOLERANCE = 1e-9
+"""Relative: sums of the same numbers differ in their last digits from machine to machine."""
+ABOUT = {
+    "schema": "every file is written as this package writes it",
+    "digests": "the files are those that the manifest names",
+    "suite": "the suite is the published one, with its tasks, divisions and verifier",
+    "complete": "every task of every scenario is there under every seed, once",
+    "replayed": "every episode was played again: these actions are answered so, and earn these rewards",
+    "recomputed": "every number of the tables and curves follows from the episodes",
+    "configuration": "the runs are configured as the suite and the method's changes say",
+    "selection": "the ranked round is the one that did best on val",
+    "budget": "what is said to be spent lies within the budget",
+    "who-spoke": "the agent said these words",
+    "spent": "episodes, bytes and steps of training, and the privacy spent",
+    "usage": "tokens and cost of the hosted model",
+    "tokens": "numbers of tokens, and episodes that ended for want of room",
+    "method": "the policies are what the method learned",
+    "about": "who submitted it, when and on which machine it was made",
+}
+
+
+def verify(
+    folder: Path, *, suite: Suite | None = None, model: Path | None = None, plugins: Sequence[str] = ()
+) -> Verification:
+    """Check a result; raises `RefutedError` with the first thing that is not so.
+
+    `suite` is a definition of one's own, for results of a suite that the package does not bring. `model` is the folder of the
+    weights that are said to have played, `plugins` the code of the method, which is loaded by now.
+    """
+    manifest = read_checked_manifest(folder)
+    check_files(folder, manifest)
+    chosen = check_suite(folder, manifest, suite)
+    opened = check_scenarios(chosen, manifest)
+    held = Folder(folder, manifest, chosen, opened, tuple(plugins))
+    check_cells_listed(held)
+    cells = list(examine_cells(held))
+    check_numbers(held, cells)
+    spoke = check_program(held, cells) if model is None else check_model(held, cells, model)
+    return Verification(
+        manifest=file_digest(folder / MANIFEST),
+        version=__version__,
+        claims=tuple(list_claims(held, cells, spoke)),
+    )
+
+
+def read_checked_manifest(folder: Path) -> Manifest:
+    try:
+        return read_manifest(folder)
+    except DataError as error:
+        raise RefutedError("schema", str(error)) from None
+
+
+def check_files(folder: Path, manifest: Manifest) -> None:
+    """The folder holds what the manifest names and nothing else, as plain files."""
+    found = set()
+    for entry in sorted(folder.rglob("*")):
+        name = entry.relative_to(folder).as_posix()
+        if entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
+            raise RefutedError("digests", f"{name} is no plain file")
+        if entry.is_file():
+            found.add(name)
+    found -= {MANIFEST, VERIFICATION}
+    if odd := sorted(found ^ set(manifest.files)):
+        is_there = odd[0] in found
+        raise RefutedError(
+            "digests", f"{odd[0]} is {'not in the manifest' if is_there else 'in the manifest, but not here'}"
+        )
+    for name, expected in manifest.files.items():
+        if file_digest(folder / name) != expected:
+            raise RefutedError("digests", f"{name} is not the file that the manifest names")
+
+
+def check_suite(folder: Path, manifest: Manifest, own: Suite | None) -> Suite:
+    """The definition that the result is held against: the package's, or the verifier's own; never the one that was handed in."""
+    name = manifest.suite.name
+    if own is None and name not in list_suites():
+        raise RefutedError("suite", f"{name!r} is no suite of this package: give its definition with --suite FILE")
+    suite = load_suite(name) if own is None else own
+    if manifest.suite != suite.reference:
+        found, wanted = manifest.suite, suite.reference
+        raise RefutedError(
+            "suite",
+            f"the result is of {found.name}, version {found.version} ({found.digest[:19]}...), the suite is {wanted.name},"
+            f" version {wanted.version} ({wanted.digest[:19]}...)",
+        )
+    try:
+        carried = parse_suite(read_text(folder / SUITE), SUITE) if SUITE in manifest.files else None
+    except FedAgentGymError as error:
+        raise RefutedError("suite", str(error)) from None
+    if carried is None or carried.reference != suite.reference:
+        raise RefutedError("suite", f"{SUITE} is missing or another definition than the suite's")
+    if manifest.ranked != suite.rank_by or manifest.seeds != suite.seeds:
+        raise RefutedError(
+            "suite", f"the suite ranks by {suite.rank_by} under the seeds {suite.seeds}, the result does not"
+        )
+    return suite
+
+
+def check_scenarios(suite: Suite, manifest: Manifest) -> dict[str, OpenedScenario]:
+    """The worlds of the suite as they are here; the manifest must describe just these."""
+    opened = {name: open_scenario(suite, name) for name in suite.scenarios}
+    described = {record.name: record for record in manifest.scenarios}
+    if list(described) != list(suite.scenarios) or len(manifest.scenarios) != len(described):
+        raise RefutedError(
+            "complete", f"the suite has the scenarios {list(suite.scenarios)}, the result {list(described)}"
+        )
+    for name, here in opened.items():
+        expected, found = here.describe().model_dump(), described[name].model_dump()
+        for key, value in expected.items():
+            if found[key] != value:
+                raise RefutedError(
+                    "suite", f"scenario {name!r}: {key} is written as {found[key]!r}, it is {value!r} here"
+                )
+    return opened
+
+
+def check_cells_listed(folder: Folder) -> None:
+    """A cell for every scenario and seed, in order, with the files that belong to it."""
+    suite, manifest = folder.suite, folder.manifest
+    due = [(scenario, seed) for scenario in suite.scenarios for seed in suite.seeds]
+    if (found := [(cell.scenario, cell.seed) for cell in manifest.cells]) != due:
+        odd = next((one for one in due if one not in found), None)
+        raise RefutedError(
+            "complete", f"cells: {odd or 'their order or number'} is missing or wrong: {len(found)} of {len(due)}"
+        )
+    keys = [cell.key for cell in manifest.cells]
+    files = {SUITE, *(f"{EPISODES}/{key}.jsonl.gz" for key in keys)}
+    if folder.is_method:
+        files |= {
+            CURVES,
+            CLIENTS,
+            *(f"{SELECTION}/{key}.jsonl.gz" for key in keys),
+            *(f"{CONFIGS}/{key}.yaml" for key in keys),
+        }
+    else:
+        files |= {AGENT}
+    if odd_files := sorted(files ^ set(manifest.files)):
+        raise RefutedError("complete", f"{odd_files[0]} is missing or belongs to no cell")
+    if not folder.is_method and read_text(folder.place / AGENT) != format_settings(manifest.entry.agent.settings):
+        raise RefutedError("configuration", f"{AGENT} says something else than the manifest")
+    if (manifest.entry.method is not None) != folder.is_method:
+        raise RefutedError("schema", "an entry has a method on the methods track, and only there")
+    settings = manifest.entry.agent.settings
+    told = (settings.get("decoding") or {}).get("temperature")
+    if manifest.entry.agent.kind == "hosted" and told != suite.ranking.temperature:
+        raise RefutedError(
+            "configuration", f"the hosted model was asked at temperature {told}, not {suite.ranking.temperature}"
+        )
+
+
+def check_numbers(folder: Folder, cells: Sequence[Examined]) -> None:
+    """Every aggregate of the manifest, the curves and the clients follows from the episodes."""
+    manifest, data = folder.manifest, [cell.data for cell in cells]
+    packed = tuple(PackedCell(one, "") for one in data)
+    expected = make_manifest(Result(folder.suite, manifest.entry, manifest.scenarios, packed), manifest.files)
+    told = {**expected.model_dump(mode="json"), "made": manifest.made.model_dump(mode="json")}
+    compare(MANIFEST, told, manifest.model_dump(mode="json"))
+    if folder.is_method:
+        compare(CURVES, make_curves(data).model_dump(mode="json"), read_curves(folder.place).model_dump(mode="json"))
+        compare(
+            CLIENTS, make_client_table(data).model_dump(mode="json"), read_clients(folder.place).model_dump(mode="json")
+        )
+
+
+def compare(place: str, expected: Any, found: Any) -> None:
+    """Raise at the first value that is another; numbers may differ in their last digits."""
+    if isinstance(expected, Mapping) and isinstance(found, Mapping):
+        for key in [*expected, *(key for key in found if key not in expected)]:
+            if (key in expected) != (key in found):
+                raise RefutedError(
+                    "recomputed", f"{place}: {key!r} is {'missing' if key in expected else 'one too many'}"
+                )
+            compare(f"{place}: {key}" if place.endswith(".json") else f"{place}.{key}", expected[key], found[key])
+    elif isinstance(expected, list) and isinstance(found, list):
+        if len(expected) != len(found):
+            raise RefutedError("recomputed", f"{place}: {len(found)} values, {len(expected)} follow from the episodes")
+        for number, (one, other) in enumerate(zip(expected, found, strict=True)):
+            compare(f"{place}[{number}]", one, other)
+    elif isinstance(expected, float) and isinstance(found, float):
+        if not math.isclose(expected, found, rel_tol=TOLERANCE, abs_tol=1e-12):
+            raise RefutedError("recomputed", f"{place} is written as {found!r}, {expected!r} follows from the episodes")
+    elif expected != found:
+        raise RefutedError(
+            "recomputed", f"{place} is written as {str(found)[:80]!r}, it should be {str(expected)[:80]!r}"
+        )
+
+
+def list_claims(folder: Folder, cells: Sequence[Examined], spoke: str | None) -> list[Claim]:
+    """What was shown, and what cannot be; `spoke` says how it was shown who said the words, if it was."""
+    agent = folder.manifest.entry.agent
+    proven = ["schema", "digests", "suite", "complete", "replayed", "recomputed"]
+    unproven = ["about"]
+    if folder.is_method:
+        (proven if is_known(folder) else unproven).append("configuration")
+        proven += ["selection", "budget"]
+        unproven += ["spent", "method"]
+    if agent.kind == "hosted":
+        unproven.append("usage")
+    (unproven if spoke is None else proven).append("who-spoke")
+    if spoke is None and agent.kind == "model":
+        unproven.append("tokens")
+    counts = {"replayed": f" ({sum(cell.episodes for cell in cells):,} episodes)"}
+    if spoke is not None:
+        counts["who-spoke"] = f" ({spoke})"
+    if cut_short := sum(cell.cut_short for cell in cells):
+        counts["tokens"] = f" ({cut_short} episodes)"
+    return [
+        *(Claim(name=name, status="proven", about=ABOUT[name] + counts.get(name, "")) for name in proven),
+        *(Claim(name=name, status="not provable", about=ABOUT[name] + counts.get(name, "")) for name in unproven),
+    ]

@@ -1,0 +1,107 @@
+"""A forger: changes what a result says, and makes every digest and, if asked, every aggregate anew."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.base.encoding import file_digest
+from fedagentgym.base.files import compress
+from fedagentgym.leaderboard.aggregate import CellData, aggregate, choose_round, describe_cell, make_point
+from fedagentgym.leaderboard.clients import describe_clients
+from fedagentgym.leaderboard.folder import make_client_table, make_curves
+from fedagentgym.leaderboard.pack import group_by_task
+from fedagentgym.leaderboard.record import Manifest, read_curves, read_manifest, to_text
+from fedagentgym.leaderboard.scenarios import open_scenario
+from fedagentgym.leaderboard.suite import Suite
+from fedagentgym.learning.export import parse_json_lines
+
+Lines = list[dict[str, Any]]
+
+
+def copy(honest: Path, folder: Path) -> Path:
+    shutil.copytree(honest, folder)
+    return folder
+
+
+def read_gz(path: Path) -> Lines:
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
+
+
+def write_gz(path: Path, lines: Lines) -> None:
+    path.write_bytes(compress("".join(json.dumps(line) + "\n" for line in lines)))
+
+
+def edit_json(path: Path, change: Callable[[Any], object]) -> None:
+    """Change a document in place, in the layout that the package writes."""
+    plain = json.loads(path.read_text())
+    change(plain)
+    path.write_text(json.dumps(plain, sort_keys=True, indent=1) + "\n")
+
+
+def edit_lines(folder: Path, name: str, change: Callable[[Lines], object]) -> None:
+    lines = read_gz(folder / name)
+    found = change(lines)
+    write_gz(folder / name, found if isinstance(found, list) else lines)
+
+
+def remake_digests(folder: Path) -> None:
+    """Give the manifest the digests of the files as they are now."""
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    files = {name: file_digest(folder / name) for name in sorted(names) if name != "manifest.json"}
+    edit_json(folder / "manifest.json", lambda plain: plain.update(files=files))
+
+
+def remake_all(folder: Path, suite: Suite) -> None:
+    """Give the manifest, the curves and the clients the numbers that follow from the episodes as they are now."""
+    manifest, curves = read_manifest(folder), {(one.scenario, one.seed): one for one in read_curves(folder).cells}
+    cells = []
+    for record in manifest.cells:
+        lines = read_text(folder / "episodes" / f"{record.key}.jsonl.gz")
+        groups = group_by_task(trajectory for trajectory, _ in parse_json_lines(lines, "forged"))
+        data = CellData(
+            record.scenario,
+            record.seed,
+            groups,
+            record.spent,
+            policy=record.policy,
+            config=record.config,
+            usage=record.usage,
+        )
+        if suite.track == "methods":
+            data = add_method(
+                folder, suite, data, {point.round: point.spent for point in curves[record.scenario, record.seed].points}
+            )
+        cells.append(data)
+    overall, by_scenario = aggregate(suite, cells)
+    records = tuple(describe_cell(suite, cell) for cell in cells)
+    forged = manifest.model_copy(update={"overall": overall, "by_scenario": by_scenario, "cells": records})
+    assert isinstance(forged, Manifest)
+    (folder / "manifest.json").write_text(to_text(forged))
+    if suite.track == "methods":
+        (folder / "curves.json").write_text(to_text(make_curves(cells)))
+        (folder / "clients.json").write_text(to_text(make_client_table(cells)))
+    remake_digests(folder)
+
+
+def add_method(folder: Path, suite: Suite, data: CellData, spent: dict[int, Any]) -> CellData:
+    lines = read_text(folder / "selection" / f"{data.scenario}-seed{data.seed}.jsonl.gz")
+    by_round: dict[int, list[Any]] = {}
+    policies = {}
+    for trajectory, about in parse_json_lines(lines, "forged"):
+        by_round.setdefault(about["round"], []).append(trajectory)
+        policies[about["round"]] = about["policy"]
+    points = tuple(make_point(number, group_by_task(found), spent[number]) for number, found in by_round.items())
+    client_split = open_scenario(suite, data.scenario).client_split
+    assert client_split is not None
+    clients = describe_clients(client_split, data.groups)
+    return replace(data, points=points, clients=clients, policy=policies[choose_round(points)])
+
+
+def read_text(path: Path) -> list[str]:
+    return gzip.decompress(path.read_bytes()).decode().splitlines()

@@ -1,0 +1,277 @@
+"""Forgeries: of people who edit files, and of a forger who makes every digest and every number anew."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedagentgym.leaderboard.evidence import RefutedError
+from fedagentgym.leaderboard.record import Usage
+from fedagentgym.leaderboard.suite import Suite, load_suite
+from fedagentgym.leaderboard.verify import verify
+from tests.leaderboard import forger
+from tests.leaderboard.samples import AGENTS_SUITE
+
+Forgery = Callable[[Path], object]
+EPISODES = "episodes/guess-seed1.jsonl.gz"
+RANKED, JUDGED = "episodes/preference-seed1.jsonl.gz", "selection/preference-seed0.jsonl.gz"
+CONFIG, ZEROS = "configs/uniform-seed0.yaml", "sha256:" + "0" * 64
+
+
+def lines(change: Callable[[forger.Lines], object], name: str = EPISODES) -> Forgery:
+    return lambda folder: forger.edit_lines(folder, name, change)
+
+
+def document(change: Callable[[Any], object], name: str = "manifest.json") -> Forgery:
+    return lambda folder: forger.edit_json(folder / name, change)
+
+
+def turn(number: int, at: int = 0, **values: Any) -> Callable[[forger.Lines], object]:
+    return lambda found: found[number]["turns"][at].update(values)
+
+
+def change_action(found: forger.Lines) -> None:
+    found[0]["turns"][0].update(action="guess 1", reply="guess 1")
+
+
+def steal_easy_task(found: forger.Lines) -> None:
+    """Another task's episode under this one's name."""
+    found[2] = {**found[0], "task": found[2]["task"], "seed": found[2]["seed"]}
+
+
+def cut_episode(found: forger.Lines) -> None:
+    """Leave out the turns that would count, as if there had been no room."""
+    episode = next(one for one in found if len(one["turns"]) > 1)
+    episode["turns"] = episode["turns"][:-1]
+    episode.update(success=False, score=0.0, terminated=False, truncated=True)
+
+
+def solve(found: forger.Lines) -> None:
+    for episode in found:
+        episode.update(success=True, score=1.0)
+
+
+def drop_last_round(found: forger.Lines) -> forger.Lines:
+    return [line for line in found if line["round"] != 2]
+
+
+def leave_out_cell(folder: Path) -> None:
+    forger.edit_json(folder / "manifest.json", lambda plain: plain["cells"].pop())
+    (folder / "episodes" / "other-seed1.jsonl.gz").unlink()
+
+
+def edit_text(name: str, old: str, new: str) -> Forgery:
+    def edit(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new, 1))
+
+    return edit
+
+
+def pose_as_expert(folder: Path) -> None:
+    """The expert's episodes as those of the random walker."""
+    for path in (folder / "episodes").iterdir():
+        forger.edit_lines(folder, f"episodes/{path.name}", every(agent="random"))
+    forger.edit_json(folder / "manifest.json", lambda plain: plain["entry"]["agent"]["settings"].update(name="random"))
+    (folder / "agent.yaml").write_text("name: random\n")
+
+
+def rank_another_round(folder: Path) -> None:
+    chosen = forger.read_gz(folder / RANKED)[0]["round"]
+    other = 1 if chosen != 1 else 2
+    forger.edit_lines(folder, RANKED, every(round=other))
+
+
+def change_category(found: forger.Lines) -> None:
+    found[0]["category"] = "small" if found[0]["category"] != "small" else "large"
+
+
+def every(**values: Any) -> Callable[[forger.Lines], object]:
+    return lambda found: [{**one, **values} for one in found]
+
+
+def last_point(curves: Any) -> Any:
+    return curves["cells"][0]["points"][-1]
+
+
+def of_method(**values: Any) -> Callable[[Any], object]:
+    return lambda plain: plain["entry"]["method"].update(values)
+
+
+def of_cell(**values: Any) -> Callable[[Any], object]:
+    return lambda plain: plain["cells"][-1].update(values)
+
+
+AGENT: dict[str, tuple[str, Forgery]] = {
+    "a higher reward": ("replayed", lines(turn(0, -1, reward=2.0))),
+    "a higher component": ("replayed", lines(turn(0, -1, rewards={"accuracy/guess": 2.0}))),
+    "a higher score": ("replayed", lines(lambda found: found[3].update(score=2.0))),
+    "a score on the way": ("replayed", lines(turn(0, 0, score=0.5))),
+    "another action": ("replayed", lines(change_action)),
+    "another reply": ("replayed", lines(turn(0, 0, reply="guess 1"))),
+    "another observation": ("replayed", lines(turn(1, 0, observation="I think of 5."))),
+    "another last answer": ("replayed", lines(lambda found: found[1].update(last="Well done!"))),
+    "fewer admissible actions": ("replayed", lines(turn(0, 0, admissible=["guess 1"]))),
+    "a turn left out": ("replayed", lines(lambda found: found[0]["turns"].pop(0))),
+    "a turn after the end": ("replayed", lines(lambda found: found[0]["turns"].append(found[0]["turns"][-1]))),
+    "an episode cut short": ("replayed", lines(cut_episode)),
+    "an invalid action called valid": ("replayed", lines(turn(0, 0, valid=False))),
+    "a broken form": ("replayed", lines(turn(0, 0, format=False))),
+    "tokens of a program": ("replayed", lines(turn(0, 0, tokens=3))),
+    "a turn that is not learned": ("replayed", lines(turn(0, 0, learn=False))),
+    "labels": ("schema", lines(lambda found: found[0].update(labels={"a": 1}))),
+    "another category": ("replayed", lines(change_category)),
+    "an easier task's episode": ("replayed", lines(steal_easy_task)),
+    "not terminated": ("replayed", lines(lambda found: found[0].update(terminated=False))),
+    "an episode left out": ("complete", lines(lambda found: found.pop(5))),
+    "a task left out": ("complete", lines(lambda found: found[2:])),
+    "an episode doubled": ("complete", lines(lambda found: [*found[:3], found[2], *found[4:]])),
+    "an episode too many": ("complete", lines(lambda found: [*found, found[-1]])),
+    "two episodes in each other's place": ("complete", lines(lambda found: [found[2], found[1], found[0], *found[3:]])),
+    "another seed": ("complete", lines(lambda found: found[0].update(seed=1))),
+    "another copy's number": ("complete", lines(lambda found: found[1].update(sample=0))),
+    "a task of another split": ("complete", lines(lambda found: found[0].update(task="guess/val/00000"))),
+    "another split's name": ("schema", lines(every(split="val"))),
+    "another agent's name": ("schema", lines(lambda found: found[0].update(agent="gpt"))),
+    "a field more": ("schema", lines(lambda found: found[0].update(policy="x"))),
+    "a cell left out": ("complete", leave_out_cell),
+    "a seed left out": ("suite", document(lambda plain: plain.update(seeds=[0]))),
+    "a scenario left out": ("complete", document(lambda plain: plain["scenarios"].pop())),
+    "another pool": ("suite", document(lambda plain: plain["scenarios"][0].update(pool="sha256:" + "0" * 64))),
+    "another verifier": ("suite", document(lambda plain: plain["scenarios"][0].update(verifier="rules-9"))),
+    "fewer tasks": ("suite", document(lambda plain: plain["scenarios"][0].update(tasks=4))),
+    "another version of the suite": ("suite", document(lambda plain: plain["suite"].update(version=2))),
+    "another definition": ("suite", edit_text("suite.yaml", "tasks: 8", "tasks: 4")),
+    "another ranking": ("suite", document(lambda plain: plain.update(ranked="score"))),
+    "a count of requests": ("recomputed", document(of_cell(usage=Usage(requests=1).model_dump()))),
+    "the expert's words as another's": ("who-spoke", pose_as_expert),
+}  # fmt: skip
+METHOD: dict[str, tuple[str, Forgery]] = {
+    "solved episodes": ("replayed", lines(solve, RANKED)),
+    "solved episodes on val": ("replayed", lines(solve, JUDGED)),
+    "fewer than no tokens": ("replayed", lines(turn(0, 0, tokens=-1), RANKED)),
+    "a form that was broken": ("replayed", lines(turn(0, 0, format=False), RANKED)),
+    "a round left out": ("complete", lines(drop_last_round, JUDGED)),
+    "another round ranked": ("schema", rank_another_round),
+    "another policy ranked": ("schema", lines(every(policy=ZEROS), RANKED)),
+    "another learning rate": ("configuration", edit_text(CONFIG, "learning_rate: 0.001", "learning_rate: 0.01")),
+    "another world": ("configuration", edit_text(CONFIG, "options: {}", "options: {seed: 4}")),
+    "another method": ("configuration", document(of_method(changes=["algorithm=fedprox"]))),
+    "another method's name": ("configuration", document(of_method(algorithm="fedgrpo"))),
+    "a change of what is the suite's": ("configuration", document(of_method(changes=["evaluation.tasks=2"]))),
+    "another agent": ("configuration", document(lambda plain: plain["entry"]["agent"].update(settings={"name": "qwen"}))),
+    "beyond the budget": ("budget", document(lambda plain: plain["cells"][0]["spent"].update(episodes=10_000))),
+    "fewer rounds spent": ("budget", document(lambda plain: plain["cells"][0]["spent"].update(rounds=1))),
+    "another division": ("suite", document(lambda plain: plain["scenarios"][1].update(client_split="sha256:" + "2" * 64))),
+    "another heterogeneity": ("suite", document(lambda plain: plain["scenarios"][1].update(level=0.1))),
+}  # fmt: skip
+NUMBERS: dict[str, Forgery] = {
+    "overall success": document(lambda plain: plain["overall"]["success"].update(mean=0.99)),
+    "an interval": document(lambda plain: plain["overall"]["success"].update(low=0.1)),
+    "a scenario's success": document(lambda plain: plain["by_scenario"]["uniform"]["success"].update(mean=0.99)),
+    "a cell's success": document(lambda plain: plain["cells"][0]["measures"]["success"].update(mean=0.99)),
+    "a category": document(lambda plain: plain["cells"][0]["categories"].pop("small")),
+    "a measure of one's own": document(lambda plain: plain["overall"].update(brilliance={"mean": 1.0, "low": 1.0, "high": 1.0})),
+    "the number of episodes": document(lambda plain: plain["cells"][0].update(episodes=99)),
+    "the worst client": document(lambda plain: plain["overall"]["worst_client"].update(mean=0.9)),
+    "a client's success": document(lambda plain: plain["cells"][0]["clients"][0].update(success=0.9), "clients.json"),
+    "a client's tasks": document(lambda plain: plain["cells"][0]["clients"][0].update(tasks=80), "clients.json"),
+    "a point of a curve": document(lambda plain: last_point(plain)["measures"]["success"].update(mean=0.9), "curves.json"),
+    "a category of a curve": document(lambda plain: last_point(plain)["categories"].update(large=0.9), "curves.json"),
+}  # fmt: skip
+EDITED: dict[str, tuple[str, Forgery]] = {
+    "a file that is edited": ("digests", lines(turn(0, 0, valid=False), RANKED)),
+    "a file too many": ("digests", lambda folder: (folder / "more.txt").write_text("x")),
+    "a file that is gone": ("digests", lambda folder: (folder / "curves.json").unlink()),
+    "a file behind a link": ("digests", lambda folder: (folder / "link").symlink_to("manifest.json")),
+    "another layout": ("schema", edit_text("manifest.json", '"seeds": [', '"seeds":  [')),
+    "a number as text": ("schema", edit_text("manifest.json", '"version": 1', '"version": "1"')),
+    "a field of one's own": ("schema", document(lambda plain: plain.update(champion=True))),
+    "another schema": ("schema", edit_text("manifest.json", "leaderboard-result-1", "leaderboard-result-2")),
+    "no manifest": ("schema", lambda folder: (folder / "manifest.json").unlink()),
+    "no JSON": ("schema", lambda folder: (folder / "manifest.json").write_text("{")),
+}  # fmt: skip
+
+
+def refuse(folder: Path, claim: str, suite: Suite | None = None) -> None:
+    with pytest.raises(RefutedError) as refused:
+        verify(folder, suite=suite)
+    assert refused.value.claim == claim, refused.value
+
+
+def remake(folder: Path, suite: Suite) -> None:
+    """All that can be made anew: where the episodes are of no use for sums, the digests at least."""
+    with contextlib.suppress(Exception):
+        forger.remake_all(folder, suite)
+    if (folder / "manifest.json").exists():
+        forger.remake_digests(folder)
+
+
+def test_honest_results_pass(honest_agent: Path, honest_method: Path, tmp_path: Path) -> None:
+    proven = {claim.name for claim in verify(honest_agent, suite=AGENTS_SUITE).claims if claim.status == "proven"}
+    assert proven == {"schema", "digests", "suite", "complete", "replayed", "recomputed", "who-spoke"}
+    found = {claim.name: claim.status for claim in verify(honest_method).claims}
+    assert {name for name, status in found.items() if status == "not provable"} == {
+        "about", "spent", "method", "who-spoke", "tokens",
+    }  # fmt: skip
+
+
+def test_a_forger_who_changes_nothing_passes(honest_agent: Path, honest_method: Path, tmp_path: Path) -> None:
+    agent, method = forger.copy(honest_agent, tmp_path / "a"), forger.copy(honest_method, tmp_path / "m")
+    forger.remake_all(agent, AGENTS_SUITE)
+    forger.remake_all(method, load_suite("smoke"))
+    assert verify(agent, suite=AGENTS_SUITE) == verify(honest_agent, suite=AGENTS_SUITE)
+    assert verify(method) == verify(honest_method)
+
+
+@pytest.mark.parametrize("name", AGENT)
+def test_forged_agents_are_refused(name: str, honest_agent: Path, tmp_path: Path) -> None:
+    claim, forge = AGENT[name]
+    folder = forger.copy(honest_agent, tmp_path / "forged")
+    forge(folder)
+    remake(folder, AGENTS_SUITE)
+    refuse(folder, claim, AGENTS_SUITE)
+
+
+@pytest.mark.parametrize("name", METHOD)
+def test_forged_methods_are_refused(name: str, honest_method: Path, tmp_path: Path) -> None:
+    claim, forge = METHOD[name]
+    folder = forger.copy(honest_method, tmp_path / "forged")
+    forge(folder)
+    remake(folder, load_suite("smoke"))
+    refuse(folder, claim)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_forged_numbers_are_refused(name: str, honest_method: Path, tmp_path: Path) -> None:
+    folder = forger.copy(honest_method, tmp_path / "forged")
+    NUMBERS[name](folder)
+    forger.remake_digests(folder)
+    refuse(folder, "recomputed")
+
+
+@pytest.mark.parametrize("name", EDITED)
+def test_edited_files_are_refused(name: str, honest_method: Path, tmp_path: Path) -> None:
+    claim, forge = EDITED[name]
+    folder = forger.copy(honest_method, tmp_path / "forged")
+    forge(folder)
+    refuse(folder, claim)
+
+
+def test_a_suite_that_nobody_knows_is_refused(honest_agent: Path) -> None:
+    refuse(honest_agent, "suite")
+
+
+def test_a_forger_of_compressed_files_is_told_so(honest_method: Path, tmp_path: Path) -> None:
+    folder = forger.copy(honest_method, tmp_path / "forged")
+    (folder / RANKED).write_bytes(b"no gzip")
+    forger.remake_digests(folder)
+    with pytest.raises(Exception, match="not a whole gzip file"):
+        verify(folder)
+    assert json.loads((folder / "manifest.json").read_text())["files"][RANKED]
