@@ -41,9 +41,23 @@
       this.measures = new Map(data.measures.map((one) => [one.name, one]));
       this.state = { scenario: "", sort: "rank", down: false, query: "", kind: "", status: "", all: false };
       this.opened = new Set();
+      this.addReruns();
       this.build();
       this.refresh();
       new EpisodeChoice(section, data);
+    }
+
+    /* What maintainers found who ran an entry again stands in the table as two more measures over all scenarios. */
+    addReruns() {
+      const ranked = this.measures.get(this.data.ranked);
+      for (const [name, title] of [["secret", "run again, unpublished tasks"], ["public", "run again, same tasks"]]) {
+        const found = this.data.entries.filter((one) => one.rerun && one.rerun[name]);
+        if (!found.length) continue;
+        const measure = { ...ranked, name: "rerun " + name, title, about: ranked.title + " as the maintainers found it" };
+        this.measures.set(measure.name, measure);
+        this.data.measures.splice(1, 0, measure);
+        for (const entry of found) entry.measures[""][measure.name] = entry.rerun[name];
+      }
     }
 
     build() {
@@ -219,8 +233,6 @@
       const files = entry.packed.map((name) => make("a", { href: entry.files + "/" + name }, name.split("/").pop()));
       const claims = entry.claims.map(([name, status, about]) =>
         make("li", {}, make("b", { class: status === "proven" ? "good" : "bad" }, status), " ", visible(name) + ": " + visible(about)));
-      const rerun = entry.rerun
-        ? [entry.rerun.public ? "public tasks " + entry.rerun.public : "", entry.rerun.secret ? "unpublished tasks " + entry.rerun.secret : "", entry.rerun.date].filter(Boolean).join(", ") : "";
       return make("tr", { class: "detail" }, make("td", { colspan: String(width) },
         make("dl", { class: "about-entry" },
           line("agent", visible(entry.agent)), line("method", visible(entry.method)), line("settings", entry.changes.length ? make("code", {}, visible(entry.changes.join("  "))) : ""),
@@ -228,7 +240,7 @@
           line("submitted by", entry.link ? make("a", { href: entry.link, rel: "nofollow noopener noreferrer" }, visible(entry.by || entry.link)) : visible(entry.by)),
           line("note", visible(entry.note)), line("seeds", entry.seeds.join(", ")), line("episodes", entry.episodes.toLocaleString("en")),
           line("made", visible(entry.date.slice(0, 10) + (entry.version ? ", version " + entry.version : "") + (entry.machine ? ", " + entry.machine : ""))),
-          line("run again", rerun),
+          line("run again", entry.rerun ? visible(entry.rerun.date.slice(0, 10)) : ""),
           make("div", { class: "wide-line" }, make("dt", {}, "files"), make("dd", {}, make("a", { href: entry.files + "/manifest.json" }, "manifest.json"), ...files.flatMap((one) => [" ", one])))),
         claims.length ? make("ul", { class: "claims" }, ...claims) : null,
         this.makeScenarioTable(entry), this.makeCategories(entry)));
