@@ -105,10 +105,11 @@ def _tell_leader(page: SuitePage) -> str:
     shared = ""
     if len(band) > 1:
         shared = f" {len(band) - 1} more {'is' if len(band) == 2 else 'are'} not significantly worse."
-    low, high = format_value(ranked.low, metric), format_value(ranked.high, metric)
+    ends = f" [{format_value(ranked.low, metric)}, {format_value(ranked.high, metric)}]"
+    interval = ends if ranked.low < ranked.high else ""
     return (
         f"<b>{show(first.entry.title)}</b> leads with {format_value(ranked.mean, metric)} {show(metric.title)}"
-        f" [{low}, {high}].{shared}"
+        f"{interval}.{shared}"
     )
 
 
