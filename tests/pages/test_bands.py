@@ -33,7 +33,8 @@ def test_a_band_holds_whoever_is_not_significantly_worse_than_its_leader() -> No
         assert (difference.adjusted < 1 - CONFIDENCE) == (places[name].band > 1)
     told = places[others[0]].difference
     assert told is not None
-    assert tuple(told) == pytest.approx(tuple(found[0]), abs=1e-3)
+    assert told[:3] == pytest.approx(found[0][:3], abs=1e-9)
+    assert told.p == pytest.approx(found[0].p, abs=0.05), "but for resamples whose difference is 0 up to rounding"
 
 
 def test_equal_entries_share_a_band_in_the_order_of_their_names() -> None:
