@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,11 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.agents.threads import set_threads
 from fedagentgym.base.encoding import digest
-from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import cache_folder
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.base.files import cache_folder, read_json
+from fedagentgym.base.logs import get_logger
 from fedagentgym.base.settings import merge
+from fedagentgym.envs.registry import format_env_words
 from fedagentgym.envs.task import shorten_env_id
 
 if TYPE_CHECKING:
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
     from fedagentgym.envs.core import TextEnv
 
+log = get_logger(__name__)
+PRETRAIN_NOTE = "pretrain.json"
+"""What `pretrain` writes into a model's folder."""
 _PAPER = {
     "context": "window",
     "history": 2,
@@ -163,6 +169,37 @@ def get_tiny_folder(env: TextEnv) -> Path:
     return cache_folder("tiny", f"{shorten_env_id(env.id)}-{source[:12]}")
 
 
+def find_tiny_folder(env: TextEnv) -> Path:
+    """Return the tiny model of an environment: the one that was pretrained for it, else the one warm start of it that runs
+    have left in the cache."""
+    folder = get_tiny_folder(env)
+    if folder.is_dir():
+        return folder
+    found = _list_warm_starts(env)
+    if len(found) == 1:
+        log.warning(
+            "agent tiny: no model was pretrained for %s, the warm start of a run is taken: %s", env.id, found[0]
+        )
+        return found[0]
+    words = format_env_words(env.id, env.world_options)
+    make = f"make it with `fedagentgym pretrain tiny --env {words}`"
+    if found:
+        make = f"runs have left {len(found)} (--agent-set model={found[0]} is one), or {make}"
+    raise DataError(f"there is no tiny model for {env.id} with these options yet: {make}")
+
+
+def _list_warm_starts(env: TextEnv) -> list[Path]:
+    """The models in the cache that imitated the expert of this very world; those that were misled only if there are no others."""
+    able: list[Path] = []
+    misled: list[Path] = []
+    for note in sorted(cache_folder("tiny").glob(f"*/{PRETRAIN_NOTE}")):
+        with contextlib.suppress(FedAgentGymError):
+            plain = read_json(note)
+            if isinstance(plain, dict) and plain.get("env") == env.id and plain.get("options") == env.world_options:
+                (misled if "misconceptions" in plain else able).append(note.parent)
+    return able or misled
+
+
 def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
     """Load the tiny model that was warm-started on this environment (or the folder given as ``model``)."""
     _refuse_options(settings)
@@ -171,12 +208,7 @@ def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed
         return _load_agent(chosen, chosen.model, seed)
     if env is None:
         raise OptionError("agent 'tiny' belongs to an environment: give it one, or a model folder")
-    folder = get_tiny_folder(env)
-    if not folder.is_dir():
-        raise DataError(
-            f"there is no tiny model for {env.id} yet: make it with `fedagentgym pretrain tiny --env {env.id}`"
-        )
-    return _load_agent(chosen, folder, seed)
+    return _load_agent(chosen, find_tiny_folder(env), seed)
 
 
 def make_smollm2_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:

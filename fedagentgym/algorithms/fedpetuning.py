@@ -82,13 +82,14 @@ def imitate_solutions(
 ) -> tuple[list[float], dict[str, Any]]:
     """The weights after so many supervised steps on the expert's episodes of the site's tasks, each task at most once."""
     from fedagentgym.learning.local import get_trainable_policy
-    from fedagentgym.learning.supervised import SupervisedTraining, make_examples
+    from fedagentgym.learning.sharding.policy import open_imitation
+    from fedagentgym.learning.supervised import make_examples
     from fedagentgym.learning.warm_start import collect_demonstrations
 
     policy = get_trainable_policy(site.agent)
     policy.set_weights(weights)
     count = min(site.examples, steps * supervised.batch_size)
     played = collect_demonstrations(site.agent, site.env, count, seed=derive(seed, "play"))
-    training = SupervisedTraining(policy, supervised.model_copy(update={"steps": steps}))
+    training = open_imitation(policy, supervised.model_copy(update={"steps": steps}))
     losses = training.run(make_examples(played, supervised.observation_weight), derive(seed, "learn"))
     return losses, policy.get_weights()

@@ -29,6 +29,10 @@ class DataError(FedAgentGymError):
     """A file or value that is missing, malformed, or does not belong to what it is used with."""
 
 
+class ProcessUnusableError(FedAgentGymError):
+    """What this process needs for any further work is lost: a worker ends with it, and another one takes its place."""
+
+
 class MissingExtraError(FedAgentGymError, ImportError):
     """A library that belongs to an optional extra is not installed."""
 

@@ -31,17 +31,6 @@ def explain_interruption(describe: Callable[[], str]) -> Iterator[None]:
         raise WorkInterrupted(describe()) from None
 
 
-def end_with_parent(parent: int) -> None:
-    """From now on this process ends when its parent was killed, also in the middle of a computation."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(0)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 @contextlib.contextmanager
 def postpone_interruption(told: str) -> Iterator[None]:
     """Let the block end before Ctrl-C interrupts: the first says `told`, and takes effect at the block's end; the second is
@@ -71,3 +60,14 @@ def postpone_interruption(told: str) -> Iterator[None]:
             signal.signal(signal.SIGINT, usual)
     if asked:
         raise KeyboardInterrupt
+
+
+def end_with_parent(parent: int) -> None:
+    """From now on this process ends when its parent was killed, also in the middle of a computation."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -96,10 +96,11 @@ def show_progress(label: str, total: int | None = None) -> Iterator[Progress]:
 class StatusLine:
     """One line that says where a long piece of work stands: redrawn in place on a terminal, written now and then to a log.
 
-    Progress of tasks within the work is shown in the same line, after what was said last with `show`.
+    Progress of tasks within the work is shown in the same line, behind `head`.
     """
 
     def __init__(self) -> None:
+        self.head = ""
         self._live = sys.stderr.isatty()
         self._drawn = False
         self._last = time.monotonic() if not self._live else 0.0
@@ -180,7 +181,7 @@ class _StatusPart:
     def advance(self, n: int = 1, **fields: object) -> None:
         self._done += n
         count = str(self._done) if self._total is None else f"{self._done} of {self._total}"
-        self._status.show(f"{self._label}: {count}  {_format_status(fields)}".rstrip())
+        self._status.show(f"{self._status.head}{self._label}, {count}  {_format_status(fields)}".rstrip())
 
     def write(self, text: str) -> None:
         self._status.clear()

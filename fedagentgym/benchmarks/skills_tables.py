@@ -3,9 +3,12 @@
     fedagentgym bench run skills-fedagent      fedagentgym bench run skills-fedgrpo
     fedagentgym bench run skills-pubswap       fedagentgym bench run skills-fedmoa
 
-Clients hold one town each, and the agent believes in half of the towns what is right in the others. All rows of a table play as
-many episodes to learn from; what they cost beside that (bytes, public tasks) stands next to them. Settings are chosen on seeds
-from 100 on (`Experiment.make_tuning_table`), reported are 0 to 7. The pages are `docs/results/`.
+Clients hold four towns of one procedure each, and the agent believes in half of the towns what is right in the others. All rows
+of a table play as many episodes to learn from; what they cost beside that (bytes, public tasks) stands next to them. Settings
+are chosen on seeds from 100 on (`Experiment.make_tuning_table`), reported are 0 to 7.
+
+Runs are shared by all tables (`runs/skills`), so a row that two tables have is played once, and a table that was stopped goes
+on. `fedagentgym bench skills-pages` writes figures and pictures into `docs/results/` (`skills_results.py`).
 """
 
 from __future__ import annotations
@@ -15,10 +18,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedagentgym.base.measurement import Measurement
-from fedagentgym.experiment.plan import ExperimentTable, run_table
+from fedagentgym.benchmarks.skills_results import (
+    TableResults,
+    collect_results,
+    describe_results,
+    load_results,
+    save_results,
+    write_page,
+)
+from fedagentgym.experiment.plan import ExperimentTable, list_cells, run_table
 from fedagentgym.experiment.result_table import Column, Record, success, to_measurements
 
 FOLDER = Path("runs")
+RUNS = FOLDER / "skills"
+PAGES = Path("docs") / "results"
+KEPT = Path(__file__).parent / "results"
 REPORTED_SEEDS, FIRST_TUNING_SEED = 8, 100
 EPISODES = 40_960
 BASE = "tiny-skills:skills-32"
@@ -37,6 +51,7 @@ class Experiment:
     metric: str = "success on 1,600 held-out tasks of all 32 towns, at temperature 1, after the last round"
     episodes: int = EPISODES
     smallest: float = 0.04
+    target: float = 0.7
 
     def make_tuning_table(self) -> ExperimentTable:
         """The same table on the seeds that settings may be chosen on."""
@@ -61,14 +76,21 @@ def make_own_rewards_column(worst: bool = False) -> Column:
     def read_own_rewards(folder: Path, record: Record) -> float:
         found = record["final"]["categories"]
         by_style: dict[tuple[str, ...], list[float]] = {style: [] for style in STYLES}
-        for client, town in enumerate(sorted(found)):
+        for client, towns in enumerate(list_towns(record)):
             style = STYLES[client % len(STYLES)]
-            paid = [float(found[town][f"reward/{name}"]["mean"]) for name in (*SHARED, *style)]
-            by_style[style].append(sum(paid) / len(paid))
+            by_style[style] += [
+                float(found[town][f"reward/{name}"]["mean"]) for town in towns for name in (*SHARED, *style)
+            ]
         means = [sum(values) / len(values) for values in by_style.values()]
         return min(means) if worst else sum(means) / len(means)
 
     return read_own_rewards
+
+
+def list_towns(record: Record) -> list[list[str]]:
+    """The towns of each client: of each source in the order of its name, as `by_source` numbers the clients."""
+    sources = record["config"]["partition"].get("sources") or record["final"]["categories"]
+    return [source.split("+") for source in sorted(sources)]
 
 
 def _make_table(
@@ -235,6 +257,47 @@ def run_fedmoa(quick: bool = False) -> list[Measurement]:
     return _run(FEDMOA, quick)
 
 
+def write_pages(quick: bool = False) -> list[Measurement]:
+    """Figures and pictures of docs/results, from the files that are kept with the source; to be called at its root."""
+    from fedagentgym.benchmarks.skills_figures import draw_results
+
+    written = []
+    for experiment in EXPERIMENTS:
+        results = load_kept_results(experiment)
+        if results is None:
+            continue
+        short = experiment.table.name.removeprefix("skills-")
+        pictures = draw_results(results, PAGES, short)
+        write_page(PAGES / f"{short}.md", describe_figures(experiment, results, pictures))
+        written.append(Measurement(f"{PAGES / short}.md", len(results.rows), "rows"))
+    return written
+
+
+def load_kept_results(experiment: Experiment) -> TableResults | None:
+    """The results of a table that are kept with the source."""
+    kept = KEPT / f"{experiment.table.name}.json"
+    return load_results(kept) if kept.is_file() else None
+
+
+def describe_figures(experiment: Experiment, results: TableResults, pictures: Mapping[str, str]) -> str:
+    """What stands between the markers of a page: the tables, and the pictures (title -> file)."""
+    shown = "\n".join(f"![{title}]({file})" for title, file in pictures.items())
+    return f"{describe_results(results, experiment.table.pairs, experiment.smallest)}\n{shown}\n"
+
+
+def save_finished(experiment: Experiment, table: ExperimentTable) -> Path | None:
+    """`results.json` of what is finished of a table, also of one that was stopped."""
+    folder = FOLDER / table.name
+    results = collect_results(table, list_cells(table, folder, shared=RUNS), experiment.target)
+    if results is None:
+        return None
+    save_results(results, folder / "results.json")
+    return folder / "results.json"
+
+
 def _run(experiment: Experiment, quick: bool) -> list[Measurement]:
     table = experiment.make_quick_table() if quick else experiment.table
-    return to_measurements(run_table(table, FOLDER / table.name))
+    try:
+        return to_measurements(run_table(table, FOLDER / table.name, shared=RUNS))
+    finally:
+        save_finished(experiment, table)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import textwrap
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +14,12 @@ from fedagentgym.base.progress import get_console
 from fedagentgym.cli.environments import EnvSet, env_options, open_named
 from fedagentgym.cli.plugins import Plugins
 from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.registry import find_env_id
+
+SHOWN_SPLITS = ("train", "val", "test")
+NOT_SAID = ("split", "tasks", "pool", "variant", "render_mode")
+"""Keywords of an environment that have options of their own on the command line, or none."""
 
 
 def envs(
@@ -21,20 +28,53 @@ def envs(
     plugins: Plugins = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """List the environments with their splits, sizes and categories."""
+    """List the environments, a line each; with a name, all about that one."""
     chosen = [find_env_id(name)] if name is not None else list(ENVIRONMENTS.names())
     found = [describe(env_id, env_options(env_set)) for env_id in chosen]
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("environment", "takes", "turns", "splits", "categories (train)"):
-        table.add_column(column, overflow="fold")
+    if name is None:
+        _list_all(found)
+    else:
+        _show_details(found[0])
+
+
+def _list_all(found: list[dict[str, Any]]) -> None:
+    """A line for each world."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("environment", no_wrap=True)
+    table.add_column("takes", no_wrap=True)
+    for column in ("turns", *SHOWN_SPLITS, "categories"):
+        table.add_column(column, justify="right", no_wrap=True)
     for entry in found:
-        splits = "\n".join(f"{split} {size:,}" for split, size in entry["splits"].items())
-        categories = ", ".join(f"{category} {count:,}" for category, count in entry["categories"].items())
-        table.add_row(entry["id"], entry["takes"], str(entry["max_turns"]), splits, categories, end_section=True)
+        sizes = [f"{entry['splits'][split]:,}" if split in entry["splits"] else "-" for split in SHOWN_SPLITS]
+        table.add_row(entry["id"], entry["takes"], str(entry["max_turns"]), *sizes, str(len(entry["categories"])))
     get_console().print(table)
+    get_console().print("more about one: fedagentgym envs WebShop; play it: fedagentgym play WebShop", highlight=False)
+
+
+def _show_details(entry: dict[str, Any]) -> None:
+    """What a world says of itself, each thing on its own lines."""
+    splits = ", ".join(f"{split} {size:,}" for split, size in entry["splits"].items())
+    categories = ", ".join(f"{category} {count:,}" for category, count in entry["categories"].items())
+    options = ", ".join(f"{name}={value}" for name, value in entry["options"].items())
+    told = {
+        "": entry["summary"],
+        "takes": f"a {entry['takes']} a turn, at most {entry['max_turns']} turns",
+        "agents are told": entry["help"],
+        "splits": f"{splits}; judged on {', '.join(entry['evaluation_splits'])}",
+        "categories (train)": categories,
+        "rewards": ", ".join(entry["rewards"]),
+        "clients can differ by": ", ".join(entry["variants"]) or "nothing",
+        "options (--env-set)": options,
+        "pool": entry["pool_digest"],
+    }
+    out = get_console()
+    out.print(entry["id"], highlight=False)
+    for head, text in told.items():
+        for line in textwrap.wrap(f"{head}: {text}" if head else text, min(out.width, 100) - 2, subsequent_indent="  "):
+            out.print(line, highlight=False)
 
 
 def describe(env_id: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -49,6 +89,20 @@ def describe(env_id: str, options: dict[str, Any]) -> dict[str, Any]:
         "splits": env.split_sizes(),
         "evaluation_splits": list(env.evaluation_splits),
         "categories": env.pool.categories,
+        "variants": [variant.kind for variant in env.variants],
+        "help": env.action_help,
+        "options": _list_options(type(env)),
         "rewards": list(env.reward_names),
         "pool_digest": env.pool.digest,
     }
+
+
+def _list_options(cls: type[TextEnv]) -> dict[str, Any]:
+    """The keywords that a world is made with, and their defaults as text; its own before those that all worlds share."""
+    found: dict[str, Any] = {}
+    for base in cls.__mro__:
+        if issubclass(base, TextEnv) and "__init__" in vars(base):
+            for parameter in inspect.signature(base.__init__).parameters.values():
+                if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in NOT_SAID:
+                    found.setdefault(parameter.name, json.dumps(parameter.default, default=str))
+    return found

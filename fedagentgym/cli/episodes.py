@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import box
 from rich.table import Table
 
 from fedagentgym.base.errors import DataError, OptionError
@@ -138,7 +139,7 @@ def _print(sources: Sequence[Source], rows: Sequence[Row], *, actions: bool, lis
         elif len(row) == 1:
             out.print(_format(row[0], actions), highlight=False)
         else:
-            table = Table(expand=True, show_lines=False, pad_edge=False)
+            table = Table(expand=True, pad_edge=False, box=box.SIMPLE)
             for source in sources:
                 table.add_column(show_invisible_characters(source.name), ratio=1, overflow="fold")
             table.add_row(*(_format(one, actions) for one in row))

@@ -171,6 +171,10 @@ def parse_agent_settings(name: str, assignments: list[str] | None) -> dict[str, 
     from fedagentgym.experiment.agent_file import has_agent_file, read_agent_file
 
     known = name in AGENTS
+    if not known and (Path(name) / "config.yaml").is_file() and (Path(name) / "rounds").is_dir():
+        raise OptionError(
+            f"{name} is a run: judge its policy with --run {name}, or export it (fedagentgym export {name} FOLDER)"
+        )
     if not known and "/" not in name and not Path(name).exists() and find_model(name) is None:
         raise unknown_name_error("agent", name, [*AGENTS.names(), *(one.name for one in list_models())])
     settings: dict[str, Any] = {"name": name} if known else {"name": "transformers", "model": name}

@@ -23,10 +23,12 @@ COMMANDS: dict[str, str] = {
     "train": "fedagentgym.cli.train:train",
     "eval": "fedagentgym.cli.eval:evaluate",
     "episodes": "fedagentgym.cli.episodes:episodes",
+    "settings": "fedagentgym.cli.settings:settings",
     "export": "fedagentgym.cli.export:export",
     "chats": "fedagentgym.cli.chats:chats",
     "flower": "fedagentgym.cli.flower:app",
     "bench": "fedagentgym.cli.bench:app",
+    "leaderboard": "fedagentgym.cli.leaderboard:app",
     "doctor": "fedagentgym.cli.doctor:doctor",
 }
 INTERRUPTED = 130

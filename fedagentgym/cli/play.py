@@ -1,85 +1,182 @@
-"""`fedagentgym play`: a person plays an episode in the terminal."""
+"""`fedagentgym play`: a person plays an episode in the terminal, or watches an agent play one."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.interruption import explain_interruption
 from fedagentgym.base.progress import get_console
-from fedagentgym.cli.environments import EnvId, EnvSet, env_options, open_named
+from fedagentgym.base.streams import stream
+from fedagentgym.cli.choices import format_choices, needs_words, resolve_line
+from fedagentgym.cli.client_world import ClientNumber, ClientSplitFile, find_client_world
+from fedagentgym.cli.environments import EnvSet, env_options, open_named
 from fedagentgym.cli.plugins import Plugins
 from fedagentgym.envs.core import Episode, TextEnv
 from fedagentgym.envs.transcripts import format_transcript
 
-HELP = (
-    ":actions lists what can be done, :undo takes a step back, :history tells the story so far, "
-    ":save FILE writes it, :quit ends."
-)
-SHOWN_ACTIONS = 60
+if TYPE_CHECKING:
+    from fedagentgym.learning.rollouts import Player
+
+COMMANDS = {
+    "help": "this list",
+    "actions": "what can be done",
+    "undo": "take a step back",
+    "history": "the story so far",
+    "save FILE": "write the story to a file",
+    "quit": "leave",
+}
+"""What a line may say beside an action. None of it is a turn; a colon before it is admitted."""
+_COMMAND = re.compile(r":?\s*(help|actions|undo|history|quit|save\s+\S.*)", re.IGNORECASE)
+HINT = "type a number or an action; help, actions, undo, history, save FILE and quit cost nothing"
+REPLY_HINT = "type your answer; help, undo, history, save FILE and quit cost nothing"
+CODE_HINT = "type your program and then an empty line; help, undo, history, save FILE and quit cost nothing"
 
 
 def play(
-    env: EnvId,
+    env: Annotated[
+        str | None, typer.Argument(help="Environment id, for example fedagentgym/WebShop-v0 (or only WebShop).")
+    ] = None,
     task: Annotated[str | None, typer.Option("--task", help="Task id; without it the seed picks one.")] = None,
-    split: Annotated[str, typer.Option("--split", help="Split to take the task from.")] = "train",
+    split: Annotated[str | None, typer.Option("--split", help="Split to take the task from; default: train.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the episode.")] = 0,
+    agent: Annotated[
+        str | None, typer.Option("--agent", help="Watch this agent instead: expert, random, tiny, an exported folder.")
+    ] = None,
+    client: ClientNumber = None,
+    client_split: ClientSplitFile = None,
     env_set: EnvSet = None,
     plugins: Plugins = None,
 ) -> None:
-    """Play an episode yourself."""
-    opened = open_named(env, {"split": split, **env_options(env_set)})
+    """Play an episode yourself, or watch an agent play one."""
+    opened = _open_world(env, split, client, client_split, env_options(env_set))
     opened.reset(seed=seed, options={"task": task} if task is not None else None)
-    with explain_interruption(lambda: "the episode is not saved (:save FILE does that while you play)"):
+    if agent is not None:
+        _watch(opened, _make_player(agent, opened, seed), seed)
+        return
+    with explain_interruption(lambda: "the episode is not saved (`save FILE` does that while you play)"):
         PlaySession(opened, get_console()).run()
 
 
-class PlaySession:
-    """One episode under way, with every earlier moment kept for :undo."""
+def _open_world(
+    env: str | None, split: str | None, client: int | None, client_split: Any, options: dict[str, Any]
+) -> TextEnv:
+    world = find_client_world(client, client_split)
+    if world is not None:
+        from fedagentgym.experiment.judged import open_client_env
 
-    def __init__(self, env: TextEnv, screen: Console) -> None:
+        return open_client_env(world, env=env, split=split, options=options)
+    if env is None:
+        raise OptionError("name an environment, for example: fedagentgym play WebShop (`fedagentgym envs` lists them)")
+    return open_named(env, {"split": split or "train", **options})
+
+
+# ---- watching -------------------------------------------------------------------------------------------------------
+
+
+def _make_player(name: str, env: TextEnv, seed: int) -> Player:
+    from fedagentgym.agents.make import make_agent
+    from fedagentgym.cli.eval import parse_agent_settings
+
+    return make_agent(parse_agent_settings(name, None), env, seed)
+
+
+def _watch(env: TextEnv, player: Player, seed: int) -> None:
+    """Let an agent play the episode that the world was reset to. Choices are shown where they say what the page does not."""
+    session = PlaySession(env, get_console(), watched=True)
+    session.show_heading("")
+    session.show(env.episode)
+    with player.play(env) as players:
+        rows = players.enter([env.episode], [stream(seed, "sample", 0)])
+        while not env.episode.over:
+            (move,) = players.act(rows, [env.episode])
+            if move.finish == "context":
+                session.say("[yellow]the agent's context is full[/]")
+                break
+            said = "" if move.reply.strip() == move.action.strip() else f"   [dim]{escape(move.reply.strip())}[/]"
+            session.say(f"[bold]> {escape(move.action)}[/]{said}")
+            env.step(move.action)
+            session.show(env.episode)
+        players.leave(rows)
+
+
+# ---- playing --------------------------------------------------------------------------------------------------------
+
+
+class PlaySession:
+    """One episode under way, with every earlier moment kept for `undo`."""
+
+    def __init__(self, env: TextEnv, screen: Console, *, watched: bool = False) -> None:
         self.env, self.screen = env, screen
+        self._hints = not watched
+        self._lists_choices = not watched or type(env).present is not TextEnv.present
         self.past: list[tuple[Episode, str]] = []
+        self._takes_code = env.takes == "reply" and bool(getattr(env, "code_replies", False))
 
     def run(self) -> None:
         _enable_completion(self.env)
-        self._print(f"[bold]{escape(self.env.episode.task.id)}[/]  {escape(self.env.action_help)}\n[dim]{HELP}[/]")
-        self._show(self.env.episode)
+        hint = HINT if self.env.takes == "command" else CODE_HINT if self._takes_code else REPLY_HINT
+        self.show_heading(hint)
+        self.show(self.env.episode)
+        for line in self._read_lines():
+            command = _COMMAND.fullmatch(line.strip())
+            if command is None and not line.strip().startswith(":"):
+                self._act(line)
+            elif command is not None and command[1].lower() == "quit":
+                return
+            else:
+                self._obey("help" if command is None else command[1])
+
+    def _read_lines(self) -> Iterator[str]:
+        """What the person types, until the input ends; a program is all lines up to an empty one."""
         while True:
             try:
                 line = input("> ")
+                if self._takes_code and line.strip() and _COMMAND.fullmatch(line.strip()) is None:
+                    more = iter(lambda: input(". "), "")
+                    line = "\n".join([line, *more])
             except EOFError:
                 return
-            if line.strip() == ":quit":
-                return
-            self._handle_line(line)
+            yield line
 
-    def _print(self, text: str) -> None:
-        """Text with markup of ours; what comes from elsewhere is escaped by the caller."""
-        self.screen.print(text, markup=True)
+    def _act(self, line: str) -> None:
+        view = self.env.episode.view
+        if not line.strip():
+            return
+        if (choice := needs_words(line, view)) is not None:
+            self.say(f"[dim]{escape(choice)}: type the words themselves[/]")
+            return
+        action = resolve_line(line, self.env, view)
+        if action.strip() != line.strip() and self.env.takes == "command":
+            self.say(f"[dim]{escape(action)}[/]")
+        self.past.append((self.env.snapshot(), action))
+        self.env.step(action)
+        self.show(self.env.episode)
 
-    def _handle_line(self, line: str) -> None:
-        command = line.strip()
-        if command == ":undo":
-            self._undo()
-        elif command == ":actions":
-            self._list_actions()
-        elif command == ":history":
-            for number, (episode, action) in enumerate(self.past, start=1):
-                self._print(f"[dim]{number}[/] {escape(action)}\n   {escape(episode.view.observation)}")
-        elif command.startswith(":save "):
-            self._save(command.removeprefix(":save ").strip())
-        elif command.startswith(":"):
-            self._print(f"[dim]{HELP}[/]")
-        else:
-            self.past.append((self.env.snapshot(), line))
-            self.env.step(line)
-            self._show(self.env.episode)
+    def _obey(self, command: str) -> None:
+        name, _, argument = command.partition(" ")
+        match name.lower():
+            case "undo":
+                self._undo()
+            case "actions":
+                self._list_choices(len(self.env.episode.view.admissible or ()))
+            case "history":
+                for number, (episode, action) in enumerate(self.past, start=1):
+                    shown, _ = self.env.present(episode.view)
+                    self.say(f"[dim]{number}[/] {escape(shown)}\n[bold]> {escape(action)}[/]")
+            case "save":
+                self._save(argument.strip())
+            case _:
+                for known, meaning in COMMANDS.items():
+                    self.say(f"  {known:10s} [dim]{meaning}[/]")
+                self.say(f"[dim]{escape(self.env.action_help)}[/]")
 
     def _save(self, path: str) -> None:
         """Write what was played as a transcript, which `fedagentgym.envs.transcripts` can play again."""
@@ -88,38 +185,55 @@ class PlaySession:
         try:
             write_atomic(path, text)
         except DataError as error:
-            self._print(f"[red]{escape(str(error))}[/]")
+            self.say(f"[red]{escape(str(error))}[/]")
         else:
-            self._print(f"[dim]saved to {escape(path)}[/]")
+            self.say(f"[dim]saved to {escape(path)}[/]")
 
     def _undo(self) -> None:
         if not self.past:
-            self._print("[dim]Nothing to undo.[/]")
+            self.say("[dim]Nothing to undo.[/]")
             return
         episode, _ = self.past.pop()
         self.env.restore(episode)
-        self._show(episode)
+        self.show(episode)
 
-    def _list_actions(self) -> None:
-        admissible = self.env.episode.view.admissible
-        if admissible is None:
-            self._print(f"[dim]{escape(self.env.action_help)}[/]")
-            return
-        for entry in admissible[:SHOWN_ACTIONS]:
-            self._print("  " + escape(entry))
-        if len(admissible) > SHOWN_ACTIONS:
-            self._print(f"  [dim]... and {len(admissible) - SHOWN_ACTIONS} more[/]")
+    # ---- the screen -------------------------------------------------------------------------------------------------
 
-    def _show(self, episode: Episode) -> None:
+    def say(self, text: str) -> None:
+        """Text with markup of ours; what comes from elsewhere is escaped by the caller."""
+        self.screen.print(text, markup=True)
+
+    def show_heading(self, hint: str) -> None:
+        task = self.env.episode.task
+        self.say(f"[bold]{escape(task.id)}[/]  {escape(self.env.action_help)}")
+        if hint:
+            self.say(f"[dim]{hint}[/]")
+
+    def show(self, episode: Episode) -> None:
+        """Where the episode stands, and what can be done."""
         view = episode.view
-        self._print(f"\n[bold cyan]{episode.turn}[/] {escape(view.observation)}")
+        shown, _ = self.env.present(view)
+        self.say(f"\n[bold cyan]{episode.turn}[/] {escape(shown)}")
         if not view.valid:
-            self._print("[yellow]not recognised[/]")
+            self.say("[yellow]not recognised[/]")
         if episode.terminated:
             verdict = "[green]solved[/]" if view.success else "[red]over[/]"
-            self._print(f"{verdict}  score {view.score:.3f}, {episode.turn} turns")
+            turns = f"{episode.turn} turn{'s' if episode.turn != 1 else ''}"
+            self.say(f"{verdict}  score {view.score:.3f}, {turns}" + ("; undo or quit" if self._hints else ""))
         elif episode.truncated:
-            self._print(f"[red]out of turns[/]  ({episode.turn}); you may go on, or :quit")
+            self.say(f"[red]out of turns[/]  ({episode.turn})" + ("; you may go on, or quit" if self._hints else ""))
+        if self._lists_choices and not episode.terminated:
+            self._list_choices()
+
+    def _list_choices(self, most: int | None = None) -> None:
+        view = self.env.episode.view
+        if view.admissible is None:
+            return
+        _, labels = self.env.present(view)
+        width = self.screen.width - 2
+        lines = format_choices(labels, width) if most is None else format_choices(labels, width, most)
+        for line in lines:
+            self.screen.print(f"  [dim]{escape(line)}[/]", markup=True, highlight=False)
 
 
 def _enable_completion(env: TextEnv) -> None:
@@ -128,10 +242,9 @@ def _enable_completion(env: TextEnv) -> None:
         import readline
     except ImportError:
         return
-    commands = (":actions", ":undo", ":history", ":save ", ":quit")
 
     def complete(text: str, index: int) -> str | None:
-        known = [*(env.episode.view.admissible or ()), *commands]
+        known = [*(env.episode.view.admissible or ()), *(name.partition(" ")[0] for name in COMMANDS)]
         matches = [entry for entry in known if entry.startswith(text)]
         return matches[index] if index < len(matches) else None
 

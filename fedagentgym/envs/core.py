@@ -172,6 +172,11 @@ class TextEnv(gymnasium.Env[str, str]):
         """The task in one line, for agents that are reminded of it at every turn; empty where observations say it."""
         return ""
 
+    def present(self, view: View) -> tuple[str, tuple[str, ...]]:
+        """What a person is shown: the observation, and a line for each admissible action. A world whose observations are laid
+        out for programs says it in other words here."""
+        return view.observation, view.admissible or ()
+
     def with_belief(self, task: Task, reply: str) -> Task | None:
         """The task as it is for somebody who takes this reply's answer for the right one; None if it gives no answer, or if
         answers of this world are not something that others could be compared with."""
@@ -314,6 +319,13 @@ class TextEnv(gymnasium.Env[str, str]):
         its processes are found or made again. A world that keeps more than episodes overrides this."""
         moment = _Moment(self._episode, deepcopy(self._np_random), self._np_random_seed, self.spec, self._steps)
         return _make_again, (type(self), *self._made_with, moment)
+
+    @property
+    def world_options(self) -> dict[str, Any]:
+        """The options that make this the world that it is, as they were given: without split, tasks and variant."""
+        options = select_pool_options(self._made_with[1])
+        options.pop("variant", None)
+        return options
 
     # ---- shared by all worlds -----------------------------------------------------------------------------------
 

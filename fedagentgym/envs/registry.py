@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
 from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.registry import Registry
 from fedagentgym.envs.task import shorten_env_id
@@ -34,6 +39,20 @@ def find_env_id(name: object) -> str:
         if name.lower() in short:
             return short[name.lower()]
     raise unknown_name_error("environment", name, ENVIRONMENTS.names())
+
+
+def format_env_words(env_id: str, options: Mapping[str, Any]) -> str:
+    """The words of a command line that open this environment with these options.
+
+    >>> format_env_words("fedagentgym/ALFWorld-v0", {"size": "tiny"})
+    'fedagentgym/ALFWorld-v0 --env-set size=tiny'
+    """
+    said = [shlex.quote(f"{name}={_write_option(value)}") for name, value in options.items() if value is not None]
+    return " ".join([env_id, *(f"--env-set {word}" for word in said)])
+
+
+def _write_option(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 DATA_SETS = Registry(

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.registry import format_env_words
 
 MOST_POOLS = 16
 _INDEPENDENT = ("split", "tasks", "pool", "max_turns", "reward", "render_mode")
@@ -45,6 +46,14 @@ class PoolOrigin(NamedTuple):
 def select_pool_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those options of an environment on which its pool may depend."""
     return {name: value for name, value in options.items() if name not in _INDEPENDENT}
+
+
+def describe_pool_words(pool: TaskPool) -> str:
+    """The words of a command line that open this pool's environment with its split, as far as the pool knows."""
+    origin = pool.origin
+    options = dict(origin.options) if isinstance(origin, PoolOrigin) else {}
+    options.pop("variant", None)
+    return f"{format_env_words(pool.env, options)}{'' if pool.split == 'train' else f' --split {pool.split}'}"
 
 
 def find_or_load_pool(origin: PoolOrigin, load: Callable[[], TaskPool]) -> TaskPool:

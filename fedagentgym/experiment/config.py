@@ -82,6 +82,8 @@ def _read_source(source: str) -> tuple[Mapping[str, Any], list[str]]:
         text, where = read_text(path), str(path)
     elif name in list_presets():
         text, where = read_preset(name), f"preset {name}"
+    elif (path / "config.yaml").is_file():
+        raise OptionError(f"{name} is the folder of a run: go on with it by `fedagentgym train --resume {name}`")
     else:
         guess = find_closest_name(name, list_presets())
         hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.streams import derive
-from fedagentgym.experiment.agent_file import AgentFile, describe_agent, write_agent_file
+from fedagentgym.experiment.agent_file import AgentFile, describe_agent, has_agent_file, write_agent_file
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.model_card import write_model_card
 from fedagentgym.experiment.run import Run
@@ -70,7 +70,8 @@ def open_policy(folder: str | Path, *, number: int | None = None, best: bool = F
     """Open the policy of a run's round: the last, the best, or the given one. The run's files are checked before."""
     place = Path(folder)
     if not (place / "config.yaml").is_file():
-        raise DataError(f"there is no run in {place}: config.yaml is missing")
+        other = f"; it is an exported agent: eval --agent {place}" if has_agent_file(place) else ""
+        raise DataError(f"there is no run in {place}: config.yaml is missing{other}")
     if best and number is not None:
         raise OptionError("--best and --round exclude each other")
     rounds = CommitStore(place / "rounds")

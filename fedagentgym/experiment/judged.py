@@ -22,6 +22,7 @@ from fedagentgym.learning.rollouts import Player
 from fedagentgym.learning.settings import EvaluationSettings
 
 if TYPE_CHECKING:
+    from fedagentgym.envs.core import TextEnv
     from fedagentgym.experiment.export import OpenedPolicy
     from fedagentgym.partitions.client_split import Client
 
@@ -79,7 +80,7 @@ def open_judged(request: JudgeRequest) -> Judged:
     """Open the agent and its worlds; the worlds first, so that a missing data set is told before a model loads."""
     opened, file = _find_source(request)
     settings = _choose_settings(request, file)
-    client = None if request.client is None else _open_client(request.client, request)
+    client = None if request.client is None else _open_client(request.client, request.env, request.options)
     sets = _open_worlds(request, opened, file, settings, client)
     seed = request.seed if request.seed is not None else file.seed if file is not None else 0
     unchanged = not (request.evaluation or request.options or request.changes or request.env or client)
@@ -149,22 +150,36 @@ def _open_worlds(
         ) from None
 
 
-def _open_client(world: ClientWorld, request: JudgeRequest) -> Client:
+def _open_client(world: ClientWorld, env: str | None, options: Mapping[str, Any]) -> Client:
     from fedagentgym.partitions.client_split import load_client_split
 
-    loaded = load_client_split(world.file, env=request.options)
-    if request.env is not None and find_env_id(request.env) != loaded.record.env_id:
-        raise OptionError(f"{world.file} divides {loaded.record.env_id}, --env is {find_env_id(request.env)}")
+    loaded = load_client_split(world.file, env=options)
+    if env is not None and find_env_id(env) != loaded.record.env_id:
+        raise OptionError(
+            f"{world.file} divides {loaded.record.env_id}, the environment asked for is {find_env_id(env)}"
+        )
     return loaded.client(world.number)
 
 
-def _open_client_world(client: Client, request: JudgeRequest, settings: EvaluationSettings) -> OpenedSet:
+def _make_client_keywords(client: Client, split: str | None) -> dict[str, Any]:
     """A client's own tasks in its variant; of another split, where one is named, all tasks in that variant."""
-    record, keywords = client.client_split.record, client.get_env_kwargs()
-    split = request.evaluation.get("split")
-    if split is not None:
-        keywords = {**{key: value for key, value in keywords.items() if key not in ("tasks", "pool")}, "split": split}
-    env = open_env(record.env_id, **keywords)
+    keywords = client.get_env_kwargs()
+    if split is None:
+        return keywords
+    return {**{key: value for key, value in keywords.items() if key not in ("tasks", "pool")}, "split": split}
+
+
+def open_client_env(
+    world: ClientWorld, *, env: str | None = None, split: str | None = None, options: Mapping[str, Any] | None = None
+) -> TextEnv:
+    """The world of a client of a split file, as it plays it."""
+    client = _open_client(world, env, options or {})
+    return open_env(client.client_split.record.env_id, **_make_client_keywords(client, split))
+
+
+def _open_client_world(client: Client, request: JudgeRequest, settings: EvaluationSettings) -> OpenedSet:
+    keywords = _make_client_keywords(client, request.evaluation.get("split"))
+    env = open_env(client.client_split.record.env_id, **keywords)
     chosen = settings.model_copy(update={"split": keywords["split"]})
     return OpenedSet("", env, client.client_split.options, chosen)
 

@@ -5,6 +5,9 @@ is refused. The runs know nothing of each other, so they may be played side by s
 is the same. Nothing is left out of a table: every seed of every row is in it as it came out.
 
 folder/NAME-seedN/   the runs        folder/table.json, table.md   the table
+
+Tables that have rows in common may keep their runs in one folder (`shared`). There a run is called by its source, its seed and
+the digest of its configuration, so a row that two tables have is played once, and changed settings make new runs.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from fedagentgym.base.progress import set_verbosity, show_progress
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.result_table import Column, Record, Row, difference, success, summary, to_markdown
 from fedagentgym.experiment.settings import RunConfig
+
+CELL_OUTPUT = ("output.sampled_episodes=0",)
 
 
 @dataclass(frozen=True)
@@ -57,14 +62,12 @@ class TableCell:
     folder: Path
 
 
-def run_table(table: ExperimentTable, folder: Path, changes: Sequence[str] = ()) -> list[Row]:
+def run_table(
+    table: ExperimentTable, folder: Path, changes: Sequence[str] = (), shared: Path | None = None
+) -> list[Row]:
     """All runs of a table; writes `table.json` and `table.md` into the folder."""
     given = (*table.changes, *changes)
-    cells = [
-        TableCell(name, source, (f"seed={seed}", *given), folder / f"{slugify(name)}-seed{seed}")
-        for name, source in table.rows.items()
-        for seed in range(table.first_seed, table.first_seed + table.seeds)
-    ]
+    cells = list_cells(table, folder, changes, shared)
     configs = [load_cell_config(cell) for cell in cells]
     prepare_agents(configs)
     records: dict[Path, Record] = {}
@@ -84,12 +87,29 @@ def run_table(table: ExperimentTable, folder: Path, changes: Sequence[str] = ())
     return rows
 
 
+def list_cells(
+    table: ExperimentTable, folder: Path, changes: Sequence[str] = (), shared: Path | None = None
+) -> list[TableCell]:
+    """The runs of a table seed by seed, so that what is finished of a table that was stopped can be compared."""
+    cells = []
+    for seed in range(table.first_seed, table.first_seed + table.seeds):
+        given = (f"seed={seed}", *table.changes, *changes)
+        for name, source in table.rows.items():
+            if shared is None:
+                place = folder / f"{slugify(name)}-seed{seed}"
+            else:
+                identity = load_config(source, [*given, *CELL_OUTPUT]).digest.removeprefix("sha256:")
+                place = shared / f"{slugify(source)}-seed{seed}-{identity[:12]}"
+            cells.append(TableCell(name, source, given, place))
+    return cells
+
+
 # ---- the runs ---------------------------------------------------------------------------------------------------------
 
 
 def load_cell_config(cell: TableCell) -> RunConfig:
     """The configuration of a run; what lies in its folder must have been made with the same."""
-    config = load_config(cell.source, [*cell.changes, f"output.folder={cell.folder}", "output.sampled_episodes=0"])
+    config = load_config(cell.source, [*cell.changes, f"output.folder={cell.folder}", *CELL_OUTPUT])
     present = cell.folder / "config.yaml"
     if present.is_file() and load_config(present).digest != config.digest:
         raise OptionError(f"{cell.folder} holds a run with another configuration: move or delete it, and start again")

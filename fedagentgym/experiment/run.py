@@ -26,7 +26,7 @@ from fedagentgym.algorithms.make import make_algorithm
 from fedagentgym.algorithms.support.judging import judge_mixtures
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.base.interruption import explain_interruption
 from fedagentgym.base.streams import derive
@@ -34,10 +34,10 @@ from fedagentgym.envs.reasoning.mixture import runs_programs
 from fedagentgym.envs.verifiers.code import describe_protections
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.fit import check_fit
-from fedagentgym.experiment.settings import RESUMABLE, RunConfig
+from fedagentgym.experiment.settings import RESUMABLE, ROUNDS, RunConfig
 from fedagentgym.federation.algorithm import Algorithm
 from fedagentgym.federation.backends import BACKENDS, load_options
-from fedagentgym.federation.chain import read_chain
+from fedagentgym.federation.chain import CONFIGURATION, extend_inputs, read_chain
 from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.meter import headline_bytes, payload_bytes
@@ -97,8 +97,8 @@ def train(
     folder = Path(chosen.output.folder)
     if (folder / "config.yaml").exists():
         raise OptionError(
-            f"there is a run in {folder} already: resume it (fedagentgym train --resume {folder}), or choose another"
-            " output.folder"
+            f"there is a run in {folder} already: resume it (fedagentgym train --resume {folder}), or begin another one"
+            " elsewhere (--set output.folder=FOLDER)"
         )
     opened = Run(chosen, folder)
     write_atomic(folder / "config.yaml", to_yaml(chosen))
@@ -118,12 +118,39 @@ def resume(
     if not (path / "config.yaml").is_file():
         raise DataError(f"there is no run in {path}: config.yaml is missing")
     for change in changes:
-        if (key := change.partition("=")[0].strip()) not in RESUMABLE:
-            raise OptionError(f"{key} cannot be changed when a run is resumed: only {', '.join(RESUMABLE)} can")
-    config = load_config(path / "config.yaml", changes)
+        if (key := change.partition("=")[0].strip()) not in (*RESUMABLE, ROUNDS):
+            raise OptionError(
+                f"{key} cannot be changed when a run is resumed: only {', '.join(RESUMABLE)} can, and {ROUNDS}"
+            )
+    begun, config = load_config(path / "config.yaml"), load_config(path / "config.yaml", changes)
+    if config.federation.rounds != begun.federation.rounds:
+        config = _make_longer(begun, config)
     opened = Run(config, path)
+    if config.federation.rounds != begun.federation.rounds:
+        _note_longer(opened)
     with explain_interruption(lambda: describe_saved_rounds(path)):
         return opened.finish(observers, on_progress)
+
+
+def _make_longer(begun: RunConfig, wanted: RunConfig) -> RunConfig:
+    """A run may be made longer, where nothing that was computed depended on its length; never shorter."""
+    before, after = begun.federation.rounds, wanted.federation.rounds
+    if after < before:
+        raise OptionError(f"{ROUNDS} can be raised when a run is resumed, not lowered: it is {before}")
+    if (key := begun.find_length_dependence()) is not None:
+        raise OptionError(
+            f"{ROUNDS} cannot be raised: {key} lets the learning rate decay over all {before} rounds, which have begun so;"
+            f" a run with {key}.steps of its own can be made longer"
+        )
+    longer = {"raised_from": (*begun.federation.raised_from, before)}
+    return wanted.model_copy(update={"federation": wanted.federation.model_copy(update=longer)})
+
+
+def _note_longer(opened: Run) -> None:
+    """Write the longer plan down, once it is certain that the run's rounds belong to it; its record is out of date then."""
+    read_chain(opened.folder, opened.inputs)
+    write_atomic(opened.folder / "config.yaml", to_yaml(opened.config))
+    (opened.folder / "result.json").unlink(missing_ok=True)
 
 
 def describe_saved_rounds(folder: Path) -> str:
@@ -150,7 +177,16 @@ class Run:
     def inputs(self) -> dict[str, str]:
         """The digests of what the run is made from: a commit carries them, and a run goes on only with the same."""
         sets = {"evaluation sets": digest(self._describe_sets())} if self._is_judged_on_sets else {}
-        return {"configuration": self.config.digest, "client split": self.runtime.client_split.digest, **sets}
+        inputs = {CONFIGURATION: self.config.digest, "client split": self.runtime.client_split.digest, **sets}
+        rounds = CommitStore(self.folder / "rounds")
+        numbers = rounds.list_notes()
+        if not numbers:
+            return inputs
+        try:
+            newest = rounds.read_note(numbers[-1])
+        except FedAgentGymError:
+            return inputs  # whoever reads the chain says what is wrong with it
+        return extend_inputs(inputs, newest, self.config.list_shorter)
 
     @property
     def _is_judged_on_sets(self) -> bool:

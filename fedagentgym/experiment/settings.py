@@ -17,8 +17,13 @@ from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, 
 RESUMABLE: tuple[str, ...] = (
     *(f"federation.{key}" for key in ("backend", "workers", "device_per_worker", "deadline", "quorum", "options")),
     *(f"output.{key}" for key in ("keep_rounds", "tensorboard", "report")),
+    "learning.sharding",
 )
 """What may be changed when a run is resumed: nothing of it changes the result."""
+
+
+ROUNDS = "federation.rounds"
+"""What may be raised when a run is resumed, where nothing in the run depends on how long it is."""
 
 
 class RunConfig(Settings):
@@ -61,15 +66,45 @@ class RunConfig(Settings):
 
     def plain(self) -> dict[str, Any]:
         """All settings, resolved, as plain values. Of the agent only what was said: the rest is its preset's to decide."""
-        return {**self.model_dump(mode="json"), "agent": self.agent.model_dump(mode="json", exclude_unset=True)}
+        plain = {**self.model_dump(mode="json"), "agent": self.agent.model_dump(mode="json", exclude_unset=True)}
+        if not self.federation.raised_from:
+            plain["federation"].pop("raised_from")
+        return plain
 
     @property
     def digest(self) -> str:
         """The identity of what is computed: everything but the name and what does not change the result."""
+        return self.compute_digest(self.federation.rounds)
+
+    def compute_digest(self, rounds: int) -> str:
+        """The identity of the same run if it went to this round."""
         plain = self.plain()
+        plain["federation"] |= {"rounds": rounds}
+        plain["federation"].pop("raised_from", None)
         plain.pop("name")
         plain["output"] = {"sampled_episodes": plain["output"]["sampled_episodes"]}
         for path in RESUMABLE:
             section, _, key = path.partition(".")
             plain[section].pop(key, None)
         return digest(plain)
+
+    def list_shorter(self) -> set[str]:
+        """The identities that this run had before it was made longer."""
+        return {self.compute_digest(rounds) for rounds in self.federation.raised_from}
+
+    def find_length_dependence(self) -> str | None:
+        """The key of a learning rate that decays over the whole run, if there is one: such a run cannot be made longer."""
+        plain = self.plain()
+        return _find_decay({key: plain[key] for key in ("learning", "algorithm")})
+
+
+def _find_decay(plain: Mapping[str, Any], where: str = "") -> str | None:
+    """The first schedule below that decays to no step of its own."""
+    for key, value in plain.items():
+        if not isinstance(value, Mapping):
+            continue
+        if key == "schedule" and value.get("name", "constant") != "constant" and value.get("steps") is None:
+            return f"{where}{key}"
+        if (found := _find_decay(value, f"{where}{key}.")) is not None:
+            return found
+    return None

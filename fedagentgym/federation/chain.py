@@ -8,7 +8,8 @@ digest anew has made another run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,12 +44,52 @@ class Chain:
         return {**note.record, **({} if evaluation is None else {"evaluation": dict(evaluation)})}
 
 
+CONFIGURATION = "configuration"
+_UP_TO = re.compile(r"configuration up to round (\d{1,9})")
+
+
+def extend_inputs(
+    inputs: Mapping[str, str], newest: Note, list_shorter: Callable[[], Collection[str]]
+) -> dict[str, str]:
+    """The inputs of a run that may have been made longer: they say up to which round another configuration was in force.
+
+    `list_shorter` gives the configurations that are this one but for fewer rounds; of any other nothing is said, so that the
+    chain is refused.
+    """
+    said = {name: value for name, value in newest.links.inputs.items() if _UP_TO.fullmatch(name)}
+    before = newest.links.inputs.get(CONFIGURATION, "")
+    if before != inputs[CONFIGURATION]:
+        said[f"{CONFIGURATION} up to round {newest.round}"] = before
+    shorter = list_shorter() if said else ()
+    return {**inputs, **{name: value for name, value in said.items() if value in shorter}}
+
+
+def _expect_inputs(inputs: Mapping[str, str], number: int) -> dict[str, str]:
+    """The inputs that this round names, of a run that has these ones now."""
+    ends = {int(match[1]): name for name in inputs if (match := _UP_TO.fullmatch(name)) is not None}
+    later = sorted(end for end in ends if end >= number)
+    kept = {name: value for name, value in inputs.items() if name not in [ends[end] for end in later]}
+    return {**kept, CONFIGURATION: inputs[ends[later[0]]]} if later else kept
+
+
+def _find_inputs_of_longer_run(rounds: CommitStore) -> Mapping[str, str] | None:
+    """What the newest note says the run is made from, if it says that the run was made longer."""
+    numbers = rounds.list_notes()
+    try:
+        inputs = rounds.read_note(numbers[-1]).links.inputs if numbers else {}
+    except FedAgentGymError:
+        return None  # whoever goes through all notes says what is wrong with this one
+    return inputs if any(_UP_TO.fullmatch(name) for name in inputs) else None
+
+
 def read_chain(folder: Path, inputs: Mapping[str, str] | None = None) -> Chain | None:
     """The linked notes of the run in a folder, or None if no round was committed; the first broken link is named.
 
     `inputs` are the digests of what the run is made from; without them the notes need only agree with each other.
     """
     rounds = CommitStore(folder / "rounds")
+    if inputs is None:
+        inputs = _find_inputs_of_longer_run(rounds)
     notes: list[Note] = []
     evaluations: dict[int, Mapping[str, Any]] = {}
     for place, number in enumerate(rounds.list_notes()):
@@ -96,7 +137,8 @@ def _name_break(number: int, error: FedAgentGymError) -> DataError:
 
 def _check_inputs(note: Note, inputs: Mapping[str, str] | None) -> None:
     """Raise unless a round was played with what the run is made from now."""
-    if inputs is None or dict(inputs) == dict(note.links.inputs):
+    inputs = None if inputs is None else _expect_inputs(inputs, note.round)
+    if inputs is None or inputs == dict(note.links.inputs):
         return
     names = sorted({*inputs, *note.links.inputs})
     changed = next(name for name in names if inputs.get(name) != note.links.inputs.get(name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -15,6 +15,9 @@ class FederationSettings(Settings):
 
     backend: str = Field(default="in-process", description="in-process, flower-simulation or flower")
     rounds: int = Field(default=20, ge=0, description="communication rounds; 0 only evaluates the agent as it is")
+    raised_from: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        default=(), description="rounds that a run was planned for before it was made longer; written when it is"
+    )
     clients_per_round: int | None = Field(default=None, ge=1, description="clients drawn per round; all by default")
     workers: int = Field(default=0, ge=0, description="worker processes; 0 runs the clients in this process")
     device_per_worker: tuple[str, ...] = Field(

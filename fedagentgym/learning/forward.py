@@ -60,7 +60,10 @@ def batch_rows(model: torch.nn.Module, rows: Sequence[ScoredRow], micro_tokens: 
 
 
 def _runs_packed(model: torch.nn.Module) -> bool:
-    return packed.fits(unwrap_model(model)) and split_decoder_and_head(model) is not None
+    """Packed rows go around the blocks' own forward passes, in which a sharded block gathers its weights."""
+    inner = unwrap_model(model)
+    sharded = any(hasattr(module, "unshard") for module in inner.modules())
+    return not sharded and packed.fits(inner) and split_decoder_and_head(model) is not None
 
 
 def _cut(row: ScoredRow, places: Ids) -> Ids:
@@ -153,9 +156,14 @@ def set_checkpointing(model: Any, on: bool) -> None:
 
 def find_last_block(model: torch.nn.Module) -> torch.nn.Module:
     """The last decoder block."""
+    blocks = find_blocks(model)
+    if not blocks:
+        raise DataError(f"cannot find the decoder blocks of a {type(unwrap_model(model)).__name__}")
+    return blocks[-1]
+
+
+def find_blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The decoder blocks, first to last; none where they are not found."""
     inner: Any = unwrap_model(model)
     layers = getattr(inner.get_decoder(), "layers", None) if hasattr(inner, "get_decoder") else None
-    if not layers:
-        raise DataError(f"cannot find the decoder blocks of a {type(inner).__name__}")
-    block: torch.nn.Module = layers[-1]
-    return block
+    return list(layers or ())

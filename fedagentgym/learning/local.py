@@ -126,16 +126,14 @@ class LocalTraining:
         proximal: float = 0.0,
         base: Arrays | None = None,
     ) -> None:
-        from fedagentgym.learning.update import PolicyUpdate
+        from fedagentgym.learning.sharding.policy import open_update
 
         if not np.isfinite(proximal) or proximal < 0:
             raise OptionError(f"the proximal coefficient is a number of at least 0, got {proximal}")
         self.agent, self.env, self.settings = agent, env, settings
         self.step = 0
         self._run_steps = run_steps
-        self._updater = PolicyUpdate(
-            get_trainable_policy(agent), agent.decoding, settings, proximal=proximal, base=base
-        )
+        self._updater = open_update(get_trainable_policy(agent), agent.decoding, settings, proximal, base)
 
     def load_state(self, state: SiteState) -> None:
         """Take over a site: its weights, its optimizer if it kept one, the round's starting point, its step."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from fedagentgym.learning.whole_arrays import to_array, to_tensor_like
 
 NARROW_DTYPES = (torch.bfloat16, torch.float16)
 
@@ -27,8 +28,11 @@ class MasterWeights:
         self.full: dict[str, torch.Tensor] = dict(parameters)
         for name in self._narrow:
             parameter = parameters[name]
-            exact = parameter.detach().float() if values is None else torch.from_numpy(np.array(values[name])).float()
-            self.full[name] = exact.to(parameter.device).clone()
+            self.full[name] = (
+                parameter.detach().float().clone()
+                if values is None
+                else to_tensor_like(values[name], parameter, torch.float32)
+            )
 
     def copy_gradients_from_model(self) -> None:
         """Move the gradients of narrow parameters to their masters."""
@@ -45,7 +49,7 @@ class MasterWeights:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Copies as plain arrays."""
-        return {name: value.detach().cpu().numpy().copy() for name, value in self.full.items()}
+        return {name: to_array(value) for name, value in self.full.items()}
 
     def clone_tensors(self) -> dict[str, torch.Tensor]:
         """Copies as tensors."""

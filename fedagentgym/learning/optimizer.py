@@ -30,13 +30,13 @@ def make_adamw(parameters: Mapping[str, torch.Tensor], settings: LearningSetting
 
 def get_moments(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
     """Both moments of every parameter and the number of steps taken; empty before the first step."""
+    from fedagentgym.learning.whole_arrays import to_array
+
     known = {name: optimizer.state[value] for name, value in parameters.items() if value in optimizer.state}
     if not known:
         return {}
     arrays = {
-        f"{moment}/{name}": state[moment].detach().float().cpu().numpy().copy()
-        for name, state in known.items()
-        for moment in _MOMENTS
+        f"{moment}/{name}": to_array(state[moment].float()) for name, state in known.items() for moment in _MOMENTS
     }
     return arrays | {_COUNTS: np.array([float(known[name]["step"]) if name in known else 0.0 for name in parameters])}
 
@@ -46,6 +46,8 @@ def load_moments(
 ) -> None:
     """Give a fresh optimizer the moments of an earlier one."""
     import torch
+
+    from fedagentgym.learning.whole_arrays import to_tensor_like
 
     counts = arrays.get(_COUNTS)
     if counts is None or len(counts) != len(parameters):
@@ -58,7 +60,7 @@ def load_moments(
             array = arrays.get(f"{moment}/{name}")
             if array is None or array.shape != tuple(parameter.shape):
                 raise DataError(f"the optimizer state does not belong to this model: {moment} of {name!r}")
-            state[moment] = torch.from_numpy(np.array(array)).to(device=parameter.device, dtype=parameter.dtype)
+            state[moment] = to_tensor_like(array, parameter)
         optimizer.state[parameter] = state
 
 

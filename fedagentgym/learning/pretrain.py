@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fedagentgym.agents.presets import PRETRAIN_NOTE
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.threads import use_threads
 from fedagentgym.base.encoding import canonical_json, digest
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.envs.core import TextEnv
 
-METADATA_FILE = "pretrain.json"
 VERSION = 6
 
 
@@ -207,7 +207,7 @@ def _save(agent: TokenAgent, target: Path, note: Mapping[str, Any]) -> None:
     _remove(fresh)
     with atomic_folder(fresh) as scratch:
         get_trainable_policy(agent).save(scratch)
-        (scratch / METADATA_FILE).write_text(canonical_json(note) + "\n", "utf-8")
+        (scratch / PRETRAIN_NOTE).write_text(canonical_json(note) + "\n", "utf-8")
     if target.exists():
         _read_metadata(target)
         _remove(target)
@@ -216,9 +216,9 @@ def _save(agent: TokenAgent, target: Path, note: Mapping[str, Any]) -> None:
 
 def _read_metadata(folder: Path) -> dict[str, Any]:
     """What a folder says it was made from; a folder that is not ours is not touched."""
-    if not (folder / METADATA_FILE).is_file():
+    if not (folder / PRETRAIN_NOTE).is_file():
         raise DataError(f"{folder} exists and was not made by `fedagentgym pretrain`: choose another --output")
-    note = read_json(folder / METADATA_FILE)
+    note = read_json(folder / PRETRAIN_NOTE)
     return note if isinstance(note, dict) else {}
 
 

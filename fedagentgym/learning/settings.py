@@ -76,6 +76,20 @@ class ObjectiveSettings(Settings):
     weight: float = Field(default=1.0, description="its factor in the sum")
 
 
+class ShardingSettings(Settings):
+    """Several devices for one update: each holds a part of the weights, gradients and moments (PyTorch's FSDP2)."""
+
+    devices: int = Field(default=2, ge=1, description="devices of one machine that share an update")
+    offload: bool = Field(
+        default=False, description="keep the parts in the machine's memory, and on the GPU only what is being computed"
+    )
+
+    @property
+    def is_needed(self) -> bool:
+        """One device that keeps all it has shares nothing."""
+        return self.devices > 1 or self.offload
+
+
 class LearningSettings(Settings):
     """One local policy step: how many episodes, what is rewarded, how the loss is formed and minimised."""
 
@@ -130,6 +144,9 @@ class LearningSettings(Settings):
         description="what is rewarded: a weighted list of names",
     )
     keep_optimizer: bool = Field(default=False, description="carry the optimizer's moments from round to round")
+    sharding: ShardingSettings | None = Field(
+        default=None, description="{devices: 4, offload: false}: several devices share an update; null: one makes it"
+    )
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:

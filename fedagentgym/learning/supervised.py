@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.progress import Progress
 from fedagentgym.base.streams import generator
-from fedagentgym.learning.forward import batch_rows, compute_logprobs
 from fedagentgym.learning.master_weights import MasterWeights
-from fedagentgym.learning.memory import find_pass_limits, map_large_tensors
+from fedagentgym.learning.memory import map_large_tensors
+from fedagentgym.learning.muon import make_muon
 from fedagentgym.learning.optimizer import learning_rate_factor, make_adamw
+from fedagentgym.learning.passes import Passes, TrainedModel, WholePasses, clip_gradients
 from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
 from fedagentgym.learning.trajectory import NO_IDS, Trajectory, map_tokens_to_turns
 
@@ -75,8 +75,9 @@ def _iter_trajectory_examples(
 class SupervisedTraining:
     """Weighted cross-entropy on a resident model, in batches drawn without replacement, pass after pass."""
 
-    def __init__(self, policy: TrainablePolicy, settings: SupervisedSettings) -> None:
+    def __init__(self, policy: TrainedModel, settings: SupervisedSettings, *, passes: Passes | None = None) -> None:
         self.policy, self.settings = policy, settings
+        self._passes: Passes = WholePasses(policy) if passes is None else passes
         self._masters = MasterWeights(policy.parameters())
         self._optimizers = self._make_optimizers()
         self.step = 0
@@ -89,7 +90,7 @@ class SupervisedTraining:
         inner = find_layer_matrices(self.policy)
         others = make_adamw({name: value for name, value in full.items() if name not in inner}, adam)
         matrices = [value for name, value in full.items() if name in inner]
-        return [torch.optim.Muon(matrices, lr=settings.matrix_rate, weight_decay=0.0), others]
+        return [make_muon(matrices, settings.matrix_rate), others]
 
     def run(self, data: Sequence[Example], seed: int, progress: Progress | None = None) -> list[float]:
         """All steps; returns the loss of each."""
@@ -116,14 +117,14 @@ class SupervisedTraining:
         self._zero_gradients()
         loss_value = 0.0
         map_large_tensors(self.policy.model, self.policy.device)
-        limits = find_pass_limits(self.policy.model, self.policy.device, settings.micro_tokens)
-        for part in batch_rows(self.policy.model, batch, limits.micro_tokens):
+        limits = self._passes.find_limits(settings.micro_tokens)
+        for part in self._passes.iter_batches(batch, limits):
             loss = self._compute_loss([batch[index] for index in part], limits.kept) / total
             loss.backward()  # type: ignore[no-untyped-call]
             loss_value += float(loss.detach())
         self._masters.copy_gradients_from_model()
-        masters = list(self._masters.full.values())
-        norm = float(torch.nn.utils.clip_grad_norm_(masters, settings.gradient_clip or float("inf")))
+        (loss_value,) = self._passes.add_up([loss_value])
+        norm = clip_gradients(list(self._masters.full.values()), settings.gradient_clip)
         if np.isfinite(loss_value) and np.isfinite(norm):
             for optimizer in self._optimizers:
                 optimizer.step()
@@ -135,7 +136,7 @@ class SupervisedTraining:
 
     def _compute_loss(self, batch: Sequence[Example], kept: int) -> torch.Tensor:
         """Sum over tokens of weight times surprisal."""
-        scores = compute_logprobs(self.policy.model, batch, self.policy.device, kept=kept)
+        scores = self._passes.score(batch, kept=kept)
         weights = np.concatenate([example.weights[example.own] for example in batch])
         return -(scores.logprobs * torch.from_numpy(weights).to(self.policy.device)).sum()
 
@@ -144,7 +145,7 @@ class SupervisedTraining:
             optimizer.zero_grad(set_to_none=True)
 
 
-def find_layer_matrices(policy: TrainablePolicy) -> set[str]:
+def find_layer_matrices(policy: TrainedModel) -> set[str]:
     """Names of the matrices inside the layers: all but the embeddings and the output head, which Muon is not made for."""
     model: Any = policy.model
     ends = [module.weight for module in (model.get_input_embeddings(), model.get_output_embeddings())]

@@ -18,19 +18,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedagentgym.agents.protocols import Decoding, TrainablePolicy
+from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import derive, generator
 from fedagentgym.learning import forward
 from fedagentgym.learning.log_probs import TokenLogprobs, find_choices
 from fedagentgym.learning.losses import token_losses, token_weights
 from fedagentgym.learning.master_weights import MasterWeights
-from fedagentgym.learning.memory import PassLimits, find_pass_limits, map_large_tensors
+from fedagentgym.learning.memory import PassLimits, map_large_tensors
 from fedagentgym.learning.minibatches import split_minibatches
 from fedagentgym.learning.optimizer import get_moments, load_moments, make_adamw
+from fedagentgym.learning.passes import Passes, TrainedModel, WholePasses, clip_gradients, to_number
 from fedagentgym.learning.rows import Row, build_trajectory_rows
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group, Segment, Trajectory
+from fedagentgym.learning.whole_arrays import to_array, to_tensor_like
 
 Arrays = Mapping[str, NDArray[Any]]
 Tensors = dict[str, torch.Tensor]
@@ -41,16 +43,17 @@ class PolicyUpdate:
 
     def __init__(
         self,
-        policy: TrainablePolicy,
+        policy: TrainedModel,
         decoding: Decoding,
         settings: LearningSettings,
         *,
         proximal: float = 0.0,
         base: Arrays | None = None,
+        passes: Passes | None = None,
     ) -> None:
-        if decoding.temperature <= 0:
-            raise OptionError("training needs a sampling temperature above 0: a greedy policy explores nothing")
+        check_exploration(decoding)
         self.policy, self.decoding, self.settings, self.proximal = policy, decoding, settings, proximal
+        self._passes: Passes = WholePasses(policy) if passes is None else passes
         self._masters = MasterWeights(policy.parameters())
         self._base = (
             self._to_parameter_tensors(base if base is not None else policy.get_weights()) if self._needs_base() else {}
@@ -78,7 +81,7 @@ class PolicyUpdate:
 
     def get_anchor_weights(self) -> dict[str, NDArray[Any]]:
         """The round's starting point, if any term of the loss refers to it."""
-        return {name: tensor.cpu().numpy().copy() for name, tensor in self._anchor.items()}
+        return {name: to_array(tensor) for name, tensor in self._anchor.items()}
 
     def _needs_base(self) -> bool:
         return self.settings.kl.coefficient > 0 and self.settings.kl.reference == "base"
@@ -97,10 +100,7 @@ class PolicyUpdate:
         if set(arrays) != set(parameters):
             odd = min(set(arrays) ^ set(parameters))
             raise DataError(f"reference weights do not belong to this model: parameter {odd!r} is on one side only")
-        return {
-            name: torch.from_numpy(np.array(arrays[name])).to(device=value.device, dtype=value.dtype)
-            for name, value in parameters.items()
-        }
+        return {name: to_tensor_like(arrays[name], value) for name, value in parameters.items()}
 
     # ---- the step -----------------------------------------------------------------------------------------------------
 
@@ -121,6 +121,7 @@ class PolicyUpdate:
                         [rows[i] for i in part], [reference[i] for i in part] if reference else None, meter
                     )
         self.policy.bump_version()
+        meter.add_up_shares(self._passes)
         return meter.compute_metrics() | {"learning_rate": settings.learning_rate * rate}
 
     def _train_minibatch(
@@ -136,7 +137,7 @@ class PolicyUpdate:
         chosen = [rows[index] for index in live]
         total = 0.0
         self._optimizer.zero_grad(set_to_none=True)
-        for batch in self._split(chosen):
+        for batch in self._iter_batches(chosen):
             places = [live[index] for index in batch]
             given = None if reference is None else torch.cat([reference[place] for place in places])
             loss = self._compute_loss([rows[place] for place in places], weights[places], given, meter)
@@ -144,9 +145,9 @@ class PolicyUpdate:
                 loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
         self._masters.copy_gradients_from_model()
+        (total,) = self._passes.add_up([total])
         total += self._add_proximal_gradient()
-        masters = list(self._masters.full.values())
-        norm = float(torch.nn.utils.clip_grad_norm_(masters, self.settings.gradient_clip or float("inf")))
+        norm = clip_gradients(list(self._masters.full.values()), self.settings.gradient_clip)
         if np.isfinite(total) and np.isfinite(norm):
             self._optimizer.step()
             self._masters.copy_weights_to_model()
@@ -174,23 +175,16 @@ class PolicyUpdate:
         return (parts.loss * self._to_tensor(np.repeat(weights, lengths))).sum()
 
     def _score(self, rows: Sequence[Row], entropy: bool = False, bias: torch.Tensor | None = None) -> TokenLogprobs:
-        return forward.compute_logprobs(
-            self.policy.model,
-            rows,
-            self.policy.device,
-            self.decoding.temperature,
-            entropy,
-            kept=0 if self.settings.checkpointing else self._limits.kept,
-            bias=bias,
-        )
+        kept = 0 if self.settings.checkpointing else self._limits.kept
+        return self._passes.score(rows, self.decoding.temperature, entropy, kept=kept, bias=bias)
 
     @property
     def _limits(self) -> PassLimits:
-        return find_pass_limits(self.policy.model, self.policy.device, self.settings.micro_tokens)
+        return self._passes.find_limits(self.settings.micro_tokens)
 
-    def _split(self, rows: Sequence[Row]) -> list[list[int]]:
+    def _iter_batches(self, rows: Sequence[Row], *, shared: bool = True) -> Iterator[list[int]]:
         """Indices of the rows that go through the model together."""
-        return forward.batch_rows(self.policy.model, rows, self._limits.micro_tokens)
+        return self._passes.iter_batches(rows, self._limits, shared=shared)
 
     def _add_proximal_gradient(self) -> float:
         """Add the gradient of mu / 2 * |weights - anchor|^2, and return that value."""
@@ -199,7 +193,7 @@ class PolicyUpdate:
         value = 0.0
         for name, parameter in self._masters.full.items():
             difference = parameter.detach() - self._anchor[name]
-            value += self.proximal / 2 * float(difference.double().square().sum())
+            value += self.proximal / 2 * to_number(difference.double().square().sum())
             pull = self.proximal * difference
             parameter.grad = pull if parameter.grad is None else parameter.grad.add_(pull)
         return value
@@ -212,7 +206,7 @@ class PolicyUpdate:
 
     def _recompute_trajectory_logprobs(self, trajectory: Trajectory) -> Trajectory:
         rows = list(build_trajectory_rows(trajectory, np.zeros(len(trajectory.turns))))
-        scores = [tensor.cpu().numpy() for tensor in self._compute_row_logprobs(rows)]
+        scores = [tensor.cpu().numpy() for tensor in self.score_rows(rows)]
         segments = tuple(_replace_logprobs(s, new) for s, new in zip(trajectory.segments, scores, strict=True))
         return replace(trajectory, segments=segments)
 
@@ -227,10 +221,10 @@ class PolicyUpdate:
         live = [index for index, row in enumerate(rows) if row.active and len(find_choices(row))]
         width = int(model.get_input_embeddings().weight.shape[1])  # type: ignore[operator]
         total = np.zeros(width, dtype=np.float64)
-        for batch in self._split([rows[index] for index in live]):
+        for batch in self._iter_batches([rows[index] for index in live], shared=False):
             places = [live[index] for index in batch]
             bias = torch.zeros(width, device=device, requires_grad=True)
-            with _freeze_parameters(self.policy.parameters()):
+            with self._passes.leave_out_parameters():
                 chosen = [rows[place] for place in places]
                 loss = self._compute_loss(chosen, weights[places], None, _RunningMeans(), bias)
             (gradient,) = torch.autograd.grad(loss, bias)
@@ -241,31 +235,31 @@ class PolicyUpdate:
         if self.settings.kl.coefficient == 0:
             return None
         with self._swap_weights(self._base if self._needs_base() else self._anchor):
-            return self._compute_row_logprobs(rows)
+            return self.score_rows(rows)
 
     def _replace_truncated_logprobs(self, rows: Sequence[Row]) -> list[Row]:
         """Nucleus sampling records log-probs of a truncated distribution, which has no gradient in common with the policy's:
         the behaviour policy is then scored anew, without truncation."""
         if self.decoding.top_p >= 1:
             return list(rows)
-        scores = [tensor.cpu().numpy() for tensor in self._compute_row_logprobs(rows)]
+        scores = [tensor.cpu().numpy() for tensor in self.score_rows(rows)]
         return [
             Row(row.ids, row.own, new, row.advantages, row.allowed_ids, row.allowed_counts)
             for row, new in zip(rows, scores, strict=True)
         ]
 
     @torch.no_grad()
-    def _compute_row_logprobs(self, rows: Sequence[Row]) -> list[torch.Tensor]:
+    def score_rows(self, rows: Sequence[Row]) -> list[torch.Tensor]:
         """Log-probs of the own tokens of each row under the weights that the model holds."""
-        result = [torch.zeros(0, device=self.policy.device)] * len(rows)
+        result = [torch.zeros(len(row.own), device=self.policy.device) for row in rows]
         filled = [index for index, row in enumerate(rows) if len(row.own)]
-        for batch in self._split([rows[index] for index in filled]):
+        for batch in self._iter_batches([rows[index] for index in filled]):
             places = [filled[index] for index in batch]
             chosen = [rows[place] for place in places]
             parts = torch.split(self._score(chosen).logprobs, [len(row.own) for row in chosen])
             for place, part in zip(places, parts, strict=True):
                 result[place] = part
-        return result
+        return self._passes.add_up_tensors(result)
 
     @contextlib.contextmanager
     def _swap_weights(self, weights: Tensors) -> Iterator[None]:
@@ -283,7 +277,7 @@ class PolicyUpdate:
         model: Any = self.policy.model
         devices = [self.policy.device] if self.policy.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(seed % (1 << 63))
+            torch.manual_seed((seed + self._passes.rank) % (1 << 63))
             model.train()
             if self.settings.checkpointing:
                 forward.set_checkpointing(model, True)
@@ -296,6 +290,15 @@ class PolicyUpdate:
 
     def _to_tensor(self, array: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(array.astype(np.float32)).to(self.policy.device)
+
+
+def check_exploration(decoding: Decoding) -> None:
+    """Refuse to train a policy that always says what is likeliest."""
+    if decoding.temperature <= 0:
+        raise OptionError("training needs a sampling temperature above 0: a greedy policy explores nothing")
+
+
+_OF_TOKENS = ("ratio", "clipped", "surprisal", "kl", "entropy")
 
 
 class _RunningMeans:
@@ -324,6 +327,14 @@ class _RunningMeans:
         if scores.entropy is not None:
             self.add("entropy", float(scores.entropy.mean()), size)
 
+    def add_up_shares(self, passes: Passes) -> None:
+        """Join what each share has seen of the tokens; everything else is the same for all of them."""
+        sums = passes.add_up([self._sums.get(name, 0.0) for name in _OF_TOKENS])
+        weights = passes.add_up([self._weights.get(name, 0.0) for name in _OF_TOKENS])
+        for name, total, weight in zip(_OF_TOKENS, sums, weights, strict=True):
+            if weight:
+                self._sums[name], self._weights[name] = total, weight
+
     def compute_metrics(self) -> dict[str, float]:
         return {name: total / self._weights[name] for name, total in self._sums.items()} | self._counts
 
@@ -332,17 +343,6 @@ def _copy_into(parameters: Mapping[str, torch.nn.Parameter], weights: Tensors) -
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(weights[name])
-
-
-@contextlib.contextmanager
-def _freeze_parameters(parameters: Mapping[str, torch.nn.Parameter]) -> Iterator[None]:
-    for parameter in parameters.values():
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in parameters.values():
-            parameter.requires_grad_(True)
 
 
 def _replace_logprobs(segment: Segment, own: NDArray[np.float32]) -> Segment:

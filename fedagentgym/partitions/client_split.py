@@ -20,6 +20,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, jo
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.shared_pools import describe_pool_words
 from fedagentgym.envs.variants import Plain, assign_variants, complete_request
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.division import divide
@@ -331,8 +332,8 @@ def _resolve_labels(given: Any, pool: TaskPool, ids: Sequence[str], *, needed: b
     if found is None and needed:
         raise DataError(
             f"hardness needs to know which tasks of {pool.env} ({pool.split}) are solved, and no labels come with this pool: "
-            f"make them with `fedagentgym label {pool.env}` and pass labels=FILE, or pass labels='pool' for the easier half "
-            "by the tasks' own difficulty"
+            f"make them with `fedagentgym label {describe_pool_words(pool)}` and pass labels=FILE, or pass labels='pool' "
+            "for the easier half by the tasks' own difficulty"
         )
     return found
 

@@ -200,3 +200,38 @@ def test_reply_worlds_and_keys(server: Server, monkeypatch: pytest.MonkeyPatch) 
 def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         make_agent({"name": "endpoint", "model": "m", **settings})
+
+
+@pytest.mark.parametrize("told", ["param", "text"])
+def test_parameters_that_a_model_refuses_are_left_out_with_a_word(
+    server: Server, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As reasoning models do: no temperature but their own, another name for the limit, no seed."""
+
+    def picky(request: dict[str, Any], number: int) -> tuple[int, Any, dict[str, str]]:
+        for name in ("max_tokens", "temperature", "seed"):
+            if name in request:
+                error = {"message": f"Unsupported parameter: '{name}' is not supported with this model."}
+                return 400, {"error": {**error, **({"param": name} if told == "param" else {})}}, {}
+        return shopper(request, number)
+
+    server.answer = picky
+    agent = server.agent(options={"concurrency": 1, "retries": 0})
+    assert len(play(SHOP, agent.play(SHOP), count=2)) == 2
+    assert agent.endpoint.refused == ("max_tokens", "temperature", "seed")
+    assert server.requests[-1]["max_completion_tokens"] == agent.endpoint.decoding.max_new_tokens
+    assert "top_p" in server.requests[-1] and len(server.requests) == 4 + 3
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "model 'm' takes no max_tokens",
+        "model 'm' takes no temperature",
+        "model 'm' takes no seed",
+    ]
+
+
+def test_what_the_user_asked_for_is_never_left_out(server: Server) -> None:
+    server.answer = lambda request, number: (400, {"error": {"message": "no seed here", "param": "seed"}}, {})
+    with pytest.raises(EndpointError, match="no seed here"):
+        play(SHOP, server.agent(options={"extra": {"seed": 1}}).play(SHOP), count=1)
+    server.answer = lambda request, number: (422, {"error": "the messages are too long"}, {})
+    with pytest.raises(EndpointError, match="too long"):
+        play(SHOP, server.agent().play(SHOP), count=1)

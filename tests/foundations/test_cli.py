@@ -67,14 +67,47 @@ def test_play_has_undo_history_and_an_end() -> None:
         "guess",
         "--task",
         "guess/train/00003",
-        typed=":actions\nguess 1\n:undo\n:undo\n:history\n:what\nnonsense\n:quit\n",
+        typed=":actions\nguess 1\n:undo\nundo\n:history\n:what\nnonsense\nundo\nhelp\nquit\n",
     )
     assert done.returncode == 0 and not done.stderr
+    assert "Nothing to undo" in done.stdout and "not recognised" in done.stdout
+    assert "take a step back" in done.stdout and "out of turns" not in done.stdout
+
+
+def test_play_takes_numbers_words_for_a_slot_and_bare_answers() -> None:
+    shop = play("WebShop", "--env-set", "size=tiny", typed="red shoes\n3\nbuy now\nquit\n")
+    assert "search[red shoes]" in shop.stdout and "Thank you for shopping" in shop.stdout
+    assert "[SEP]" not in shop.stdout and "not recognised" not in shop.stdout
+    sums = play("math", "--task", "math/train/00000", typed="help\n12\nquit\n")
+    assert "1 turn" in sums.stdout and "no answer in your reply" not in sums.stdout
+
+
+def test_an_agent_can_be_watched(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["play", "guess", "--agent", "expert"]) == 0
+    shown = capsys.readouterr().out
+    assert "> guess " in shown and "solved" in shown and "quit" not in shown
+
+
+def test_a_clients_world_is_played_and_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = ["split", "make", "uniform", "--env", "Math", "--clients", "3"]
+    assert main([*made, "--tasks-per-client", "5", "--variant", "wording", "--out", "split.json"]) == 0
+    client = ["--client", "2", "--client-split", "split.json"]
+    assert main(["play", *client, "--agent", "expert"]) == 0
+    assert main(["-q", "eval", *client, "--agent", "expert", "--output", "own.jsonl"]) == 0
     assert (
-        "Nothing to undo" in done.stdout
-        and "not recognised" in done.stdout
-        and ":undo takes a step back" in done.stdout
+        main(["-q", "eval", *client, "--agent", "expert", "--split", "val", "--tasks", "7", "--output", "val.jsonl"])
+        == 0
     )
+    for name, count in (("own.jsonl", 5), ("val.jsonl", 7)):
+        lines = [json.loads(line) for line in Path(name).read_text().splitlines()]
+        assert len(lines) == count and lines[0]["client"] == 2 and lines[0]["variant"]
+        assert main(["-q", "eval", "--replay", name]) == 0
+    capsys.readouterr()
+    assert main(["play", "Guess", *client]) == 2 and "divides" in capsys.readouterr().err
+    assert main(["eval", "--client", "2"]) == 2 and "--client-split" in capsys.readouterr().err
 
 
 def test_play_ends_with_a_verdict() -> None:

@@ -38,6 +38,8 @@ GOOD: dict[str, tuple[str, ...]] = {
     "train": ("good.yaml",),
     "eval": ("--env", "Guess", "--agent", "random", "--tasks", "2", "--output", "out.jsonl"),
     "export": ("run", "out"),
+    "episodes": ("run",),
+    "leaderboard build": ("folder", "--out", "site"),
     "chats": ("run", "out.jsonl"),
     "bench list": (),
     "bench show": ("smoke",),

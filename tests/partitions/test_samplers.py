@@ -307,6 +307,21 @@ def test_by_source_keeps_sources_apart() -> None:
         draw("by_source", table, 3, sources=None)
 
 
+def test_by_source_gives_a_client_several_categories() -> None:
+    table = make_table(600, {"w": 0.25, "x": 0.25, "y": 0.25, "z": 0.25})
+    drawn = draw("by_source", table, 3, sources={"w+ z": 2, "x": 1}, tasks_per_client=40)
+    counts = count_labels(drawn, table.codes, 4)
+    assert counts.sum(axis=1).tolist() == [40, 40, 40] and drawn.count_copies(600).max() == 1
+    assert np.all(counts[:2, [0, 3]] > 5) and not counts[:2, [1, 2]].any() and counts[2].tolist() == [0, 40, 0, 0]
+    named = make_table(100, {"a+b": 0.5, "c": 0.5})
+    alone = count_labels(draw("by_source", named, 1, sources={"a+b": 1}), named.codes, 2)
+    assert alone.tolist() == [[int((named.codes == 0).sum()), 0]]
+    with pytest.raises(UnknownNameError, match="category 'v'"):
+        draw("by_source", table, 1, sources={"x+v": 1})
+    with pytest.raises(OptionError, match="names the category 'x' twice"):
+        draw("by_source", table, 2, sources={"x": 1, "y+x": 1})
+
+
 def test_own_function_as_sampler() -> None:
     def odd_and_even(table: TaskTable, clients: int, seed: int, first: int = 0) -> list[list[str]]:
         return [list(table.ids[first + client :: clients]) for client in range(clients)]

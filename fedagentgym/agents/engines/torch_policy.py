@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,19 +64,25 @@ class TorchPolicy:
         exact_on_cpu = model.device.type == "cpu" and model.dtype == torch.float32
         return wanted == "own" or (wanted == "auto" and fits and exact_on_cpu)
 
-    def open_session(self) -> TorchSession:
+    def open_session(self, on_close: Callable[[], object] | None = None) -> TorchSession:
+        """``on_close`` is called when the session ends."""
         torch.set_flush_denormal(True)
         forward: Forward
         if self._lean:
-            forward, give_back = DecoderForward(self.model, self.device), None
+            forward, give_back = DecoderForward(self.model, self.device), on_close
         else:
             self.model.eval()
             self._merge.acquire()
             compute = torch.bfloat16 if self.device.type == "cuda" else None
-            forward, give_back = ModuleForward(self.model, self.device, compute), self._merge.release
+            forward, give_back = ModuleForward(self.model, self.device, compute), partial(self._unmerge, on_close)
         return TorchSession(
             forward, self.context_length, self.tokenizer.stop_ids, self.tokenizer.pad_id, on_close=give_back
         )
+
+    def _unmerge(self, on_close: Callable[[], object] | None) -> None:
+        self._merge.release()
+        if on_close is not None:
+            on_close()
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         return {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
@@ -85,14 +92,7 @@ class TorchPolicy:
 
     def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
         own = self.parameters()
-        if weights.keys() != own.keys():
-            strange = sorted(weights.keys() ^ own.keys())
-            raise DataError(
-                f"the weights do not fit this policy: {strange[0]!r} is on one side only ({len(strange)} such)"
-            )
-        for name, parameter in own.items():
-            if weights[name].shape != tuple(parameter.shape):
-                raise DataError(f"{name!r} has shape {weights[name].shape}, this policy needs {tuple(parameter.shape)}")
+        check_weights(weights, own)
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(torch.from_numpy(np.ascontiguousarray(weights[name])))
@@ -118,6 +118,16 @@ class TorchPolicy:
 
     def close(self) -> None:
         """Nothing is held outside this process."""
+
+
+def check_weights(weights: Mapping[str, np.ndarray[Any, Any]], own: Mapping[str, torch.Tensor]) -> None:
+    """Refuse weights whose names or shapes are not those of a policy's own."""
+    if weights.keys() != own.keys():
+        strange = sorted(weights.keys() ^ own.keys())
+        raise DataError(f"the weights do not fit this policy: {strange[0]!r} is on one side only ({len(strange)} such)")
+    for name, parameter in own.items():
+        if weights[name].shape != tuple(parameter.shape):
+            raise DataError(f"{name!r} has shape {weights[name].shape}, this policy needs {tuple(parameter.shape)}")
 
 
 def to_array(weight: torch.Tensor) -> np.ndarray[Any, Any]:

@@ -7,9 +7,10 @@ with growing pauses; what retrying cannot mend is one clear sentence. Tokens and
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +35,12 @@ log = get_logger(__name__)
 ENDPOINT_THINKS = True
 """Whether a hosted model is asked for a thought, where its settings do not say."""
 _RETRY_STATUSES = (408, 409, 425, 429, 500, 502, 503, 504, 529)
+_REFUSALS = (400, 422)
+_REPLACED = {"max_tokens": "max_completion_tokens"}
+"""What newer servers call a parameter."""
+_OPTIONAL = ("seed", "top_p", "temperature", "max_tokens", "max_completion_tokens")
+"""Parameters that a model may refuse, and that an evaluation can do without."""
+_MOST_READ = 10_000
 _MILLION = 1_000_000
 
 
@@ -96,6 +103,7 @@ class Endpoint:
             raise OptionError("agent.options.cost_cap needs prices: set input_price and output_price")
         self.model, self.options, self.decoding = model, options, decoding
         self.usage = Usage()
+        self.refused: tuple[str, ...] = ()
         key = os.environ.get(options.key_variable)
         self._address = options.url.rstrip("/") + "/chat/completions"
         self._lock = threading.Lock()
@@ -111,18 +119,10 @@ class Endpoint:
 
     def request_completion(self, messages: Sequence[Message], seed: int) -> ChatReply:
         """Get one reply."""
-        request = {
-            "model": self.model,
-            "messages": list(messages),
-            "temperature": self.decoding.temperature,
-            "top_p": self.decoding.top_p,
-            "max_tokens": self.decoding.max_new_tokens,
-            "seed": seed,
-            **self.options.extra,
-        }
-        fault = ""
-        for attempt in range(self.options.retries + 1):
+        fault, attempt = "", 0
+        while attempt <= self.options.retries:
             self._check_cap()
+            request = self._make_request(messages, seed)
             if attempt:
                 with self._lock:
                     self.usage.retries += 1
@@ -131,19 +131,47 @@ class Endpoint:
             except self._failures as error:
                 fault = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
                 self._wait(attempt, None)
+                attempt += 1
                 continue
             if response.status_code == 200:
                 answer = self._parse_response(response)
                 if answer is not None:
                     return answer
                 fault = f"something that is no chat completion: {response.text[:200]!r}"
-            elif response.status_code in _RETRY_STATUSES:
-                fault = f"status {response.status_code}: {_get_error_reason(response)}"
             else:
-                reason = f"status {response.status_code}: {_get_error_reason(response)}"
-                raise EndpointError(f"{self._address} refused the request for model {self.model!r}: {reason}")
+                fault = f"status {response.status_code}: {_get_error_reason(response)}"
+                if response.status_code in _REFUSALS and self._leave_out(_find_refused(response, request), fault):
+                    continue
+                if response.status_code not in _RETRY_STATUSES:
+                    raise EndpointError(f"{self._address} refused the request for model {self.model!r}: {fault}")
             self._wait(attempt, response.headers.get("retry-after"))
+            attempt += 1
         raise EndpointError(f"{self._address} gave no answer after {self.options.retries + 1} attempts: {fault}")
+
+    def _make_request(self, messages: Sequence[Message], seed: int) -> dict[str, Any]:
+        """A request without what the server has refused before; what the user asked for stays."""
+        chosen = {
+            "temperature": self.decoding.temperature,
+            "top_p": self.decoding.top_p,
+            "max_tokens": self.decoding.max_new_tokens,
+            "seed": seed,
+        }
+        for name in self.refused:
+            value = chosen.pop(name, None)
+            if name in _REPLACED and value is not None:
+                chosen[_REPLACED[name]] = value
+        return {"model": self.model, "messages": list(messages), **chosen, **self.options.extra}
+
+    def _leave_out(self, name: str | None, fault: str) -> bool:
+        """Do without a parameter from now on, and say so once; false if nothing can be left out."""
+        if name is None or name in self.options.extra:
+            return False
+        with self._lock:
+            if name not in self.refused:
+                self.refused = (*self.refused, name)
+                instead = f", {_REPLACED[name]} is sent instead" if name in _REPLACED else ""
+                log.warning("model %r takes no %s: it is left out%s (%s)", self.model, name, instead, fault)
+        return True
 
     def _wait(self, attempt: int, asked: str | None) -> None:
         if attempt == self.options.retries:
@@ -189,6 +217,21 @@ def _get_error_reason(response: Any) -> str:
     except (ValueError, AttributeError):
         reason = None
     return str(reason or response.text or "no reason given").strip().replace("\n", " ")[:300]
+
+
+def _find_refused(response: Any, request: Mapping[str, Any]) -> str | None:
+    """The parameter of a request that its answer complains about."""
+    sent = [name for name in _OPTIONAL if name in request]
+    try:
+        error = response.json().get("error")
+        named = error.get("param") if isinstance(error, dict) else None
+    except (ValueError, AttributeError):
+        named = None
+    if named in sent:
+        return str(named)
+    text = str(response.text)[:_MOST_READ]
+    found = [(match.start(), name) for name in sent if (match := re.search(rf"\b{name}\b", text)) is not None]
+    return min(found)[1] if found else None
 
 
 class EndpointAgent:

@@ -139,6 +139,10 @@ class Runtime:
         if self._device is not None:
             settings = settings.model_copy(update={"device": self._device})
         agent: Any = make_agent(settings, self.env, seed=derive(self.seed, purpose))
+        if self.learning.sharding is not None:
+            from fedagentgym.learning.sharding.policy import shard_agent
+
+            agent = shard_agent(agent, self.learning.sharding)
         return ResidentModel(agent, get_trainable_policy(agent).get_weights())
 
     @property

@@ -21,6 +21,7 @@ from fedagentgym.envs.webshop.goals import Goal
 from fedagentgym.envs.webshop.kinds import Kinds, collect_kinds, list_chosen, list_shop_procedures
 from fedagentgym.envs.webshop.nouns import NounFunction, get_noun_function
 from fedagentgym.envs.webshop.pages import Piece
+from fedagentgym.envs.webshop.reading import present_page
 from fedagentgym.envs.webshop.site import Site, State, Transition
 from fedagentgym.envs.webshop.stock import INSTALLED, ShopData, ShopOptions, open_shop_data
 from fedagentgym.envs.webshop.variants import WEBSHOP_VARIANTS, ShopVariant, make_unchanged_shop
@@ -155,6 +156,11 @@ class WebShopEnv(TextEnv):
 
     def goal(self, task: Task) -> str:
         return self._get_goal(task).instruction
+
+    def present(self, view: View) -> tuple[str, tuple[str, ...]]:
+        if self.observation_mode != "text":
+            return super().present(view)
+        return present_page(view.observation, view.admissible or ())
 
     def expert(self) -> Expert:
         return WebShopExpert(self.site, min(self.max_turns, TURNS))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+
+from fedagentgym.experiment.report.markup import show
 
 SIZE = 1000
 """Width and height of a drawing, in its own units."""
@@ -61,7 +62,7 @@ class Chart:
         """The chart; a note in its place when there is nothing to show."""
         shown = [one for one in self.series if one.points]
         if not shown:
-            return f'<p class="empty">{escape(self.title)}: nothing to show.</p>'
+            return f'<p class="empty">{show(self.title)}: nothing to show.</p>'
         scale = self._make_scale(shown)
         shapes = [scale.draw_grid(), *(_draw(one, scale) for one in shown)]
         shapes += [_draw_reference(one, scale) for one in self.references]
@@ -69,19 +70,19 @@ class Chart:
         texts += [_write_end(one, scale) for one in shown if one.kind == "path"]
         drawing = (
             f'<svg viewBox="0 0 {SIZE} {SIZE}" preserveAspectRatio="none" role="img"'
-            f' aria-label="{escape(self.title, quote=True)}">{"".join(shapes)}</svg>'
+            f' aria-label="{show(self.title)}">{"".join(shapes)}</svg>'
         )
-        name = f'<div class="y-name">{escape(self.y)}</div>' if self.y else ""
+        name = f'<div class="y-name">{show(self.y)}</div>' if self.y else ""
         return (
             f'<div class="chart">{_write_key(shown)}{name}<div class="plot">{drawing}{"".join(texts)}</div>'
-            f'<div class="x-name">{escape(self.x)}</div></div>'
+            f'<div class="x-name">{show(self.x)}</div></div>'
         )
 
     def _write_ticks(self, scale: Scale) -> str:
         parts = []
         for value in compute_ticks(scale.low, scale.high):
             text = f"{100 * value:g} %" if self.percent else format_tick(value)
-            parts.append(f'<span class="y" style="bottom:{scale.share_up(value):.2f}%">{escape(text)}</span>')
+            parts.append(f'<span class="y" style="bottom:{scale.share_up(value):.2f}%">{show(text)}</span>')
         places: Sequence[tuple[float, str]]
         if self.x_labels:
             places = [(float(place), name) for place, name in enumerate(self.x_labels)]
@@ -90,7 +91,7 @@ class Chart:
                 (value, format_tick(value)) for value in compute_ticks(scale.left, scale.right, whole=not self.plane)
             ]
         for value, text in places:
-            parts.append(f'<span class="x" style="left:{scale.share_across(value):.2f}%">{escape(text)}</span>')
+            parts.append(f'<span class="x" style="left:{scale.share_across(value):.2f}%">{show(text)}</span>')
         return "".join(parts)
 
     def _make_scale(self, shown: Sequence[Series]) -> Scale:
@@ -147,7 +148,7 @@ def _draw(series: Series, scale: Scale) -> str:
         shapes = "".join(_draw_dot("dot", place, name) for place, name in zip(places, names, strict=True))
     else:
         shapes = _draw_line(series, scale, places, names)
-    key = f' data-key="{escape(series.key, quote=True)}"' if series.key else ""
+    key = f' data-key="{show(series.key)}"' if series.key else ""
     return f'<g class="series c{series.colour}"{key}>{shapes}</g>'
 
 
@@ -175,7 +176,7 @@ def _draw_path(places: Sequence[tuple[float, float]], names: Sequence[str]) -> s
 
 def _draw_dot(kind: str, place: tuple[float, float], name: str = "") -> str:
     """A dot that stays round however the drawing is stretched: the round cap of a line without length."""
-    told = f"<title>{escape(name)}</title>" if name else ""
+    told = f"<title>{show(name)}</title>" if name else ""
     return f'<path class="{kind}" d="M{place[0]:.1f} {place[1]:.1f}h.01">{told}</path>'
 
 
@@ -198,7 +199,7 @@ def _write_references(references: Sequence[Reference], scale: Scale) -> str:
     for one in sorted(references, key=lambda one: -one.value):
         height = min(scale.share_up(one.value), ceiling - LABEL_GAP)
         ceiling = height
-        parts.append(f'<span class="reference" style="bottom:{height:.2f}%">{escape(one.name)}</span>')
+        parts.append(f'<span class="reference" style="bottom:{height:.2f}%">{show(one.name)}</span>')
     return "".join(parts)
 
 
@@ -208,7 +209,7 @@ def _write_end(series: Series, scale: Scale) -> str:
     x, y = series.points[-1]
     across, up = scale.share_across(x), scale.share_up(y)
     side = f"right:{100 - across:.2f}%" if across > 50 else f"left:{across:.2f}%"
-    return f'<span class="end" style="{side};bottom:{up:.2f}%">{escape(series.labels[-1])}</span>'
+    return f'<span class="end" style="{side};bottom:{up:.2f}%">{show(series.labels[-1])}</span>'
 
 
 def _write_key(shown: Sequence[Series]) -> str:
@@ -216,7 +217,7 @@ def _write_key(shown: Sequence[Series]) -> str:
     if not named:
         return ""
     items = "".join(
-        f'<li class="c{one.colour}"><i class="{"dashed" if one.dashed else one.kind}"></i>{escape(one.name)}</li>'
+        f'<li class="c{one.colour}"><i class="{"dashed" if one.dashed else one.kind}"></i>{show(one.name)}</li>'
         for one in named
     )
     return f'<ul class="key">{items}</ul>'

@@ -182,15 +182,12 @@
     }
   }
 
-  const open = (root) => {
-    const data = document.getElementById(root.dataset.episodes);
-    if (data && !root.dataset.open) {
-      root.dataset.open = "yes";
-      new EpisodeBrowser(root, JSON.parse(data.textContent));
-    }
+  window.showEpisodes = (root, data) => new EpisodeBrowser(root, data);
+
+  const openAll = () => {
+    for (const root of document.querySelectorAll(".episode-browser[data-episodes]"))
+      window.showEpisodes(root, JSON.parse(document.getElementById(root.dataset.episodes).textContent));
   };
-  const openAll = () => document.querySelectorAll(".episode-browser:not([data-lazy])").forEach(open);
-  window.openEpisodeBrowser = open;
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", openAll);
   else openAll();
 })();

@@ -29,7 +29,7 @@ from fedagentgym.experiment.report.episodes import (
     read_samples,
     render_browser,
 )
-from fedagentgym.experiment.report.markup import fold, format_bytes, format_duration, show
+from fedagentgym.experiment.report.markup import fold, format_bytes, format_duration, format_percent, show
 from fedagentgym.experiment.report.results import (
     describe_run,
     find_neighbours,
@@ -125,7 +125,9 @@ def _render_facts(records: Sequence[Record]) -> str:
     judged = {record["round"]: record for record in records if "evaluation" in record}
     if (best := best_rounds(records)) and len(judged) > 1:
         number = best.pop()
-        facts.append((f"{read_estimate(judged[number], 'success').mean:.0%}", f"best evaluation, round {number}"))
+        facts.append(
+            (format_percent(read_estimate(judged[number], "success").mean), f"best evaluation, round {number}")
+        )
     facts += [
         (f"{sum(record['metrics'].get('episodes', 0.0) for record in records):,.0f}", "training episodes"),
         (f"{sum(record['metrics'].get('env_steps', 0.0) for record in records):,.0f}", "environment steps"),

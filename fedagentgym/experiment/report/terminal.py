@@ -46,7 +46,10 @@ class RoundTable:
 
     def show_progress(self, progress: TrainingProgress) -> None:
         """Say below the table where the round stands."""
-        if self._status is not None and progress.phase == "clients":
+        if self._status is None:
+            return
+        self._status.head = f"{str(progress).partition(':')[0]}: "
+        if progress.phase == "clients":
             self._status.show(str(progress))
 
     def _format_row(self, record: Mapping[str, Any]) -> tuple[str, ...]:
@@ -125,7 +128,7 @@ def _format_held_out(evaluation: Mapping[str, Any] | None) -> str:
     if evaluation is None:
         return ""
     mean, low, high = (evaluation["overall"]["success"][name] for name in ("mean", "low", "high"))
-    return f"{mean:.3f} ±{(high - low) / 2:.3f}"
+    return f"{mean:.3f} ±{(high - low) / 2:.2f}"
 
 
 def print_summary(folder: Path, record: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, create_model
+from pydantic_core import PydanticUndefined
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.registry import Registry
@@ -40,23 +41,36 @@ def load_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
     given = next((key for key in options if key in COMMON_KEYWORDS), None)
     if given is not None:
         raise OptionError(f"federation.options.{given} is no option of a backend: see federation.{given}")
-    opener = BACKENDS.get(name)
-    parameters = list(inspect.signature(opener).parameters.values())[1:]
+    parameters = _list_parameters(name)
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return dict(options)
-    hints = _read_hints(opener)
     fields: dict[str, Any] = {
-        parameter.name: (
-            hints.get(parameter.name, Any),
-            ... if parameter.default is parameter.empty else parameter.default,
-        )
-        for parameter in parameters
-        if parameter.name not in COMMON_KEYWORDS
+        option: (kind, ... if default is PydanticUndefined else default)
+        for option, kind, default in describe_options(name)
     }
     if not fields and options:
         raise OptionError(f"the backend {name!r} takes no federation.options, got {min(options)[:80]!r}")
     loaded = create_model("Options", __base__=BackendOptions, **fields).load(dict(options), "federation.options")
     return {keyword: getattr(loaded, keyword) for keyword in options}
+
+
+def describe_options(name: str) -> list[tuple[str, Any, Any]]:
+    """The options that a backend knows: name, type, default (`PydanticUndefined`: it must be given)."""
+    hints = _read_hints(BACKENDS.get(name))
+    return [
+        (
+            parameter.name,
+            hints.get(parameter.name, Any),
+            PydanticUndefined if parameter.default is parameter.empty else parameter.default,
+        )
+        for parameter in _list_parameters(name)
+        if parameter.name not in COMMON_KEYWORDS and parameter.kind is not parameter.VAR_KEYWORD
+    ]
+
+
+def _list_parameters(name: str) -> list[inspect.Parameter]:
+    """The keywords of a backend's opener, after the recipe."""
+    return list(inspect.signature(BACKENDS.get(name)).parameters.values())[1:]
 
 
 def _read_hints(opener: Callable[..., Backend]) -> dict[str, Any]:

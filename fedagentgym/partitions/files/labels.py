@@ -18,6 +18,7 @@ from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.files import read_jsonl
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.shared_pools import describe_pool_words
 
 SCHEMA = "fedagentgym/labels/1"
 Flags = NDArray[np.bool_]
@@ -88,7 +89,8 @@ class LabelFile:
         if self.pool_digest != pool.digest:
             raise DataError(
                 f"the labels were made for another pool ({self.env}, {self.split}, {shorten_digest(self.pool_digest)}; "
-                f"this one is {shorten_digest(pool.digest)}): label this pool with `fedagentgym label {pool.env}`"
+                f"this one is {shorten_digest(pool.digest)}): label this pool with "
+                f"`fedagentgym label {describe_pool_words(pool)}`"
             )
         missing = [name for name in ids if name not in self.successes]
         if missing:

@@ -1,0 +1,217 @@
+"""The results of a table of skills, from its runs to its page: one file of plain numbers, and the text that is made from it.
+
+    runs/skills-fedagent/results.json                 every finished seed of every row (`collect_results`)
+    benchmarks/results/skills-fedagent.json           the same, kept with the source
+    docs/results/fedagent.md                          hypotheses by hand, figures between two markers (`write_page`)
+
+No figure of a page is typed: `fedagentgym bench skills-pages` writes them again from the files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import read_json, write_atomic
+from fedagentgym.experiment.curves import Point, compute_area, find_round_reaching, read_curve
+from fedagentgym.experiment.paired import PairedDifference, compare_rows
+from fedagentgym.experiment.plan import ExperimentTable, TableCell
+from fedagentgym.experiment.result_table import Record, Row, format_interval, mean, shown, summary
+
+AREA, REACHED = "mean success over the run", "first round at the target"
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True)
+class Skill:
+    """A town for one row: whether its misconception was shown, and success in it before and after, over all seeds."""
+
+    procedure: str
+    misled: bool
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class RowResults:
+    """A row of a table: its numbers (in the order of the seeds), its curves, and what became of each skill."""
+
+    row: Row
+    seeds: tuple[int, ...]
+    curves: tuple[tuple[Point, ...], ...]
+    skills: Mapping[str, Skill]
+
+
+@dataclass(frozen=True)
+class TableResults:
+    """All that a page says of a table."""
+
+    table: str
+    target: float
+    rows: tuple[RowResults, ...]
+
+    def get(self, name: str) -> RowResults:
+        return next(one for one in self.rows if one.row.name == name)
+
+
+# ---- from the runs to the file ----------------------------------------------------------------------------------------
+
+
+def collect_results(table: ExperimentTable, cells: Iterable[TableCell], target: float) -> TableResults | None:
+    """What the finished runs say. A seed counts for a row when its run is finished; rows without one are left out."""
+    finished: dict[str, list[tuple[Path, Record]]] = {name: [] for name in table.rows}
+    for cell in cells:
+        if (cell.folder / "result.json").is_file():
+            record = read_json(cell.folder / "result.json")
+            assert isinstance(record, dict)
+            finished[cell.row].append((cell.folder, record))
+    rows = [_collect_row(name, table, runs, target) for name, runs in finished.items() if runs]
+    return TableResults(table.name, target, tuple(rows)) if rows else None
+
+
+def _collect_row(name: str, table: ExperimentTable, runs: Sequence[tuple[Path, Record]], target: float) -> RowResults:
+    row = summary(name, table.columns, runs)
+    curves = tuple(read_curve(folder) for folder, _ in runs)
+    told = {
+        AREA: tuple(compute_area(curve) for curve in curves),
+        REACHED: tuple(find_round_reaching(curve, target) for curve in curves),
+    }
+    extended = Row(**{**asdict(row), "values": {**row.values, **told}})
+    return RowResults(
+        extended, tuple(int(record["seed"]) for _, record in runs), curves, _collect_skills([r for _, r in runs])
+    )
+
+
+def _collect_skills(records: Sequence[Record]) -> dict[str, Skill]:
+    shown_of = records[0]["agent"].get("misconceptions", {})
+
+    def success(which: str, town: str) -> float:
+        return mean([float(record[which]["categories"][town]["success"]["mean"]) for record in records])
+
+    return {
+        town: Skill(about["own"], bool(about["misled"]), success("first", town), success("final", town))
+        for town, about in sorted(shown_of.items())
+    }
+
+
+def save_results(results: TableResults, path: Path) -> None:
+    """As JSON; a round that was never reached is null."""
+    plain = asdict(results)
+    for row in plain["rows"]:
+        row["row"]["values"] = {
+            name: [None if math.isinf(value) else value for value in values]
+            for name, values in row["row"]["values"].items()
+        }
+    write_atomic(path, canonical_json(plain) + "\n")
+
+
+def load_results(path: Path) -> TableResults:
+    """What `save_results` wrote."""
+    plain = read_json(path)
+    try:
+        assert isinstance(plain, dict)
+        return TableResults(plain["table"], plain["target"], tuple(_read_row(row) for row in plain["rows"]))
+    except (AssertionError, KeyError, TypeError, ValueError):
+        raise DataError(f"{path}: malformed, not the results of a table of skills") from None
+
+
+def _read_row(plain: Mapping[str, Any]) -> RowResults:
+    values = {
+        name: tuple(math.inf if value is None else float(value) for value in told)
+        for name, told in plain["row"]["values"].items()
+    }
+    row = Row(**{**plain["row"], "values": values, "config_digests": tuple(plain["row"]["config_digests"])})
+    curves = tuple(tuple(Point(*point) for point in curve) for curve in plain["curves"])
+    return RowResults(row, tuple(plain["seeds"]), curves, {town: Skill(**one) for town, one in plain["skills"].items()})
+
+
+# ---- from the file to the page ----------------------------------------------------------------------------------------
+
+
+def compare_pairs(results: TableResults, pairs: Sequence[tuple[str, str]]) -> list[PairedDifference]:
+    """The table's comparisons in its first column, over the seeds that all rows of them have."""
+    present = {one.row.name for one in results.rows}
+    chosen = [pair for pair in pairs if set(pair) <= present]
+    named = {name for pair in chosen for name in pair}
+    rows = [one for one in results.rows if one.row.name in named]
+    if not rows:
+        return []
+    common = [seed for seed in rows[0].seeds if all(seed in one.seeds for one in rows)]
+    if not common:
+        return []
+    column = next(iter(rows[0].row.values))
+    cut = [_keep_seeds(one, common, column) for one in rows]
+    return compare_rows(cut, chosen, column)
+
+
+def _keep_seeds(results: RowResults, seeds: Sequence[int], column: str) -> Row:
+    values = results.row.values[column]
+    kept = tuple(values[results.seeds.index(seed)] for seed in seeds)
+    return Row(results.row.name, {column: kept}, results.row.env_steps, results.row.megabytes)
+
+
+def describe_results(results: TableResults, pairs: Sequence[tuple[str, str]], margin: float) -> str:
+    """The tables of a page."""
+    columns = [name for name in results.rows[0].row.values if name != REACHED]
+    lines = [
+        f"| | {' | '.join(columns)} | rounds to {results.target} | seeds | environment steps | MB |",
+        "|---|" + "---|" * (len(columns) + 4),
+    ]
+    for one in results.rows:
+        cells = " | ".join(format_interval(one.row.values[column]) for column in columns)
+        lines.append(
+            f"| {one.row.name} | {cells} | {_describe_reached(one.row.values[REACHED])} | {len(one.seeds)} "
+            f"| {one.row.env_steps:,.0f} | {one.row.megabytes:.1f} |"
+        )
+    compared = compare_pairs(results, pairs)
+    if compared:
+        lines += [
+            "",
+            f"Differences in {columns[0]}, seed by seed ({len(compared[0].values)} seeds):",
+            "",
+            "| | mean, 95 % | p, corrected | 90 % interval | reading |",
+            "|---|---|---|---|---|",
+            *(_describe_difference(each, margin) for each in compared),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _describe_reached(rounds: Sequence[float]) -> str:
+    """The mean of the rounds of those seeds that reached the target, and how many did."""
+    reached = [value for value in rounds if not math.isinf(value)]
+    return f"{mean(reached):.1f} ({len(reached)} of {len(rounds)})" if reached else f"none of {len(rounds)}"
+
+
+def _describe_difference(each: PairedDifference, margin: float) -> str:
+    width = each.half_width(0.90)
+    inside = "" if math.isinf(width) else f"{each.mean - width:+.3f} to {each.mean + width:+.3f}"
+    return (
+        f"| {each.row} - {each.base} | {each.mean:+.3f} {shown(each.half_width())} | {each.corrected:.3g} "
+        f"| {inside} | {read_difference(each, margin)} |"
+    )
+
+
+def read_difference(each: PairedDifference, margin: float) -> str:
+    """What a difference allows to say: a direction at corrected 5 %, equality within the margin, both, or nothing."""
+    found = []
+    if each.corrected < SIGNIFICANT:
+        found.append("above" if each.mean > 0 else "below")
+    if each.is_within(margin):
+        found.append(f"equal within {margin}")
+    return ", ".join(found) or "not decided"
+
+
+def write_page(page: Path, figures: str) -> None:
+    """Put these figures between the page's markers."""
+    text = page.read_text("utf-8")
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise DataError(f"{page} has no place for figures between {BEGIN} and {END}")
+    write_atomic(page, f"{before}{BEGIN}\n\n{figures.strip()}\n\n{END}{after}")

@@ -1,0 +1,57 @@
+"""A run's course: held-out success after each evaluated round, its area over episodes, and when it reached a target.
+
+Everything is read from `metrics.jsonl`, which the commits of a run decide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.federation.meter import headline_bytes
+from fedagentgym.federation.metrics_log import read_metrics_log
+
+
+class Point(NamedTuple):
+    """The policy after a round: what it achieves, and what has been spent until then."""
+
+    round: int
+    episodes: float
+    megabytes: float
+    success: float
+
+
+def read_curve(folder: Path) -> tuple[Point, ...]:
+    """The evaluated rounds of a run, in their order."""
+    points, episodes = [], 0.0
+    for record in read_metrics_log(folder / "metrics.jsonl"):
+        episodes += float(record["metrics"].get("episodes", 0.0))
+        if "evaluation" in record:
+            spent = headline_bytes(record["bytes_total"]) / 1e6
+            points.append(Point(int(record["round"]), episodes, spent, float(record["evaluation"]["success"])))
+    if not points:
+        raise DataError(f"{folder / 'metrics.jsonl'} has no evaluated round")
+    return tuple(points)
+
+
+def compute_area(curve: Sequence[Point]) -> float:
+    """Mean success over the run: the area under the curve over episodes (trapezoids), divided by their number.
+
+    A policy that played nothing keeps its success all the time.
+    """
+    length = curve[-1].episodes - curve[0].episodes
+    if length <= 0:
+        return curve[-1].success
+    parts = [
+        (after.episodes - before.episodes) * (after.success + before.success) / 2 for before, after in pairwise(curve)
+    ]
+    return math.fsum(parts) / length
+
+
+def find_round_reaching(curve: Sequence[Point], target: float) -> float:
+    """The first evaluated round with at least that success; infinite if there is none."""
+    return next((float(point.round) for point in curve if point.success >= target), math.inf)

@@ -1,0 +1,93 @@
+"""Differences between two rows of a table, seed by seed: intervals, tests corrected for their number, and tests of equality.
+
+Runs of the same seed share what the seed decides of both (the order of tasks, the held-out episodes' draws), so a difference is
+taken within each seed first; what is left varies like a sample of independent numbers, and Student's t applies to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.experiment.result_table import Row, difference, mean
+
+EQUALITY_CONFIDENCE = 0.90
+"""Two one-sided tests at 5 % reject a difference of `margin` exactly when this interval lies within -margin..margin."""
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """What one row has more than another: seed by seed, and what that says about other seeds.
+
+    `p` belongs to the two-sided test that there is no difference, `corrected` is the same after Holm's correction for all
+    differences it was reported with. A single seed has no interval, and a `p` of 1.
+    """
+
+    row: str
+    base: str
+    values: tuple[float, ...]
+    p: float
+    corrected: float
+
+    @property
+    def mean(self) -> float:
+        return mean(self.values)
+
+    def half_width(self, confidence: float = 0.95) -> float:
+        """Half of the interval of the mean; infinite for a single seed."""
+        return _standard_error(self.values) * _quantile(confidence, len(self.values))
+
+    def is_within(self, margin: float) -> bool:
+        """Whether the two are equal up to `margin`: the 90 % interval lies within it."""
+        return abs(self.mean) + self.half_width(EQUALITY_CONFIDENCE) <= margin
+
+
+def compare_rows(rows: Sequence[Row], pairs: Sequence[tuple[str, str]], column: str) -> list[PairedDifference]:
+    """The differences of these pairs in one column, corrected for as many comparisons as there are pairs."""
+    found = [difference(rows, row, base)[column] for row, base in pairs]
+    single = [compute_p(values) for values in found]
+    return [
+        PairedDifference(row, base, tuple(values), p, corrected)
+        for (row, base), values, p, corrected in zip(pairs, found, single, correct_holm(single), strict=True)
+    ]
+
+
+def compute_p(values: Sequence[float]) -> float:
+    """Two-sided p of a paired t test: how often the mean of such differences would be as far from 0 if there were none."""
+    error, middle = _standard_error(values), mean(values)
+    if math.isinf(error) or middle == 0:
+        return 1.0
+    if error == 0:
+        return 0.0
+    from scipy.stats import t
+
+    return float(2 * t.sf(abs(middle) / error, len(values) - 1))
+
+
+def correct_holm(p: Sequence[float]) -> list[float]:
+    """Holm's step-down correction: rejecting what is below 5 % errs in any of them with at most 5 %."""
+    if not all(0 <= one <= 1 for one in p):
+        raise OptionError(f"p values are between 0 and 1, got {list(p)}")
+    corrected, largest = [0.0] * len(p), 0.0
+    for rank, index in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        largest = max(largest, min(1.0, (len(p) - rank) * p[index]))
+        corrected[index] = largest
+    return corrected
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    """Of the mean; infinite for a single number."""
+    if len(values) < 2:
+        return math.inf
+    middle = mean(values)
+    return math.sqrt(math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1) / len(values))
+
+
+def _quantile(confidence: float, count: int) -> float:
+    if count < 2:
+        return 1.0
+    from scipy.stats import t
+
+    return float(t.ppf((1 + confidence) / 2, count - 1))

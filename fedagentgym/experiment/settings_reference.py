@@ -1,0 +1,232 @@
+"""Every key of a configuration with its type, default and meaning, read off the types that check it.
+
+Keys that depend on a name (`algorithm`, `partition.sampler`, an advantage estimator, a backend's options) are listed for each
+class that is registered under one, those of plugins too.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from fedagentgym.base.choices import Choice
+from fedagentgym.base.errors import unknown_name_error
+from fedagentgym.experiment.settings import RunConfig
+
+_NUMBERS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
+_BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+
+
+@dataclass(frozen=True)
+class SettingEntry:
+    """A key. `names` are the choices that it belongs to: empty if it is always there."""
+
+    key: str
+    kind: str
+    default: str
+    meaning: str
+    names: tuple[str, ...] = ()
+
+
+def list_settings() -> list[SettingEntry]:
+    """All keys, in the order of a configuration; what several choices share is one entry."""
+    merged: dict[tuple[str, str, str, str], SettingEntry] = {}
+    for entry in _iter_all():
+        same = (entry.key, entry.kind, entry.default, entry.meaning)
+        known = merged.get(same)
+        merged[same] = entry if known is None else replace(known, names=(*known.names, *entry.names))
+    return list(merged.values())
+
+
+def find_settings(key: str) -> list[SettingEntry]:
+    """The entries of a key and of all below it; a last part alone finds every key that ends so."""
+    entries = list_settings()
+    found = [entry for entry in entries if entry.key == key or entry.key.startswith(f"{key}.")]
+    found = found or [entry for entry in entries if entry.key.endswith(f".{key}")]
+    if not found:
+        ends = [entry.key.rpartition(".")[2] for entry in entries]
+        raise unknown_name_error("setting", key, dict.fromkeys([*(entry.key for entry in entries), *ends]))
+    return found
+
+
+def _iter_all() -> Iterator[SettingEntry]:
+    for name, field in RunConfig.model_fields.items():
+        yield from _iter_field(name, field)
+        if name == "partition":
+            yield from _iter_samplers()
+        elif name == "agent":
+            yield from _iter_agent_options()
+        elif name == "algorithm":
+            yield from _iter_algorithms()
+        elif name == "federation":
+            yield from _iter_backend_options()
+
+
+def _iter_field(key: str, field: FieldInfo, names: tuple[str, ...] = ()) -> Iterator[SettingEntry]:
+    """An entry, and those below it."""
+    annotation, choice = field.annotation, _find_choice(field)
+    meaning = field.description or ""
+    yield SettingEntry(key, _describe_type(annotation, field.metadata), _describe_default(field), meaning, names)
+    if choice is not None:
+        for name in choice.registry.names():
+            chosen = choice.registry.get(name)
+            if isinstance(chosen, type) and issubclass(chosen, BaseModel):
+                yield from _iter_model(key, chosen, (*names, name), skipped=("name",))
+        return
+    model, listed = _find_model(annotation)
+    if model is not None:
+        yield from _iter_model(f"{key}[]" if listed else key, model, names)
+
+
+def _iter_model(
+    key: str, model: type[BaseModel], names: tuple[str, ...] = (), skipped: tuple[str, ...] = ()
+) -> Iterator[SettingEntry]:
+    for name, field in model.model_fields.items():
+        if name not in skipped:
+            yield from _iter_field(f"{key}.{name}", field, names)
+
+
+def _iter_algorithms() -> Iterator[SettingEntry]:
+    from fedagentgym.algorithms import ALGORITHMS
+    from fedagentgym.algorithms.make import get_algorithm_class
+
+    for name in ALGORITHMS.names():
+        settings = get_algorithm_class({"name": name}).settings_class
+        yield from _iter_model("algorithm", settings, (name,), skipped=("name",))
+
+
+def _iter_samplers() -> Iterator[SettingEntry]:
+    from fedagentgym.partitions.samplers import SAMPLERS
+
+    for name in SAMPLERS.names():
+        yield from _iter_model("partition", SAMPLERS.get(name), (name,), skipped=("name",))
+
+
+def _iter_agent_options() -> Iterator[SettingEntry]:
+    from fedagentgym.agents.players.endpoint import EndpointOptions
+    from fedagentgym.agents.players.scripted import ExpertOptions
+
+    yield from _iter_model("agent.options", EndpointOptions, ("endpoint",))
+    yield from _iter_model("agent.options", ExpertOptions, ("expert",))
+    try:
+        from fedagentgym.agents.engines.vllm import VllmOptions
+    except ImportError:  # it needs torch, which somebody who only reads may lack
+        return
+    yield from _iter_model("agent.options", VllmOptions, ("vllm",))
+
+
+def _iter_backend_options() -> Iterator[SettingEntry]:
+    from fedagentgym.federation.backends import BACKENDS, describe_options
+
+    for name in BACKENDS.names():
+        for option, annotation, default in describe_options(name):
+            shown = "(must be given)" if default is PydanticUndefined else _show(default)
+            yield SettingEntry(f"federation.options.{option}", _describe_type(annotation), shown, "", (name,))
+
+
+# ---- types in words ---------------------------------------------------------------------------------------------------
+
+
+def _find_choice(field: FieldInfo) -> Choice | None:
+    parts = [*field.metadata, *_iter_metadata(field.annotation)]
+    return next((part for part in parts if isinstance(part, Choice)), None)
+
+
+def _iter_metadata(annotation: Any) -> Iterator[Any]:
+    """What is annotated anywhere inside a type."""
+    if get_origin(annotation) is Annotated:
+        yield from annotation.__metadata__
+    for part in get_args(annotation):
+        if get_origin(part) is not None:
+            yield from _iter_metadata(part)
+
+
+def _find_model(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
+    """The settings class inside a type, and whether it stands in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, False
+    listed = get_origin(annotation) in (tuple, list)
+    for part in get_args(annotation):
+        model, below = _find_model(part)
+        if model is not None:
+            return model, listed or below
+    return None, False
+
+
+def _describe_type(annotation: Any, metadata: Any = ()) -> str:
+    """
+    >>> _describe_type(Literal["a", "b"] | None), _describe_type(tuple[int, ...])
+    ('a, b or null', 'list of whole numbers')
+    """
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _describe_type(parts[0], parts[1:])
+    if origin in (Union, types.UnionType):
+        kinds = dict.fromkeys(_describe_type(part, metadata) for part in parts if part is not type(None))
+        null = ["null"] if type(None) in parts else []
+        return " or ".join([*kinds, *null])
+    if origin is Literal:
+        return ", ".join(map(str, parts))
+    if origin in (tuple, list):
+        inner = _describe_type(parts[0]) if parts else "value"
+        fixed = len(parts) > 1 and parts[1] is not Ellipsis
+        return f"{len(parts)} {inner}s" if fixed else f"list of {inner}s"
+    if origin is dict or annotation is dict or origin is Mapping:
+        return "mapping"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "section"
+    return _NUMBERS.get(annotation, "value") + _describe_bounds(metadata)
+
+
+def _describe_bounds(metadata: Any) -> str:
+    found = [
+        f"{words} {value:g}"
+        for part in metadata
+        for name, words in _BOUNDS.items()
+        if isinstance(value := getattr(part, name, None), int | float)
+    ]
+    return f", {' and '.join(found)}" if found else ""
+
+
+def _describe_default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "(must be given)"
+    return _show(field.get_default(call_default_factory=True))
+
+
+def _show(value: Any) -> str:
+    """A default as it would stand in a configuration; a section's own are listed below it."""
+    if isinstance(value, BaseModel):
+        name = getattr(value, "name", None)
+        return str(name) if isinstance(name, str) else ""
+    return json.dumps(value, default=str, ensure_ascii=False) if not isinstance(value, str) else value
+
+
+def to_markdown(entries: list[SettingEntry]) -> str:
+    """The reference as a page of the documentation: a table for each section."""
+    lines = [
+        "# Settings",
+        "",
+        "Every key of a configuration, made from the types that check it (`fedagentgym settings --markdown`). `fedagentgym",
+        "settings KEY` prints a part of it, `fedagentgym train CONFIG --show` what a configuration comes to. Where a key",
+        "belongs to some choices only (an algorithm, a sampler), they stand behind its meaning.",
+    ]
+    section = ""
+    for entry in entries:
+        head = entry.key.partition(".")[0]
+        if head != section:
+            section = head
+            lines += ["", f"## {head}", "", "| key | default | meaning |", "|---|---|---|"]
+        names = f" *({', '.join(entry.names)})*" if entry.names else ""
+        told = "; ".join(part for part in (entry.meaning, entry.kind) if part)
+        default = f"`{entry.default}`" if entry.default not in ("", "(must be given)") else entry.default
+        cells = (f"`{entry.key}`", default, f"{told}{names}")
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines) + "\n"

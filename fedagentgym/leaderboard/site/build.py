@@ -1,0 +1,126 @@
+"""From results to a folder of static files: the same results give the same bytes.
+
+index.html                      the page; opens from disk and asks no network for anything
+SUITE.md, SUITE.csv             the tables
+episodes/SUITE/ENTRY.js         episodes for the browser of the page, read when somebody looks at them
+results/SUITE/ENTRY/            the results themselves, unless they are linked to
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.files import atomic_folder, format_path, write_atomic
+from fedagentgym.experiment.report.episodes import Source, make_browser_data, to_script_json
+from fedagentgym.leaderboard.intervals import Values
+from fedagentgym.leaderboard.record import MANIFEST, VERIFICATION
+from fedagentgym.leaderboard.site.bands import Place, rank
+from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries, read_suites
+from fedagentgym.leaderboard.site.page import SuitePage, render_site
+from fedagentgym.leaderboard.site.tables import find_metric, write_csv, write_markdown
+
+MARK = ".fedagentgym-leaderboard"
+"""Says that a folder is such a page, so that a newer one may replace it."""
+MOST_EPISODE_CHARACTERS = 400_000
+OVERALL = ""
+"""Where ranks over all scenarios are kept, beside those of each."""
+
+
+def build_site(places: Sequence[Path], out: Path, *, link: str | None = None) -> list[SuiteEntries]:
+    """Write the page of these results; returns them by suite. `link` is where they lie, seen from the page."""
+    found = read_suites(places)
+    if not found:
+        raise DataError(
+            f"no packed result lies in {', '.join(map(format_path, places))}: `fedagentgym bench pack` makes one"
+        )
+    _check_target(out)
+    fresh = out.with_name(f"{out.name}.new")
+    if (fresh / MARK).is_file():
+        shutil.rmtree(fresh)
+    with atomic_folder(fresh) as place:
+        pages = [_write_suite(one, place, link) for one in found]
+        write_atomic(place / "index.html", render_site(pages))
+        write_atomic(
+            place / MARK, "This folder was written by `fedagentgym leaderboard build` and is replaced by it.\n"
+        )
+    if out.exists():
+        shutil.rmtree(out)
+    fresh.replace(out)
+    return found
+
+
+def _check_target(out: Path) -> None:
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise OptionError(f"--out {format_path(out)}: there is something else than a folder")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
+        raise OptionError(
+            f"--out {format_path(out)}: the folder holds other files than a leaderboard's; choose another"
+        )
+
+
+def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePage:
+    places = _rank_all(found)
+    write_atomic(place / f"{found.key}.md", write_markdown(found, places[OVERALL]))
+    write_atomic(place / f"{found.key}.csv", write_csv(found, places[OVERALL]))
+    links = {}
+    for entry in found.entries:
+        script = place / "episodes" / found.key / f"{entry.name}.js"
+        script.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(script, _format_episodes(found, entry))
+        links[entry.name] = _link_result(found, entry, place, link)
+    return SuitePage(found, places, links)
+
+
+def _rank_all(found: SuiteEntries) -> Mapping[str, Mapping[str, Place]]:
+    """Ranks over all scenarios, among the entries that have played all of them, and in each scenario."""
+    values = {entry.name: entry.read_values() for entry in found.entries}
+    better = find_metric(found.entries[0].manifest.ranked).better or "higher"
+    shape = {name: table.shape for name, table in max(values.values(), key=_count).items()}
+    complete = {
+        name: tables for name, tables in values.items() if {key: table.shape for key, table in tables.items()} == shape
+    }
+    ranks = {OVERALL: rank(complete, better)}
+    for scenario, expected in shape.items():
+        members = {
+            name: {scenario: tables[scenario]}
+            for name, tables in values.items()
+            if scenario in tables and tables[scenario].shape == expected
+        }
+        ranks[scenario] = rank(members, better)
+    return ranks
+
+
+def _count(tables: Mapping[str, Values]) -> int:
+    return sum(table.size for table in tables.values())
+
+
+def _format_episodes(found: SuiteEntries, entry: Entry) -> str:
+    """A script that hands the episodes of an entry to the page: of each scenario those of the first seed."""
+    cells = {}
+    for cell in entry.manifest.cells:
+        if cell.scenario not in cells:
+            source = Source(entry.manifest.entry.title, entry.read_episodes(cell))
+            cells[cell.scenario] = make_browser_data([source], most=MOST_EPISODE_CHARACTERS)
+    told = to_script_json({"suite": found.key, "entry": entry.name, "cells": cells})
+    return f"receiveEpisodes({told});\n"
+
+
+def _link_result(found: SuiteEntries, entry: Entry, place: Path, link: str | None) -> str:
+    """Where the result lies, seen from the page; a copy is made unless that was said."""
+    if link is not None:
+        return f"{link.rstrip('/')}/{quote(entry.folder.name)}"
+    target = place / "results" / found.key / entry.name
+    target.mkdir(parents=True)
+    kept = [MANIFEST, *entry.manifest.files]
+    kept += [VERIFICATION] if entry.verification is not None else []
+    for name in kept:
+        source = entry.folder / name
+        if source.is_symlink() or not source.is_file():
+            raise DataError(f"{format_path(source)} is named by the manifest and is no file")
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target / name)
+    return f"results/{found.key}/{entry.name}"

@@ -1,0 +1,157 @@
+"""Results as the page shows them: read from their folders, grouped by suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+from fedagentgym.base.encoding import file_digest
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import format_path, read_text
+from fedagentgym.experiment.report.episodes import ShownEpisode, read_episodes
+from fedagentgym.leaderboard.aggregate import CellData, collect_values
+from fedagentgym.leaderboard.intervals import Values
+from fedagentgym.leaderboard.record import (
+    EPISODES,
+    MANIFEST,
+    SUITE,
+    VERIFICATION,
+    CellRecord,
+    ClientTable,
+    Curves,
+    Manifest,
+    Verification,
+    read_clients,
+    read_curves,
+    read_document,
+    read_manifest,
+)
+from fedagentgym.leaderboard.suite import Suite, parse_suite
+from fedagentgym.learning.trajectory import Group, Trajectory
+
+DEEPEST = 4
+"""Levels of folders below a named one in which results are looked for."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A result with what lies beside its manifest. `verification` is None where nobody checked just this manifest."""
+
+    folder: Path
+    manifest: Manifest
+    verification: Verification | None
+
+    @property
+    def name(self) -> str:
+        return self.manifest.entry.name
+
+    @cached_property
+    def suite(self) -> Suite:
+        """The definition of the suite as it was played."""
+        found = parse_suite(read_text(self.folder / SUITE), format_path(self.folder / SUITE))
+        if found.digest != self.manifest.suite.digest:
+            raise DataError(f"{format_path(self.folder)}: {SUITE} is not the suite that the manifest names")
+        return found
+
+    @cached_property
+    def curves(self) -> Curves:
+        return read_curves(self.folder)
+
+    @cached_property
+    def clients(self) -> ClientTable:
+        return read_clients(self.folder)
+
+    def read_episodes(self, cell: CellRecord) -> list[ShownEpisode]:
+        """The ranked episodes of a cell."""
+        return read_episodes(self.folder / EPISODES / f"{cell.key}.jsonl.gz")
+
+    def read_values(self) -> Mapping[str, Values]:
+        """The ranked measure by scenario: one row for each seed, one column for each task, in the order of their ids."""
+        names, found = collect_values(self.suite, [self._read_cell(cell) for cell in self.manifest.cells])
+        if self.manifest.ranked not in names:
+            raise DataError(f"{format_path(self.folder)}: {self.manifest.ranked!r} cannot be found from its episodes")
+        return {name: values[:, :, names.index(self.manifest.ranked)] for name, values in found.items()}
+
+    def _read_cell(self, cell: CellRecord) -> CellData:
+        by_task: dict[str, list[Trajectory]] = {}
+        for shown in self.read_episodes(cell):
+            by_task.setdefault(shown.trajectory.task, []).append(shown.trajectory)
+        groups: tuple[Group, ...] = tuple(tuple(by_task[task]) for task in sorted(by_task))
+        if not groups or len({len(group) for group in groups}) != 1:
+            raise DataError(
+                f"{format_path(self.folder)}: cell {cell.key} has no episodes, or not as many for every task"
+            )
+        curve = [one.points for one in self.curves.cells if (one.scenario, one.seed) == (cell.scenario, cell.seed)]
+        clients = [one.clients for one in self.clients.cells if (one.scenario, one.seed) == (cell.scenario, cell.seed)]
+        return CellData(
+            cell.scenario,
+            cell.seed,
+            groups,
+            cell.spent,
+            points=curve[0] if curve else (),
+            clients=clients[0] if clients else (),
+            usage=cell.usage,
+            epsilon=cell.epsilon,
+        )
+
+
+@dataclass(frozen=True)
+class SuiteEntries:
+    """All entries of one suite."""
+
+    suite: Suite
+    entries: Sequence[Entry]
+
+    @property
+    def key(self) -> str:
+        """How the suite is called in file names: with its version, where its name has none."""
+        tail = f"-v{self.suite.version}"
+        return self.suite.name if self.suite.name.endswith(tail) else f"{self.suite.name}{tail}"
+
+
+def read_suites(places: Iterable[Path]) -> list[SuiteEntries]:
+    """The results in these folders and below them, by suite; agents first, then methods, each by name."""
+    found: dict[str, list[Entry]] = {}
+    for folder in dict.fromkeys(folder.resolve() for place in places for folder in _find_results(place, DEEPEST)):
+        entry = read_entry(folder)
+        reference = entry.manifest.suite
+        found.setdefault(f"{reference.track} {reference.name} {reference.version:06d}", []).append(entry)
+    return [_group(entries) for _, entries in sorted(found.items())]
+
+
+def read_entry(folder: Path) -> Entry:
+    """A result with its verification, if that is of just this manifest."""
+    manifest = read_manifest(folder)
+    verification = None
+    if (folder / VERIFICATION).is_file():
+        read = read_document(Verification, folder / VERIFICATION)
+        verification = read if read.manifest == file_digest(folder / MANIFEST) else None
+    return Entry(folder, manifest, verification)
+
+
+def _group(entries: Sequence[Entry]) -> SuiteEntries:
+    ordered = sorted(entries, key=lambda entry: entry.name)
+    first = ordered[0]
+    for entry in ordered[1:]:
+        if entry.manifest.suite.digest != first.manifest.suite.digest:
+            raise DataError(
+                f"{entry.folder} was played under another definition of {first.manifest.suite.name} than {first.folder}"
+            )
+    for before, after in pairwise(ordered):
+        if before.name == after.name:
+            raise DataError(f"{before.folder} and {after.folder} are both called {after.name}: leave one out")
+    return SuiteEntries(first.suite, ordered)
+
+
+def _find_results(place: Path, depth: int) -> Iterator[Path]:
+    if not place.is_dir():
+        raise DataError(f"{format_path(place)} is no folder of results")
+    if (place / MANIFEST).is_file():
+        yield place
+        return
+    if depth:
+        for below in sorted(path for path in place.iterdir() if path.is_dir() and not path.is_symlink()):
+            yield from _find_results(below, depth - 1)

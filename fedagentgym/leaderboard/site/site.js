@@ -1,0 +1,344 @@
+/* The leaderboard: tabs, tables that are sorted, filtered and searched, and the choice of episodes. */
+(() => {
+  "use strict";
+
+  const INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+  const visible = (text) =>
+    String(text).replace(INVISIBLE, (mark) => "\u27e8U+" + mark.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0") + "\u27e9");
+
+  const make = (tag, attributes, ...children) => {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes || {})) {
+      if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+      else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
+    }
+    element.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+    return element;
+  };
+
+  const FEW = 5;
+
+  /* ---- numbers ---- */
+
+  const format = (value, unit) => {
+    if (unit === "share") return (100 * value).toFixed(1) + "\u00a0%";
+    if (unit === "points") return (value > 0 ? "+" : value < 0 ? "\u2212" : "") + Math.abs(100 * value).toFixed(1);
+    if (unit === "bytes") {
+      for (const [name, size] of [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]])
+        if (value >= size) return (value / size).toFixed(1) + "\u00a0" + name;
+      return value.toFixed(0) + "\u00a0B";
+    }
+    if (unit === "score") return value.toFixed(3);
+    return Number(value.toPrecision(4)).toLocaleString("en");
+  };
+
+  /* ---- the table of a suite ---- */
+
+  class Board {
+    constructor(section, data) {
+      this.section = section;
+      this.data = data;
+      this.measures = new Map(data.measures.map((one) => [one.name, one]));
+      this.state = { scenario: "", sort: "rank", down: false, query: "", kind: "", status: "", all: false };
+      this.opened = new Set();
+      this.build();
+      this.refresh();
+      new EpisodeChoice(section, data);
+    }
+
+    build() {
+      const set = (name) => (event) => { this.state[name] = event.target.value; this.refresh(); };
+      const select = (name, label, options) => make("select", { "aria-label": label, onchange: set(name) },
+        ...options.map(([value, text]) => make("option", { value }, text)));
+      const kinds = [...new Set(this.data.entries.flatMap((one) => this.tellKinds(one)))].sort();
+      const statuses = [...new Set(this.data.entries.map((one) => one.status))].sort();
+      this.count = make("span", { class: "count", role: "status" });
+      this.head = make("thead");
+      this.body = make("tbody");
+      const more = make("input", { type: "checkbox", onchange: (event) => { this.state.all = event.target.checked; this.refresh(); } });
+      const board = this.section.querySelector(".board");
+      board.replaceChildren(
+        make("div", { class: "filters" },
+          this.data.scenarios.length > 1 ? select("scenario", "Scenario", [["", "all scenarios"], ...this.data.scenarios.map((one) => [one, one])]) : null,
+          kinds.length > 1 ? select("kind", "Kind", [["", "all kinds"], ...kinds.map((one) => [one, one])]) : null,
+          statuses.length > 1 ? select("status", "Status", [["", "any status"], ...statuses.map((one) => [one, one])]) : null,
+          make("input", { type: "search", placeholder: "search entries", "aria-label": "Search entries", oninput: set("query") }),
+          make("label", { class: "more-columns" }, more, " all measures"),
+          this.count),
+        make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of results" },
+          make("table", { class: "results" }, this.head, this.body)));
+    }
+
+    tellKinds(entry) { return [entry.baseline ? "baseline" : "submission", entry.method || entry.kind]; }
+
+    get(entry, name) { return (entry.measures[this.state.scenario] || {})[name]; }
+
+    place(entry) { return entry.places[this.state.scenario]; }
+
+    /* The measures that some entry has in this scenario, the ranked one first. */
+    listColumns() {
+      const there = this.data.measures.filter((one) => one.name !== this.data.ranked && this.data.entries.some((entry) => this.get(entry, one.name)));
+      const others = this.state.all ? there : there.filter((one) => !one.name.startsWith("reward/")).slice(0, FEW);
+      return [this.measures.get(this.data.ranked), ...others];
+    }
+
+    matches(entry) {
+      const { query, kind, status } = this.state;
+      if (kind && !this.tellKinds(entry).includes(kind)) return false;
+      if (status && entry.status !== status) return false;
+      const said = [entry.title, entry.name, entry.agent, entry.method, entry.by, entry.note, ...entry.changes].join(" ").toLowerCase();
+      return query.toLowerCase().split(/\s+/).every((word) => said.includes(word));
+    }
+
+    order(entries) {
+      const { sort, down } = this.state;
+      const value = (entry) => {
+        if (sort === "rank") return this.place(entry) ? this.place(entry)[0] : Infinity;
+        if (sort === "entry") return entry.title.toLowerCase();
+        const found = this.get(entry, sort);
+        return found ? found[0] : null;
+      };
+      const sign = down ? -1 : 1;
+      return [...entries].sort((a, b) => {
+        const [x, y] = [value(a), value(b)];
+        if (x === y) return 0;
+        if (x === null || x === Infinity) return 1;
+        if (y === null || y === Infinity) return -1;
+        return x < y ? -sign : sign;
+      });
+    }
+
+    sortBy(name, downFirst) {
+      if (this.state.sort === name) this.state.down = !this.state.down;
+      else Object.assign(this.state, { sort: name, down: downFirst });
+      this.refresh();
+      const button = [...this.head.querySelectorAll("button")].find((one) => one.dataset.sort === name);
+      if (button) button.focus({ preventScroll: true });
+    }
+
+    refresh() {
+      const columns = this.listColumns();
+      const head = (name, title, about, downFirst, numeric) => {
+        const current = this.state.sort === name;
+        return make("th", { scope: "col", class: (numeric ? "n " : "") + "head-" + (name === "rank" || name === "entry" ? name : "measure"), "aria-sort": current ? (this.state.down ? "descending" : "ascending") : null },
+          make("button", { type: "button", title: about, "data-sort": name, onclick: () => this.sortBy(name, downFirst) },
+            title, make("span", { class: "arrow", "aria-hidden": "true" }, current ? (this.state.down ? " \u2193" : " \u2191") : "")));
+      };
+      this.head.replaceChildren(make("tr", {},
+        head("rank", "rank", "rank; entries of one band do not differ significantly from its first", false, false),
+        head("entry", "entry", "who played", false, false),
+        ...columns.map((one) => head(one.name, one.title, one.about, one.better !== "lower", true))));
+      const shown = this.order(this.data.entries.filter((one) => this.matches(one)));
+      this.scale = this.findScale(columns[0]);
+      let band = null;
+      this.body.replaceChildren(...shown.flatMap((entry) => {
+        const place = this.place(entry);
+        const begins = this.state.sort === "rank" && place && band !== null && place[1] !== band;
+        if (place) band = place[1];
+        return this.makeRows(entry, columns, place, begins);
+      }));
+      this.count.textContent = shown.length + " of " + this.data.entries.length;
+    }
+
+    /* The axis of the bars: shares from 0 to 1, everything else from the least to the greatest end of an interval. */
+    findScale(measure) {
+      if (measure.unit === "share") return [0, 1];
+      const ends = this.data.entries.map((entry) => this.get(entry, measure.name)).filter(Boolean);
+      const [low, high] = [Math.min(...ends.map((one) => one[1])), Math.max(...ends.map((one) => one[2]))];
+      return high > low ? [low, high] : [low - 0.5, low + 0.5];
+    }
+
+    makeRows(entry, columns, place, begins) {
+      const opened = this.opened.has(entry.name);
+      const toggle = make("button", { type: "button", class: "entry", "aria-expanded": String(opened), onclick: () => this.toggle(entry) }, visible(entry.title));
+      const row = make("tr", { class: begins ? "band-begins" : null, "data-entry": entry.name,
+        onmouseenter: () => this.highlight(entry.name), onmouseleave: () => this.highlight(null),
+        onfocusin: () => this.highlight(entry.name), onfocusout: () => this.highlight(null) },
+        make("td", { class: "place" }, place
+          ? make("span", { class: "band band-" + (place[1] % 2), title: "rank " + place[0] + ", band " + place[1] }, String(place[0]), make("small", {}, " band " + place[1]))
+          : make("small", { title: "has not played everything that the others have" }, "not ranked")),
+        make("td", { class: "who-played" }, toggle, this.makeLabels(entry)),
+        ...columns.map((one, column) => this.makeCell(entry, one, column === 0)));
+      return opened ? [row, this.makeDetail(entry, columns.length + 2)] : [row];
+    }
+
+    makeLabels(entry) {
+      const who = entry.method && entry.method !== entry.title ? entry.method : entry.agent !== entry.title ? entry.agent : "";
+      return make("div", { class: "labels" },
+        make("small", {}, visible([who, entry.by].filter(Boolean).join(" \u00b7 "))),
+        entry.baseline ? make("span", { class: "badge" }, "baseline") : null,
+        make("span", { class: "badge " + (entry.status.includes("replayed") ? "good" : "bad") }, entry.status.split(", ")[0]),
+        entry.rerun ? make("span", { class: "badge good" }, "run again") : null);
+    }
+
+    makeCell(entry, measure, ranked) {
+      const found = this.get(entry, measure.name);
+      if (!found) return make("td", { class: "n" });
+      const [mean, low, high] = found;
+      const interval = low === high ? "" : "[" + format(low, measure.unit) + ", " + format(high, measure.unit) + "]";
+      if (!ranked) return make("td", { class: "n", title: interval }, format(mean, measure.unit));
+      const share = (value) => 100 * (value - this.scale[0]) / (this.scale[1] - this.scale[0]);
+      return make("td", { class: "n ranked" },
+        make("div", { class: "value" }, make("b", {}, format(mean, measure.unit)), " ", make("small", {}, interval)),
+        make("div", { class: "track", "aria-hidden": "true" },
+          make("i", { class: "interval", style: "left:" + share(low) + "%;width:" + (share(high) - share(low)) + "%" }),
+          make("i", { class: "after", style: "left:" + share(mean) + "%" })));
+    }
+
+    toggle(entry) {
+      if (this.opened.has(entry.name)) this.opened.delete(entry.name);
+      else this.opened.add(entry.name);
+      this.refresh();
+      const row = [...this.body.children].find((one) => one.dataset.entry === entry.name);
+      if (row) row.querySelector("button.entry").focus({ preventScroll: true });
+    }
+
+    highlight(name) {
+      for (const one of this.section.querySelectorAll("[data-key]")) {
+        one.classList.toggle("chosen", one.dataset.key === name);
+        one.classList.toggle("faded", name !== null && one.dataset.key !== name);
+      }
+    }
+
+    makeDetail(entry, width) {
+      const line = (name, ...value) => value.some((one) => one) ? make("div", {}, make("dt", {}, name), make("dd", {}, ...value)) : null;
+      const files = entry.packed.map((name) => make("a", { href: entry.files + "/" + name }, name.split("/").pop()));
+      const claims = entry.claims.map(([name, status, about]) =>
+        make("li", {}, make("b", { class: status === "proven" ? "good" : "bad" }, status), " ", visible(name) + ": " + visible(about)));
+      const rerun = entry.rerun
+        ? [entry.rerun.public ? "public tasks " + entry.rerun.public : "", entry.rerun.secret ? "unpublished tasks " + entry.rerun.secret : "", entry.rerun.date].filter(Boolean).join(", ") : "";
+      return make("tr", { class: "detail" }, make("td", { colspan: String(width) },
+        make("dl", { class: "about-entry" },
+          line("agent", visible(entry.agent)), line("method", visible(entry.method)), line("settings", entry.changes.length ? make("code", {}, visible(entry.changes.join("  "))) : ""),
+          line("plugins", visible(entry.plugins.join(", "))),
+          line("submitted by", entry.link ? make("a", { href: entry.link, rel: "nofollow noopener noreferrer" }, visible(entry.by || entry.link)) : visible(entry.by)),
+          line("note", visible(entry.note)), line("seeds", entry.seeds.join(", ")), line("episodes", entry.episodes.toLocaleString("en")),
+          line("made", visible(entry.date.slice(0, 10) + (entry.version ? ", version " + entry.version : "") + (entry.machine ? ", " + entry.machine : ""))),
+          line("run again", rerun),
+          make("div", { class: "wide-line" }, make("dt", {}, "files"), make("dd", {}, make("a", { href: entry.files + "/manifest.json" }, "manifest.json"), ...files.flatMap((one) => [" ", one])))),
+        claims.length ? make("ul", { class: "claims" }, ...claims) : null,
+        this.makeScenarioTable(entry), this.makeCategories(entry)));
+    }
+
+    makeScenarioTable(entry) {
+      const scenarios = this.data.scenarios.filter((one) => entry.measures[one]);
+      const measures = this.data.measures.filter((one) => scenarios.some((scenario) => entry.measures[scenario][one.name]));
+      const cell = (scenario, one) => {
+        const found = entry.measures[scenario][one.name];
+        return make("td", { class: "n" }, found ? format(found[0], one.unit) : "", found && found[1] !== found[2] ? make("small", {}, " " + format(found[1], one.unit) + " to " + format(found[2], one.unit)) : null);
+      };
+      return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "All measures of " + visible(entry.title) },
+        make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "scenario"), ...measures.map((one) => make("th", { scope: "col", class: "n", title: one.about }, one.title)))),
+          make("tbody", {}, ...scenarios.map((scenario) => make("tr", {}, make("td", {}, scenario), ...measures.map((one) => cell(scenario, one)))))));
+    }
+
+    makeCategories(entry) {
+      const parts = Object.entries(entry.categories).filter(([, below]) => below.length > 1).map(([scenario, below]) =>
+        make("li", {}, make("b", {}, scenario), ": " + below.map(([category, share]) => visible(category) + " " + (100 * share).toFixed(0) + " %").join(", ")));
+      return parts.length ? make("ul", { class: "categories" }, ...parts) : null;
+    }
+  }
+
+  /* ---- episodes: two entries on the same tasks ---- */
+
+  const waiting = new Map();
+  const arrived = new Map();
+  window.receiveEpisodes = (told) => {
+    const key = told.suite + "/" + told.entry;
+    arrived.set(key, told.cells);
+    (waiting.get(key) || (() => {}))(told.cells);
+  };
+
+  /* Reads the script of an entry: the one way in which a page from disk can read another file. */
+  const load = (suite, entry) => new Promise((resolve, reject) => {
+    const key = suite + "/" + entry;
+    if (arrived.has(key)) { resolve(arrived.get(key)); return; }
+    waiting.set(key, resolve);
+    document.head.append(make("script", { src: "episodes/" + suite + "/" + entry + ".js", onerror: () => reject(new Error("episodes/" + key + ".js is not there")) }));
+  });
+
+  /* The episodes of several entries as one set of data. */
+  const merge = (parts) => {
+    const merged = { sources: [], texts: [], episodes: [], tasks: 0, all_tasks: 0 };
+    const places = new Map();
+    const add = (text) => {
+      if (!places.has(text)) { places.set(text, merged.texts.length); merged.texts.push(text); }
+      return places.get(text);
+    };
+    parts.forEach((part, source) => {
+      const at = (index) => add(part.texts[index]);
+      merged.sources.push(part.sources[0]);
+      merged.tasks = Math.max(merged.tasks, part.tasks);
+      merged.all_tasks = Math.max(merged.all_tasks, part.all_tasks);
+      for (const one of part.episodes)
+        merged.episodes.push({ ...one, source, task: at(one.task), category: at(one.category), last: at(one.last),
+          turns: one.turns.map(([seen, said, did, reward, valid, form, listed]) => [at(seen), at(said), at(did), reward, valid, form, listed.map(at)]) });
+    });
+    return merged;
+  };
+
+  class EpisodeChoice {
+    constructor(section, data) {
+      this.data = data;
+      this.root = section.querySelector(".episode-place");
+      const entries = data.entries.map((one) => [one.name, visible(one.title)]);
+      const select = (label, options, chosen) => make("select", { "aria-label": label },
+        ...options.map(([value, text], place) => make("option", { value, selected: place === chosen }, text)));
+      this.scenario = select("Scenario of the episodes", data.scenarios.map((one) => [one, one]), 0);
+      this.first = select("First entry", entries, 0);
+      this.second = select("Second entry, beside it", [["", "alone"], ...entries], entries.length > 1 ? 2 : 0);
+      section.querySelector(".episode-choice").append(
+        make("div", { class: "filters" }, data.scenarios.length > 1 ? this.scenario : null, this.first, make("span", {}, "beside"), this.second,
+          make("button", { type: "button", class: "show", onclick: () => this.show() }, "Show episodes")));
+    }
+
+    async show() {
+      const names = [this.first.value, this.second.value].filter((name, place, all) => name && all.indexOf(name) === place);
+      const scenario = this.scenario.value;
+      try {
+        const cells = await Promise.all(names.map((name) => load(this.data.key, name)));
+        const parts = cells.map((one) => one[scenario]).filter(Boolean);
+        const place = make("div", { class: "episode-browser" });
+        this.root.replaceChildren(place);
+        if (parts.length) window.showEpisodes(place, merge(parts));
+        else place.append(make("p", { class: "none" }, "Neither has played this scenario."));
+      } catch (error) {
+        this.root.replaceChildren(make("p", { class: "note", role: "alert" }, String(error.message)));
+      }
+    }
+  }
+
+  /* ---- tabs ---- */
+
+  const tabs = [...document.querySelectorAll("[role=tab]")];
+  const panels = tabs.map((tab) => document.getElementById(tab.getAttribute("aria-controls")));
+
+  const openPanel = (place) => {
+    tabs.forEach((tab, number) => {
+      tab.setAttribute("aria-selected", String(number === place));
+      tab.tabIndex = number === place ? 0 : -1;
+      panels[number].hidden = number !== place;
+    });
+    const section = panels[place];
+    const data = document.getElementById("data-" + section.dataset.suite);
+    if (data && !section.dataset.open) {
+      section.dataset.open = "yes";
+      new Board(section, JSON.parse(data.textContent));
+    }
+  };
+
+  const findTab = () => Math.max(0, tabs.findIndex((tab) => tab.id === "tab-" + decodeURIComponent(location.hash.slice(1))));
+  tabs.forEach((tab, place) => {
+    tab.addEventListener("click", () => { openPanel(place); history.replaceState(null, "", "#" + tab.id.slice(4)); });
+    tab.addEventListener("keydown", (event) => {
+      const to = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: tabs.length - 1 }[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      const target = (to + tabs.length) % tabs.length;
+      tabs[target].click();
+      tabs[target].focus();
+    });
+  });
+  window.addEventListener("hashchange", () => openPanel(findTab()));
+  openPanel(findTab());
+})();

@@ -1,0 +1,129 @@
+"""The tables of a suite as Markdown and CSV, for readers and programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+
+from fedagentgym.base.text import show_invisible_characters
+from fedagentgym.leaderboard.metrics import METRICS, Metric
+from fedagentgym.leaderboard.record import Interval
+from fedagentgym.leaderboard.site.bands import Place
+from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries
+
+
+def list_measures(entries: Sequence[Entry]) -> list[str]:
+    """The measures that some entry has, the ranked one first, then in the order of `METRICS`."""
+    ranked = entries[0].manifest.ranked
+    known = {name for entry in entries for name in _list_names(entry)}
+    ordered = [name for name in METRICS if name in known and name != ranked]
+    return [ranked, *ordered, *sorted(known - {ranked, *METRICS})]
+
+
+def _list_names(entry: Entry) -> set[str]:
+    by_scenario = entry.manifest.by_scenario.values()
+    return {*entry.manifest.overall, *(name for found in by_scenario for name in found)}
+
+
+def find_metric(name: str) -> Metric:
+    """What a measure means; of a component of rewards only its name is known."""
+    return METRICS.get(name) or Metric(name, name.removeprefix("reward/"), f"mean of {name}", "score")
+
+
+def format_value(value: float, metric: Metric) -> str:
+    """A measure in its unit, without the unit where a table's head has it.
+
+    >>> format_value(0.7431, METRICS["success"]), format_value(2.5e6, METRICS["bytes"])
+    ('74.3 %', '2.5 MB')
+    """
+    if metric.unit == "share":
+        return f"{100 * value:.1f} %"
+    if metric.unit == "points":
+        return f"{100 * value:+.1f}"
+    if metric.unit == "bytes":
+        for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+            if value >= size:
+                return f"{value / size:.1f} {unit}"
+        return f"{value:.0f} B"
+    if metric.unit == "money":
+        return f"{value:.4g}"
+    return f"{value:.3f}" if metric.unit == "score" else f"{value:,.4g}"
+
+
+def tell_status(entry: Entry) -> str:
+    """How far somebody has checked the result."""
+    if entry.verification is None:
+        return "not verified"
+    if any(claim.status == "refuted" for claim in entry.verification.claims):
+        return "refuted"
+    told = ["replayed"] if entry.verification.replayed else ["checked"]
+    if entry.verification.rerun is not None:
+        told.append("run again by the maintainers")
+    return ", ".join(told)
+
+
+def write_markdown(found: SuiteEntries, places: Mapping[str, Place]) -> str:
+    """The table over all scenarios, best first."""
+    measures = [
+        name for name in list_measures(found.entries) if any(name in one.manifest.overall for one in found.entries)
+    ]
+    heads = ["band", "rank", "entry", *(find_metric(name).title for name in measures), "status"]
+    lines = [f"# {_escape(found.suite.title)}", "", f"`{found.suite.name}`, version {found.suite.version}.", ""]
+    lines += [f"| {' | '.join(map(_escape, heads))} |", "|" + "---|" * len(heads)]
+    for entry in order_entries(found.entries, places):
+        place = places.get(entry.name)
+        cells = [
+            str(place.band) if place else "",
+            str(place.rank) if place else "",
+            _escape(entry.manifest.entry.title),
+        ]
+        cells += [_format_cell(entry.manifest.overall.get(name), name) for name in measures]
+        lines.append(f"| {' | '.join([*cells, tell_status(entry)])} |")
+    return "\n".join(lines) + "\n"
+
+
+def order_entries(entries: Sequence[Entry], places: Mapping[str, Place]) -> list[Entry]:
+    """Ranked entries first, then those that could not be ranked, by name."""
+    return sorted(entries, key=lambda one: (places[one.name].rank if one.name in places else len(places) + 1, one.name))
+
+
+def _format_cell(found: Interval | None, name: str) -> str:
+    if found is None:
+        return ""
+    metric = find_metric(name)
+    mean = format_value(found.mean, metric)
+    if found.low == found.high:
+        return mean
+    return f"{mean} [{format_value(found.low, metric)}, {format_value(found.high, metric)}]"
+
+
+def _escape(text: str) -> str:
+    plain = show_invisible_characters(" ".join(text.split()))
+    for mark in "\\|`*_<>[]":
+        plain = plain.replace(mark, f"\\{mark}")
+    return plain
+
+
+def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
+    """Every measure of every entry, over all scenarios (`overall`) and in each: one row for each."""
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(
+        ["suite", "version", "entry", "title", "band", "rank", "status", "scenario", "measure", "mean", "low", "high"]
+    )
+    for entry in order_entries(found.entries, places):
+        place = places.get(entry.name)
+        start = [found.suite.name, found.suite.version, entry.name, _guard(entry.manifest.entry.title)]
+        start += [place.band, place.rank] if place else ["", ""]
+        start.append(tell_status(entry))
+        for scenario, measures in {"overall": entry.manifest.overall, **entry.manifest.by_scenario}.items():
+            for name, one in sorted(measures.items()):
+                table.writerow([*start, scenario, name, repr(one.mean), repr(one.low), repr(one.high)])
+    return out.getvalue()
+
+
+def _guard(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    plain = show_invisible_characters(" ".join(text.split()))
+    return f"'{plain}" if plain.startswith(("=", "+", "-", "@")) else plain

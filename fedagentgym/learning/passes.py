@@ -1,0 +1,136 @@
+"""How the rows of a step go through the model: all of them here, or a share of them on each of several devices.
+
+A step is written once, for both. What it may not know is which of its rows are computed here: it asks for its batches, scores
+them, and adds up what it finds. With a model that is whole there is one share, and adding up changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedagentgym.learning import forward
+from fedagentgym.learning.log_probs import ScoredRow, TokenLogprobs
+from fedagentgym.learning.memory import PassLimits, find_pass_limits
+
+
+class TrainedModel(Protocol):
+    """What a step needs of a policy. A `TrainablePolicy` has it, and so has each part of one."""
+
+    model: torch.nn.Module
+    device: torch.device
+
+    def parameters(self) -> dict[str, torch.nn.Parameter]: ...
+
+    def get_weights(self) -> dict[str, np.ndarray[Any, Any]]: ...
+
+    def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None: ...
+
+    def bump_version(self) -> None: ...
+
+
+class Passes(Protocol):
+    """What a step asks of the model that it trains."""
+
+    @property
+    def rank(self) -> int:
+        """Which share this is; the first is 0."""
+        ...
+
+    def find_limits(self, micro_tokens: int | Literal["auto"]) -> PassLimits:
+        """The limits of a pass, the same for every share."""
+        ...
+
+    def iter_batches(
+        self, rows: Sequence[ScoredRow], limits: PassLimits, *, shared: bool = True
+    ) -> Iterator[list[int]]:
+        """Numbers of the rows that go through the model together here; all of them, unless they are `shared`."""
+        ...
+
+    def score(
+        self,
+        rows: Sequence[ScoredRow],
+        temperature: float = 1.0,
+        entropy: bool = False,
+        *,
+        kept: int | None = None,
+        bias: Tensor | None = None,
+    ) -> TokenLogprobs:
+        """`forward.compute_logprobs` of the model."""
+        ...
+
+    def add_up(self, numbers: Sequence[float]) -> list[float]:
+        """The sums of numbers over all shares."""
+        ...
+
+    def add_up_tensors(self, parts: list[Tensor]) -> list[Tensor]:
+        """The sums of tensors over all shares."""
+        ...
+
+    def leave_out_parameters(self) -> AbstractContextManager[None]:
+        """While it lasts, gradients of parameters are not wanted."""
+        ...
+
+
+class WholePasses:
+    """Passes through a model that lies on one device."""
+
+    rank = 0
+
+    def __init__(self, policy: TrainedModel) -> None:
+        self._policy = policy
+
+    def find_limits(self, micro_tokens: int | Literal["auto"]) -> PassLimits:
+        return find_pass_limits(self._policy.model, self._policy.device, micro_tokens)
+
+    def iter_batches(
+        self, rows: Sequence[ScoredRow], limits: PassLimits, *, shared: bool = True
+    ) -> Iterator[list[int]]:
+        yield from forward.batch_rows(self._policy.model, rows, limits.micro_tokens)
+
+    def score(
+        self,
+        rows: Sequence[ScoredRow],
+        temperature: float = 1.0,
+        entropy: bool = False,
+        *,
+        kept: int | None = None,
+        bias: Tensor | None = None,
+    ) -> TokenLogprobs:
+        policy = self._policy
+        return forward.compute_logprobs(policy.model, rows, policy.device, temperature, entropy, kept=kept, bias=bias)
+
+    def add_up(self, numbers: Sequence[float]) -> list[float]:
+        return list(numbers)
+
+    def add_up_tensors(self, parts: list[Tensor]) -> list[Tensor]:
+        return parts
+
+    @contextlib.contextmanager
+    def leave_out_parameters(self) -> Iterator[None]:
+        parameters = self._policy.parameters()
+        for parameter in parameters.values():
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in parameters.values():
+                parameter.requires_grad_(True)
+
+
+def clip_gradients(parameters: Sequence[torch.Tensor], most: float | None) -> float:
+    """Shorten the gradient, all of it, to a length; returns the length that it had."""
+    norm = torch.nn.utils.clip_grad_norm_(list(parameters), most or float("inf"))
+    return to_number(norm)
+
+
+def to_number(tensor: Tensor) -> float:
+    """A single number, also where its parts lie on several devices."""
+    join = getattr(tensor, "full_tensor", None)
+    return float(tensor if join is None else join())

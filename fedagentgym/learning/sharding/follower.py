@@ -1,0 +1,69 @@
+"""The program of a rank that follows: it does what rank 0 says, on its own part, until rank 0 is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from fedagentgym.base.encoding import decode, encode
+from fedagentgym.base.errors import describe_error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LONGEST_ERROR = 1000
+
+
+def main(descriptor: int, parent: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
+    pipe: Connection[Any, Any] = Connection(descriptor)
+    try:
+        start = decode(pipe.recv_bytes())
+        sys.path[:] = start["path"]
+        _follow(pipe, start)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        code = 0
+    except BaseException as error:
+        code = 1
+        _tell_error(pipe, error)
+    os._exit(code)  # without what interpreters do at their end: that could wait for ranks which are gone
+
+
+def _end_with_parent(parent: int) -> None:
+    """A follower whose rank 0 was killed ends, also while it waits for it in an exchange."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(0)
+
+
+def _tell_error(pipe: Connection[Any, Any], error: BaseException) -> None:
+    try:
+        pipe.send_bytes(encode({"error": describe_error(error)[:LONGEST_ERROR]}))
+    except OSError:
+        sys.stderr.write(f"fedagentgym: {describe_error(error)}\n")
+
+
+def _follow(pipe: Connection[Any, Any], start: Mapping[str, Any]) -> None:
+    import torch
+
+    from fedagentgym.learning.sharding.commands import Follow
+    from fedagentgym.learning.sharding.ranks import join_group
+
+    torch.set_num_threads(start["threads"])
+    pipe.send_bytes(encode({"done": True}))
+    mesh = join_group(start["rank"], start["devices"], start["meeting"])
+    follow = Follow(mesh, torch.device(start["devices"][start["rank"]]))
+    pipe.send_bytes(encode({"done": True}))
+    while True:
+        follow.run(decode(pipe.recv_bytes()))
+        pipe.send_bytes(encode({"done": True}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

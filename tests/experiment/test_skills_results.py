@@ -1,0 +1,172 @@
+"""From finished runs to a page: what is collected, kept, compared and drawn."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.errors import DataError
+from fedagentgym.benchmarks.skills_results import (
+    AREA,
+    BEGIN,
+    END,
+    REACHED,
+    TableResults,
+    collect_results,
+    compare_pairs,
+    describe_results,
+    load_results,
+    read_difference,
+    save_results,
+    write_page,
+)
+from fedagentgym.benchmarks.skills_tables import EXPERIMENTS, KEPT, describe_figures
+from fedagentgym.experiment.paired import PairedDifference
+from fedagentgym.experiment.plan import ExperimentTable, TableCell, list_cells
+from fedagentgym.federation.meter import COLUMNS, DIRECTIONS
+
+TABLE = ExperimentTable("skills-small", {"before": "x", "FedAgent, tau = 5": "y", "FedAgent, tau = 40": "z"}, seeds=3)
+PAIRS = [("FedAgent, tau = 5", "before"), ("FedAgent, tau = 40", "FedAgent, tau = 5")]
+TOWNS = {"Arle": ("+", False), "Bost": ("-", True)}
+
+
+def write_run(folder: Path, seed: int, course: list[float]) -> None:
+    """What is read of a run whose policy reaches these successes, 100 episodes and 1 MB later each."""
+    folder.mkdir(parents=True)
+    lines = []
+    for number, success in enumerate(course):
+        sent = {way: dict.fromkeys(COLUMNS, 0) | {"weights": 500_000 * number} for way in DIRECTIONS}
+        metrics = {"episodes": 100.0} if number else {}
+        lines.append({"round": number, "metrics": metrics, "bytes_total": sent, "evaluation": {"success": success}})
+    (folder / "metrics.jsonl").write_text("".join(canonical_json(line) + "\n" for line in lines))
+
+    def judged(success: float) -> dict[str, object]:
+        towns = {
+            town: {"success": {"mean": success + (0.1 if misled else -0.1)}} for town, (_, misled) in TOWNS.items()
+        }
+        return {"overall": {"success": {"mean": success}}, "categories": towns}
+
+    record = {
+        "seed": seed,
+        "first": judged(course[0]),
+        "final": judged(course[-1]),
+        "agent": {"misconceptions": {town: {"own": own, "misled": misled} for town, (own, misled) in TOWNS.items()}},
+        "env_steps": 100.0 * (len(course) - 1),
+        "headline_bytes": 1_000_000 * (len(course) - 1),
+        "seconds": 1.0,
+        "config_digest": "sha256:0",
+    }
+    (folder / "result.json").write_text(canonical_json(record))
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> list[TableCell]:
+    courses = {"before": [0.5], "FedAgent, tau = 5": [0.5, 0.7, 0.9], "FedAgent, tau = 40": [0.5, 0.6]}
+    cells = []
+    for row, course in courses.items():
+        for seed in range(3):
+            cell = TableCell(row, row, (), tmp_path / f"{row}-{seed}")
+            if (row, seed) != ("FedAgent, tau = 40", 2):
+                write_run(cell.folder, seed, [success + 0.01 * seed * len(course) for success in course])
+            cells.append(cell)
+    return cells
+
+
+def test_what_is_finished_is_collected_and_kept(cells: list[TableCell], tmp_path: Path) -> None:
+    results = collect_results(TABLE, cells, target=0.7)
+    assert results is not None
+    often, seldom = results.get("FedAgent, tau = 5"), results.get("FedAgent, tau = 40")
+    assert often.seeds == (0, 1, 2) and seldom.seeds == (0, 1)
+    assert often.row.values["held-out success"] == pytest.approx((0.9, 0.93, 0.96))
+    assert often.row.values[AREA] == pytest.approx((0.7, 0.73, 0.76)) and often.row.values[REACHED] == (1, 1, 1)
+    assert seldom.row.values[REACHED] == (math.inf, math.inf)
+    assert often.skills["Bost"].misled and often.skills["Bost"].after == pytest.approx(1.03)
+    save_results(results, tmp_path / "results.json")
+    assert load_results(tmp_path / "results.json") == results
+    assert collect_results(TABLE, cells[-1:], target=0.7) is None
+    (tmp_path / "results.json").write_text('{"table": 1}')
+    with pytest.raises(DataError, match="not the results"):
+        load_results(tmp_path / "results.json")
+
+
+def test_pairs_are_compared_over_the_seeds_that_all_have(cells: list[TableCell]) -> None:
+    results = collect_results(TABLE, cells, target=0.7)
+    assert results is not None
+    gained, lost = compare_pairs(results, PAIRS)
+    assert gained.values == pytest.approx((0.4, 0.42)) and lost.values == pytest.approx((-0.3, -0.31))
+    alone = replace(results, rows=results.rows[:2])
+    assert [len(one.values) for one in compare_pairs(alone, PAIRS)] == [3]
+    assert compare_pairs(replace(results, rows=results.rows[:1]), PAIRS) == []
+    text = describe_results(results, PAIRS, 0.04)
+    assert "| FedAgent, tau = 40 - FedAgent, tau = 5 | -0.305 ± 0.064 |" in text and "none of 2" in text
+    assert "| FedAgent, tau = 5 | 0.930 ± 0.075 | 0.730 ± 0.075 | 1.0 (3 of 3) | 3 | 200 | 2.0 |" in text
+
+
+def test_a_difference_is_read_only_as_far_as_it_goes() -> None:
+    def read(values: tuple[float, ...], corrected: float) -> str:
+        return read_difference(PairedDifference("a", "b", values, corrected, corrected), 0.04)
+
+    assert read((0.2, 0.21, 0.19), 0.001) == "above" and read((-0.2, -0.21, -0.19), 0.001) == "below"
+    assert read((0.0, 0.01, -0.01), 1.0) == "equal within 0.04" and read((0.3, -0.3, 0.1), 0.9) == "not decided"
+    assert read((0.02, 0.021, 0.019), 0.001) == "above, equal within 0.04"
+
+
+def test_figures_stand_between_the_markers(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# Page\n\n{BEGIN}\nold\n{END}\n\nWords.\n")
+    write_page(page, "| new |\n")
+    assert page.read_text() == f"# Page\n\n{BEGIN}\n\n| new |\n\n{END}\n\nWords.\n"
+    page.write_text("# Page\n")
+    with pytest.raises(DataError, match="no place for figures"):
+        write_page(page, "| new |\n")
+
+
+def test_pictures_are_drawn_and_the_same_each_time(cells: list[TableCell], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from fedagentgym.benchmarks.skills_figures import compute_band, draw_results
+
+    results = collect_results(TABLE, cells, target=0.7)
+    assert results is not None
+    files = draw_results(results, tmp_path, "small")
+    assert sorted(files.values()) == [f"small-{what}.png" for what in ("bytes", "curves", "skills", "tau")]
+    before = {file: (tmp_path / file).read_bytes() for file in files.values()}
+    assert all(drawn.startswith(b"\x89PNG") and len(drawn) > 5000 for drawn in before.values())
+    draw_results(results, tmp_path, "small")
+    assert {file: (tmp_path / file).read_bytes() for file in before} == before
+    episodes, success, width = compute_band(results.get("FedAgent, tau = 5"))
+    assert episodes.tolist() == [0, 100, 200] and success == pytest.approx([0.53, 0.73, 0.93])
+    assert width[0] == pytest.approx(0.0745, abs=1e-3)
+    alone: TableResults = replace(results, rows=results.rows[:2])
+    assert "Success against tau" not in draw_results(alone, tmp_path, "alone")
+
+
+def test_tables_share_runs_and_changed_settings_make_new_ones(tmp_path: Path) -> None:
+    one = ExperimentTable("one", {"start": "tiny-skills:zero-shot", "more": "tiny-skills"}, seeds=2)
+    other = ExperimentTable("other", {"zero-shot": "tiny-skills:zero-shot"}, seeds=2)
+    ours, theirs = list_cells(one, tmp_path, shared=tmp_path), list_cells(other, tmp_path, shared=tmp_path)
+    assert [cell.row for cell in ours] == ["start", "more", "start", "more"]
+    assert [cell.folder for cell in theirs] == [cell.folder for cell in ours if cell.row == "start"]
+    assert len({cell.folder for cell in ours}) == 4
+    changed = list_cells(other, tmp_path, ["evaluation.tasks=8"], shared=tmp_path)
+    assert not {cell.folder for cell in changed} & {cell.folder for cell in theirs}
+
+
+def test_pages_hold_the_figures_of_the_kept_results(root: Path) -> None:
+    for experiment in EXPERIMENTS:
+        short = experiment.table.name.removeprefix("skills-")
+        page = (root / "docs" / "results" / f"{short}.md").read_text()
+        _, begin, rest = page.partition(BEGIN)
+        figures, end, _ = rest.partition(END)
+        assert begin and end
+        kept = KEPT / f"{experiment.table.name}.json"
+        if not kept.is_file():
+            assert "|" not in figures, "figures that no kept results stand behind"
+            continue
+        json.loads(kept.read_text())
+        tables = figures.split("![")[0]
+        assert tables.strip() == describe_figures(experiment, load_results(kept), {}).strip()

@@ -1,0 +1,220 @@
+"""The leaderboard's page: the same bytes for the same results, nobody's text runs, and all of it works in a real browser."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.cli.main import main
+from fedagentgym.leaderboard.record import Manifest, read_manifest, to_text
+from fedagentgym.leaderboard.site.build import build_site
+from fedagentgym.leaderboard.site.published import read_published
+from tests.leaderboard.samples import write_agents_sample, write_methods_sample
+
+from .accessibility import MISSING, find_axe, find_faults
+from .browser import Browser
+
+HOSTILE = "</script><script>window.harmed=1</script><img src=x onerror=window.harmed=1> \u202eevil"
+METHODS = "sample-methods-v1"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two agents, and three methods of which one says hostile things of itself."""
+    place = tmp_path_factory.mktemp("results")
+    for agent in ("expert", "random"):
+        write_agents_sample(place / "agents" / agent, agent)
+    write_methods_sample(place / "methods" / "learns", "learns")
+    write_methods_sample(place / "methods" / "stays", "stays", ("random", "random", "random"))
+    write_methods_sample(place / "methods" / "hostile", "hostile", ("expert", "random", "random"))
+    change_entry(
+        place / "methods" / "hostile", title=HOSTILE, note=HOSTILE, link="javascript:alert(1)", submitted_by=HOSTILE
+    )
+    return place
+
+
+@pytest.fixture(scope="module")
+def site(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("sites") / "site"
+    build_site([results], out)
+    return out
+
+
+def change_entry(folder: Path, **about: str) -> Manifest:
+    manifest = read_manifest(folder)
+    changed = manifest.model_copy(update={"entry": manifest.entry.model_copy(update=about)})
+    (folder / "manifest.json").write_text(to_text(changed))
+    return changed
+
+
+def read_all(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+# ---- without a browser ----------------------------------------------------------------------------------------------
+
+
+def test_the_same_results_make_the_same_bytes(results: Path, site: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(results, moved)
+    build_site([moved / "methods", moved / "agents"], tmp_path / "again")
+    assert read_all(tmp_path / "again") == read_all(site)
+
+
+def test_the_page_needs_no_network_and_holds_what_it_links_to(site: Path) -> None:
+    page = (site / "index.html").read_text()
+    assert "<script>window.harmed" not in page and "\u202e" not in page and "javascript:alert" not in page
+    assert not re.findall(r'(?:src|href)="(?:https?:)?//', page)
+    for target in re.findall(r'href="([^"#:]+)"', page):
+        assert (site / target).is_file(), target
+    data = json.loads(re.findall(rf'id="data-{METHODS}">(.*?)</script>', page, re.DOTALL)[0])
+    for entry in data["entries"]:
+        assert (site / entry["files"] / "manifest.json").is_file()
+        assert all((site / entry["files"] / name).is_file() for name in entry["packed"])
+
+
+def test_ranks_and_bands(site: Path) -> None:
+    with (site / f"{METHODS}.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if (row["scenario"], row["measure"]) == ("overall", "success")]
+    assert (rows[0]["entry"], rows[0]["rank"]) == ("learns", "1")
+    assert {row["entry"]: row["band"] for row in rows} == {"learns": "1", "stays": "2", "hostile": "2"}
+    told = (site / f"{METHODS}.md").read_text()
+    assert "| 1 | 1 | learns | 100.0 % |" in told and "<script>" not in told.replace("\\<script\\>", "")
+
+
+def test_published_numbers_are_there_and_marked(site: Path) -> None:
+    papers = read_published()
+    assert sum(len(paper.rows) for paper in papers) == 928
+    page = (site / "index.html").read_text()
+    assert page.count(">published<") >= len({(row["paper"], row["table"]) for paper in papers for row in paper.rows})
+
+
+def test_what_cannot_be_built_is_said(
+    results: Path, site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(OptionError, match="other files"):
+        build_site([results], tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis.txt").exists()
+    with pytest.raises(DataError, match="no packed result"):
+        build_site([tmp_path / "mine"], tmp_path / "new")
+    shutil.copytree(results / "agents" / "expert", tmp_path / "twice")
+    with pytest.raises(DataError, match="both called expert"):
+        build_site([results, tmp_path / "twice"], tmp_path / "new")
+    assert not (tmp_path / "new").exists() and not list(tmp_path.glob("*.new"))
+    assert main(["leaderboard", "build", str(tmp_path / "nothing"), "--out", str(tmp_path / "new")]) == 2
+    assert "no folder of results" in capsys.readouterr().err
+
+
+def test_results_can_be_linked_to_and_an_older_page_is_replaced(results: Path, tmp_path: Path) -> None:
+    out = tmp_path / "site"
+    assert main(["leaderboard", "build", str(results / "agents"), "--out", str(out), "--link", "../results"]) == 0
+    assert not (out / "results").exists() and '"../results/expert"' in (out / "index.html").read_text()
+    assert main(["leaderboard", "build", str(results / "methods"), "--out", str(out)]) == 0
+    assert sorted(path.name for path in out.glob("*.md")) == [f"{METHODS}.md"]
+
+
+# ---- in a browser ---------------------------------------------------------------------------------------------------
+
+
+def read_titles(browser: Browser) -> list[str]:
+    titles: list[str] = browser.run(
+        "return [...document.querySelectorAll('[role=tabpanel]:not([hidden]) button.entry')].map((one) => one.textContent)"
+    )
+    return titles
+
+
+def open_methods(browser: Browser, site: Path, width: int = 1400, *, dark: bool = False) -> None:
+    browser.open(site / "index.html", width, dark=dark)
+    browser.run(f"document.getElementById('tab-{METHODS}').click()")
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1400, False), (390, True)])
+def test_the_page_is_quiet_and_fits(browser: Browser, site: Path, width: int, dark: bool) -> None:
+    open_methods(browser, site, width, dark=dark)
+    browser.run("for (const one of document.querySelectorAll('button.entry')) one.click()")
+    browser.run("for (const one of document.querySelectorAll('details')) one.open = true")
+    assert browser.read_log() == [] and browser.run("return window.harmed") is None
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    shown = browser.run("return document.querySelector('[role=tabpanel]:not([hidden])').innerText")
+    assert "⟨U+202E⟩" in shown and "window.harmed=1" in shown
+
+
+def test_the_table_is_sorted_filtered_and_searched(browser: Browser, site: Path) -> None:
+    open_methods(browser, site)
+    assert read_titles(browser)[0] == "learns"
+    panel = "const panel = document.querySelector('[role=tabpanel]:not([hidden])');"
+    browser.run(panel + "panel.querySelector('[data-sort=success]').click()")
+    browser.run(panel + "panel.querySelector('[data-sort=success]').click()")
+    assert read_titles(browser)[-1] == "learns"
+    assert browser.run(panel + "return panel.querySelector('th[aria-sort]').getAttribute('aria-sort')") == "ascending"
+    search = (
+        "const s = panel.querySelector('[aria-label=\"Search entries\"]');"
+        "s.value = arguments[0]; s.dispatchEvent(new Event('input'))"
+    )
+    browser.run(panel + search, "stay")
+    assert read_titles(browser) == ["stays"]
+    browser.run(panel + search, "")
+    assert len(read_titles(browser)) == 3
+    browser.run(
+        panel
+        + "const s = panel.querySelector('[aria-label=Scenario]'); s.value = 'uniform'; s.dispatchEvent(new Event('change'))"
+    )
+    assert len(read_titles(browser)) == 3
+
+
+def test_tabs_and_episodes_work_from_the_disk(browser: Browser, site: Path) -> None:
+    open_methods(browser, site)
+    browser.run(f"document.getElementById('tab-{METHODS}').focus()")
+    browser.press("\ue014")  # arrow right
+    assert browser.run("return document.activeElement.getAttribute('aria-selected')") == "true"
+    assert browser.run("return document.activeElement.id") == "tab-published"
+    browser.press("\ue012")
+    shown = browser.wait_for(
+        "const done = arguments[arguments.length - 1]; const panel = document.querySelector('[role=tabpanel]:not([hidden])');"
+        "panel.querySelector('.show').click(); let left = 60; const look = () => {"
+        "const count = panel.querySelectorAll('.pane').length;"
+        "if (count || !left--) done(count); else setTimeout(look, 50) };"
+        "look()"
+    )
+    assert shown == 2 and browser.read_log() == []
+
+
+def test_axe_finds_nothing(browser: Browser, site: Path) -> None:
+    axe = find_axe()
+    if axe is None:
+        pytest.skip(MISSING)
+    for dark in (False, True):
+        open_methods(browser, site, dark=dark)
+        browser.run("document.querySelector('[role=tabpanel]:not([hidden]) button.entry').click()")
+        browser.run(
+            "for (const one of document.querySelectorAll('[role=tabpanel]:not([hidden]) details')) one.open = true"
+        )
+        assert find_faults(browser, axe) == []
+
+
+@pytest.mark.slow
+def test_two_hundred_results_stay_quick(browser: Browser, results: Path, tmp_path: Path) -> None:
+    for number in range(200):
+        copy = tmp_path / "many" / f"method-{number:03d}"
+        shutil.copytree(results / "methods" / ("learns" if number % 2 else "stays"), copy)
+        change_entry(copy, name=f"method-{number:03d}", title=f"method {number}")
+    begun = time.process_time()
+    build_site([tmp_path / "many"], tmp_path / "site")
+    assert time.process_time() - begun < 60
+    open_methods(browser, tmp_path / "site")
+    spent = browser.run(
+        "const begun = performance.now(); const panel = document.querySelector('[role=tabpanel]:not([hidden])');"
+        "for (let time = 0; time < 10; time++) panel.querySelector('[data-sort=success]').click();"
+        "panel.getBoundingClientRect(); return performance.now() - begun"
+    )
+    assert len(read_titles(browser)) == 200
+    assert spent < 10_000, f"ten sorts of 200 rows took {spent:.0f} ms"
