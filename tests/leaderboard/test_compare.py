@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError
@@ -26,7 +26,8 @@ from fedagentgym.leaderboard.intervals import (
 from tests.leaderboard.samples import write_agents_sample
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm_is_what_its_definition_says(values: list[float]) -> None:
     found = [one.adjusted for one in correct_for_many([Difference(0, 0, 0, p, p) for p in values])]
     count, order = len(values), sorted(values)
@@ -36,7 +37,7 @@ def test_holm_is_what_its_definition_says(values: list[float]) -> None:
         assert adjusted >= p
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(1, 40), st.integers(1, 4))
 def test_redrawn_weights_are_shares(count: int, seed: int) -> None:
     weights = draw_weights(count, 50, "test", seed)
