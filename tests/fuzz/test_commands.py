@@ -28,7 +28,7 @@ CPU_SECONDS = 5
 HANG_SECONDS = 120
 FEW = (
     *("doctor", "data list", "data fetch", "model list", "split presets"),
-    *(f"bench {name}" for name in ("list", "show", "run", "status", "resume", "pack", "verify")),
+    *(f"bench {name}" for name in ("list", "show", "run", "twin", "status", "resume", "pack", "verify")),
 )
 """Commands that take too little to be worth as many cases as the others."""
 GOOD: dict[str, tuple[str, ...]] = {
@@ -44,6 +44,7 @@ GOOD: dict[str, tuple[str, ...]] = {
     "bench list": (),
     "bench show": ("smoke",),
     "bench run": ("nothing",),
+    "bench twin": ("smoke", "--to", "secret.json"),
     "bench status": ("folder",),
     "bench resume": ("folder",),
     "bench pack": ("folder",),
