@@ -13,6 +13,7 @@ from fedagentgym.registration import register_all, register_env
 from fedagentgym.version import __version__
 
 if TYPE_CHECKING:
+    from fedagentgym.agents.players.function import FunctionAgent
     from fedagentgym.envs.variants import register_variant
     from fedagentgym.experiment.agent_file import load_agent
     from fedagentgym.experiment.run import train
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     )
 
 _LAZY = {
+    "FunctionAgent": "fedagentgym.agents.players.function",
     "collect": "fedagentgym.learning.rollouts",
     "evaluate": "fedagentgym.learning.evaluation",
     "federate": "fedagentgym.partitions",
@@ -54,6 +56,7 @@ _LAZY = {
 }
 
 __all__ = [
+    "FunctionAgent",
     "RunConfig",
     "__version__",
     "collect",

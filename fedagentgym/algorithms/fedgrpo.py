@@ -87,7 +87,8 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         """Every client trains its expert and answers the auxiliary questions."""
         questions = scale.roles.get("auxiliary", 0)
         expert = Work(judged=questions, answers_down=questions, scores_up=questions)
-        return (expert + scale.count_local_work(settings.expert_steps)) * scale.clients
+        training = replace(scale, learning=settings.resolve_expert_learning(scale.learning))
+        return (expert + training.count_local_work(settings.expert_steps)) * scale.clients
 
     @classmethod
     def estimate_round(cls, settings: FedGRPOSettings, scale: Scale) -> Work | None:

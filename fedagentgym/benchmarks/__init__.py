@@ -31,6 +31,7 @@ BENCHMARKS = Registry(
         "skills-fedgrpo": "fedagentgym.benchmarks.skills_tables:run_fedgrpo",
         "skills-pubswap": "fedagentgym.benchmarks.skills_tables:run_pubswap",
         "skills-fedmoa": "fedagentgym.benchmarks.skills_tables:run_fedmoa",
+        "skills-methods": "fedagentgym.benchmarks.skills_tables:run_methods",
         "skills-pages": "fedagentgym.benchmarks.skills_tables:write_pages",
         "speed-core": "fedagentgym.benchmarks.speed.core:run",
         "speed-partitions": "fedagentgym.benchmarks.speed.partitions:run",

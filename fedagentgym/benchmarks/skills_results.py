@@ -4,7 +4,7 @@
     benchmarks/results/skills-fedagent.json           the same, kept with the source
     docs/results/fedagent.md                          hypotheses by hand, figures between two markers (`write_page`)
 
-No figure of a page is typed: `fedagentgym bench skills-pages` writes them again from the files.
+No figure of a page is typed: `fedagentgym bench run skills-pages` writes them again from the files.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def _read_row(plain: Mapping[str, Any]) -> RowResults:
 # ---- from the file to the page ----------------------------------------------------------------------------------------
 
 
-def compare_pairs(results: TableResults, pairs: Sequence[tuple[str, str]]) -> list[PairedDifference]:
-    """The table's comparisons in its first column, over the seeds that all rows of them have."""
+def compare_pairs(results: TableResults, pairs: Sequence[tuple[str, str]], column: str) -> list[PairedDifference]:
+    """The table's comparisons in one column, over the seeds that all rows of them have."""
     present = {one.row.name for one in results.rows}
     chosen = [pair for pair in pairs if set(pair) <= present]
     named = {name for pair in chosen for name in pair}
@@ -145,7 +145,6 @@ def compare_pairs(results: TableResults, pairs: Sequence[tuple[str, str]]) -> li
     common = [seed for seed in rows[0].seeds if all(seed in one.seeds for one in rows)]
     if not common:
         return []
-    column = next(iter(rows[0].row.values))
     cut = [_keep_seeds(one, common, column) for one in rows]
     return compare_rows(cut, chosen, column)
 
@@ -169,16 +168,16 @@ def describe_results(results: TableResults, pairs: Sequence[tuple[str, str]], ma
             f"| {one.row.name} | {cells} | {_describe_reached(one.row.values[REACHED])} | {len(one.seeds)} "
             f"| {one.row.env_steps:,.0f} | {one.row.megabytes:.1f} |"
         )
-    compared = compare_pairs(results, pairs)
-    if compared:
-        lines += [
-            "",
-            f"Differences in {columns[0]}, seed by seed ({len(compared[0].values)} seeds):",
-            "",
-            "| | mean, 95 % | p, corrected | 90 % interval | reading |",
-            "|---|---|---|---|---|",
-            *(_describe_difference(each, margin) for each in compared),
-        ]
+    for column in columns:
+        if column != AREA and (compared := compare_pairs(results, pairs, column)):
+            lines += [
+                "",
+                f"Differences in {column}, seed by seed (seeds: {len(compared[0].values)}):",
+                "",
+                "| | mean, 95 % | p, corrected | 90 % interval | reading |",
+                "|---|---|---|---|---|",
+                *(_describe_difference(each, margin) for each in compared),
+            ]
     return "\n".join(lines) + "\n"
 
 

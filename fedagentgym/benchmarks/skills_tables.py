@@ -2,17 +2,19 @@
 
     fedagentgym bench run skills-fedagent      fedagentgym bench run skills-fedgrpo
     fedagentgym bench run skills-pubswap       fedagentgym bench run skills-fedmoa
+    fedagentgym bench run skills-methods       all four methods, clients of three kinds
 
-Clients hold four towns of one procedure each, and the agent believes in half of the towns what is right in the others. All rows
+Clients hold four towns each, and the agent believes in half of the towns what is right in the others. All rows
 of a table play as many episodes to learn from; what they cost beside that (bytes, public tasks) stands next to them. Settings
 are chosen on seeds from 100 on (`Experiment.make_tuning_table`), reported are 0 to 7.
 
 Runs are shared by all tables (`runs/skills`), so a row that two tables have is played once, and a table that was stopped goes
-on. `fedagentgym bench skills-pages` writes figures and pictures into `docs/results/` (`skills_results.py`).
+on. `fedagentgym bench run skills-pages` writes figures and pictures into `docs/results/` (`skills_results.py`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,13 +30,14 @@ from fedagentgym.benchmarks.skills_results import (
 )
 from fedagentgym.experiment.plan import ExperimentTable, list_cells, run_table
 from fedagentgym.experiment.result_table import Column, Record, success, to_measurements
+from fedagentgym.federation.metrics_log import read_metrics_log
 
 FOLDER = Path("runs")
 RUNS = FOLDER / "skills"
 PAGES = Path("docs") / "results"
 KEPT = Path(__file__).parent / "results"
-REPORTED_SEEDS, FIRST_TUNING_SEED = 8, 100
-EPISODES = 40_960
+REPORTED_SEEDS, FIRST_TUNING_SEED, LAST_TUNING_SEED = 8, 100, 107
+EPISODES = 20_480
 BASE = "tiny-skills:skills-32"
 SHARED = ("accuracy/skills", "format")
 STYLES = (("thought", "style/bare"), ("brevity", "style/unit"))
@@ -48,7 +51,7 @@ class Experiment:
     table: ExperimentTable
     paper: str
     hypotheses: tuple[str, ...]
-    metric: str = "success on 1,600 held-out tasks of all 32 towns, at temperature 1, after the last round"
+    metric: str = "success on 640 held-out tasks of all 32 towns, at temperature 1, after the last round"
     episodes: int = EPISODES
     smallest: float = 0.04
     target: float = 0.7
@@ -59,7 +62,14 @@ class Experiment:
 
     def make_quick_table(self) -> ExperimentTable:
         """Eight towns, one round and one seed: shows that the machinery runs."""
-        rows = {name: source.replace("skills-32,", "") for name, source in self.table.rows.items()}
+        rows = {
+            name: re.sub(
+                r"skills-32,|alike,|one-procedure,|x16|-20x4|-80x1",
+                lambda part: "-5" if part[0][0] == "-" else "",
+                source,
+            )
+            for name, source in self.table.rows.items()
+        }
         changes = (
             "federation.rounds=1",
             "evaluation.tasks=80",
@@ -87,6 +97,24 @@ def make_own_rewards_column(worst: bool = False) -> Column:
     return read_own_rewards
 
 
+def make_weight_column(objective: str) -> Column:
+    """The mean weight over clients of an objective that all have, after the last round; an equal share where none trained."""
+
+    def read_weight(folder: Path, record: Record) -> float:
+        *_, last = read_metrics_log(folder / "metrics.jsonl")
+        weights = [float(told[f"weight/{objective}"]) for told in last.get("clients", {}).values()]
+        return sum(weights) / len(weights) if weights else 1 / len((*SHARED, *STYLES[0]))
+
+    return read_weight
+
+
+def read_success_elsewhere(folder: Path, record: Record) -> float:
+    """Held-out success in the towns that client 0 does not hold: what it learns alone was never practised there."""
+    found, own = record["final"]["categories"], set(list_towns(record)[0])
+    elsewhere = [float(judged["success"]["mean"]) for town, judged in found.items() if town not in own]
+    return sum(elsewhere) / len(elsewhere)
+
+
 def list_towns(record: Record) -> list[list[str]]:
     """The towns of each client: of each source in the order of its name, as `by_source` numbers the clients."""
     sources = record["config"]["partition"].get("sources") or record["final"]["categories"]
@@ -106,28 +134,29 @@ FEDAGENT = Experiment(
         "fedagent",
         {
             "zero-shot": "zero-shot",
-            "a client alone": "local-0,as-much,tau-5",
-            "centralized": "centralized,as-much,tau-5",
-            "FedAgent, tau = 5": "fedavg-grpo,tau-5",
-            "FedAgent, tau = 10": "fedavg-grpo,tau-10",
-            "FedAgent, tau = 40": "fedavg-grpo,tau-40",
-            "favoured: FedAgent, tau = 5": "favoured,fedavg-grpo,tau-5",
-            "favoured: FedAgent, tau = 40": "favoured,fedavg-grpo,tau-40",
+            "a client alone": "local-0,as-eight,tau-5x16",
+            "centralized": "centralized,as-eight,tau-5x16",
+            "FedAgent, tau = 5": "fedavg-grpo,tau-5x16",
+            "FedAgent, tau = 20": "fedavg-grpo,tau-20x4",
+            "FedAgent, tau = 80": "fedavg-grpo,tau-80x1",
+            "favoured: FedAgent, tau = 5": "favoured,fedavg-grpo,tau-5x16",
+            "favoured: FedAgent, tau = 80": "favoured,fedavg-grpo,tau-80x1",
         },
         [
             ("a client alone", "zero-shot"),
             ("FedAgent, tau = 5", "centralized"),
-            ("FedAgent, tau = 10", "FedAgent, tau = 5"),
-            ("FedAgent, tau = 40", "FedAgent, tau = 5"),
-            ("favoured: FedAgent, tau = 40", "favoured: FedAgent, tau = 5"),
+            ("FedAgent, tau = 20", "FedAgent, tau = 5"),
+            ("FedAgent, tau = 80", "FedAgent, tau = 5"),
+            ("favoured: FedAgent, tau = 80", "favoured: FedAgent, tau = 5"),
         ],
+        {"held-out success": success, "success outside client 0's towns": read_success_elsewhere},
     ),
     "FedAgent",
     (
-        "A client alone is not above zero-shot: what it learns in its town is wrong in as many others.",
-        "FedAgent at tau = 5 equals or beats centralized training on as many episodes.",
+        "A client alone is not above zero-shot outside its own four towns, and so gains at most their eighth of all tasks.",
+        "FedAgent at tau = 5 equals or beats centralized training on as many episodes in as many steps.",
         "Success falls with tau.",
-        "With the right procedure favoured everywhere (no misconceptions) the difference between tau = 40 and tau = 5 vanishes.",
+        "With the right procedure favoured everywhere (no misconceptions) the difference between tau = 80 and tau = 5 vanishes.",
     ),
 )
 PUBSWAP = Experiment(
@@ -135,26 +164,26 @@ PUBSWAP = Experiment(
         "pubswap",
         {
             "zero-shot": "zero-shot",
-            "FedAvg-GRPO, tau = 10": "fedavg-grpo,tau-10",
-            "swap none, tau = 10": "pubswap,swap-none,tau-10",
-            "PubSwap, tau = 10": "pubswap,tau-10",
-            "FedAvg-GRPO, tau = 40": "fedavg-grpo,tau-40",
-            "swap none, tau = 40": "pubswap,swap-none,tau-40",
-            "PubSwap, tau = 40": "pubswap,tau-40",
-            "PubSwap random, tau = 40": "pubswap,swap-random,tau-40",
+            "FedAvg-GRPO, tau = 20": "fedavg-grpo,tau-20x4",
+            "swap none, tau = 20": "pubswap,swap-none,tau-20x4",
+            "PubSwap, tau = 20": "pubswap,tau-20x4",
+            "FedAvg-GRPO, tau = 80": "fedavg-grpo,tau-80x1",
+            "swap none, tau = 80": "pubswap,swap-none,tau-80x1",
+            "PubSwap, tau = 80": "pubswap,tau-80x1",
+            "PubSwap random, tau = 80": "pubswap,swap-random,tau-80x1",
         },
         [
-            ("PubSwap, tau = 10", "swap none, tau = 10"),
-            ("swap none, tau = 10", "FedAvg-GRPO, tau = 10"),
-            ("PubSwap, tau = 40", "swap none, tau = 40"),
-            ("swap none, tau = 40", "FedAvg-GRPO, tau = 40"),
-            ("PubSwap random, tau = 40", "PubSwap, tau = 40"),
+            ("PubSwap, tau = 20", "swap none, tau = 20"),
+            ("swap none, tau = 20", "FedAvg-GRPO, tau = 20"),
+            ("PubSwap, tau = 80", "swap none, tau = 80"),
+            ("swap none, tau = 80", "FedAvg-GRPO, tau = 80"),
+            ("PubSwap random, tau = 80", "PubSwap, tau = 80"),
         ],
     ),
     "PubSwap",
     (
-        "At tau = 40 PubSwap is above the same public steps with nothing exchanged: this difference, and no other, is swapping.",
-        "At tau = 10 the difference is smaller than at tau = 40.",
+        "At tau = 80 PubSwap is above the same public steps with nothing exchanged: this difference, and no other, is swapping.",
+        "At tau = 20 the difference is smaller than at tau = 80.",
         "Public steps without swapping are above FedAvg-GRPO, since public tasks are of all towns.",
         "Swapping by balance is not below swapping at random.",
     ),
@@ -164,7 +193,7 @@ FEDGRPO = Experiment(
         "fedgrpo",
         {
             "zero-shot": "zero-shot",
-            "central GRPO": "centralized,as-much,tau-5",
+            "central GRPO": "centralized,as-eight,tau-5x16",
             "competence": "fedgrpo",
             "random experts": "fedgrpo,random-experts",
             "oracle": "fedgrpo,oracle",
@@ -193,29 +222,69 @@ FEDMOA = Experiment(
         "fedmoa",
         {
             "zero-shot": "manners,zero-shot",
-            "fixed weights": "manners,fedmoa,styles,fixed-weights,tau-5",
-            "only weights": "manners,fedmoa,styles,only-weights,tau-5",
-            "only alpha": "manners,fedmoa,styles,only-alpha,tau-5",
-            "FedMOA, cosine": "manners,fedmoa,styles,tau-5",
-            "FedMOA, raw": "manners,fedmoa,styles,raw,tau-5",
+            "fixed weights": "manners,fedmoa,styles,fixed-weights,tau-5x16",
+            "only weights": "manners,fedmoa,styles,only-weights,tau-5x16",
+            "only alpha": "manners,fedmoa,styles,only-alpha,tau-5x16",
+            "FedMOA, cosine": "manners,fedmoa,styles,tau-5x16",
+            "FedMOA, raw": "manners,fedmoa,styles,raw,tau-5x16",
         },
         [(row, "fixed weights") for row in ("only weights", "only alpha", "FedMOA, cosine", "FedMOA, raw")],
         {
             "own rewards": make_own_rewards_column(),
             "own rewards of the worse style": make_own_rewards_column(worst=True),
             "held-out success": success,
+            **{f"weight of {name}": make_weight_column(name) for name in SHARED},
         },
     ),
     "FedMOA",
     (
         "The mean of the clients' own rewards is higher with moving weights than with fixed equal ones.",
         "The worse of the two styles gains at least as much as the better one.",
-        "The layout saturates first: its weight falls, and that of accuracy rises, in the course of a run (client metrics).",
+        "The layout saturates first: its weight falls, and that of accuracy rises, in the course of a run.",
         "The cosine moves weights in every round; the raw inner product moves them only while gradients are large.",
     ),
     metric="mean of accuracy, layout and each client's own style on held-out tasks of its town, after the last round",
 )
-EXPERIMENTS = (FEDAGENT, FEDGRPO, PUBSWAP, FEDMOA)
+HETEROGENEITIES = {"alike": "alike,", "four towns": "", "one procedure": "one-procedure,"}
+"""Clients with tasks of all towns; with four towns of both procedures, as in the other tables; with four towns of one."""
+METHODS_COMPARED = {
+    "FedAvg-GRPO": "fedavg-grpo,tau-20x4",
+    "PubSwap": "pubswap,tau-20x4",
+    "FedGRPO": "fedgrpo",
+    "FedMOA": "fedmoa,two-objectives,tau-20x4",
+}
+METHODS = Experiment(
+    replace(
+        _make_table(
+            "methods",
+            {
+                "zero-shot": "zero-shot",
+                "centralized": "centralized,as-eight,tau-5x16",
+                "centralized, large steps": "centralized,large-steps,tau-5x4",
+                **{
+                    f"{clients}: {method}": f"{how}{variants}"
+                    for clients, how in HETEROGENEITIES.items()
+                    for method, variants in METHODS_COMPARED.items()
+                },
+            },
+            [
+                (f"{clients}: {method}", f"{clients}: FedAvg-GRPO")
+                for clients in HETEROGENEITIES
+                for method in METHODS_COMPARED
+                if method != "FedAvg-GRPO"
+            ],
+        ),
+        seeds=3,
+    ),
+    "Four methods",
+    (
+        "Where clients are alike, averaging is as good as any other method.",
+        "The more the clients differ, the more PubSwap gains over FedAvg-GRPO.",
+        "FedGRPO needs clients that differ: experts that are alike are as wrong as the server.",
+        "FedMOA with accuracy and layout alone is FedAvg-GRPO with other weights, and equal to it.",
+    ),
+)
+EXPERIMENTS = (FEDAGENT, FEDGRPO, PUBSWAP, FEDMOA, METHODS)
 
 
 def describe_experiment(experiment: Experiment) -> str:
@@ -226,7 +295,7 @@ def describe_experiment(experiment: Experiment) -> str:
         "",
         f"- Metric: {experiment.metric}.",
         f"- Budget: {experiment.episodes:,} episodes to learn from in every row but zero-shot.",
-        f"- Seeds: 0 to {table.seeds - 1}; settings are chosen on {FIRST_TUNING_SEED} to {FIRST_TUNING_SEED + table.seeds - 1}.",
+        f"- Seeds: 0 to {table.seeds - 1}; settings are chosen on {FIRST_TUNING_SEED} to {LAST_TUNING_SEED}.",
         f"- The smallest difference that counts: {experiment.smallest}; differences are paired by seed, with 95 % intervals, and "
         f"corrected for {len(table.pairs)} comparisons.",
         "",
@@ -250,6 +319,11 @@ def run_fedgrpo(quick: bool = False) -> list[Measurement]:
 def run_pubswap(quick: bool = False) -> list[Measurement]:
     """PubSwap among 32 towns, beside the same public steps with nothing exchanged."""
     return _run(PUBSWAP, quick)
+
+
+def run_methods(quick: bool = False) -> list[Measurement]:
+    """Four methods with clients that are alike, that hold four towns, and that know one procedure."""
+    return _run(METHODS, quick)
 
 
 def run_fedmoa(quick: bool = False) -> list[Measurement]:

@@ -71,7 +71,11 @@ class _Moment(NamedTuple):
 
 
 class TextEnv(gymnasium.Env[str, str]):
-    """Base class. A world sets the class attributes and writes `load_pool`, `begin`, `advance`, `vocabulary`, `expert`."""
+    """Base class. An environment sets the class attributes and writes `load_pool`, `begin` and `advance`.
+
+    `expert` and `vocabulary` may be written too: warm starts, hardness labels and the agent `expert` need the first; the second
+    saves a small agent from spelling words that random play does not meet.
+    """
 
     metadata: dict[str, Any] = {"render_modes": ["human", "ansi"], "render_fps": 4}  # noqa: RUF012 - gymnasium declares it as an instance variable
 
@@ -82,8 +86,9 @@ class TextEnv(gymnasium.Env[str, str]):
     splits: ClassVar[tuple[str, ...]] = ("train", "val", "test", "warmup")
     evaluation_splits: ClassVar[tuple[str, ...]] = ("val", "test")
     split_aliases: ClassVar[Mapping[str, str]] = {}
-    default_max_turns: ClassVar[int]
-    reward_names: ClassVar[tuple[str, ...]]
+    default_max_turns: ClassVar[int] = 30
+    reward_names: ClassVar[tuple[str, ...]] = ()
+    """The components that `View.rewards` may hold, for methods with several objectives."""
     variants: ClassVar[tuple[type[Variant], ...]] = ()
     """In which ways the worlds of clients can differ; `federate(variant=...)` takes one of these."""
     local_options: ClassVar[tuple[str, ...]] = ()
@@ -123,6 +128,7 @@ class TextEnv(gymnasium.Env[str, str]):
         reward: str = "score",
         render_mode: str | None = None,
     ) -> None:
+        self._check_class_attributes()
         if reward not in REWARD_MODES:
             raise unknown_name_error("reward", reward, REWARD_MODES)
         if max_turns is not None and max_turns < 1:
@@ -142,31 +148,50 @@ class TextEnv(gymnasium.Env[str, str]):
             raise DataError(f"{self.id}: there are no tasks to play (split {split!r})")
         self._episode: Episode | None = None
 
+    def _check_class_attributes(self) -> None:
+        for name in ("id", "role", "action_help"):
+            if not isinstance(getattr(self, name, None), str):
+                raise OptionError(f"{type(self).__name__} needs a class attribute {name!r}, a text")
+
     # ---- what a world writes ------------------------------------------------------------------------------------
 
     def load_pool(self, split: str) -> TaskPool:
         """The tasks of a canonical split, or of `all` in native order, under this world's options."""
-        raise NotImplementedError
+        raise self._missing("load_pool(split)")
 
     def begin(self, task: Task, seed: int) -> tuple[Any, View]:
         """State and view at the start of an episode."""
-        raise NotImplementedError
+        raise self._missing("begin(task, seed)")
 
     def advance(self, state: Any, action: str) -> tuple[Any, View]:
         """State and view after an action. Any string is admitted, and the given state is left as it was."""
-        raise NotImplementedError
+        raise self._missing("advance(state, action)")
+
+    def _missing(self, method: str) -> NotImplementedError:
+        return NotImplementedError(f"{type(self).__name__} does not define {method}, which every environment needs")
 
     def get_verifier_version(self) -> str | None:
         """Name and version of the rules by which replies are judged; None where the course of the episode decides."""
         return None
 
     def vocabulary(self) -> Iterable[str]:
-        """The words this world says and accepts, for agents with a small vocabulary of their own."""
-        raise NotImplementedError
+        """The words this environment says and accepts, for agents with a small vocabulary of their own. By default those that
+        are met when some hundred tasks are played at random."""
+        from fedagentgym.envs.vocabulary import collect_words
+
+        return collect_words(self)
 
     def expert(self) -> Expert:
         """A scripted player for one episode."""
-        raise NotImplementedError
+        raise OptionError(
+            f"{self.id} has no expert, which the agent 'expert', warm starts and hardness labels need: "
+            f"{type(self).__name__} does not define the method expert()"
+        )
+
+    @property
+    def has_expert(self) -> bool:
+        """Whether `expert` gives a player."""
+        return type(self).expert is not TextEnv.expert
 
     def goal(self, task: Task) -> str:
         """The task in one line, for agents that are reminded of it at every turn; empty where observations say it."""

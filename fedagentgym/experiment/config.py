@@ -137,6 +137,7 @@ def _check_config(config: RunConfig) -> None:
         raise OptionError(
             "agent.threads: auto gives one process all cores: with several workers, or another backend, say how many each takes"
         )
+    _check_sharding(config)
     method = get_algorithm_class(config.algorithm)
     if config.evaluation is not None and config.evaluation.clients and not method.trains_local_models:
         raise OptionError(
@@ -144,6 +145,29 @@ def _check_config(config: RunConfig) -> None:
         )
     if config.warm_start is not None and not starts_from_nothing(config.agent):
         require_model(config.agent)
+
+
+OFFLOAD_ON_CPU = "learning.sharding.offload keeps weights out of a GPU's memory: leave it out on a CPU"
+
+
+def _check_sharding(config: RunConfig) -> None:
+    """Several devices for an update: where the clients run in processes of this machine that torch trains and plays in."""
+    sharding = config.learning.sharding
+    if sharding is None or not sharding.is_needed:
+        return
+    if config.federation.backend != "in-process":
+        raise OptionError(
+            f"learning.sharding is for federation.backend=in-process, with or without workers, not for"
+            f" {config.federation.backend}"
+        )
+    devices = (config.agent.device, *config.federation.device_per_worker)
+    if sharding.offload and "cpu" in devices:
+        raise OptionError(OFFLOAD_ON_CPU)
+    if config.agent.rollouts == "vllm" or config.agent.name == "vllm":
+        raise OptionError(
+            "learning.sharding is for policies that torch plays, on weights put together for it: set agent.rollouts=torch or"
+            " leave it out"
+        )
 
 
 def list_presets() -> tuple[str, ...]:

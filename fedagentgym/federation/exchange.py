@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from fedagentgym.base.activity import work_for_client
 from fedagentgym.base.encoding import MAX_BITS, Pieces, bytes_digest, encode, join_pieces
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, ProcessUnusableError
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import EMPTY_STATE, Application, ClientContext
 
@@ -149,7 +149,10 @@ class Reply:
 
 
 def perform(application: Application[Any], request: Request, data: bytes | None) -> Reply:
-    """Run the operation on the state with these bytes. What goes wrong inside becomes an `error` reply; the state stays."""
+    """Run the operation on the state with these bytes. What goes wrong inside becomes an `error` reply; the state stays.
+
+    Where nothing more can be computed in this process, that is raised: it is no fault of the client.
+    """
     started = time.monotonic()
     try:
         operation = application.operations.get(request.operation)
@@ -167,6 +170,8 @@ def perform(application: Application[Any], request: Request, data: bytes | None)
             operation.state.check(new_state, new_state.size)
             kept = new_state.encoded
         return Reply(request.client, "ok", answer.pieces, kept, seconds=time.monotonic() - started)
+    except ProcessUnusableError:
+        raise
     except Exception as error:
         text = clean_text(f"{type(error).__name__}: {error}", LONGEST_ERROR)
         detail = clean_text(traceback.format_exc()[-LONGEST_DETAIL:], LONGEST_DETAIL, lines=True)

@@ -14,7 +14,8 @@ import gymnasium
 
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.streams import stream
-from fedagentgym.envs.core import Episode, TextEnv
+from fedagentgym.envs.core import Episode, Expert, TextEnv
+from fedagentgym.envs.scripted import random_action
 from fedagentgym.testing.conditions import global_generators_untouched
 
 GOLDEN_STEPS = 20
@@ -46,7 +47,10 @@ HOSTILE_ACTIONS = (
 
 
 def check_env(env: str | gymnasium.Env[Any, Any], **options: Any) -> None:
-    """Check one environment, given by id (with its options) or as an instance."""
+    """Check one environment, given by id (with its options) or as an instance.
+
+    An environment without an expert is played at random, and a warning says what was not checked.
+    """
     made = gymnasium.make(env, **options) if isinstance(env, str) else env
     checked = made.unwrapped
     assert isinstance(checked, TextEnv), f"{type(checked).__name__} is not derived from fedagentgym.envs.core.TextEnv"
@@ -58,7 +62,14 @@ def check_env(env: str | gymnasium.Env[Any, Any], **options: Any) -> None:
     _check_purity(checked)
     _check_hostile_actions(checked)
     _check_lockstep(checked)
-    _check_ungraded(checked)
+    if checked.has_expert:
+        _check_ungraded(checked)
+    else:
+        warnings.warn(
+            f"{checked.id} has no expert(): it was played at random, and whether a task without its answer is paid was not "
+            "checked",
+            stacklevel=2,
+        )
     made.close()
 
 
@@ -68,14 +79,15 @@ def digest_episode(env: TextEnv) -> str:
 
 
 def play_steps(env: TextEnv, steps: int, *, seed: int = 0, first: int = 0) -> list[tuple[str, Episode]]:
-    """Actions and episodes of `steps` steps: mostly the expert's, some random, some nonsense; a new task when one is over."""
+    """Actions and episodes of `steps` steps: mostly the expert's if there is one, some random, some nonsense; a new task when
+    one is over."""
     draw = stream(seed, "conformance", env.id)
-    number, expert = first, env.expert()
+    number, expert = first, _open_player(env)
     (episode,) = env.reset_many([env.pool[number % len(env.pool)].id], [seed])
     history: list[tuple[str, Episode]] = [("", episode)]
     for _ in range(steps):
         if episode.over:
-            number, expert = number + 1, env.expert()
+            number, expert = number + 1, _open_player(env)
             (episode,) = env.reset_many([env.pool[number % len(env.pool)].id], [seed])
             history.append(("", episode))
         action = expert.act(episode)
@@ -87,6 +99,20 @@ def play_steps(env: TextEnv, steps: int, *, seed: int = 0, first: int = 0) -> li
         (episode,) = env.step_many([episode], [action])
         history.append((action, episode))
     return history
+
+
+class _RandomPlayer:
+    """Stands in for the expert of an environment that has none."""
+
+    def __init__(self, env: TextEnv) -> None:
+        self._draws = stream(0, "random player", env.id)
+
+    def act(self, episode: Episode) -> str:
+        return random_action(episode, episode.view.observation, self._draws)
+
+
+def _open_player(env: TextEnv) -> Expert:
+    return env.expert() if env.has_expert else _RandomPlayer(env)
 
 
 def _extract_observed(episode: Episode) -> list[Any]:
@@ -110,7 +136,10 @@ def _check_description(env: TextEnv) -> None:
     for name in ("id", "role", "action_help"):
         assert isinstance(getattr(env, name, None), str), f"the class attribute {name} is missing"
     assert type(env).__doc__, "the class docstring is the environment's page: it is missing"
-    assert env.reward_names, "reward_names lists the reward components: it is empty"
+    names = env.reward_names
+    assert isinstance(names, tuple) and all(isinstance(name, str) for name in names), (
+        f"reward_names is a tuple of names, got {names!r}"
+    )
     words = list(env.vocabulary())
     assert words, "vocabulary() is empty"
     assert all(isinstance(word, str) for word in words), "vocabulary() gives something that is not a string"
@@ -182,7 +211,7 @@ def _check_snapshots(env: TextEnv) -> None:
 def _check_purity(env: TextEnv) -> None:
     for _, episode in play_steps(env, 12):
         before = pickle.dumps(episode.state)
-        env.advance(episode.state, env.expert().act(episode))
+        env.advance(episode.state, _open_player(env).act(episode))
         assert pickle.dumps(episode.state) == before, "advance changed the state that it was given"
 
 
@@ -199,7 +228,7 @@ def _check_lockstep(env: TextEnv) -> None:
     together = env.reset_many(ids, [0, 1, 2, 3])
     alone = [env.reset_many([identifier], [seed])[0] for seed, identifier in enumerate(ids)]
     assert repr(together) == repr(alone), "reset_many depends on its companions"
-    actions = [env.expert().act(episode) for episode in together]
+    actions = [_open_player(env).act(episode) for episode in together]
     stepped = env.step_many(together, actions)
     single = [env.step_many([episode], [action])[0] for episode, action in zip(alone, actions, strict=True)]
     assert [_extract_observed(episode) for episode in stepped] == [_extract_observed(episode) for episode in single], (

@@ -32,6 +32,7 @@ from fedagentgym.federation.meter import COLUMNS, DIRECTIONS
 
 TABLE = ExperimentTable("skills-small", {"before": "x", "FedAgent, tau = 5": "y", "FedAgent, tau = 40": "z"}, seeds=3)
 PAIRS = [("FedAgent, tau = 5", "before"), ("FedAgent, tau = 40", "FedAgent, tau = 5")]
+SUCCESS = "held-out success"
 TOWNS = {"Arle": ("+", False), "Bost": ("-", True)}
 
 
@@ -82,7 +83,7 @@ def test_what_is_finished_is_collected_and_kept(cells: list[TableCell], tmp_path
     assert results is not None
     often, seldom = results.get("FedAgent, tau = 5"), results.get("FedAgent, tau = 40")
     assert often.seeds == (0, 1, 2) and seldom.seeds == (0, 1)
-    assert often.row.values["held-out success"] == pytest.approx((0.9, 0.93, 0.96))
+    assert often.row.values[SUCCESS] == pytest.approx((0.9, 0.93, 0.96))
     assert often.row.values[AREA] == pytest.approx((0.7, 0.73, 0.76)) and often.row.values[REACHED] == (1, 1, 1)
     assert seldom.row.values[REACHED] == (math.inf, math.inf)
     assert often.skills["Bost"].misled and often.skills["Bost"].after == pytest.approx(1.03)
@@ -97,11 +98,11 @@ def test_what_is_finished_is_collected_and_kept(cells: list[TableCell], tmp_path
 def test_pairs_are_compared_over_the_seeds_that_all_have(cells: list[TableCell]) -> None:
     results = collect_results(TABLE, cells, target=0.7)
     assert results is not None
-    gained, lost = compare_pairs(results, PAIRS)
+    gained, lost = compare_pairs(results, PAIRS, SUCCESS)
     assert gained.values == pytest.approx((0.4, 0.42)) and lost.values == pytest.approx((-0.3, -0.31))
     alone = replace(results, rows=results.rows[:2])
-    assert [len(one.values) for one in compare_pairs(alone, PAIRS)] == [3]
-    assert compare_pairs(replace(results, rows=results.rows[:1]), PAIRS) == []
+    assert [len(one.values) for one in compare_pairs(alone, PAIRS, SUCCESS)] == [3]
+    assert compare_pairs(replace(results, rows=results.rows[:1]), PAIRS, SUCCESS) == []
     text = describe_results(results, PAIRS, 0.04)
     assert "| FedAgent, tau = 40 - FedAgent, tau = 5 | -0.305 ± 0.064 |" in text and "none of 2" in text
     assert "| FedAgent, tau = 5 | 0.930 ± 0.075 | 0.730 ± 0.075 | 1.0 (3 of 3) | 3 | 200 | 2.0 |" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,19 @@ import pytest
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.benchmarks.skills_tables import (
     EXPERIMENTS,
+    HETEROGENEITIES,
+    METHODS,
     SHARED,
     Experiment,
     describe_experiment,
+    list_towns,
     make_own_rewards_column,
+    make_weight_column,
+    read_success_elsewhere,
 )
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.plan import plan_run
+from fedagentgym.learning.misconceptions import draw_misconceptions
 
 by_name = pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.table.name)
 
@@ -23,26 +30,54 @@ by_name = pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experime
 @by_name
 def test_every_row_plays_as_much_and_pairs_are_rows(experiment: Experiment) -> None:
     table = experiment.table
-    assert len(table.rows) <= 8 and len(experiment.hypotheses) >= 3
+    assert len(table.rows) <= (15 if experiment is METHODS else 8) and len(experiment.hypotheses) >= 3
     assert {row for pair in table.pairs for row in pair} <= set(table.rows)
     for row, source in table.rows.items():
         config = load_config(source)
         expected = 0 if row == "zero-shot" else experiment.episodes
         assert plan_run(config).total.episodes == expected, row
-        assert config.partition.clients == 32 and config.env.options["skills"] == 32
+        assert config.partition.clients == 8 and config.env.options["skills"] == 32
         shown = config.warm_start.misconceptions if config.warm_start is not None else None
         assert shown is not None and (shown.share == 0.5) == (not row.startswith("favoured"))
 
 
 @by_name
-def test_clients_hold_a_town_each(experiment: Experiment) -> None:
-    sources = list(experiment.table.rows.values())
-    for source in (sources[1], sources[-1]):
-        split = Runtime(load_config(source).spec()).client_split
-        assert len(split) == 32
-        held = [set(split.client(client).open_env().pool.categories) for client in (0, 13, 31)]
-        assert all(len(towns) == 1 for towns in held)
-        assert len(split.role("auxiliary")) == 640 and len(split.role("auxiliary").categories) == 32
+def test_clients_hold_four_towns_two_of_them_misled(experiment: Experiment) -> None:
+    config = load_config(list(experiment.table.rows.values())[1])
+    split = Runtime(config.spec()).client_split
+    assert len(split) == 8 and config.warm_start is not None and config.warm_start.misconceptions is not None
+    env = split.client(0).open_env()
+    shown = draw_misconceptions(env, config.warm_start.misconceptions)
+    named = list_towns({"config": config.plain(), "final": {}})
+    for client in range(8):
+        towns = split.client(client).open_env().pool.categories
+        assert sorted(towns) == sorted(named[client]) and sum(towns.values()) == 512
+        assert sorted((shown[town].own, shown[town].misled) for town in towns) == [
+            ("+", False),
+            ("+", True),
+            ("-", False),
+            ("-", True),
+        ]
+    assert len(split.role("auxiliary")) == 640 and len(split.role("auxiliary").categories) == 32
+
+
+def test_clients_of_three_kinds() -> None:
+    def count_skills(variants: str) -> list[tuple[int, int]]:
+        config = load_config(f"tiny-skills:skills-32,{variants}fedavg-grpo")
+        split = Runtime(config.spec()).client_split
+        found = []
+        for client in range(len(split)):
+            env = split.client(client).open_env()
+            own = env.list_procedures()
+            towns = env.pool.categories
+            found.append((len(towns), len({own[town].own for town in towns})))
+        return found
+
+    assert {kind: set(count_skills(how)) for kind, how in HETEROGENEITIES.items()} == {
+        "alike": {(32, 2)},
+        "four towns": {(4, 2)},
+        "one procedure": {(4, 1)},
+    }
 
 
 @by_name
@@ -55,7 +90,7 @@ def test_the_page_says_what_is_expected(experiment: Experiment, root: Path) -> N
 def test_tuning_and_quick_tables(experiment: Experiment) -> None:
     tuning, quick = experiment.make_tuning_table(), experiment.make_quick_table()
     assert tuning.first_seed == 100 and tuning.rows == experiment.table.rows and tuning.name != experiment.table.name
-    assert experiment.table.first_seed == 0 and experiment.table.seeds == 8
+    assert experiment.table.first_seed == 0 and experiment.table.seeds == (3 if experiment is METHODS else 8)
     for source in quick.rows.values():
         config = load_config(source, quick.changes)
         assert config.partition.clients == 8 and config.federation.rounds == 1
@@ -67,6 +102,28 @@ def test_own_rewards_are_of_each_clients_town_and_style() -> None:
         paid = {**dict.fromkeys((*SHARED, "thought", "brevity"), 0.5), "style/bare": bare, "style/unit": unit}
         return {f"reward/{name}": {"mean": value} for name, value in paid.items()}
 
-    record = {"final": {"categories": {"Arle": town(1.0, 0.0), "Bost": town(1.0, 0.0)}}}
+    judged = {"categories": {"Arle": town(1.0, 0.0), "Bost": town(1.0, 0.0)}}
+    record = {"final": judged, "config": {"partition": {}}}
     assert make_own_rewards_column()(Path(), record) == pytest.approx((2.5 / 4 + 1.5 / 4) / 2)
     assert make_own_rewards_column(worst=True)(Path(), record) == pytest.approx(1.5 / 4)
+    together = {"partition": {"sources": {"Dorn+Arle": 1, "Bost+Cray": 1}}}
+    assert list_towns({"final": judged, "config": together}) == [["Bost", "Cray"], ["Dorn", "Arle"]]
+
+
+def test_success_elsewhere_leaves_the_first_client_out() -> None:
+    judged = {town: {"success": {"mean": value}} for town, value in (("Arle", 1.0), ("Bost", 0.2), ("Cray", 0.4))}
+    record = {"final": {"categories": judged}, "config": {"partition": {"sources": {"Bost+Cray": 1, "Arle": 1}}}}
+    assert read_success_elsewhere(Path(), record) == pytest.approx(0.3)
+
+
+def test_weights_are_those_after_the_last_round(tmp_path: Path) -> None:
+    rounds = [
+        {"round": 0, "metrics": {}, "clients": {}},
+        {"round": 1, "metrics": {}, "clients": {"0": {"weight/format": 0.25}, "1": {"weight/format": 0.25}}},
+        {"round": 2, "metrics": {}, "clients": {"0": {"weight/format": 0.1}, "1": {"weight/format": 0.2}}},
+    ]
+    log = tmp_path / "metrics.jsonl"
+    log.write_text("".join(json.dumps(one) + "\n" for one in rounds))
+    assert make_weight_column("format")(tmp_path, {}) == pytest.approx(0.15)
+    log.write_text(json.dumps(rounds[0]) + "\n")
+    assert make_weight_column("format")(tmp_path, {}) == 0.25

@@ -15,5 +15,7 @@ def estimate_activations(agent: PlannedAgent, learning: LearningSettings) -> int
     shape = agent.shape
     tokens = LONGEST_PASS if learning.micro_tokens == "auto" else learning.micro_tokens
     block = 6 * shape.hidden + 4 * shape.heads * shape.head_width + 3 * shape.inner
-    kept = shape.layers * shape.hidden + block if learning.checkpointing else shape.layers * block
+    sharding = learning.sharding
+    recomputed = learning.checkpointing or (sharding is not None and sharding.is_needed)
+    kept = shape.layers * shape.hidden + block if recomputed else shape.layers * block
     return 4 * tokens * kept

@@ -9,6 +9,7 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.experiment.estimate.memory import compute_least, compute_peak, list_memory_parts
 from fedagentgym.experiment.estimate.plan import RunPlan, plan_run
 from fedagentgym.experiment.settings import RunConfig
+from fedagentgym.learning.settings import ShardingSettings
 
 ADAPTER_RANK = 32
 
@@ -39,6 +40,20 @@ def find_device_memory(device: str) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+MOST_SHARDS = 8
+
+
+def _find_shards(plan: RunPlan, device_bytes: int) -> str:
+    """The smallest number of such devices that would do for an update, or that with the parts in the machine's memory."""
+    for offload in (False, True):
+        for devices in (2, 4, MOST_SHARDS):
+            sharding = ShardingSettings(devices=devices, offload=offload)
+            spread = plan.config.learning.model_copy(update={"sharding": sharding})
+            if compute_least(plan.agent, spread, plan.proximal) <= device_bytes:
+                return f"{{devices: {devices}, offload: {str(offload).lower()}}}"
+    return ""
+
+
 def find_remedies(plan: RunPlan, device_bytes: int) -> str:
     """What would fit instead, in words."""
     fits = []
@@ -52,6 +67,8 @@ def find_remedies(plan: RunPlan, device_bytes: int) -> str:
         )
         if compute_least(adapted, learning, plan.proximal) <= device_bytes:
             fits.append(f"a LoRA adapter (agent.adapter={{rank: {ADAPTER_RANK}}}, agent.dtype=bfloat16)")
+    if shards := _find_shards(plan, device_bytes):
+        fits.append(f"shards (learning.sharding={shards})")
     if not learning.checkpointing:
         recomputed = learning.model_copy(update={"checkpointing": True})
         parts = list_memory_parts(plan.agent, recomputed, plan.proximal, plan.config.agent.rollouts == "vllm")

@@ -7,12 +7,12 @@ scores and updates one after the other, so the peak is what lasts, plus the grea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from fedagentgym.experiment.estimate.activations import estimate_activations
 from fedagentgym.experiment.estimate.player import PlannedAgent
-from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.settings import LearningSettings, ShardingSettings
 
 Phase = Literal["always", "playing", "scoring", "updating"]
 FULL = 4
@@ -48,7 +48,35 @@ def list_memory_parts(
         Part("gradients", "updating", own),
         Part("activations", "updating", estimate_activations(agent, learning)),
     ]
+    sharding = learning.sharding
+    if sharding is not None and sharding.is_needed:
+        parts = _spread_parts(parts, agent, sharding)
     return tuple(part for part in parts if part.size)
+
+
+_PLAYED = ("keys and values of the episodes", "base weights while the adapter is merged", "activations")
+
+
+def _spread_parts(parts: list[Part], agent: PlannedAgent, sharding: ShardingSettings) -> list[Part]:
+    """The parts on the first of several devices, which plays: its share of what each weight needs, or none of it if that lies in
+    the machine's memory; what is played there is its own; and the weights that are put together for as long as they are used."""
+    devices = sharding.devices
+    kept = [
+        part
+        if part.name in _PLAYED
+        else replace(part, size=0 if sharding.offload else -(-part.size // devices), name=f"{part.name}, a share")
+        for part in parts
+    ]
+    blocks = agent.shape.layers * sum(inputs * outputs for _, inputs, outputs in agent.shape.iter_linear())
+    around = max(0, agent.parameters - blocks)
+    working = around + 2 * -(-blocks // max(1, agent.shape.layers))
+    gathered = agent.trainable * FULL if agent.has_adapter else 0
+    return [
+        *kept,
+        Part("weights put together", "playing", agent.parameters * agent.width + gathered),
+        Part("weights of the blocks at work", "scoring", working * agent.width),
+        Part("weights and gradients of the blocks at work", "updating", working * (agent.width + FULL)),
+    ]
 
 
 def _list_rollout_parts(agent: PlannedAgent, learning: LearningSettings) -> tuple[Part, ...]:

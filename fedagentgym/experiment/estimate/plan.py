@@ -105,7 +105,8 @@ def plan_run(config: RunConfig) -> RunPlan:
         _count_evaluations(config),
         list_memory_parts(agent, config.learning, proximal, config.agent.rollouts == "vllm"),
         proximal,
-        max(1, len(config.federation.device_per_worker) or config.federation.workers),
+        max(1, len(config.federation.device_per_worker) or config.federation.workers)
+        * (config.learning.sharding.devices if config.learning.sharding is not None else 1),
     )
 
 

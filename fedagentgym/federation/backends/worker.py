@@ -12,6 +12,7 @@ from typing import Any
 
 from fedagentgym.base.activity import ClientActivity, Listener, listen
 from fedagentgym.base.encoding import decode, encode
+from fedagentgym.base.errors import ProcessUnusableError
 from fedagentgym.base.interruption import end_with_parent
 from fedagentgym.base.logs import log_to_stderr
 from fedagentgym.federation.backends.process import HEADER_LIMIT, Pipe
@@ -32,6 +33,8 @@ def main(descriptor: int, parent: int) -> None:
             _serve(pipe, application)
     except (EOFError, OSError):
         return
+    except ProcessUnusableError as error:
+        sys.exit(f"fedagentgym: a worker ends: {error}")
 
 
 def _build_application(pipe: Pipe) -> Application[Any] | None:

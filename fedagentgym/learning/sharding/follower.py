@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
-import time
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import describe_error
+from fedagentgym.base.interruption import end_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +20,7 @@ LONGEST_ERROR = 1000
 
 def main(descriptor: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
+    end_with_parent(parent)
     pipe: Connection[Any, Any] = Connection(descriptor)
     try:
         start = decode(pipe.recv_bytes())
@@ -33,13 +32,6 @@ def main(descriptor: int, parent: int) -> None:
         code = 1
         _tell_error(pipe, error)
     os._exit(code)  # without what interpreters do at their end: that could wait for ranks which are gone
-
-
-def _end_with_parent(parent: int) -> None:
-    """A follower whose rank 0 was killed ends, also while it waits for it in an exchange."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(0)
 
 
 def _tell_error(pipe: Connection[Any, Any], error: BaseException) -> None:

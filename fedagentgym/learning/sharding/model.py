@@ -57,6 +57,7 @@ class ShardedModel:
         self.model, self.mesh, self.device = model, mesh, device
         self.rank, self.size = mesh.get_local_rank(), mesh.size()
         self._on_change = on_change
+        self._limits: dict[int | Literal["auto"], PassLimits] = {}
         whole = {name: value.detach() for name, value in model.named_parameters()}
         self._root = _shard(model, mesh, offload)
         self._parts = [module for module in self._root.modules() if isinstance(module, FSDPModule)]
@@ -118,7 +119,12 @@ class ShardedModel:
     # ---- as passes ----------------------------------------------------------------------------------------------------
 
     def find_limits(self, micro_tokens: int | Literal["auto"]) -> PassLimits:
-        """The limits of the smallest of the devices."""
+        """The limits of the smallest of the devices, as it is when they are first asked for."""
+        if micro_tokens not in self._limits:
+            self._limits[micro_tokens] = self._agree_on_limits(micro_tokens)
+        return self._limits[micro_tokens]
+
+    def _agree_on_limits(self, micro_tokens: int | Literal["auto"]) -> PassLimits:
         found = find_pass_limits(self.model, self.device, micro_tokens)
         least = torch.tensor(found, dtype=torch.int64, device=self.mesh.device_type)
         torch.distributed.all_reduce(least, torch.distributed.ReduceOp.MIN, self.mesh.get_group())

@@ -1,0 +1,150 @@
+"""An environment of three methods, in a file outside the package, is a full member: made, checked, divided, trained, judged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+import fedagentgym
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.plugins import load_plugins
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.view import View
+from fedagentgym.testing import check_agent, check_env
+
+PLUGIN = '''"""Walk to the lamp."""
+
+import fedagentgym
+from fedagentgym.base.streams import stream
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.view import View
+
+
+class LampEnv(TextEnv):
+    """Walk along a corridor of ten places to the one with the lamp."""
+
+    id = "me/Lamp-v0"
+    role = "You are walking along a corridor."
+    action_help = "left, right: go one place."
+    default_max_turns = 12
+
+    def load_pool(self, split):
+        goals = [1 + stream(0, "corridor", split, index).integers(3) for index in range(40)]
+        tasks = [{"category": f"lamp {goal}", "payload": goal} for goal in goals]
+        return TaskPool.from_records(tasks, env=self.id, split=split)
+
+    def begin(self, task, seed):
+        return (0, task.payload), View(observation="You are at place 0.", admissible=("left", "right"))
+
+    def advance(self, state, action):
+        place, goal = state
+        place = min(max(place + {"left": -1, "right": 1}.get(action, 0), 0), 9)
+        won = place == goal
+        known = action in ("left", "right")
+        view = View(observation=f"You are at place {place}.", admissible=("left", "right"), reward=float(won),
+                    score=float(won), success=won, done=won, valid=known)
+        return (place, goal), view
+
+
+fedagentgym.register_env("me/Lamp-v0", LampEnv, replace=True)
+'''
+
+
+@pytest.fixture
+def lamp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "lamp.py"
+    file.write_text(PLUGIN)
+    assert len(PLUGIN.splitlines()) <= 40
+    load_plugins([str(file)])
+    return file
+
+
+def test_it_is_made_checked_and_divided(lamp: Path) -> None:
+    env = gym.make("me/Lamp-v0")
+    assert env.reset(seed=0)[0] == "You are at place 0."
+    with pytest.warns(UserWarning, match="me/Lamp-v0 has no expert"):
+        check_env("me/Lamp-v0")
+    client_split = fedagentgym.federate("me/Lamp-v0", partition="preference", clients=3, tasks_per_client=8, omega=0.9)
+    assert [len(client_split.client(number)) for number in range(3)] == [8, 8, 8]
+
+
+def test_its_words_are_those_that_random_play_meets(lamp: Path) -> None:
+    words = list(gym.make("me/Lamp-v0").unwrapped.vocabulary())  # type: ignore[attr-defined]
+    assert {"left", "right", "You", "place", "walking", "2."} <= set(words)
+    assert words == list(gym.make("me/Lamp-v0").unwrapped.vocabulary())  # type: ignore[attr-defined]
+
+
+def test_it_is_trained_and_judged(lamp: Path, tmp_path: Path) -> None:
+    result = fedagentgym.train(
+        {
+            "name": "lamp",
+            "plugins": [str(lamp), "fedagentgym.testing.untrained"],
+            "env": {"id": "me/Lamp-v0"},
+            "agent": "untrained-tiny",
+            "partition": {"clients": 3, "tasks_per_client": 8},
+            "learning": {"tasks_per_step": 2, "group_size": 4, "learning_rate": 3e-3},
+            "federation": {"rounds": 2, "clients_per_round": 2},
+            "algorithm": "fedagent",
+            "evaluation": {"every": 1, "tasks": 8},
+            "output": {"folder": str(tmp_path / "run")},
+        }
+    )
+    assert result.record["rounds"] == 2 and result.record["final"]["round"] == 2
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_eval_plays_it_and_what_needs_an_expert_says_so(lamp: Path) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "fedagentgym.cli", *words, "--plugin", str(lamp)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    played = run("eval", "--env", "me/Lamp-v0", "--agent", "random", "--tasks", "10", "--split", "test")
+    assert played.returncode == 0, played.stderr
+    asked = run("eval", "--env", "me/Lamp-v0", "--agent", "expert", "--tasks", "10")
+    assert asked.returncode == 2 and "me/Lamp-v0 has no expert" in asked.stderr and "Traceback" not in asked.stderr
+
+
+def test_a_missing_method_or_attribute_is_named() -> None:
+    class NoMethods(TextEnv):
+        """Nothing."""
+
+        id, role, action_help = "me/No-v0", "", ""
+
+    class NoRole(TextEnv):
+        """Nothing."""
+
+        id = "me/No-v0"
+
+    with pytest.raises(NotImplementedError, match=r"NoMethods does not define load_pool\(split\)"):
+        NoMethods()
+    with pytest.raises(OptionError, match="NoRole needs a class attribute 'role', a text"):
+        NoRole()
+
+
+def test_a_function_is_an_agent(lamp: Path) -> None:
+    seen: list[list[dict[str, str]]] = []
+
+    def answer(messages: list[dict[str, str]]) -> str:
+        seen.append(messages)
+        return "<action>right</action>" if len(messages) % 4 == 1 else " right "
+
+    env = gym.make("me/Lamp-v0", split="test").unwrapped
+    assert isinstance(env, TextEnv)
+    found = fedagentgym.evaluate(fedagentgym.FunctionAgent(answer), env)
+    assert found.overall["success"].mean == 1.0
+    assert [message["role"] for message in seen[-1]][:1] == ["user"] and "You are walking" in seen[0][0]["content"]
+    fedagentgym.register_agent(
+        "walker", lambda settings, *, env=None, seed=0: fedagentgym.FunctionAgent(lambda _: "right"), replace=True
+    )
+    check_agent("walker", env="me/Lamp-v0")
+    with pytest.raises(OptionError, match="takes a function of messages, got 'right'"):
+        fedagentgym.FunctionAgent("right")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="the function of agent 'function' returned 'None', not a text"):
+        fedagentgym.evaluate(fedagentgym.FunctionAgent(lambda _: None), env)  # type: ignore[arg-type,return-value]
+    assert View(observation="").done is False
