@@ -189,6 +189,19 @@ def run(
     _play([(suite, entry) for entry in entries], out, workers, as_json)
 
 
+def play_suite(
+    name: str, agent: str, agent_set: list[str] | None, plugins: Sequence[str], out: Path, as_json: bool
+) -> None:
+    """`fedagentgym eval --suite NAME --agent ...`: an agent in every scenario of a suite of the agents track."""
+    suite = _find_suite(name)
+    _play(
+        [(suite, entry) for entry in _choose_entries(suite, (), agent, agent_set, (), None, plugins, {})],
+        out,
+        0,
+        as_json,
+    )
+
+
 def _find_suite(name: str) -> Suite:
     if not name.endswith((".yaml", ".yml")) and name not in list_suites():
         raise unknown_name_error("benchmark", name, [*list_suites(), *BENCHMARKS.names()])
