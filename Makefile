@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 DEMO := demo-report
 SPEED := speed-core webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation
 
-.PHONY: demo test test-all lint bench wheel installs clean
+.PHONY: demo test test-all lint bench wheel installs clean leaderboard
 
 demo: $(VENV)/.train
 	$(BIN)/python -m fedagentgym.experiment.demo --report $(DEMO)
@@ -31,6 +31,10 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/fedagentgym bench run $(SPEED)
+
+leaderboard: $(VENV)/.dev
+	$(BIN)/fedagentgym bench verify leaderboard/results/*/*
+	$(BIN)/fedagentgym leaderboard build leaderboard/results --out leaderboard/site --link ../results
 
 wheel: $(VENV)/.dev
 	PYTHON=$(PYTHON) BIN=$(BIN) tests/wheel.sh

@@ -24,18 +24,22 @@ def run(quick: bool) -> list[Measurement]:
 
 
 def run_alfworld(quick: bool) -> list[Measurement]:
+    """The curve of one recipe: houses."""
     return _run_recipe("tiny-alfworld", quick)
 
 
 def run_math(quick: bool) -> list[Measurement]:
+    """The curve of one recipe: mathematics."""
     return _run_recipe("tiny-math", quick)
 
 
 def run_skills(quick: bool) -> list[Measurement]:
+    """The curve of one recipe: towns of different skills."""
     return _run_recipe("tiny-skills", quick)
 
 
 def run_webshop(quick: bool) -> list[Measurement]:
+    """The curve of one recipe: the shop."""
     return _run_recipe("tiny-webshop", quick)
 
 

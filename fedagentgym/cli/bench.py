@@ -155,6 +155,10 @@ def run(
     submitted_by: Annotated[str, typer.Option("--submitted-by", help="Who you are.")] = "",
     link: Annotated[str, typer.Option("--link", help="Where the agent or method is described.")] = "",
     note: Annotated[str, typer.Option("--note", help="What readers of the table should know.")] = "",
+    secret: Annotated[
+        Path | None,
+        typer.Option("--secret", help="Maintainers: play the secret twin that this file opens.", metavar="FILE"),
+    ] = None,
     out: Out = ROOT,
     workers: Workers = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Measurements: a smaller version that ends soon.")] = False,
@@ -175,10 +179,27 @@ def run(
         raise unknown_name_error("measurement", next(one for one in names if one not in BENCHMARKS), BENCHMARKS.names())
     _refuse_measuring(quick, clients)
     suite = _find_suite(names[0])
+    if secret is not None:
+        from fedagentgym.leaderboard.twins import make_twin, read_secret
+
+        suite = make_twin(suite, read_secret(secret))
     about = {"title": title or name or "", "submitted_by": submitted_by, "link": link, "note": note}
     chosen = {key: value for key, value in about.items() if value}
     entries = _choose_entries(suite, baselines, agent, agent_set, changes, name, plugins or [], chosen)
     _play([(suite, entry) for entry in entries], out, workers, as_json)
+
+
+def play_suite(
+    name: str, agent: str, agent_set: list[str] | None, plugins: Sequence[str], out: Path, as_json: bool
+) -> None:
+    """`fedagentgym eval --suite NAME --agent ...`: an agent in every scenario of a suite of the agents track."""
+    suite = _find_suite(name)
+    _play(
+        [(suite, entry) for entry in _choose_entries(suite, (), agent, agent_set, (), None, plugins, {})],
+        out,
+        0,
+        as_json,
+    )
 
 
 def _find_suite(name: str) -> Suite:
@@ -224,6 +245,23 @@ def _choose_entries(
     if name is not None:
         raise OptionError("--name is for an entry of your own: describe it with --agent or --set")
     return list_baselines(suite, baselines or ())
+
+
+@app.command()
+def twin(
+    name: Annotated[str, typer.Argument(help="A suite, or the YAML file of one.")],
+    to: Annotated[Path, typer.Option("--to", help="File for the secret; keep it to yourself.", metavar="FILE")],
+) -> None:
+    """Maintainers: draw the seed of a suite's secret twin, and print the digest that the suite publishes of it."""
+    from fedagentgym.base.files import write_atomic
+    from fedagentgym.leaderboard.twins import draw_secret
+
+    if to.exists():
+        raise OptionError(f"{to} exists: a secret is drawn once, since its digest is published")
+    drawn = draw_secret(load_suite(name))
+    write_atomic(to, json.dumps(drawn._asdict()) + "\n")
+    to.chmod(0o600)
+    typer.echo(f'secret: {{digest: "{drawn.digest}"}}')
 
 
 @app.command()

@@ -79,6 +79,9 @@ def evaluate(
     ] = None,
     client: ClientNumber = None,
     client_split: ClientSplitFile = None,
+    suite: Annotated[
+        str | None, typer.Option("--suite", help="Play --agent in every scenario of this suite, as `bench run` does.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", help="File for the episodes (JSON lines).")] = None,
     replay: Annotated[
         Path | None, typer.Option("--replay", help="Play nothing new: check this file's episodes.")
@@ -92,6 +95,13 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Evaluate an agent on a split: success, score, turns and invalid actions, with bootstrap intervals."""
+    if suite is not None:
+        from fedagentgym.cli.bench import ROOT, play_suite
+
+        if env is not None or run is not None or replay is not None:
+            raise OptionError("--suite says what is played: leave out --env, --run and --replay")
+        play_suite(suite, agent or "tiny", agent_set, plugins or (), output or ROOT, as_json)
+        return
     options = env_options(env_set)
     if replay is not None:
         _check_replay(replay, env, options, split, only)

@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "chats": "fedagentgym.cli.chats:chats",
     "flower": "fedagentgym.cli.flower:app",
     "bench": "fedagentgym.cli.bench:app",
+    "compare": "fedagentgym.cli.compare:compare",
     "leaderboard": "fedagentgym.cli.leaderboard:app",
     "doctor": "fedagentgym.cli.doctor:doctor",
 }

@@ -28,6 +28,9 @@ def train(
     resume: Annotated[
         Path | None, typer.Option("--resume", help="Go on with the run in this folder.", metavar="RUN")
     ] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="A run for each of these seeds, such as 0,1,2.", metavar="N,N,...")
+    ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the presets and exit.")] = False,
     show: Annotated[
         bool,
@@ -66,6 +69,13 @@ def train(
     from fedagentgym.experiment import run as running
     from fedagentgym.experiment.report.terminal import RunWatch, print_summary, watch_run
 
+    if seeds is not None:
+        if config is None:
+            raise OptionError(
+                "--seeds: name a configuration; runs of several seeds go on when the same command is given again"
+            )
+        _train_seeds(config, changes or (), _parse_seeds(seeds), plugins or (), as_json)
+        return
     with contextlib.nullcontext(RunWatch()) if as_json else watch_run() as watch:
         if resume is not None:
             if plugins:
@@ -85,6 +95,34 @@ def train(
         typer.echo(canonical_json(result.record))
     else:
         print_summary(result.folder, result.record)
+
+
+def _parse_seeds(text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and len(part) < 20 for part in parts):
+        raise OptionError(f"--seeds: numbers from 0 on with commas between them, such as 0,1,2, got {text[:80]!r}")
+    return [int(part) for part in parts]
+
+
+def _train_seeds(
+    config: str, changes: Sequence[str], seeds: Sequence[int], plugins: Sequence[str], as_json: bool
+) -> None:
+    """A run for each seed, and how to compare them."""
+    from fedagentgym.base.encoding import canonical_json
+    from fedagentgym.experiment.report.terminal import RunWatch, print_summary, watch_run
+    from fedagentgym.experiment.run import train as train_run
+
+    with contextlib.nullcontext(RunWatch()) if as_json else watch_run() as watch:
+        results = train_run(
+            config, changes, seeds=seeds, plugins=plugins, observers=watch.observers, on_progress=watch.on_progress
+        )
+    for result in results:
+        if as_json:
+            typer.echo(canonical_json(result.record))
+        else:
+            print_summary(result.folder, result.record)
+    if not as_json:
+        get_console().print(f"all seeds together: fedagentgym compare {results[0].folder.parent}", highlight=False)
 
 
 def _print_settings(config: str | None, resume: Path | None, changes: Sequence[str], plugins: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import APPLICATION
@@ -80,19 +80,45 @@ class RunResult:
         return found
 
 
+@overload
 def train(
     config: RunConfig | Mapping[str, Any] | str | Path,
     changes: Sequence[str] = (),
     *,
+    seeds: None = None,
     plugins: Sequence[str] = (),
     observers: Sequence[Observer] = (),
     on_progress: ProgressCallback | None = None,
-) -> RunResult:
+) -> RunResult: ...
+@overload
+def train(
+    config: RunConfig | Mapping[str, Any] | str | Path,
+    changes: Sequence[str] = (),
+    *,
+    seeds: Sequence[int],
+    plugins: Sequence[str] = (),
+    observers: Sequence[Observer] = (),
+    on_progress: ProgressCallback | None = None,
+) -> list[RunResult]: ...
+def train(
+    config: RunConfig | Mapping[str, Any] | str | Path,
+    changes: Sequence[str] = (),
+    *,
+    seeds: Sequence[int] | None = None,
+    plugins: Sequence[str] = (),
+    observers: Sequence[Observer] = (),
+    on_progress: ProgressCallback | None = None,
+) -> RunResult | list[RunResult]:
     """Run a configuration (a file, a preset's name, plain data) from the beginning. The run's folder must be new.
 
     `plugins` are modules or files of your own, beside those that the configuration names. `observers` see the record of each
-    round; `on_progress` is called many times a round with a `TrainingProgress`.
+    round; `on_progress` is called many times a round with a `TrainingProgress`. With `seeds` there is a run for each of them, in
+    folders of their own below the run's; those that are there already are not repeated.
     """
+    if seeds is not None:
+        from fedagentgym.experiment.seeds import train_seeds
+
+        return train_seeds(config, changes, seeds, plugins=plugins, observers=observers, on_progress=on_progress)
     chosen = load_config(config, changes, plugins)
     folder = Path(chosen.output.folder)
     if (folder / "config.yaml").exists():

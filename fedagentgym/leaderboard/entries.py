@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import Field
-
 from fedagentgym.agents.models.store import find_model, identify_model
 from fedagentgym.agents.presets import get_model, starts_from_nothing
 from fedagentgym.agents.protocols import Decoding
@@ -43,7 +41,25 @@ class Entry(Settings):
     submitted_by: Text = ""
     link: Text = ""
     note: Text = ""
-    files: str | None = Field(default=None, description="folder of the model that an agent is, where it is one")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What of an entry decides what is played."""
+        agent = None if self.agent is None else _drop_manners(self.agent)
+        return {"agent": agent, "changes": self.changes, "plugins": self.plugins}
+
+
+def load_entry(plain: Mapping[str, Any]) -> Entry:
+    """An entry as it was written down."""
+    return Entry.load(plain, "entry")
+
+
+def _drop_manners(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without what only says how a hosted model is asked and paid."""
+    options = settings.get("options")
+    if settings.get("name") != ENDPOINT or not isinstance(options, Mapping):
+        return dict(settings)
+    return {**settings, "options": {key: value for key, value in options.items() if key not in MANNERS}}
 
 
 def list_baselines(suite: Suite, names: Sequence[str] = ()) -> list[Entry]:
@@ -135,11 +151,7 @@ def _hide_secrets(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 def identify_agent(record: AgentRecord) -> dict[str, Any]:
     """What of an agent decides its answers."""
-    plain = record.model_dump(mode="json")
-    options = plain["settings"].get("options")
-    if record.kind == "hosted" and isinstance(options, dict):
-        plain["settings"]["options"] = {key: value for key, value in options.items() if key not in MANNERS}
-    return plain
+    return {**record.model_dump(mode="json"), "settings": _drop_manners(record.settings)}
 
 
 # ---- records ----------------------------------------------------------------------------------------------------------

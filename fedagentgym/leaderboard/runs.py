@@ -7,14 +7,16 @@ ROOT/cells/DIGEST/           the cells of all entries and suites under this root
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path, read_json, read_text, write_atomic
@@ -24,7 +26,7 @@ from fedagentgym.base.processor import count_usable_cores
 from fedagentgym.base.progress import Progress, set_verbosity, show_progress
 from fedagentgym.experiment.plan import prepare_agents
 from fedagentgym.leaderboard.cells import Cell, make_cell, make_cell_config, play_agent_cells, play_method_cell
-from fedagentgym.leaderboard.entries import ENDPOINT, Entry
+from fedagentgym.leaderboard.entries import ENDPOINT, Entry, load_entry
 from fedagentgym.leaderboard.record import SUITE
 from fedagentgym.leaderboard.scenarios import OpenedScenario, open_scenario
 from fedagentgym.leaderboard.suite import Suite, parse_suite, to_yaml
@@ -60,7 +62,7 @@ def begin_run(run: SuiteRun) -> None:
     """Write down what is played; another entry of the same name is not overwritten."""
     place = run.folder / RUN
     plain = {"entry": run.entry.model_dump(mode="json"), "suite": run.suite.digest}
-    if place.is_file() and read_json(place) != plain:
+    if place.is_file() and not _is_same(read_json(place), plain):
         raise OptionError(
             f"{run.folder} holds another entry of this name, or one of another version of the suite: choose another --name, or"
             " move it"
@@ -69,9 +71,15 @@ def begin_run(run: SuiteRun) -> None:
     write_atomic(place, _format(plain))
 
 
-def _format(plain: object) -> str:
-    import json
+def _is_same(before: Any, now: Mapping[str, Any]) -> bool:
+    """Whether two entries are played alike: how a hosted model is asked and paid, and what is said of an entry, may change."""
+    if not isinstance(before, dict) or not isinstance(before.get("entry"), dict):
+        return False
+    entries = [load_entry(one) for one in (before["entry"], now["entry"])]
+    return bool(before.get("suite") == now["suite"]) and entries[0].identity == entries[1].identity
 
+
+def _format(plain: object) -> str:
     return json.dumps(plain, indent=1, sort_keys=True) + "\n"
 
 
@@ -84,7 +92,7 @@ def load_run(folder: Path) -> SuiteRun:
     plain = read_json(place)
     if not isinstance(plain, dict) or plain.get("suite") != suite.digest or "entry" not in plain:
         raise DataError(f"{format_path(place)}: malformed, or the suite beside it was changed")
-    return open_run(suite, Entry.load(plain["entry"], "entry"), folder.resolve().parent.parent)
+    return open_run(suite, load_entry(plain["entry"]), folder.resolve().parent.parent)
 
 
 def find_runs(folder: Path) -> list[Path]:

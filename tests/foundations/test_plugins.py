@@ -74,7 +74,7 @@ COMMANDS = (
     ("train", "nowhere"),
     ("export", "nowhere", "out"),
     ("flower", "init", "out", "--config", "nowhere.yaml"),
-    ("bench", "nothing"),
+    ("bench", "run", "nothing"),
 )
 
 

@@ -26,7 +26,10 @@ PROMISED = (0, 2, 3)
 CPU_SECONDS = 5
 """Of one case; time is measured in the process, so that a busy machine fails no test."""
 HANG_SECONDS = 120
-FEW = ("doctor", "data list", "data fetch", "model list", "split presets", "bench")
+FEW = (
+    *("doctor", "data list", "data fetch", "model list", "split presets"),
+    *(f"bench {name}" for name in ("list", "show", "run", "twin", "status", "resume", "pack", "verify")),
+)
 """Commands that take too little to be worth as many cases as the others."""
 GOOD: dict[str, tuple[str, ...]] = {
     "envs": ("Guess",),
@@ -39,7 +42,14 @@ GOOD: dict[str, tuple[str, ...]] = {
     "episodes": ("run",),
     "leaderboard build": ("folder", "--out", "site"),
     "chats": ("run", "out.jsonl"),
-    "bench": ("nothing",),
+    "bench list": (),
+    "bench show": ("smoke",),
+    "bench run": ("nothing",),
+    "bench twin": ("smoke", "--to", "secret.json"),
+    "bench status": ("folder",),
+    "bench resume": ("folder",),
+    "bench pack": ("folder",),
+    "bench verify": ("folder",),
     "doctor": (),
     "split make": ("uniform", "--env", "Guess", "--clients", "3", "--tasks-per-client", "5", "--out", "made.json"),
     "split presets": (),

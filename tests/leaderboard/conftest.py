@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,12 @@ from fedagentgym.leaderboard.suite import load_suite
 from tests.leaderboard.samples import AGENTS_SUITE
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _few_resamples() -> None:
+@pytest.fixture(scope="package", autouse=True)
+def _few_resamples() -> Iterator[None]:
     """Intervals are tested where they are made; everywhere else they may be rough."""
-    intervals.RESAMPLES = 40
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intervals, "RESAMPLES", 40)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,52 @@
+"""`fedagentgym compare`: runs, packed results or evaluation files beside each other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from fedagentgym.base.files import write_atomic
+from fedagentgym.base.progress import get_console
+from fedagentgym.cli.plugins import Plugins
+
+
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Runs, folders of runs (train --seeds), packed results, or files of episodes.")
+    ],
+    measure: Annotated[str, typer.Option("--measure", help="success, score, invalid, turns or tokens.")] = "success",
+    page: Annotated[Path, typer.Option("--page", help="Where the page goes.", metavar="FILE")] = Path(
+        "comparison.html"
+    ),
+    plugins: Plugins = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Compare runs with the first of them: paired differences with intervals, and a page."""
+    from fedagentgym.leaderboard.compare import compare as compare_played
+    from fedagentgym.leaderboard.compare import load_played
+    from fedagentgym.leaderboard.compare_page import write_comparison
+
+    found = compare_played([load_played(run) for run in runs], measure)
+    write_atomic(page, write_comparison(found))
+    if as_json:
+        measured = {name: {key: one.model_dump() for key, one in each.items()} for name, each in found.measured.items()}
+        differences = {name: one._asdict() for name, one in found.differences.items()}
+        plain = {"measure": measure, "names": found.names, "pairing": found.pairing, "page": str(page)}
+        typer.echo(json.dumps({**plain, "measured": measured, "differences": differences}))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("run", measure, "95 % interval", f"difference to {found.names[0]}", "p", "corrected"):
+        table.add_column(column, overflow="fold")
+    for name in found.names:
+        mean, low, high = (getattr(found.measured[name][measure], key) for key in ("mean", "low", "high"))
+        more = found.differences.get(name)
+        shown = ["", "", ""]
+        if more is not None:
+            shown = [f"{more.mean:+.3f} [{more.low:+.3f}, {more.high:+.3f}]", f"{more.p:.4f}", f"{more.adjusted:.4f}"]
+        table.add_row(name, f"{mean:.3f}", f"{low:.3f} to {high:.3f}", *shown)
+    get_console().print(table)
+    get_console().print(f"{found.pairing}; page: {page}", highlight=False)

@@ -1,0 +1,93 @@
+"""A hosted model on the agents track, from nothing to a verified folder, on a server that behaves badly."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("httpx")
+
+from fedagentgym.cli.main import main
+from fedagentgym.leaderboard.record import read_manifest
+from fedagentgym.leaderboard.suite import to_yaml
+from tests.agents.test_endpoint import Server, said
+from tests.leaderboard.samples import AGENTS_SUITE
+
+PRICES = ("options.input_price=1.0", "options.output_price=1.0", "options.pause=0", "options.concurrency=2")
+
+
+def guess(request: dict[str, Any], number: int) -> tuple[int, Any, dict[str, str]]:
+    """A model that always guesses the same; every fifth answer is refused, every seventh is no JSON."""
+    if number % 5 == 0:
+        return 429, "slow down", {"Retry-After": "0"}
+    if number % 7 == 0:
+        return 200, '{"choices": [{"mess', {}
+    return said("<think>the middle</think><action>guess 5</action>")
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    running = Server()
+    running.answer = guess
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> str:
+    path = tmp_path / "suite.yaml"
+    path.write_text(to_yaml(AGENTS_SUITE.model_copy(update={"seeds": (0,)})))
+    return str(path)
+
+
+def arguments(server: Server, suite: str, out: Path, *more: str) -> list[str]:
+    given = [f"options.url={server.url}", "model=vendor/guesser", *PRICES, *more]
+    settings = [part for one in given for part in ("--agent-set", one)]
+    return ["bench", "run", suite, "--agent", "endpoint", *settings, "--out", str(out)]
+
+
+def test_three_commands_make_a_verified_result(server: Server, suite: str, tmp_path: Path) -> None:
+    """The cost cap stops the first try; what was paid for is kept, and counts when it goes on."""
+    run = tmp_path / "runs" / "sample-agents-v1" / "endpoint-guesser"
+    assert main(arguments(server, suite, tmp_path / "runs", "options.cost_cap=0.008")) == 2
+    paid = len(list((tmp_path / "runs").glob("cells/*/parts/*.json")))
+    assert main(["bench", "pack", str(run), "--to", str(tmp_path / "early")]) == 2
+    before = len(server.requests)
+    assert main(arguments(server, suite, tmp_path / "runs", "options.cost_cap=100")) == 0
+    assert main(["bench", "pack", str(run), "--to", str(tmp_path / "results")]) == 0
+    packed = tmp_path / "results" / "sample-agents-v1" / "endpoint-guesser"
+    assert main(["bench", "verify", str(packed), "--suite", suite]) == 0
+    made = read_manifest(packed)
+    assert made.entry.agent.kind == "hosted" and made.entry.agent.model == "vendor/guesser"
+    turns = sum(round(cell.measures["turns"].mean * cell.episodes) for cell in made.cells)
+    assert sum(cell.usage.requests for cell in made.cells if cell.usage) == turns
+    assert made.overall["cost"].mean > 0 and made.overall["prompt_tokens"].mean > 0
+    assert paid == 0 or len(server.requests) - before < turns * 2
+
+
+def test_a_killed_run_goes_on(server: Server, suite: str, tmp_path: Path) -> None:
+    def slowly(request: dict[str, Any], number: int) -> tuple[int, Any, dict[str, str]]:
+        time.sleep(0.01)
+        return guess(request, number)
+
+    server.answer = slowly
+    line = arguments(server, suite, tmp_path / "runs")
+    process = subprocess.Popen([sys.executable, "-m", "fedagentgym.cli", "-q", *line], stdout=subprocess.DEVNULL)
+    while not list(tmp_path.glob("runs/cells/*/parts/0000.json")) and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    part = next(iter(tmp_path.glob("runs/cells/*/parts/0000.json")))
+    kept = part.read_bytes()
+    assert main(line) == 0
+    assert part.read_bytes() == kept
+    run = tmp_path / "runs" / "sample-agents-v1" / "endpoint-guesser"
+    assert main(["bench", "pack", str(run), "--to", str(tmp_path / "results")]) == 0
+    assert main(["bench", "verify", str(tmp_path / "results/sample-agents-v1/endpoint-guesser"), "--suite", suite]) == 0

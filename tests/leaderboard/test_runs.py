@@ -1,0 +1,177 @@
+"""Runs of suites: the same records however many processes play them and whenever they are killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedagentgym.base.encoding import file_digest
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.cli.main import main
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.run import train
+from fedagentgym.leaderboard.compare import compare, load_played
+from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry, make_method_entry
+from fedagentgym.leaderboard.pack import pack_run
+from fedagentgym.leaderboard.record import read_manifest
+from fedagentgym.leaderboard.runs import SuiteRun, load_run, open_run, play_runs
+from fedagentgym.leaderboard.scenarios import make_config, open_scenario
+from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_suite, to_yaml
+from fedagentgym.testing.algorithms import SMALL_CONFIG
+from tests.leaderboard.samples import AGENTS_SUITE
+
+
+def list_files(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json"]
+    return {path.relative_to(folder).as_posix(): file_digest(path) for path in files}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "fedagentgym.cli", "-q", *arguments]
+
+
+def wait_for(root: Path, pattern: str, process: subprocess.Popen[str]) -> None:
+    while not list(root.glob(pattern)) and process.poll() is None:
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_two_workers_and_a_kill_change_nothing(honest_method: Path, tmp_path: Path) -> None:
+    """One process played the honest result; two play this one, are killed with the second cell under way, and go on."""
+    arguments = ["bench", "run", "smoke", "--baseline", "fedagent", "--out", str(tmp_path / "runs"), "--workers", "2"]
+    process = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, text=True)
+    wait_for(tmp_path, "runs/cells/*/run/rounds/0001", process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    time.sleep(1.0)  # workers notice within half a second that they are orphans
+    run = tmp_path / "runs" / "smoke" / "fedagent"
+    with pytest.raises(DataError, match=r"are not finished.*bench resume"):
+        pack_run(load_run(run), tmp_path / "early")
+    done = subprocess.run(command("bench", "resume", str(run)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert main(["bench", "pack", str(run), "--to", str(tmp_path / "results")]) == 0
+    packed = tmp_path / "results" / "smoke" / "fedagent"
+    assert list_files(packed) == list_files(honest_method)
+    first, second = read_manifest(packed), read_manifest(honest_method)
+    assert first.model_copy(update={"made": second.made, "overall": second.overall}).files == second.files
+    assert [cell.spent for cell in first.cells] == [cell.spent for cell in second.cells]
+    assert {key: one.mean for key, one in first.overall.items()} == {
+        key: one.mean for key, one in second.overall.items()
+    }
+
+
+def test_finished_cells_are_not_played_again(smoke: SuiteRun, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {cell.ranked_file: cell.ranked_file.stat().st_mtime_ns for cell in smoke.cells}
+    play_runs([smoke])
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert main(["bench", "status", str(smoke.folder), "--json"]) == 0
+    states = json.loads(capsys.readouterr().out)[0]["cells"]
+    assert set(states.values()) == {"finished"} and len(states) == 4
+
+
+def test_two_entries_of_one_name_are_kept_apart(tmp_path: Path) -> None:
+    play_runs([open_run(AGENTS_SUITE, make_agent_entry({"name": "random"}, "mine"), tmp_path)], workers=1)
+    with pytest.raises(OptionError, match="another entry of this name"):
+        play_runs([open_run(AGENTS_SUITE, make_agent_entry({"name": "expert"}, "mine"), tmp_path)], workers=1)
+
+
+def test_parts_that_are_there_are_not_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell that lost a part ends with the same episodes as one that was played in one go."""
+    monkeypatch.setattr("fedagentgym.leaderboard.cells.TASKS_OF_A_PART", {"program": 3})
+    entry = make_agent_entry({"name": "random"})
+    run = open_run(AGENTS_SUITE, entry, tmp_path / "a")
+    play_runs([run], workers=1)
+    parts = run.cells[0].list_parts()
+    assert len(parts) == 3
+    kept = json.loads(parts[1].read_text())["lines"]
+    parts[1].unlink()
+    assert run.cells[0].describe_state() == "2 of 3 parts"
+    play_runs([run], workers=1)
+    assert json.loads(parts[1].read_text())["lines"] == kept
+    monkeypatch.setattr("fedagentgym.leaderboard.cells.TASKS_OF_A_PART", {"program": 1000})
+    whole = open_run(AGENTS_SUITE, entry, tmp_path / "b")
+    play_runs([whole], workers=1)
+    first, second = (tmp_path / "packed" / name for name in ("a", "b"))
+    pack_run(whole, second)
+    monkeypatch.setattr("fedagentgym.leaderboard.cells.TASKS_OF_A_PART", {"program": 3})
+    pack_run(run, first)
+    assert list_files(first) == list_files(second)
+
+
+# ---- definitions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list_suites())
+def test_every_suite_says_what_it_is(name: str) -> None:
+    suite = load_suite(name)
+    assert parse_suite(to_yaml(suite), "again") == suite and suite.title and suite.baselines
+    assert all(one.pool and one.task_ids for one in suite.scenarios.values()) or suite.hardware
+    if suite.track == "methods":
+        for entry in list_baselines(suite):
+            for scenario in suite.scenarios:
+                config = make_config(suite, scenario, entry.changes)
+                most = suite.budget.rounds
+                assert most is None or config.federation.rounds <= most
+    known = set(suite.baselines)
+    assert all(one in known for pair in suite.pairs for one in pair)
+
+
+def test_a_suite_whose_tasks_are_others_does_not_start() -> None:
+    plain = load_suite("smoke").model_dump(mode="json", exclude_unset=True)
+    plain["scenarios"]["uniform"]["pool"] = "sha256:" + "0" * 64
+    with pytest.raises(DataError, match="these are other tasks"):
+        open_scenario(Suite.load(plain), "uniform")
+
+
+@pytest.mark.parametrize("change", ["env.options.seed=3", "evaluation.tasks=2", "seed=5", "partition.clients=2"])
+def test_a_method_changes_nothing_of_the_suite(change: str) -> None:
+    with pytest.raises(OptionError, match="belongs to the suite"):
+        make_config(load_suite("smoke"), "uniform", [change])
+
+
+def test_a_method_stays_within_the_budget(tmp_path: Path) -> None:
+    entry = make_method_entry(["federation.rounds=9"], "long")
+    with pytest.raises(OptionError, match="at most 2 rounds"):
+        open_run(load_suite("smoke"), entry, tmp_path)
+
+
+BAD = (
+    ({"track": "agents"}, "has an env and no changes"),
+    ({"selection": {"split": "test"}}, "cannot be the one on which the round is chosen"),
+    ({"pass_powers": [4]}, "needs as many repeats"),
+    ({"seeds": [1, 1]}, "different numbers"),
+    ({"name": "smoke-v3"}, "another version"),
+)
+
+
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_definitions_that_make_no_sense_are_refused(change: dict[str, object], message: str) -> None:
+    plain = load_suite("smoke").model_dump(mode="json", exclude_unset=True)
+    with pytest.raises(OptionError, match=message):
+        Suite.load({**plain, **change})
+
+
+# ---- several seeds ----------------------------------------------------------------------------------------------------
+
+
+def test_several_seeds_are_runs_of_their_own(tmp_path: Path) -> None:
+    changes = ["federation.rounds=0", "algorithm=zero-shot", "federation.clients_per_round=null"]
+    folder = f"output.folder={tmp_path / 'run'}"
+    results = train(SMALL_CONFIG, [*changes, folder], seeds=[0, 3])
+    assert [result.folder.name for result in results] == ["seed0", "seed3"]
+    assert [load_config(result.folder / "config.yaml").seed for result in results] == [0, 3]
+    stamp = (results[0].folder / "result.json").stat().st_mtime_ns
+    again = train(SMALL_CONFIG, [*changes, folder], seeds=[0, 3])
+    assert [one.digest for one in again] == [one.digest for one in results]
+    assert (results[0].folder / "result.json").stat().st_mtime_ns == stamp
+    found = compare([load_played(tmp_path / "run"), load_played(tmp_path / "run", "again")])
+    assert found.differences["again"].mean == 0 and found.differences["again"].p == 1
+    assert main(["train", "demo", "--seeds", "0,x"]) == 2
+    with pytest.raises(OptionError, match="different numbers"):
+        train(SMALL_CONFIG, [*changes, folder], seeds=[0, 0])
