@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ from .data import SUBSETS, WRITERS
 from .sizes import iter_leaves, shrink
 
 WORLDS = {"fedagentgym/WebShop-v0": "webshop", "fedagentgym/ALFWorld-v0": "alfworld"}
+OPTIONS = {
+    "fedagentgym/WebShop-v0": ("data=installed", "goal_order=fedagent"),
+    "fedagentgym/ALFWorld-v0": ("games=installed",),
+}
+"""The worlds that take commands, and the options by which their tasks are those of the papers."""
 
 
 @dataclass(frozen=True)
@@ -35,27 +41,30 @@ class Workshop:
             subset = ["--subset", SUBSETS[name]] if name in SUBSETS else []
             assert main(["data", "add", name, "--from", str(source), *subset]) == 0
 
-    def find_model(self, hub_id: str) -> Path:
+    def find_model(self, hub_id: str, said: str) -> str:
         """The folder of the small form of a model."""
         from .models import make_model
 
-        folder = self.folder / "models" / hub_id.rpartition("/")[2]
-        return folder if folder.exists() else make_model(hub_id, folder)
+        folder = self.folder / "models" / said / hub_id.rpartition("/")[2]
+        return str(folder if folder.exists() else make_model(hub_id, said, folder))
 
-    def find_labels(self) -> Path:
-        """Hardness labels of the shop's goals, by the command that the docs name."""
-        file = self.folder / "labels.jsonl"
+    def find_labels(self, world: str) -> Path:
+        """Hardness labels of a world's tasks, by the command that the docs name."""
+        file = self.folder / f"labels-{WORLDS[world]}.jsonl"
         if not file.exists():
-            options = ["--set", "data=installed", "--set", "goal_order=fedagent"]
-            assert main(["label", "WebShop", "--out", str(file), *options]) == 0
+            options = [part for option in OPTIONS[world] for part in ("--env-set", option)]
+            assert main(["label", world, "--out", str(file), *options]) == 0
         return file
 
     def shrink(self, row: tuple[str, ...]) -> dict[str, Any]:
         """The configuration of a row as it is run here, with all that it names in place."""
-        for name in name_data(load_config(row[0], row[1:]).plain()):
+        plain = load_config(row[0], row[1:]).plain()
+        world = plain["env"]["id"]
+        for name in name_data(plain):
             self.install(name)
-        labels = self.find_labels() if "webshop:hardness" in row[0] else Path("none")
-        return shrink(row, self.find_model, self.folder / "runs" / "row", labels)
+        labels = self.find_labels(world) if plain["partition"]["sampler"] == "hardness" else Path("none")
+        find_model = partial(self.find_model, said="actions" if world in WORLDS else "answers")
+        return shrink(row, find_model, self.folder / "runs" / "row", labels)
 
     def run(self, row: tuple[str, ...]) -> RunResult:
         """The result of a row; rows that are one and the same at this size are run once."""

@@ -20,24 +20,26 @@ from fedagentgym.registration import ENVIRONMENTS
 PIECES = 500
 WORLDS = ("WebShop-v0", "ALFWorld-v0", "Math-v0", "QA-v0", "Code-v0")
 ACTIONS = (
-    "search[red lamp]",
-    "search[lamp]",
-    "click[buy now]",
-    "click[b000000001]",
-    "look",
-    "inventory",
-    "go to desk 1",
+    *("search[red lamp]", "search[lamp]", "search[garden lamps]", "click[buy now]", "click[next >]"),
+    *(f"click[b{number:09d}]" for number in range(1, 4)),
+    *("look", "inventory", *(f"go to {place} 1" for place in ("desk", "shelf", "cabinet", "fridge"))),
 )
 ANSWERS = (*"345", "A", "B", "Oslo", "Rome", "```python\ndef f(a):\n    return a + 1\n```")
 TASKS = tuple((one, other) for one in range(1, 6) for other in range(1, 6))
-REPLIES = (
-    *(f"<think> so </think> <answer> {answer} </answer>" for answer in ANSWERS),
-    *(f"<think> so </think><action>{action}</action>" for action in ACTIONS),
-    *(f"<answer> {answer} </answer>" for answer in ANSWERS[:3]),
-    *(f"so it is \\boxed{{{answer}}}" for answer in ANSWERS[:5]),
-    *(f"<think> so </think> <answer> {total} </answer>" for total in range(2, 11) if total not in (3, 4, 5)),
-    *(f" What is {a} + {b}? </problem> <think> so </think> <answer> {a + b} </answer>" for a, b in TASKS),
-)
+REPLIES = {
+    "actions": (
+        *(f"<think> so </think><action>{action}</action>" for action in ACTIONS),
+        *(f"<action>{action}</action>" for action in ACTIONS[::3]),
+    ),
+    "answers": (
+        *(f"<think> so </think> <answer> {answer} </answer>" for answer in ANSWERS),
+        *(f"<answer> {answer} </answer>" for answer in ANSWERS[:3]),
+        *(f"so it is \\boxed{{{answer}}}" for answer in ANSWERS[:5]),
+        *(f"<think> so </think> <answer> {total} </answer>" for total in (2, 6, 7, 8, 9, 10)),
+        *(f" What is {a} + {b}? </problem> <think> so </think> <answer> {a + b} </answer>" for a, b in TASKS),
+    ),
+}
+"""What is said in worlds that take commands, and where whole replies are graded."""
 CHAT = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -50,16 +52,17 @@ LLAMA_CHAT = (
 DIGITS_AND_WORDS = r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s*\p{L}+|\s+"
 
 
-def make_model(hub_id: str, folder: Path) -> Path:
-    """Write a model folder that is to this model what a sketch is to a picture."""
+def make_model(hub_id: str, said: str, folder: Path) -> Path:
+    """Write the folder of a small random model of this kind, which says `actions` or `answers`."""
+    replies = REPLIES[said]
     shape = KNOWN_SHAPES[hub_id]
-    tokenizer = make_llama_tokenizer() if shape.architecture == "llama" else make_qwen_tokenizer(hub_id)
+    tokenizer = make_llama_tokenizer(replies) if shape.architecture == "llama" else make_qwen_tokenizer(hub_id, replies)
     config = make_config(shape, len(tokenizer))
     config.eos_token_id = tokenizer.eos_token_id
     with torch.random.fork_rng():
         torch.manual_seed(len(hub_id))
         model = transformers.AutoModelForCausalLM.from_config(config)
-    make_replies_likely(model, tokenizer)
+    make_replies_likely(model, tokenizer, replies)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -88,16 +91,16 @@ def make_config(shape: ModelShape, vocabulary: int) -> Any:
     )
 
 
-def make_replies_likely(model: Any, tokenizer: Any) -> None:
+def make_replies_likely(model: Any, tokenizer: Any, replies: tuple[str, ...]) -> None:
     """Give replies and the end token long rows in the output layer: one of them, at random, is what mostly comes next."""
-    rows = [*tokenizer.convert_tokens_to_ids(list(REPLIES)), tokenizer.eos_token_id]
+    rows = [*tokenizer.convert_tokens_to_ids(list(replies)), tokenizer.eos_token_id]
     with torch.no_grad():
         weight = model.get_output_embeddings().weight
         weight *= 0.2
         weight[rows] *= 12.0
 
 
-def make_qwen_tokenizer(hub_id: str) -> Any:
+def make_qwen_tokenizer(hub_id: str, replies: tuple[str, ...]) -> Any:
     """A `Qwen2Tokenizer`, with the end token of a base or of an instructed model."""
     from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
@@ -107,11 +110,11 @@ def make_qwen_tokenizer(hub_id: str) -> Any:
     tokenizer = transformers.Qwen2Tokenizer(vocab=vocabulary, merges=merges, eos_token=end, pad_token="<|endoftext|>")
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     tokenizer.chat_template = CHAT
-    tokenizer.add_tokens(list(REPLIES))
+    tokenizer.add_tokens(list(replies))
     return tokenizer
 
 
-def make_llama_tokenizer() -> Any:
+def make_llama_tokenizer(replies: tuple[str, ...]) -> Any:
     """A tokenizer as Llama 3's: generic class, a token that begins every text, and no padding token."""
     vocabulary, merges = train_pieces(DIGITS_AND_WORDS)
     raw = Tokenizer(models.BPE(vocabulary, merges))
@@ -122,7 +125,7 @@ def make_llama_tokenizer() -> Any:
     )
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|start_header_id|>", "<|end_header_id|>"]})
     tokenizer.chat_template = LLAMA_CHAT
-    tokenizer.add_tokens(list(REPLIES))
+    tokenizer.add_tokens(list(replies))
     return tokenizer
 
 

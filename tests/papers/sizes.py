@@ -43,7 +43,7 @@ SIZES: Mapping[str, Callable[[Any], Any]] = {
     "*decoding.max_new_tokens": at_most(TOKENS_OF_SOLUTIONS),
     "*options.train_tasks": take_share,
     "*options.holdout.*": take_share,
-    "learning.tasks_per_step": at_most(1),
+    "learning.tasks_per_step": at_most(2),
     "learning.group_size": at_most(4),
     "learning.minibatch_rows": lambda value: None if value is None else min(value, 8),
     "learning.loss.rows": lambda value: None if value is None else min(value, 2),
@@ -67,22 +67,22 @@ PLACES = (
 """Keys that say where something lies or runs."""
 
 
-def shrink(row: tuple[str, ...], find_model: Callable[[str], Path], folder: Path, labels: Path) -> dict[str, Any]:
+def shrink(row: tuple[str, ...], find_model: Callable[[str], str], folder: Path, labels: Path) -> dict[str, Any]:
     """The configuration of a row at sizes that run in seconds, with models made for it."""
     config = load_config(row[0], row[1:])
     plain = map_leaves(config.plain(), _shrink_value)
     imitates = config.algorithm["name"] == "fedpetuning" and config.algorithm["objective"] == "sft"
     tokens = TOKENS_OF_SOLUTIONS if imitates else TOKENS
     plain["agent"].setdefault("decoding", {})["max_new_tokens"] = tokens
-    plain["agent"]["model"] = str(find_model(get_model(config.agent) or ""))
+    plain["agent"]["model"] = find_model(get_model(config.agent) or "")
     if period := plain["algorithm"].get("swap_period"):
         plain["algorithm"]["local_steps"] = max(period, plain["algorithm"]["local_steps"])
     if expert := plain["algorithm"].get("expert_agent"):
-        expert["model"] = str(find_model(expert["model"]))
+        expert["model"] = find_model(expert["model"])
         expert["decoding"]["max_new_tokens"] = tokens
     plain["federation"]["workers"] = 0
     plain["output"] |= {"folder": str(folder), "report": "none"}
-    if plain["partition"]["sampler"] == "hardness" and plain["env"]["id"] == "fedagentgym/WebShop-v0":
+    if plain["partition"]["sampler"] == "hardness":
         plain["partition"]["labels"] = str(labels)
     return plain
 
