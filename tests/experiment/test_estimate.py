@@ -103,6 +103,56 @@ def test_steps_of_so_many_rows_are_counted() -> None:
     assert judged == 0 < plan_run(load_config("paper-fedgrpo")).round.judged
 
 
+def test_experts_with_a_model_of_their_own_are_resident_too() -> None:
+    """1.5B experts beside a 7B server: their weights last; only trained ones have gradients and moments."""
+    told = {"answers": "own", "selection": "competence", "expert_agent": {"name": "qwen2.5-1.5b-instruct"}}
+    one, trained = (
+        plan_run(load_config("paper-fedgrpo", [f"algorithm.{name}={value}" for name, value in settings.items()]))
+        for settings in (told, {**told, "expert_steps": 3})
+    )
+    sizes = {part.name: part.size for part in one.memory if part.owner == "experts"}
+    assert sizes["weights (experts)"] == 4 * 1_543_714_304
+    assert not [name for name in sizes if "moments" in name or "gradients" in name]
+    more = {part.name: part.size for part in trained.memory if part.owner == "experts"}
+    assert more["moments (experts)"] == 2 * more["gradients (experts)"] == 8 * 1_543_714_304
+    assert trained.peak > one.peak > plan_run(load_config("paper-fedgrpo")).peak - sizes["weights (experts)"]
+    assert trained.preparation.episodes > 0 == one.preparation.episodes
+    assert one.count_bytes_down(one.round) == plan_run(load_config("paper-fedgrpo")).count_bytes_down(one.round)
+
+
+def test_auxiliary_questions_travel_as_tasks_and_come_back_as_bits() -> None:
+    plan = plan_run(load_config("paper-fedgrpo", ["algorithm.expert_refresh=10", "federation.rounds=30"]))
+    questions = plan.config.partition.roles["auxiliary"]
+    assert (plan.preparation.tasks_down, plan.preparation.answers_down) == (questions * plan.clients, 0)
+    assert plan.preparation.scores_up == 0 and plan.preparation.bits_up >= questions * plan.clients
+    assert plan.preparations == 3
+    assert plan.total.tasks_down == 3 * plan.preparation.tasks_down + 30 * plan.round.tasks_down
+    asked = plan_run(load_config("paper-fedgrpo", ["algorithm.answers=all", "algorithm.selection=random"]))
+    assert asked.preparation == Work()
+
+
+@pytest.mark.parametrize(
+    ("config", "role"),
+    [
+        ("demo", "auxiliary"),
+        ("small-math", "auxiliary"),
+    ],
+)
+def test_a_method_without_its_roles_is_refused(config: str, role: str) -> None:
+    with pytest.raises(
+        OptionError, match=f"needs tasks of the role '{role}': ask for them with partition.roles.{role}"
+    ):
+        plan_run(load_config(config, ["algorithm=fedgrpo", "partition.roles={}"]))
+
+
+def test_vllm_takes_its_share_of_the_device() -> None:
+    awake = plan_run(load_config("paper-webshop:lora", ["agent.rollouts=vllm", "agent.options={memory: 0.5}"]))
+    asleep = plan_run(load_config("paper-webshop:lora,vllm"))
+    shares = [next(part for part in plan.memory if part.name == "vLLM's share") for plan in (awake, asleep)]
+    assert [(part.phase, part.size) for part in shares] == [("always", 40 * 10**9), ("playing", 48 * 10**9)]
+    assert not [part for part in awake.memory if "episodes" in part.name]
+
+
 def test_work_adds_up() -> None:
     assert (Work(episodes=2, scores_up=1) + Work(episodes=1)) * 3 == Work(episodes=9, scores_up=3)
 
