@@ -73,9 +73,7 @@ class TorchPolicy:
             self._merge.acquire()
             compute = torch.bfloat16 if self.device.type == "cuda" else None
             forward, give_back = ModuleForward(self.model, self.device, compute), self._merge.release
-        return TorchSession(
-            forward, self.context_length, self.tokenizer.stop_ids, self.tokenizer.pad_id, on_close=give_back
-        )
+        return TorchSession(forward, self.context_length, self.tokenizer.stop_ids, on_close=give_back)
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         return {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
