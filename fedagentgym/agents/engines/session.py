@@ -9,6 +9,7 @@ every turn.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -71,22 +72,17 @@ class TorchSession(BaseSession):
         self._check_prompts(prompts)
         wanted = [tuple(prompt) for prompt in prompts for _ in range(copies)]
         self._reserve(len(self._rows) + len(wanted), max(map(len, wanted), default=0))
-        siblings: dict[tuple[int, ...], list[int]] = {}
-        for place, ids in enumerate(wanted):
-            siblings.setdefault(ids, []).append(place)
-        leaders = {ids: self._open_one(ids) for ids in siblings}
-        self._prefill([self._rows[leaders[ids]] for ids, places in siblings.items() if len(places) > 1])
-        opened = [-1] * len(wanted)
-        for ids, places in siblings.items():
-            for place, row in zip(places, [leaders[ids], *self._copy_rows(leaders[ids], len(places) - 1)], strict=True):
-                opened[place] = row
-        return opened
+        leaders = {ids: self._open_one(ids) for ids in dict.fromkeys(wanted)}
+        counts = Counter(wanted)
+        self._prefill([self._rows[leader] for ids, leader in leaders.items() if counts[ids] > 1])
+        return self._copy_again([leaders[ids] for ids in wanted])
 
     def _open_one(self, ids: tuple[int, ...]) -> int:
         known, donor = self._find_longest_prefix(ids)
         slot = self._take_slot(donor)
         if donor is not None and slot != donor:
-            self._copy_prefix(donor, [slot], known)
+            self.slots.copy_columns(donor, [slot], 0, known)
+            self._held[slot, :known] = self._held[donor, :known]
         self._held[slot, known:] = -1
         return self._add_row(slot, ids, known)
 
@@ -96,13 +92,21 @@ class TorchSession(BaseSession):
         if waiting:
             self._run_chunks(waiting, [row.ids[row.cached : -1] for row in waiting])
 
-    def _copy_rows(self, first: int, count: int) -> list[int]:
-        if not count:
-            return []
-        leader = self._rows[first]
-        slots = [self._take_slot(None) for _ in range(count)]
-        self._copy_prefix(leader.slot, slots, leader.cached)
-        return [self._add_row(slot, leader.ids, leader.cached) for slot in slots]
+    def _copy_again(self, wanted: Sequence[int]) -> list[int]:
+        """Return the wanted rows; where one is wanted again, a copy of it."""
+        opened: dict[int, None] = {}
+        copied: list[tuple[int, _Row]] = []
+        for number in wanted:
+            if number in opened:
+                leader = self._rows[number]
+                copied.append((self._take_slot(None), leader))
+                number = self._add_row(copied[-1][0], leader.ids, leader.cached)
+            opened[number] = None
+        if copied:
+            targets, sources = [slot for slot, _ in copied], [leader.slot for _, leader in copied]
+            self.slots.copy_slots(targets, sources, max(leader.cached for _, leader in copied))
+            self._held[targets] = self._held[sources]
+        return list(opened)
 
     def _add_row(self, slot: int, ids: Sequence[int], cached: int) -> int:
         self._next += 1
@@ -114,12 +118,6 @@ class TorchSession(BaseSession):
             self._free.remove(preferred)
             return preferred
         return self._free.pop(0)
-
-    def _copy_prefix(self, source: int, targets: list[int], length: int) -> None:
-        if length:
-            self.slots.copy_columns(source, targets, 0, length)
-        self._held[targets] = -1
-        self._held[targets, :length] = self._held[source, :length]
 
     def _find_longest_prefix(self, ids: tuple[int, ...]) -> tuple[int, int | None]:
         """Return how many leading tokens some slot holds, and which; the last token is always left to be run."""
