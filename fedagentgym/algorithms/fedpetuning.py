@@ -81,8 +81,8 @@ def imitate_solutions(
     site: Site, weights: dict[str, Any], supervised: SupervisedSettings, steps: int, seed: int
 ) -> tuple[list[float], dict[str, Any]]:
     """The weights after so many supervised steps on the expert's episodes of the site's tasks, each task at most once."""
+    from fedagentgym.learning.learners import open_imitation
     from fedagentgym.learning.local import get_trainable_policy
-    from fedagentgym.learning.sharding.policy import open_imitation
     from fedagentgym.learning.supervised import make_examples
     from fedagentgym.learning.warm_start import collect_demonstrations
 

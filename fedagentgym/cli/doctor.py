@@ -6,6 +6,7 @@ import json
 import platform
 import shutil
 import subprocess
+import textwrap
 from collections.abc import Collection
 from importlib import metadata
 from importlib.util import find_spec
@@ -30,27 +31,39 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Machine-readabl
     if as_json:
         typer.echo(json.dumps(report, indent=2))
         return
-    screen = get_console()
-    screen.print(f"fedagentgym {report['version']}, Python {report['python']}, {report['cores']} cores")
-    screen.print("  " + ", ".join(f"{name} {version}" for name, version in report["packages"].items()), highlight=False)
+    _say(f"fedagentgym {report['version']}, Python {report['python']}, {report['cores']} cores", indent=0)
+    _say(", ".join(f"{name} {version}" for name, version in report["packages"].items()))
     for extra, state in report["extras"].items():
         missing = ", ".join(state["missing"])
         hint = f"missing {missing}: pip install 'fedagentgym[{extra}]'" if missing else "installed"
-        screen.print(
-            f"  [{'yellow' if missing else 'green'}]\\[{extra}][/] {escape(hint)}", markup=True, highlight=False
-        )
-    screen.print(f"  GPU: {report['gpu'] or 'none found'}", highlight=False)
+        _say(f"[{extra}] {hint}", colour="yellow" if missing else "green")
+    _say(f"GPU: {report['gpu'] or 'none found'}")
     told = report["bfloat16"]
     where = "bfloat16" if told["present"] else "float32"
-    screen.print(f"  under an adapter a CPU stores {where}: {told['reason']}", highlight=False)
-    screen.print(f"  data in {report['data_folder']}: {', '.join(report['data']) or 'none imported'}", highlight=False)
-    screen.print(f"  free disk: {report['free_disk_gb']:.0f} GB", highlight=False)
-    screen.print("  protections around programs of fedagentgym/Code-v0:", highlight=False)
+    _say(f"under an adapter a CPU stores {where}: {told['reason']}")
+    _say(f"data in {report['data_folder']}: {', '.join(report['data']) or 'none imported'}")
+    _say(f"free disk: {report['free_disk_gb']:.0f} GB")
+    _say("protections around programs of fedagentgym/Code-v0:")
     for one in report["sandbox"]["protections"]:
-        word = "[green]up[/]  " if one["up"] else "[yellow]down[/]"
-        screen.print(f"    {word} {one['name']}: {escape(one['purpose'])} ({escape(one['reason'])})", highlight=False)
+        word = "up  " if one["up"] else "down"
+        colour = "green" if one["up"] else "yellow"
+        _say(f"{word} {one['name']}: {one['purpose']} ({one['reason']})", indent=4, colour=colour)
     if report["sandbox"]["refuses"]:
-        screen.print(f"    [yellow]refused[/]: {escape(report['sandbox']['refuses'])}", highlight=False)
+        _say(f"refused: {report['sandbox']['refuses']}", indent=4, colour="yellow")
+
+
+def _say(text: str, *, indent: int = 2, colour: str | None = None) -> None:
+    """A line whose first word may be coloured; what is longer than the terminal goes on further in."""
+    screen = get_console()
+    width = screen.width if screen.is_terminal else len(text) + indent
+    begin, further = " " * indent, " " * (indent + 4)
+    for number, line in enumerate(
+        textwrap.wrap(text, width, initial_indent=begin, subsequent_indent=further, break_on_hyphens=False)
+    ):
+        word, space, rest = line.strip().partition(" ")
+        head = f"[{colour}]{escape(word)}[/]" if colour is not None and not number else escape(word)
+        lead = line[: len(line) - len(line.lstrip())]
+        screen.print(f"{lead}{head}{escape(space + rest)}", markup=True, highlight=False)
 
 
 def examine() -> dict[str, Any]:

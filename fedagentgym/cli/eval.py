@@ -12,8 +12,8 @@ from rich.table import Table
 from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.settings import assign
-from fedagentgym.cli.client_world import ClientNumber, ClientSplitFile, find_client_world
 from fedagentgym.cli.environments import EnvSet, env_options
+from fedagentgym.cli.named_client import ClientNumber, ClientSplitFile, find_named_client
 from fedagentgym.cli.plugins import Plugins
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def evaluate(
             round=number,
             env=env,
             options=options,
-            client=find_client_world(client, client_split),
+            client=find_named_client(client, client_split),
             evaluation={name: value for name, value in said.items() if value is not None},
             seed=seed,
         )
@@ -143,7 +143,8 @@ def _choose_file(judged: Judged) -> Path:
     first = judged.sets[0]
     where = first.settings.split if not first.name else "sets"
     whose = "" if judged.client is None else f"-client-{judged.client.index}"
-    return Path("evaluation") / f"{first.env.id.rpartition('/')[2]}-{where}{whose}-{judged.name}-{judged.seed}.jsonl"
+    seed = "" if judged.own_seed else f"-{judged.seed}"
+    return Path("evaluation") / f"{first.env.id.rpartition('/')[2]}-{where}{whose}-{judged.name}{seed}.jsonl"
 
 
 def _play(judged: Judged, file: Path, as_json: bool) -> None:

@@ -16,8 +16,8 @@ from fedagentgym.base.interruption import explain_interruption
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.streams import stream
 from fedagentgym.cli.choices import format_choices, needs_words, resolve_line
-from fedagentgym.cli.client_world import ClientNumber, ClientSplitFile, find_client_world
 from fedagentgym.cli.environments import EnvSet, env_options, open_named
+from fedagentgym.cli.named_client import ClientNumber, ClientSplitFile, find_named_client
 from fedagentgym.cli.plugins import Plugins
 from fedagentgym.envs.core import Episode, TextEnv
 from fedagentgym.envs.transcripts import format_transcript
@@ -35,9 +35,9 @@ COMMANDS = {
 }
 """What a line may say beside an action. None of it is a turn; a colon before it is admitted."""
 _COMMAND = re.compile(r":?\s*(help|actions|undo|history|quit|save\s+\S.*)", re.IGNORECASE)
-HINT = "type a number or an action; help, actions, undo, history, save FILE and quit cost nothing"
-REPLY_HINT = "type your answer; help, undo, history, save FILE and quit cost nothing"
-CODE_HINT = "type your program and then an empty line; help, undo, history, save FILE and quit cost nothing"
+HINT = "type a number or an action; help, undo, history, quit are no turns"
+REPLY_HINT = "type your answer; help, undo, history, quit are no turns"
+CODE_HINT = "type a program and an empty line; help, undo, history, quit are no turns"
 
 
 def play(
@@ -68,11 +68,11 @@ def play(
 def _open_world(
     env: str | None, split: str | None, client: int | None, client_split: Any, options: dict[str, Any]
 ) -> TextEnv:
-    world = find_client_world(client, client_split)
-    if world is not None:
+    named = find_named_client(client, client_split)
+    if named is not None:
         from fedagentgym.experiment.judged import open_client_env
 
-        return open_client_env(world, env=env, split=split, options=options)
+        return open_client_env(named, env=env, split=split, options=options)
     if env is None:
         raise OptionError("name an environment, for example: fedagentgym play WebShop (`fedagentgym envs` lists them)")
     return open_named(env, {"split": split or "train", **options})

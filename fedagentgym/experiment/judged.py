@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ClientWorld:
+class NamedClient:
     """A client of a split file, in whose variant of the world an agent is judged."""
 
     file: Path
@@ -50,14 +50,15 @@ class JudgeRequest:
     round: int | None = None
     env: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    client: ClientWorld | None = None
+    client: NamedClient | None = None
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Everything that an evaluation needs. `expected` is what the run found with just this evaluation, if it did it."""
+    """Everything that an evaluation needs. `expected` is what the run found with just this evaluation, if it did it;
+    `own_seed` tells whether the seed is the run's."""
 
     agent: Player
     sets: tuple[OpenedSet, ...]
@@ -66,6 +67,7 @@ class Judged:
     name: str
     client: Client | None = None
     expected: float | None = None
+    own_seed: bool = False
 
     def describe_set(self, one: OpenedSet) -> dict[str, Any]:
         """What the lines of an episode file say of their world, so that they can be played again without being told."""
@@ -86,7 +88,8 @@ def open_judged(request: JudgeRequest) -> Judged:
     unchanged = not (request.evaluation or request.options or request.changes or request.env or client)
     expected = file.result.get("success") if file is not None and unchanged and seed == file.seed else None
     agent = opened.agent if opened is not None else _make_agent(request, file, sets[0], seed)
-    return Judged(agent, sets, settings, seed, _name(request, opened), client, expected)
+    own_seed = file is not None and seed == file.seed
+    return Judged(agent, sets, settings, seed, _name(request, opened), client, expected, own_seed)
 
 
 def _find_source(request: JudgeRequest) -> tuple[OpenedPolicy | None, AgentFile | None]:
@@ -127,7 +130,7 @@ def _open_worlds(
     client: Client | None,
 ) -> tuple[OpenedSet, ...]:
     if client is not None:
-        return (_open_client_world(client, request, settings),)
+        return (_open_client_set(client, request, settings),)
     own: Mapping[str, Any] = {}
     if file is not None:
         own = file.env.options if opened is None else opened.run.runtime.client_split.options
@@ -150,15 +153,15 @@ def _open_worlds(
         ) from None
 
 
-def _open_client(world: ClientWorld, env: str | None, options: Mapping[str, Any]) -> Client:
+def _open_client(named: NamedClient, env: str | None, options: Mapping[str, Any]) -> Client:
     from fedagentgym.partitions.client_split import load_client_split
 
-    loaded = load_client_split(world.file, env=options)
+    loaded = load_client_split(named.file, env=options)
     if env is not None and find_env_id(env) != loaded.record.env_id:
         raise OptionError(
-            f"{world.file} divides {loaded.record.env_id}, the environment asked for is {find_env_id(env)}"
+            f"{named.file} divides {loaded.record.env_id}, the environment asked for is {find_env_id(env)}"
         )
-    return loaded.client(world.number)
+    return loaded.client(named.number)
 
 
 def _make_client_keywords(client: Client, split: str | None) -> dict[str, Any]:
@@ -170,30 +173,30 @@ def _make_client_keywords(client: Client, split: str | None) -> dict[str, Any]:
 
 
 def open_client_env(
-    world: ClientWorld, *, env: str | None = None, split: str | None = None, options: Mapping[str, Any] | None = None
+    named: NamedClient, *, env: str | None = None, split: str | None = None, options: Mapping[str, Any] | None = None
 ) -> TextEnv:
     """The world of a client of a split file, as it plays it."""
-    client = _open_client(world, env, options or {})
+    client = _open_client(named, env, options or {})
     return open_env(client.client_split.record.env_id, **_make_client_keywords(client, split))
 
 
-def _open_client_world(client: Client, request: JudgeRequest, settings: EvaluationSettings) -> OpenedSet:
+def _open_client_set(client: Client, request: JudgeRequest, settings: EvaluationSettings) -> OpenedSet:
     keywords = _make_client_keywords(client, request.evaluation.get("split"))
     env = open_env(client.client_split.record.env_id, **keywords)
     chosen = settings.model_copy(update={"split": keywords["split"]})
     return OpenedSet("", env, client.client_split.options, chosen)
 
 
-def _make_agent(request: JudgeRequest, file: AgentFile | None, world: OpenedSet, seed: int) -> Player:
+def _make_agent(request: JudgeRequest, file: AgentFile | None, first: OpenedSet, seed: int) -> Player:
     from fedagentgym.agents.make import make_agent
 
     if file is None:
-        return make_agent(AgentSettings.load(request.agent, "agent"), world.env, seed)
+        return make_agent(AgentSettings.load(request.agent, "agent"), first.env, seed)
     from fedagentgym.agents.threads import set_threads
 
     settings = change_agent(file.agent, list(request.changes))
     set_threads(settings.threads)
-    return make_agent(settings, world.env, seed)
+    return make_agent(settings, first.env, seed)
 
 
 def _name(request: JudgeRequest, opened: OpenedPolicy | None) -> str:

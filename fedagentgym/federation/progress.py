@@ -32,10 +32,11 @@ class TrainingProgress:
         """
         parts = ["evaluating"] if self.phase == "evaluation" else self._describe_clients()
         if self.phase == "clients" and self.episodes_per_second:
-            parts.append(f"{self.episodes_per_second:.3g} episodes/s")
+            rate = self.episodes_per_second
+            parts.append(f"{rate:.0f} episodes/s" if rate >= 10 else f"{rate:.2g} episodes/s")
         if self.seconds_left is not None:
             parts.append(f"{format_seconds(self.seconds_left)} left")
-        head = f"round {self.round} of {self.rounds}" if self.round else "preparing"
+        head = f"round {self.round} of {self.rounds}" if self.round or self.phase == "evaluation" else "preparing"
         return f"{head}: {', '.join(parts)}" if parts else head
 
     def _describe_clients(self) -> list[str]:
@@ -101,8 +102,9 @@ class ProgressTracker:
         self._answered += 1
         self._tell()
 
-    def begin_evaluation(self) -> None:
-        self._phase = "evaluation"
+    def begin_evaluation(self, number: int, rounds: int) -> None:
+        """The global state after this round is judged; a run that is resumed may begin so."""
+        self._round, self._rounds, self._phase = number, rounds, "evaluation"
         self._working.clear()
         self._tell()
 

@@ -230,7 +230,7 @@ def _evaluate_and_log(
     if plan.evaluate is not None and _is_evaluation_due(plan, commit.round):
         started = time.monotonic()
         if tracker is not None:
-            tracker.begin_evaluation()
+            tracker.begin_evaluation(commit.round, plan.settings.rounds)
         found = plan.evaluate(commit.round, commit.state)
         evaluation = {**found, "seconds": time.monotonic() - started}
         rounds.write_evaluation(commit.note, evaluation)

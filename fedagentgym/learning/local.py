@@ -126,7 +126,7 @@ class LocalTraining:
         proximal: float = 0.0,
         base: Arrays | None = None,
     ) -> None:
-        from fedagentgym.learning.sharding.policy import open_update
+        from fedagentgym.learning.learners import open_update
 
         if not np.isfinite(proximal) or proximal < 0:
             raise OptionError(f"the proximal coefficient is a number of at least 0, got {proximal}")

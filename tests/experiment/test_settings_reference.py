@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import yaml
 
 from fedagentgym.base.errors import UnknownNameError
 from fedagentgym.cli.main import main
+from fedagentgym.experiment import settings_reference
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.settings_reference import find_settings, list_settings
 
@@ -61,6 +63,10 @@ def test_a_key_is_found_whole_by_its_section_and_by_its_last_part() -> None:
     assert (coefficient.kind, coefficient.default) == ("number, at least 0", "0.0")
     with pytest.raises(UnknownNameError, match=r"did you mean 'learning\.kl"):
         find_settings("learning.kll")
+
+
+def test_types_are_said_in_words() -> None:
+    assert doctest.testmod(settings_reference).failed == 0
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
 import io
 import os
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,7 +19,9 @@ from hypothesis import strategies as st
 from fedagentgym.base import progress as screen
 from fedagentgym.base.activity import ClientActivity, listen, tell_episodes, tell_step, work_for_client
 from fedagentgym.base.encoding import encode
+from fedagentgym.experiment.report import terminal
 from fedagentgym.experiment.report.terminal import RoundTable, watch_run
+from fedagentgym.federation import progress
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.meter import COLUMNS, DIRECTIONS
 from fedagentgym.federation.progress import ProgressTracker, TrainingProgress
@@ -110,11 +114,18 @@ def test_no_line_of_the_table_is_wider_than_80_columns(records: list[dict[str, A
     assert len(lines) == len(records) + 1 and max(map(len, lines)) <= 79
 
 
+@pytest.fixture
+def talkative(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests ask for quiet, which holds for the whole process."""
+    monkeypatch.setattr(screen, "_verbosity", "normal")
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
+@pytest.mark.usefixtures("talkative")
 def test_the_line_is_redrawn_on_a_terminal_and_makes_way_for_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     out = Terminal()
     monkeypatch.setattr(sys, "stderr", out)
@@ -172,6 +183,11 @@ def test_ctrl_c_lets_a_round_end_and_a_second_one_does_not(
     assert "stopping after round 2" in capfd.readouterr().err
     assert len(list((tmp_path / "a" / "rounds").glob("*/round.json"))) == kept + 1
     assert run_toy(tmp_path / "a", rounds=4).state.digest == run_toy(tmp_path / "b", rounds=4).state.digest
+
+
+@pytest.mark.parametrize("module", [progress, terminal])
+def test_doctests(module: ModuleType) -> None:
+    assert doctest.testmod(module).failed == 0
 
 
 def test_what_a_worker_says_it_is_at_is_checked() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import os
 import subprocess
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fedagentgym.cli import choices
 from fedagentgym.cli.main import COMMANDS, main
+from fedagentgym.envs import open_env
 from fedagentgym.version import __version__
 
 
@@ -80,6 +83,32 @@ def test_play_takes_numbers_words_for_a_slot_and_bare_answers() -> None:
     assert "[SEP]" not in shop.stdout and "not recognised" not in shop.stdout
     sums = play("math", "--task", "math/train/00000", typed="help\n12\nquit\n")
     assert "1 turn" in sums.stdout and "no answer in your reply" not in sums.stdout
+
+
+def test_choices_and_lines_of_a_player() -> None:
+    assert doctest.testmod(choices).failed == 0
+    env = open_env("fedagentgym/Guess-v0")
+    (episode,) = env.reset_many(["guess/train/00003"], [0])
+    view = episode.view._replace(admissible=("look", "search[<query>]", "click[buy now]"))
+    meant = {
+        "1": "look",
+        "2": "2",
+        "9": "search[9]",
+        "Buy Now": "click[buy now]",
+        "red hat": "search[red hat]",
+        "look": "look",
+    }
+    assert {line: choices.resolve_line(line, env, view) for line in meant} == meant
+    assert choices.resolve_line("click[nowhere]", env, view) == "click[nowhere]"
+    assert choices.needs_words("2", view) == "search[<query>]" and choices.needs_words("1", view) is None
+    lines = choices.format_choices([f"go to cabinet {number} in the far corner" for number in range(99)], 78)
+    assert max(map(len, lines)) <= 78 and "39 more" in lines[-1]
+
+
+def test_the_list_of_worlds_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 79 and sum("-v0 " in line for line in lines) == len(lines) - 2
 
 
 def test_an_agent_can_be_watched(capsys: pytest.CaptureFixture[str]) -> None:

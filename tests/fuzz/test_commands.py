@@ -37,6 +37,7 @@ GOOD: dict[str, tuple[str, ...]] = {
     "label": ("Guess", "--split", "val", "--out", "out.jsonl", "--attempts", "1", "--turns", "1"),
     "train": ("good.yaml",),
     "eval": ("--env", "Guess", "--agent", "random", "--tasks", "2", "--output", "out.jsonl"),
+    "settings": ("learning",),
     "export": ("run", "out"),
     "episodes": ("run",),
     "leaderboard build": ("folder", "--out", "site"),

@@ -42,8 +42,9 @@ def find_driver() -> tuple[str, str] | None:
 class Browser:
     """One window. Every method is a command of the WebDriver protocol."""
 
-    def __init__(self, address: str, session: str) -> None:
+    def __init__(self, address: str, session: str, driver: int) -> None:
         self._root = f"{address}/session/{session}"
+        self._driver = driver
 
     def open(self, page: Path, width: int = 1400, height: int = 1000, *, dark: bool = False) -> None:
         """Open a file. Anew from an empty page, so that the log is its own."""
@@ -81,6 +82,26 @@ class Browser:
         found = self._ask("goog/cdp/execute", {"cmd": "Page.captureScreenshot", "params": parameters})
         file.write_bytes(base64.b64decode(found["data"]))
 
+    def measure_cpu(self) -> float:
+        """Seconds of processor that the browser has used so far, in all its processes: what a busy machine does not change."""
+        parents: dict[int, int] = {}
+        ticks: dict[int, int] = {}
+        for place in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = place.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            number = int(place.parent.name)
+            parents[number], ticks[number] = int(fields[1]), int(fields[11]) + int(fields[12])
+        return sum(spent for number, spent in ticks.items() if self._descends(number, parents)) / os.sysconf(
+            "SC_CLK_TCK"
+        )
+
+    def _descends(self, number: int, parents: dict[int, int]) -> bool:
+        while number in parents and number != self._driver:
+            number = parents[number]
+        return number == self._driver
+
     def close(self) -> None:
         _send(self._root, None, "DELETE")
 
@@ -105,7 +126,7 @@ def open_browser() -> Iterator[Browser]:
         options = {"binary": found[0], "args": list(ARGUMENTS)}
         capabilities = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
         begun = _send(f"{address}/session", {"capabilities": {"alwaysMatch": capabilities}})
-        browser = Browser(address, begun["sessionId"])
+        browser = Browser(address, begun["sessionId"], driver.pid)
         try:
             yield browser
         finally:

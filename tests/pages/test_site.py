@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.cli.main import main
-from fedagentgym.leaderboard.record import Manifest, read_manifest, to_text
+from fedagentgym.leaderboard.record import Claim, Interval, Manifest, Rerun, Verification, read_manifest, to_text
 from fedagentgym.leaderboard.site.build import build_site
 from fedagentgym.leaderboard.site.published import read_published
 from tests.leaderboard.samples import write_agents_sample, write_methods_sample
@@ -29,9 +30,10 @@ METHODS = "sample-methods-v1"
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two agents, and three methods of which one says hostile things of itself."""
     place = tmp_path_factory.mktemp("results")
+    write_methods_sample(place / "methods" / "learns", "learns")
+    add_verification(place / "methods" / "learns")
     for agent in ("expert", "random"):
         write_agents_sample(place / "agents" / agent, agent)
-    write_methods_sample(place / "methods" / "learns", "learns")
     write_methods_sample(place / "methods" / "stays", "stays", ("random", "random", "random"))
     write_methods_sample(place / "methods" / "hostile", "hostile", ("expert", "random", "random"))
     change_entry(
@@ -52,6 +54,18 @@ def change_entry(folder: Path, **about: str) -> Manifest:
     changed = manifest.model_copy(update={"entry": manifest.entry.model_copy(update=about)})
     (folder / "manifest.json").write_text(to_text(changed))
     return changed
+
+
+def add_verification(folder: Path) -> None:
+    """The maintainers' page on a result: replayed, run again with another success on tasks that nobody knew."""
+    found = Interval(mean=0.875, low=0.8, high=0.95)
+    claims = (
+        Claim(name="replayed", status="proven", about="every episode plays as it is written"),
+        Claim(name="who", status="not provable", about=f"who said the actions {HOSTILE}"),
+    )
+    rerun = Rerun(date="2026-01-02", by="maintainers", secret={"success": found})
+    verified = Verification(manifest=file_digest(folder / "manifest.json"), version="1", claims=claims, rerun=rerun)
+    (folder / "verification.json").write_text(to_text(verified))
 
 
 def read_all(folder: Path) -> dict[str, bytes]:
@@ -86,7 +100,8 @@ def test_ranks_and_bands(site: Path) -> None:
     assert (rows[0]["entry"], rows[0]["rank"]) == ("learns", "1")
     assert {row["entry"]: row["band"] for row in rows} == {"learns": "1", "stays": "2", "hostile": "2"}
     told = (site / f"{METHODS}.md").read_text()
-    assert "| 1 | 1 | learns | 100.0 % |" in told and "<script>" not in told.replace("\\<script\\>", "")
+    assert "| 1 | 1 | learns | 100.0 % |" in told and told.count("replayed, run again by the maintainers") == 1
+    assert "<script>" not in told.replace("\\<script\\>", "")
 
 
 def test_published_numbers_are_there_and_marked(site: Path) -> None:
@@ -145,6 +160,7 @@ def test_the_page_is_quiet_and_fits(browser: Browser, site: Path, width: int, da
     assert browser.read_log() == [] and browser.run("return window.harmed") is None
     assert browser.run("return document.documentElement.scrollWidth") <= width
     shown = browser.run("return document.querySelector('[role=tabpanel]:not([hidden])').innerText")
+    assert "replayed" in shown and "run again, unpublished tasks" in shown and "87.5" in shown
     assert "⟨U+202E⟩" in shown and "window.harmed=1" in shown
 
 
@@ -211,10 +227,12 @@ def test_two_hundred_results_stay_quick(browser: Browser, results: Path, tmp_pat
     build_site([tmp_path / "many"], tmp_path / "site")
     assert time.process_time() - begun < 60
     open_methods(browser, tmp_path / "site")
-    spent = browser.run(
-        "const begun = performance.now(); const panel = document.querySelector('[role=tabpanel]:not([hidden])');"
-        "for (let time = 0; time < 10; time++) panel.querySelector('[data-sort=success]').click();"
-        "panel.getBoundingClientRect(); return performance.now() - begun"
+    before = browser.measure_cpu()
+    browser.run(
+        "const panel = document.querySelector('[role=tabpanel]:not([hidden])');"
+        "for (let time = 0; time < 20; time++) {"
+        "panel.querySelector('[data-sort=success]').click(); panel.getBoundingClientRect(); }"
     )
+    spent = browser.measure_cpu() - before
     assert len(read_titles(browser)) == 200
-    assert spent < 10_000, f"ten sorts of 200 rows took {spent:.0f} ms"
+    assert spent < 10, f"twenty sorts of 200 rows took {spent:.1f} s of processor"

@@ -62,9 +62,7 @@ def _spread_parts(parts: list[Part], agent: PlannedAgent, sharding: ShardingSett
     the machine's memory; what is played there is its own; and the weights that are put together for as long as they are used."""
     devices = sharding.devices
     kept = [
-        part
-        if part.name in _PLAYED
-        else replace(part, size=0 if sharding.offload else -(-part.size // devices), name=f"{part.name}, a share")
+        part if part.name in _PLAYED else replace(part, size=0 if sharding.offload else -(-part.size // devices))
         for part in parts
     ]
     blocks = agent.shape.layers * sum(inputs * outputs for _, inputs, outputs in agent.shape.iter_linear())
@@ -74,8 +72,12 @@ def _spread_parts(parts: list[Part], agent: PlannedAgent, sharding: ShardingSett
     return [
         *kept,
         Part("weights put together", "playing", agent.parameters * agent.width + gathered),
-        Part("weights of the blocks at work", "scoring", working * agent.width),
-        Part("weights and gradients of the blocks at work", "updating", working * (agent.width + FULL)),
+        Part("weights of blocks at work", "scoring", working * agent.width),
+        Part(
+            "weights and gradients of blocks at work",
+            "updating",
+            working * (agent.width + (0 if agent.has_adapter else FULL)),
+        ),
     ]
 
 

@@ -16,11 +16,14 @@ from fedagentgym.base.files import read_json, write_atomic
 
 if TYPE_CHECKING:
     from fedagentgym.learning.evaluation_sets import OpenedSet
+    from fedagentgym.learning.settings import EvaluationSettings
     from fedagentgym.partitions.client_split import ClientSplit
 
 FILE = "background.json"
 MOST_CLIENTS = 1000
 """Clients whose mixtures are written down; of larger federations these are the first."""
+MOST_TASKS = 200
+"""Tasks of a set that the expert plays: it is a line on a chart, and may not cost what an evaluation does."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,14 @@ def _judge_expert(sets: Sequence[OpenedSet], seed: int) -> float | None:
     if not sets or any(one.env.takes == "reply" for one in sets):
         return None
     try:
-        found = [evaluate(make_agent("expert", one.env, seed), one.env, one.settings, seed=seed) for one in sets]
+        found = [
+            evaluate(make_agent("expert", one.env, seed), one.env, _shorten(one.settings), seed=seed) for one in sets
+        ]
     except FedAgentGymError:
         return None
     return sum(one.overall["success"].mean for one in found) / len(found)
+
+
+def _shorten(settings: EvaluationSettings) -> EvaluationSettings:
+    tasks = MOST_TASKS if settings.tasks is None else min(settings.tasks, MOST_TASKS)
+    return settings.model_copy(update={"tasks": tasks, "repeats": 1, "resamples": 1})

@@ -212,9 +212,11 @@ def _render_table(rows: Sequence[ClientRow], names: Sequence[str]) -> str:
         ),
     )
     columns = [column for column in _COLUMNS if any(column.write(row) for row in rows)]
-    heads = [("client", True), ("tasks", True), ("mixture", False)]
-    heads += [(column.name, True) for column in columns]
-    cells = [[*_format_holdings(row, names), *(column.write(row) for column in columns)] for row in worst_first]
+    heads = [("client", True), *((column.name, True) for column in columns), ("tasks", True), ("mixture", False)]
+    cells = [
+        [str(row.client), *(column.write(row) for column in columns), *_format_holdings(row, names)]
+        for row in worst_first
+    ]
     ranked = any(row.own is not None or row.trained is not None for row in rows)
     order = "worst first" if ranked else "by number"
     table = render_table(heads, cells[:FIRST_ROWS], f"Clients, {order}")
@@ -229,7 +231,7 @@ def _format_holdings(row: ClientRow, names: Sequence[str]) -> list[str]:
     most = Counter(row.mixture).most_common(1)
     largest = f" <small>{show(most[0][0])} {format_percent(most[0][1] / row.tasks)}</small>" if most else ""
     holdings = f'<div class="holdings">{render_mixture(row, names)}{largest}</div>' if row.mixture else ""
-    return [str(row.client), f"{row.tasks:,}" if row.tasks else "", holdings]
+    return [f"{row.tasks:,}" if row.tasks else "", holdings]
 
 
 @dataclass(frozen=True)
@@ -245,9 +247,9 @@ def _write_share(share: float | None) -> str:
 
 
 _COLUMNS = (
-    _Column("rounds", lambda row: str(len(row.rounds)) if row.rounds else ""),
     _Column("success, own mixture", lambda row: _write_share(row.own)),
     _Column("success in training", lambda row: _write_share(row.trained)),
+    _Column("rounds", lambda row: str(len(row.rounds)) if row.rounds else ""),
     _Column("update norm", lambda row: "" if row.update_norm is None else f"{row.update_norm:.3g}"),
     _Column("failed calls", lambda row: str(len(row.failed)) if row.failed else ""),
 )

@@ -70,7 +70,7 @@ def _find_band(left: Sequence[int], means: Values, resampled: Values) -> list[tu
 
 
 def _compare(leader: int, other: int, means: Values, resampled: Values) -> Difference:
-    drawn = resampled[:, leader] - resampled[:, other]
+    drawn = np.round(resampled[:, leader] - resampled[:, other], 12)  # what is equal has a difference of just 0
     low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     p = find_p_value(drawn)
     return Difference(float(means[leader] - means[other]), float(low), float(high), p, p)

@@ -8,8 +8,8 @@ from importlib.resources import files
 from typing import Any
 
 from fedagentgym.experiment.report.episodes import read_assets, to_script_json
-from fedagentgym.experiment.report.markup import fold, format_bytes, format_percent, show
-from fedagentgym.leaderboard.record import Interval, Measures
+from fedagentgym.experiment.report.markup import fold, format_bytes, show
+from fedagentgym.leaderboard.record import Interval, Measures, Rerun
 from fedagentgym.leaderboard.site.bands import Place
 from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries
 from fedagentgym.leaderboard.site.figures import render_figures
@@ -105,10 +105,11 @@ def _tell_leader(page: SuitePage) -> str:
     shared = ""
     if len(band) > 1:
         shared = f" {len(band) - 1} more {'is' if len(band) == 2 else 'are'} not significantly worse."
-    low, high = format_value(ranked.low, metric), format_value(ranked.high, metric)
+    ends = f" [{format_value(ranked.low, metric)}, {format_value(ranked.high, metric)}]"
+    interval = ends if ranked.low < ranked.high else ""
     return (
         f"<b>{show(first.entry.title)}</b> leads with {format_value(ranked.mean, metric)} {show(metric.title)}"
-        f" [{low}, {high}].{shared}"
+        f"{interval}.{shared}"
     )
 
 
@@ -213,7 +214,7 @@ def _describe_entry(page: SuitePage, entry: Entry) -> dict[str, Any]:
         "link": about.link if about.link.startswith(("https://", "http://")) else "",
         "note": about.note,
         "status": tell_status(entry),
-        "rerun": _describe_rerun(rerun.date, rerun.public, rerun.secret) if rerun is not None else None,
+        "rerun": _describe_rerun(rerun, manifest.ranked) if rerun is not None else None,
         "claims": [[one.name, one.status, one.about] for one in verification.claims] if verification else [],
         "date": manifest.made.date,
         "version": manifest.made.versions.get("fedagentgym", ""),
@@ -247,9 +248,13 @@ def _describe_categories(entry: Entry) -> dict[str, list[list[Any]]]:
     }
 
 
-def _describe_rerun(date: str, public: Measures, secret: Measures) -> dict[str, Any]:
-    told = {name: found["success"] for name, found in (("public", public), ("secret", secret)) if "success" in found}
-    return {"date": date, **{name: f"{format_percent(one.mean, 1)}" for name, one in told.items()}}
+def _describe_rerun(rerun: Rerun, ranked: str) -> dict[str, Any]:
+    """The ranked measure as maintainers found it, on the public tasks and on those of the secret twin."""
+    return {
+        "date": rerun.date,
+        "public": _describe_interval(rerun.public[ranked]) if ranked in rerun.public else None,
+        "secret": _describe_interval(rerun.secret[ranked]) if ranked in rerun.secret else None,
+    }
 
 
 def _describe_measures(found: Measures) -> dict[str, list[float]]:

@@ -57,7 +57,8 @@ def _render_table(paper: Paper, name: str) -> str:
     notes: list[str] = []
     for row in rows:
         identity = (row["model"], row["method"], _tell_setting(row))
-        cells.setdefault(identity, {})[row["dataset"], row["metric"]] = _format(row, notes)
+        column = (row["dataset"], row["metric"])
+        cells.setdefault(identity, {})[column] = _format(row, _count_digits(rows, column), notes)
     metrics = {metric for _, metric in columns}
     heads = [("model", False), ("method", False), ("setting", False)]
     heads += [(dataset if len(metrics) == 1 else f"{dataset}, {metric}", True) for dataset, metric in columns]
@@ -77,13 +78,19 @@ def _tell_setting(row: Row) -> str:
     return ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in row.get("setting", {}).items())
 
 
-def _format(row: Row, notes: list[str]) -> str:
+def _count_digits(rows: Sequence[Row], column: tuple[str, str]) -> int:
+    """Digits after the point in a column: a value keeps the zeros with which it is printed."""
+    texts = (f"{row['value']:g}" for row in rows if (row["dataset"], row["metric"]) == column)
+    return max(len(text.partition(".")[2]) for text in texts)
+
+
+def _format(row: Row, digits: int, notes: list[str]) -> str:
     spread = f" <small>± {row['std']:g}</small>" if "std" in row else ""
-    if not (flag := row.get("flag")):
-        return f"{row['value']:g}{spread}"
-    if flag not in notes:
+    flag = row.get("flag")
+    if flag is not None and flag not in notes:
         notes.append(flag)
-    return f"{row['value']:g}{spread}<sup>{notes.index(flag) + 1}</sup>"
+    mark = "" if flag is None else f"<sup>{notes.index(flag) + 1}</sup>"
+    return f"{row['value']:.{digits}f}{spread}{mark}"
 
 
 def describe_cautions() -> Sequence[str]:

@@ -41,9 +41,23 @@
       this.measures = new Map(data.measures.map((one) => [one.name, one]));
       this.state = { scenario: "", sort: "rank", down: false, query: "", kind: "", status: "", all: false };
       this.opened = new Set();
+      this.addReruns();
       this.build();
       this.refresh();
       new EpisodeChoice(section, data);
+    }
+
+    /* What maintainers found who ran an entry again stands in the table as two more measures over all scenarios. */
+    addReruns() {
+      const ranked = this.measures.get(this.data.ranked);
+      for (const [name, title] of [["secret", "run again, unpublished tasks"], ["public", "run again, same tasks"]]) {
+        const found = this.data.entries.filter((one) => one.rerun && one.rerun[name]);
+        if (!found.length) continue;
+        const measure = { ...ranked, name: "rerun " + name, title, about: ranked.title + " as the maintainers found it" };
+        this.measures.set(measure.name, measure);
+        this.data.measures.splice(1, 0, measure);
+        for (const entry of found) entry.measures[""][measure.name] = entry.rerun[name];
+      }
     }
 
     build() {
@@ -129,15 +143,27 @@
         head("entry", "entry", "who played", false, false),
         ...columns.map((one) => head(one.name, one.title, one.about, one.better !== "lower", true))));
       const shown = this.order(this.data.entries.filter((one) => this.matches(one)));
-      this.scale = this.findScale(columns[0]);
+      const drawn = this.state.scenario + "|" + this.state.all;
+      if (this.drawn !== drawn) {
+        this.scale = this.findScale(columns[0]);
+        this.rows = new Map();
+        this.drawn = drawn;
+      }
       let band = null;
       this.body.replaceChildren(...shown.flatMap((entry) => {
         const place = this.place(entry);
-        const begins = this.state.sort === "rank" && place && band !== null && place[1] !== band;
+        const rows = this.getRows(entry, columns, place);
+        rows[0].classList.toggle("band-begins", Boolean(this.state.sort === "rank" && place && band !== null && place[1] !== band));
         if (place) band = place[1];
-        return this.makeRows(entry, columns, place, begins);
+        return rows;
       }));
       this.count.textContent = shown.length + " of " + this.data.entries.length;
+    }
+
+    /* The rows of an entry are made once; sorting and filtering only moves them. */
+    getRows(entry, columns, place) {
+      if (!this.rows.has(entry.name)) this.rows.set(entry.name, this.makeRows(entry, columns, place));
+      return this.rows.get(entry.name);
     }
 
     /* The axis of the bars: shares from 0 to 1, everything else from the least to the greatest end of an interval. */
@@ -148,10 +174,10 @@
       return high > low ? [low, high] : [low - 0.5, low + 0.5];
     }
 
-    makeRows(entry, columns, place, begins) {
+    makeRows(entry, columns, place) {
       const opened = this.opened.has(entry.name);
       const toggle = make("button", { type: "button", class: "entry", "aria-expanded": String(opened), onclick: () => this.toggle(entry) }, visible(entry.title));
-      const row = make("tr", { class: begins ? "band-begins" : null, "data-entry": entry.name,
+      const row = make("tr", { "data-entry": entry.name,
         onmouseenter: () => this.highlight(entry.name), onmouseleave: () => this.highlight(null),
         onfocusin: () => this.highlight(entry.name), onfocusout: () => this.highlight(null) },
         make("td", { class: "place" }, place
@@ -188,13 +214,15 @@
     toggle(entry) {
       if (this.opened.has(entry.name)) this.opened.delete(entry.name);
       else this.opened.add(entry.name);
+      this.rows.delete(entry.name);
       this.refresh();
       const row = [...this.body.children].find((one) => one.dataset.entry === entry.name);
       if (row) row.querySelector("button.entry").focus({ preventScroll: true });
     }
 
     highlight(name) {
-      for (const one of this.section.querySelectorAll("[data-key]")) {
+      this.drawings = this.drawings || [...this.section.querySelectorAll("[data-key]:not(.tasks *)")];
+      for (const one of this.drawings) {
         one.classList.toggle("chosen", one.dataset.key === name);
         one.classList.toggle("faded", name !== null && one.dataset.key !== name);
       }
@@ -205,8 +233,6 @@
       const files = entry.packed.map((name) => make("a", { href: entry.files + "/" + name }, name.split("/").pop()));
       const claims = entry.claims.map(([name, status, about]) =>
         make("li", {}, make("b", { class: status === "proven" ? "good" : "bad" }, status), " ", visible(name) + ": " + visible(about)));
-      const rerun = entry.rerun
-        ? [entry.rerun.public ? "public tasks " + entry.rerun.public : "", entry.rerun.secret ? "unpublished tasks " + entry.rerun.secret : "", entry.rerun.date].filter(Boolean).join(", ") : "";
       return make("tr", { class: "detail" }, make("td", { colspan: String(width) },
         make("dl", { class: "about-entry" },
           line("agent", visible(entry.agent)), line("method", visible(entry.method)), line("settings", entry.changes.length ? make("code", {}, visible(entry.changes.join("  "))) : ""),
@@ -214,7 +240,7 @@
           line("submitted by", entry.link ? make("a", { href: entry.link, rel: "nofollow noopener noreferrer" }, visible(entry.by || entry.link)) : visible(entry.by)),
           line("note", visible(entry.note)), line("seeds", entry.seeds.join(", ")), line("episodes", entry.episodes.toLocaleString("en")),
           line("made", visible(entry.date.slice(0, 10) + (entry.version ? ", version " + entry.version : "") + (entry.machine ? ", " + entry.machine : ""))),
-          line("run again", rerun),
+          line("run again", entry.rerun ? visible(entry.rerun.date.slice(0, 10)) : ""),
           make("div", { class: "wide-line" }, make("dt", {}, "files"), make("dd", {}, make("a", { href: entry.files + "/manifest.json" }, "manifest.json"), ...files.flatMap((one) => [" ", one])))),
         claims.length ? make("ul", { class: "claims" }, ...claims) : null,
         this.makeScenarioTable(entry), this.makeCategories(entry)));

@@ -6,8 +6,9 @@ starts no other ranks.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedagentgym.agents.engines.torch_policy import TorchPolicy, check_weights
-from fedagentgym.agents.protocols import Decoding, Session, TrainablePolicy
+from fedagentgym.agents.protocols import Decoding, Session
 from fedagentgym.base.errors import OptionError
 from fedagentgym.learning.rows import Row
 from fedagentgym.learning.settings import LearningSettings, ShardingSettings, SupervisedSettings
@@ -53,22 +54,6 @@ def shard_agent(agent: TokenAgent, settings: ShardingSettings | None) -> TokenAg
             " agent.rollouts=torch or leave out learning.sharding"
         )
     return replace(agent, policy=ShardedPolicy(policy, settings))
-
-
-def open_update(
-    policy: TrainablePolicy, decoding: Decoding, settings: LearningSettings, proximal: float, base: Arrays | None
-) -> PolicyUpdate:
-    """The learner of a policy, on as many devices as it spans."""
-    if isinstance(policy, ShardedPolicy):
-        return ShardedUpdate(policy, decoding, settings, proximal=proximal, base=base)
-    return PolicyUpdate(policy, decoding, settings, proximal=proximal, base=base)
-
-
-def open_imitation(policy: TrainablePolicy, settings: SupervisedSettings) -> SupervisedTraining:
-    """The imitation of a policy, on as many devices as it spans."""
-    if isinstance(policy, ShardedPolicy):
-        return ShardedImitation(policy, settings)
-    return SupervisedTraining(policy, settings)
 
 
 class ShardedPolicy:
@@ -130,13 +115,33 @@ class ShardedPolicy:
         with self.ranks.together("a change of the weights", self.number):
             parts.set_weights(weights)
 
+    def open_update(
+        self, decoding: Decoding, settings: LearningSettings, proximal: float, base: Arrays | None
+    ) -> PolicyUpdate:
+        return ShardedUpdate(self, decoding, settings, proximal=proximal, base=base)
+
+    def open_imitation(self, settings: SupervisedSettings) -> SupervisedTraining:
+        return ShardedImitation(self, settings)
+
     def open_session(self) -> Session:
         """Rows on all weights, which stay together until the last session is closed."""
+        self._count_in()
+        return self._whole.open_session(self._count_out)
+
+    @contextlib.contextmanager
+    def put_together(self) -> Iterator[None]:
+        """For as long as something is computed here with all weights."""
+        self._count_in()
+        try:
+            yield
+        finally:
+            self._count_out()
+
+    def _count_in(self) -> None:
         if self._parts is not None and not self._sessions:
             with self.ranks.together("gathering", self.number):
                 self._parts.gather()
         self._sessions += 1
-        return self._whole.open_session(self._count_out)
 
     def _count_out(self) -> None:
         self._sessions -= 1

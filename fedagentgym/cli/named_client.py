@@ -10,7 +10,7 @@ import typer
 from fedagentgym.base.errors import OptionError
 
 if TYPE_CHECKING:
-    from fedagentgym.experiment.judged import ClientWorld
+    from fedagentgym.experiment.judged import NamedClient
 
 ClientNumber = Annotated[
     int | None,
@@ -21,13 +21,13 @@ ClientSplitFile = Annotated[
 ]
 
 
-def find_client_world(client: int | None, file: Path | None) -> ClientWorld | None:
+def find_named_client(client: int | None, file: Path | None) -> NamedClient | None:
     """The client that both options name together."""
     if client is None and file is None:
         return None
     if client is None or file is None:
         missing = "--client" if client is None else "--client-split"
         raise OptionError(f"{missing} is missing: --client 3 --client-split FILE together name the world of a client")
-    from fedagentgym.experiment.judged import ClientWorld
+    from fedagentgym.experiment.judged import NamedClient
 
-    return ClientWorld(file, client)
+    return NamedClient(file, client)

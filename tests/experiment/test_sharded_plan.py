@@ -1,0 +1,62 @@
+"""What a plan says of an update on several devices, and what a model that does not fit is advised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.experiment import run as running
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.estimate import fit
+from fedagentgym.experiment.estimate.plan import RunPlan, plan_run
+
+SHARED = ("weights", "moments", "base model of the KL term", "gradients")
+
+
+def plan(*changes: str) -> RunPlan:
+    return plan_run(load_config("paper-webshop:qwen2.5-7b", changes))
+
+
+def read_sizes(found: RunPlan) -> dict[str, int]:
+    return {part.name: part.size for part in found.memory}
+
+
+def test_each_device_holds_its_part_and_the_first_one_plays() -> None:
+    alone, spread = plan("learning.checkpointing=true"), plan("learning.sharding={devices: 4}")
+    one, four = read_sizes(alone), read_sizes(spread)
+    for name in SHARED:
+        assert four[name] == -(-one[name] // 4)
+    assert four["weights put together"] == one["weights"], "all weights, for as long as the first device plays"
+    for name in ("keys and values of the episodes", "activations"):
+        assert four[name] == one[name]
+    assert spread.devices == 4 * alone.devices
+    offloaded = read_sizes(plan("learning.sharding={devices: 4, offload: true}"))
+    assert not any(name in offloaded for name in SHARED)
+    assert read_sizes(plan("learning.sharding={devices: 1}")) == read_sizes(plan())
+
+
+def test_a_model_that_does_not_fit_is_told_how_many_devices_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "find_device_memory", lambda device: 80 * 10**9)
+    with pytest.raises(OptionError, match=r"shards \(learning.sharding=\{devices: \d, offload: false\}\)") as said:
+        fit.check_fit(load_config("paper-webshop:qwen2.5-7b"))
+    advised = str(said.value).split("learning.sharding=")[1].split("}")[0] + "}"
+    fit.check_fit(load_config("paper-webshop:qwen2.5-7b", [f"learning.sharding={advised}"]))
+
+
+@pytest.mark.parametrize(
+    ("device", "sentence"),
+    [("auto", r"devices is 4, but from cuda:0 on there are 2 GPUs"), ("cuda:1", r"from cuda:1 on there are 1 GPUs")],
+)
+def test_more_devices_than_there_are_is_one_sentence(
+    device: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    changes: dict[str, Any] = {"is_available": lambda: True, "device_count": lambda: 2}
+    for name, value in changes.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    config = load_config("paper-webshop", ["learning.sharding={devices: 4}", f"agent.device={device}"])
+    with pytest.raises(OptionError, match=sentence):
+        running.check_sharding_devices(config)
