@@ -175,3 +175,45 @@ def test_several_seeds_are_runs_of_their_own(tmp_path: Path) -> None:
     assert main(["train", "demo", "--seeds", "0,x"]) == 2
     with pytest.raises(OptionError, match="different numbers"):
         train(SMALL_CONFIG, [*changes, folder], seeds=[0, 0])
+
+
+# ---- commands ---------------------------------------------------------------------------------------------------------
+
+
+def test_commands_tell_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "list", "--json"]) == 0
+    names = [one["name"] for one in json.loads(capsys.readouterr().out)]
+    assert len(names) == len(set(names)) and {"smoke", "speed-core"} <= set(names)
+    assert main(["bench", "list"]) == 0
+    assert "methods track" in capsys.readouterr().out
+    assert main(["bench", "show", "smoke", "--check"]) == 0
+    assert load_suite("smoke").digest in capsys.readouterr().out
+    assert main(["bench", "speed-core"]) == 2
+    assert "fedagentgym bench run speed-core" in capsys.readouterr().err
+
+
+def test_a_secret_is_drawn_once_and_opens_only_its_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    secret = str(tmp_path / "secret.json")
+    assert main(["bench", "twin", "smoke", "--to", secret]) == 0
+    assert "sha256:" in capsys.readouterr().out and (tmp_path / "secret.json").stat().st_mode & 0o77 == 0
+    assert main(["bench", "twin", "smoke", "--to", secret]) == 2
+    assert main(["bench", "run", "agents-tiny-v1", "--agent", "random", "--secret", secret]) == 2
+    assert "not the secret" in capsys.readouterr().err
+
+
+def test_an_agent_is_evaluated_on_a_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "suite.yaml"
+    path.write_text(to_yaml(AGENTS_SUITE))
+    line = ["--suite", str(path), "--agent", "expert", "--output", str(tmp_path), "--json"]
+    assert main(["-q", "eval", *line]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["overall"]["success"]["mean"] == 1.0
+    assert main(["eval", *line, "--env", "Guess"]) == 2
+    assert main(["bench", "run", str(path), "--set", "algorithm=fedprox", "--name", "x"]) == 2
+
+
+def test_a_method_of_ones_own_is_given_by_changes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "run", "smoke", "--set", "algorithm=fedprox", "--out", str(tmp_path)]) == 2
+    assert "--name" in capsys.readouterr().err
+    assert main(["bench", "run", "smoke", "--agent", "expert", "--out", str(tmp_path)]) == 2
+    assert main(["bench", "run", "smoke", "--baseline", "fedagnt", "--out", str(tmp_path)]) == 2
+    assert "did you mean 'fedagent'" in capsys.readouterr().err
