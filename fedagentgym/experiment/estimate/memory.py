@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedagentgym.experiment.estimate.activations import DEVICE_BYTES, FULL, estimate_activations
+from fedagentgym.experiment.estimate.activations import DEVICE_BYTES, FULL, HALF, estimate_activations
 from fedagentgym.experiment.estimate.player import PlannedAgent
 from fedagentgym.learning.settings import LearningSettings, ShardingSettings
 
@@ -47,6 +47,9 @@ def list_memory_parts(
     narrow = not agent.has_adapter and agent.width < FULL
     own = agent.trainable * FULL
     held = agent.trainable * (FULL if agent.has_adapter else agent.width)
+    copied = (
+        agent.on_gpu and not agent.has_adapter and agent.width == FULL
+    )  # by autocast, until the backward pass is over
     kl = learning.kl.coefficient > 0
     parts = [
         Part("weights", "always", weights),
@@ -56,6 +59,7 @@ def list_memory_parts(
         Part("start of the round", "always", own if proximal > 0 or (kl and learning.kl.reference == "round") else 0),
         *(_list_rollout_parts(agent, learning) if vllm is None else [vllm.make_part(DEVICE_BYTES)]),
         Part("weights put aside for the reference", "scoring", held if kl else 0),
+        Part("weights in bfloat16 for products", "updating", agent.trainable * HALF if copied else 0),
         Part("gradients", "updating", held),
         Part("activations", "updating", estimate_activations(agent, learning)),
         Part("gradients in float32", "stepping", own),
