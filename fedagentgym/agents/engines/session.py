@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedagentgym.agents.engines.forwards import Forward
-from fedagentgym.agents.engines.lanes import Lanes, Parting
+from fedagentgym.agents.engines.grouping import Lanes, Parting
 from fedagentgym.agents.engines.replies import ConstrainedReply, FreeReplies
 from fedagentgym.agents.engines.row_session import BaseSession
 from fedagentgym.agents.engines.sampling import forbid_others, make_choice_table, sample_choices, sample_tokens
