@@ -44,6 +44,7 @@ def test_a_row_runs_two_rounds(name: str, workshop: Workshop) -> None:
         assert all("local/success" in line["metrics"] for line in lines[1:])
 
 
+@pytest.mark.slow
 def test_the_sample_has_every_preset_and_every_method() -> None:
     chosen, every = ([load_config(name.removesuffix(" with clients")) for name in names] for names in (SAMPLE, ROWS))
     assert {config.name for config in chosen} == {one for one in list_presets() if one.startswith("paper-")}
@@ -63,8 +64,10 @@ def test_every_published_number_has_a_row(shared_data: Path) -> None:
 # ---- what is made small, and what is not ------------------------------------------------------------------------------
 
 
-def test_a_row_is_made_small_in_size_alone() -> None:
-    for name, row in ROWS.items():
+@pytest.mark.parametrize("names", [SAMPLE, pytest.param(tuple(ROWS), marks=pytest.mark.slow)], ids=["sample", "all"])
+def test_a_row_is_made_small_in_size_alone(names: tuple[str, ...]) -> None:
+    for name in names:
+        row = ROWS[name]
         config = load_config(row[0], row[1:])
         whole = dict(iter_leaves(config.plain()))
         small = dict(iter_leaves(shrink(row, str, Path("run"), Path("labels"))))
@@ -78,6 +81,7 @@ def test_a_row_is_made_small_in_size_alone() -> None:
         assert get_algorithm_class(small_config.algorithm) is get_algorithm_class(config.algorithm)
 
 
+@pytest.mark.slow
 def test_no_part_of_a_row_undoes_another() -> None:
     for preset in {row[0].partition(":")[0] for row in ROWS.values()}:
         plain = parse_yaml(read_preset(preset), preset)
