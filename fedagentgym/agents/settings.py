@@ -86,3 +86,15 @@ class AgentSettings(Settings):
         if value is not None and OBSERVATION not in value:
             raise ValueError(f"write {OBSERVATION} where the world's first observation belongs")
         return value
+
+
+class VllmOptions(Settings):
+    """``agent.options`` where vLLM plays."""
+
+    memory: float = Field(default=0.85, gt=0.0, le=1.0, description="share of the GPU's memory that vLLM may take")
+    parallel: int = Field(default=1, ge=1, description="GPUs that share one copy of the model")
+    sleep: bool = Field(
+        default=False, description="give the GPU's memory back whenever nobody plays: for training on the same GPU"
+    )
+    eager: bool = Field(default=False, description="no CUDA graphs: slower, starts sooner")
+    engine: dict[str, Any] = Field(default_factory=dict, description="further arguments of vllm.LLM, as they are")

@@ -49,6 +49,16 @@ class BaseAlgorithm(Generic[S]):
         return Work()
 
     @classmethod
+    def list_roles(cls, settings: S) -> tuple[str, ...]:
+        """The roles that tasks must be set aside for (`partition.roles`)."""
+        return ()
+
+    @classmethod
+    def count_preparations(cls, settings: S, rounds: int) -> int:
+        """How often a run of so many rounds prepares: once, unless a method says so."""
+        return 1
+
+    @classmethod
     def estimate_round(cls, settings: S, scale: Scale) -> Work | None:
         """What one round does; None for a method that does not say."""
         return None

@@ -84,11 +84,24 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     @classmethod
     def estimate_preparation(cls, settings: FedGRPOSettings, scale: Scale) -> Work | None:
-        """Every client trains its expert and answers the auxiliary questions."""
+        """Every client trains its expert, answers the auxiliary questions, and says which it was right about; and which of the
+        server's questions it holds, if that is asked."""
+        if not settings.asks_models:
+            return Work()
         questions = scale.roles.get("auxiliary", 0)
-        expert = Work(judged=questions, answers_down=questions, scores_up=questions)
+        held = scale.roles.get("server", 0) if settings.answers == "holders_first" else 0
+        expert = Work(judged=questions, tasks_down=questions, bits_up=questions + held)
         training = replace(scale, learning=settings.resolve_expert_learning(scale.learning))
         return (expert + training.count_local_work(settings.expert_steps)) * scale.clients
+
+    @classmethod
+    def list_roles(cls, settings: FedGRPOSettings) -> tuple[str, ...]:
+        return ("auxiliary", "server")
+
+    @classmethod
+    def count_preparations(cls, settings: FedGRPOSettings, rounds: int) -> int:
+        """Before round 1, and before every renewal of the experts."""
+        return 1 + ((rounds - 1) // settings.expert_refresh if settings.expert_refresh else 0)
 
     @classmethod
     def estimate_round(cls, settings: FedGRPOSettings, scale: Scale) -> Work | None:
@@ -102,6 +115,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             judged=judged,
             optimizer_steps=scale.count_updates(played),
             answers_down=asked * group,
+            tasks_down=asked,
             scores_up=asked * group,
         )
 

@@ -94,6 +94,10 @@ class PubSwap(Averaging[PubSwapSettings]):
     settings_class: ClassVar[type[Settings]] = PubSwapSettings
 
     @classmethod
+    def list_roles(cls, settings: PubSwapSettings) -> tuple[str, ...]:
+        return ("public",) if settings.swap_period <= settings.local_steps else ()
+
+    @classmethod
     def estimate_round(cls, settings: PubSwapSettings, scale: Scale) -> Work | None:
         """Private steps, and in every period one step on the answers to public tasks; all answers are sent, at most half
         of them come back swapped (all of them, where swaps are random)."""

@@ -175,11 +175,9 @@ class TextEnv(gymnasium.Env[str, str]):
         return None
 
     def vocabulary(self) -> Iterable[str]:
-        """The words this environment says and accepts, for agents with a small vocabulary of their own. By default those that
-        are met when some hundred tasks are played at random."""
-        from fedagentgym.envs.vocabulary import collect_words
-
-        return collect_words(self)
+        """The words this environment says and accepts, for agents with a small vocabulary of their own. Where there are none,
+        `fedagentgym.envs.vocabulary.list_words` finds them by playing at random."""
+        return ()
 
     def expert(self) -> Expert:
         """A scripted player for one episode."""

@@ -6,6 +6,7 @@ tokens more, never an error.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import count
 
 from fedagentgym.base.streams import stream
@@ -14,6 +15,11 @@ from fedagentgym.envs.scripted import random_action
 
 TASKS = 200
 STEPS = 1_000
+
+
+def list_words(env: TextEnv) -> Iterable[str]:
+    """The words that the environment lists, or that are met in it."""
+    return env.vocabulary() or collect_words(env)
 
 
 def collect_words(env: TextEnv) -> list[str]:

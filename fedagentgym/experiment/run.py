@@ -26,7 +26,7 @@ from fedagentgym.algorithms.make import make_algorithm
 from fedagentgym.algorithms.support.judging import judge_mixtures
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
 from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.base.interruption import explain_interruption
 from fedagentgym.base.streams import derive
@@ -382,11 +382,19 @@ def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
         opened = Runtime(config.spec())
         client_split = opened.client_split
         sets = () if config.evaluation is None else opened.open_sets(config.evaluation)
+        check_categories(sets, client_split.table.names)
     except DataError as missing:
         raise (missing if unfit is None else DataError(f"{missing}; besides, {unfit}")) from None
     if unfit is not None:
         raise unfit
     return client_split, sets
+
+
+def check_categories(sets: Sequence[OpenedSet], known: Sequence[str]) -> None:
+    """Refuse a set that is to judge a category which the run's tasks do not have."""
+    for one in sets:
+        if one.category is not None and one.category not in known:
+            raise unknown_name_error(f"category in the evaluation set {one.name!r}", one.category, known)
 
 
 def read_result(folder: Path) -> dict[str, Any]:

@@ -112,13 +112,10 @@ def _iter_samplers() -> Iterator[SettingEntry]:
 def _iter_agent_options() -> Iterator[SettingEntry]:
     from fedagentgym.agents.players.endpoint import EndpointOptions
     from fedagentgym.agents.players.scripted import ExpertOptions
+    from fedagentgym.agents.settings import VllmOptions
 
     yield from _iter_model("agent.options", EndpointOptions, ("endpoint",))
     yield from _iter_model("agent.options", ExpertOptions, ("expert",))
-    try:
-        from fedagentgym.agents.engines.vllm import VllmOptions
-    except ImportError:  # it needs torch, which somebody who only reads may lack
-        return
     yield from _iter_model("agent.options", VllmOptions, ("vllm",))
 
 

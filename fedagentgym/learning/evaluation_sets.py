@@ -7,7 +7,7 @@ mean is the bootstrap of the sets' own means.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ class OpenedSet:
     env: TextEnv
     options: Mapping[str, Any]
     settings: EvaluationSettings
+    category: str | None = None
+    """Which of the run's categories it judges, where that is not the one of its name."""
 
     def describe(self) -> dict[str, Any]:
         """What the set is, for records."""
@@ -59,6 +61,8 @@ class SetsEvaluation:
 
     sets: Mapping[str, Evaluation]
     overall: Mapping[str, Estimate]
+    stand_for: Mapping[str, str] = field(default_factory=dict)
+    """The category of the run's tasks that a set judges, by the set's name."""
 
     def to_plain(self) -> dict[str, Any]:
         """Plain values for a result file: in place of categories there are the sets, whose own ones are below `sets`."""
@@ -74,14 +78,20 @@ class SetsEvaluation:
         }
 
     def measure_categories(self) -> dict[str, float]:
-        """The success in every category, over the tasks of all sets; a set's own name stands for the whole set."""
+        """The success in every category, over the tasks of all sets; a set's own name stands for the whole set, and so does
+        the category that it judges. Sets that judge one category together count the same."""
         found: dict[str, list[float]] = {}
         for evaluation in self.sets.values():
             for group in evaluation.groups:
                 solved = float(np.mean([trajectory.success for trajectory in group]))
                 found.setdefault(group[0].category, []).append(solved)
         means = {category: float(np.mean(values)) for category, values in found.items()}
-        return means | {name: one.overall["success"].mean for name, one in self.sets.items() if name}
+        whole = {name: one.overall["success"].mean for name, one in self.sets.items() if name}
+        judged = {
+            category: [whole[name] for name in self.stand_for if self.stand_for[name] == category]
+            for category in self.stand_for.values()
+        }
+        return means | whole | {category: float(np.mean(values)) for category, values in judged.items()}
 
 
 def open_sets(settings: EvaluationSettings, env_id: str, options: Mapping[str, Any]) -> tuple[OpenedSet, ...]:
@@ -109,7 +119,7 @@ def _open_set(one: EvaluationSet, settings: EvaluationSettings, env_id: str, opt
         "repeats": settings.repeats if one.repeats is None else one.repeats,
         "temperature": settings.temperature if one.temperature is None else one.temperature,
     }
-    return OpenedSet(one.name, env, found_options, settings.model_copy(update=resolved))
+    return OpenedSet(one.name, env, found_options, settings.model_copy(update=resolved), one.category)
 
 
 def _find_env(one: EvaluationSet, env_id: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -156,7 +166,8 @@ def evaluate_sets(
             lines.append(format_episodes(found[one.name], agent, one.env, told))
     if file is not None:
         write_atomic(file, "".join(lines))
-    return SetsEvaluation(found, _average_sets(found, settings, seed))
+    stand_for = {one.name: one.category for one in sets if one.category is not None}
+    return SetsEvaluation(found, _average_sets(found, settings, seed), stand_for)
 
 
 def _average_sets(found: Mapping[str, Evaluation], settings: EvaluationSettings, seed: int) -> Mapping[str, Estimate]:

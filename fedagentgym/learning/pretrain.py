@@ -24,6 +24,7 @@ from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.envs.task import shorten_env_id
+from fedagentgym.envs.vocabulary import list_words
 from fedagentgym.learning.evaluation import evaluate
 from fedagentgym.learning.local import get_trainable_policy
 from fedagentgym.learning.misconceptions import describe_misconceptions
@@ -177,9 +178,7 @@ def _make_untrained_agent(env: TextEnv, settings: WarmStartSettings, agent: Agen
     from fedagentgym.agents.engines.torch_policy import TorchPolicy
     from fedagentgym.agents.make import make_agent
 
-    model, tokenizer = make_tiny_model(
-        env.vocabulary(), settings.size, settings.context_length, derive(seed, "weights")
-    )
+    model, tokenizer = make_tiny_model(list_words(env), settings.size, settings.context_length, derive(seed, "weights"))
     init_weights(model, derive(seed, "spread"))
     with tempfile.TemporaryDirectory() as scratch:
         TorchPolicy(model, tokenizer).save(scratch)

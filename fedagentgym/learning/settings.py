@@ -191,6 +191,12 @@ class EvaluationSet(Settings):
     temperature: float | None = Field(
         default=None, ge=0, description="sampling temperature; null: as evaluation.temperature"
     )
+    category: str | None = Field(
+        default=None,
+        min_length=1,
+        description="category of the run's tasks that this set judges in a client's own mixture, such as a mixture's member; "
+        "null: the one of its name, if there is one",
+    )
 
 
 class EvaluationSettings(Settings):

@@ -11,6 +11,7 @@ from fedagentgym.agents import AGENTS
 from fedagentgym.agents.presets import make_token_agent
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.settings import merge
+from fedagentgym.envs.vocabulary import list_words
 
 NAME = "untrained-tiny"
 DEFAULTS = {
@@ -30,7 +31,7 @@ def make(settings: AgentSettings, *, env: Any = None, seed: int = 0) -> Any:
 
     given = settings.model_dump(exclude_unset=True, exclude_none=True)
     chosen = AgentSettings.load(merge(DEFAULTS, given), "agent")
-    model, tokenizer = make_tiny_model(env.vocabulary(), "0.1m", 256, seed)
+    model, tokenizer = make_tiny_model(list_words(env), "0.1m", 256, seed)
     policy = TorchPolicy(model, tokenizer, name=NAME, adapter=chosen.adapter, seed=seed)
     return make_token_agent(chosen, policy, tokenizer)
 

@@ -221,6 +221,57 @@ def test_a_row_speaks_alike_in_any_company(forward: str) -> None:
         assert alone.logprobs == pytest.approx(together[index].logprobs, abs=1e-5)
 
 
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_copies_speak_as_one_until_they_part(data: st.DataObject) -> None:
+    """Near-greedy copies, among rows that are silent, over several turns: every log-prob is that of a full forward pass."""
+    policy = make_policy(data.draw(st.sampled_from(["hf", "own"])))
+    play = Play(
+        policy,
+        Decoding(max_new_tokens=data.draw(st.integers(1, 12)), temperature=data.draw(st.sampled_from([0.3, 1.0]))),
+    )
+    with play.open_session:
+        for _ in range(data.draw(st.integers(1, 4))):
+            prompts = [
+                random_ids(play.source, policy, length)
+                for length in data.draw(st.lists(st.integers(1, 20), min_size=1, max_size=2))
+            ]
+            play.enter(prompts, data.draw(st.integers(2, 6)))
+            play.speak(data.draw(st.permutations(list(play.alive)))[: data.draw(st.integers(1, len(play.alive)))])
+            play.open_session.append(list(play.alive), [[40, 41]] * len(play.alive))
+            for number in play.alive.values():
+                play.texts[number] += [40, 41]
+            play.leave(data.draw(st.lists(st.sampled_from(list(play.alive)), unique=True, max_size=3)))
+    play.check(atol=3e-5)
+
+
+@pytest.mark.parametrize("forward", ["hf", "own"])
+def test_copies_say_what_each_would_say_alone(forward: str) -> None:
+    policy = make_policy(forward)
+    prompts = [random_ids(stream(1, index), policy, 12) for index in range(2)]
+    for temperature in (0.0, 0.3, 1.0):
+        decoding = Decoding(max_new_tokens=10, temperature=temperature)
+        with policy.open_session() as session:
+            run, seen = session.forward.compute_logits, []
+
+            def counting(chunks: Any, choices: Any = None, run: Any = run, seen: list[int] = seen) -> Any:
+                seen.append(len(chunks.slots))
+                return run(chunks, choices)
+
+            session.forward.compute_logits = counting  # type: ignore[method-assign]
+            rows = session.open(prompts, copies=6)
+            together = session.generate(rows, [stream(2, index) for index in range(12)], decoding)
+        said = {
+            (index // 6, answer.token_ids[:length]) for index, answer in enumerate(together) for length in range(10)
+        }
+        assert temperature == 1.0 or sum(seen[1:]) <= len(said)
+        for index in range(0, 12, 1 if forward == "own" else 5):
+            with policy.open_session() as session:
+                alone = session.generate(session.open([prompts[index // 6]]), [stream(2, index)], decoding)[0]
+            assert alone.token_ids == together[index].token_ids
+            assert alone.logprobs == pytest.approx(together[index].logprobs, abs=3e-5)
+
+
 def test_a_call_draws_the_same_number_of_uniforms_whatever_is_said() -> None:
     policy = make_policy("own")
     source = stream(4, "row")
@@ -335,10 +386,10 @@ def test_merging_an_adapter_leaves_no_trace() -> None:
 def test_autocast_sessions_agree_with_an_autocast_forward() -> None:
     """What rollouts on a GPU do, here on a CPU: float32 weights, bfloat16 arithmetic and cache."""
     policy = make_policy("hf", adapter=True)
-    stops, pad = policy.tokenizer.stop_ids, policy.tokenizer.pad_id
+    stops = policy.tokenizer.stop_ids
     forward = ModuleForward(policy.model, policy.device, torch.bfloat16)
     prompt = random_ids(stream(0), policy, 30)
-    with TorchSession(forward, 512, stops, pad) as session:
+    with TorchSession(forward, 512, stops) as session:
         rows = session.open([prompt], copies=3)
         session.append(rows, [[40], [41, 42], [43, 44, 45]])
         said = session.generate(rows, [stream(1, row) for row in rows], Decoding(max_new_tokens=8))

@@ -191,6 +191,7 @@ def move_module(
     return module
 
 
+@torch.no_grad()
 def run_backward(
     outputs: Sequence[torch.Tensor],
     gradients: Sequence[torch.Tensor | None],
@@ -212,8 +213,7 @@ def run_backward(
     while ready:
         node = ready.pop()
         own = given.pop(node, {})
-        for place, gradient in own.items():
-            found[node, place] = gradient
+        found |= {(node, place): gradient for place, gradient in own.items() if (node, place) in wanted}
         accumulates = type(node).__name__ == "AccumulateGrad"
         passed: Any = ()
         if own and not (accumulates and inputs):

@@ -103,12 +103,62 @@ def test_steps_of_so_many_rows_are_counted() -> None:
     assert judged == 0 < plan_run(load_config("paper-fedgrpo")).round.judged
 
 
+def test_experts_with_a_model_of_their_own_are_resident_too() -> None:
+    """1.5B experts beside a 7B server: their weights last; only trained ones have gradients and moments."""
+    told = {"answers": "own", "selection": "competence", "expert_agent": {"name": "qwen2.5-1.5b-instruct"}}
+    one, trained = (
+        plan_run(load_config("paper-fedgrpo", [f"algorithm.{name}={value}" for name, value in settings.items()]))
+        for settings in (told, {**told, "expert_steps": 3})
+    )
+    sizes = {part.name: part.size for part in one.memory if part.owner == "experts"}
+    assert sizes["weights (experts)"] == 4 * 1_543_714_304
+    assert not [name for name in sizes if "moments" in name or "gradients" in name]
+    more = {part.name: part.size for part in trained.memory if part.owner == "experts"}
+    assert more["moments (experts)"] == 2 * more["gradients (experts)"] == 8 * 1_543_714_304
+    assert trained.peak > one.peak > plan_run(load_config("paper-fedgrpo")).peak - sizes["weights (experts)"]
+    assert trained.preparation.episodes > 0 == one.preparation.episodes
+    assert one.count_bytes_down(one.round) == plan_run(load_config("paper-fedgrpo")).count_bytes_down(one.round)
+
+
+def test_auxiliary_questions_travel_as_tasks_and_come_back_as_bits() -> None:
+    plan = plan_run(load_config("paper-fedgrpo", ["algorithm.expert_refresh=10", "federation.rounds=30"]))
+    questions = plan.config.partition.roles["auxiliary"]
+    assert (plan.preparation.tasks_down, plan.preparation.answers_down) == (questions * plan.clients, 0)
+    assert plan.preparation.scores_up == 0 and plan.preparation.bits_up >= questions * plan.clients
+    assert plan.preparations == 3
+    assert plan.total.tasks_down == 3 * plan.preparation.tasks_down + 30 * plan.round.tasks_down
+    asked = plan_run(load_config("paper-fedgrpo", ["algorithm.answers=all", "algorithm.selection=random"]))
+    assert asked.preparation == Work()
+
+
+@pytest.mark.parametrize(
+    ("config", "role"),
+    [
+        ("demo", "auxiliary"),
+        ("small-math", "auxiliary"),
+    ],
+)
+def test_a_method_without_its_roles_is_refused(config: str, role: str) -> None:
+    with pytest.raises(
+        OptionError, match=f"needs tasks of the role '{role}': ask for them with partition.roles.{role}"
+    ):
+        plan_run(load_config(config, ["algorithm=fedgrpo", "partition.roles={}"]))
+
+
+def test_vllm_takes_its_share_of_the_device() -> None:
+    awake = plan_run(load_config("paper-webshop:lora", ["agent.rollouts=vllm", "agent.options={memory: 0.5}"]))
+    asleep = plan_run(load_config("paper-webshop:lora,vllm"))
+    shares = [next(part for part in plan.memory if part.name == "vLLM's share") for plan in (awake, asleep)]
+    assert [(part.phase, part.size) for part in shares] == [("always", 40 * 10**9), ("playing", 48 * 10**9)]
+    assert not [part for part in awake.memory if "episodes" in part.name]
+
+
 def test_work_adds_up() -> None:
     assert (Work(episodes=2, scores_up=1) + Work(episodes=1)) * 3 == Work(episodes=9, scores_up=3)
 
 
 PLAN_EVERYTHING = """
-import json, sys
+import json, sys, time
 sys.modules["torch"] = None
 from fedagentgym.experiment.config import list_presets, list_variants, load_config
 from fedagentgym.experiment.estimate.page import format_plan, make_plain
@@ -116,10 +166,12 @@ from fedagentgym.experiment.estimate.plan import plan_run
 for preset in list_presets():
     if preset.startswith("paper-"):
         for name in (preset, *(f"{preset}:{variant}" for variant in list_variants(preset))):
+            begun = time.process_time()
             plan = plan_run(load_config(name))
             made = make_plain(plan, 1000.0)
             assert list(format_plan(plan, 1000.0, None)), name
-            print(json.dumps([name, made["total"]["episodes"], made["memory"]["peak"]]))
+            seconds = time.process_time() - begun
+            print(json.dumps([name, made["total"]["episodes"], made["memory"]["peak"], seconds]))
 """
 
 
@@ -133,7 +185,9 @@ def test_every_paper_preset_is_planned_without_torch_and_data(tmp_path: Path) ->
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found = {name: (episodes, peak) for name, episodes, peak in map(json.loads, done.stdout.splitlines())}
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    found = {name: (episodes, peak) for name, episodes, peak, _ in told}
+    assert max(seconds for *_, seconds in told) < 2  # of the processor's time
     presets = [preset for preset in list_presets() if preset.startswith("paper-")]
     assert set(found) == {
         name for preset in presets for name in (preset, *(f"{preset}:{one}" for one in list_variants(preset)))

@@ -245,7 +245,10 @@ def test_clients_of_different_data_sets_are_judged_on_each_and_on_their_own(
     }
     envs = {"gsm8k": "Math", "mbpp": "Code"}
     members = [{"name": name, "env": envs[name], "options": options} for name, options in made.items()]
-    sets: list[Any] = [{"name": "gsm8k", "options": made["gsm8k"], "env": "Math"}, {"name": "humaneval", "tasks": 2}]
+    sets: list[Any] = [
+        {"name": "gsm8k", "options": made["gsm8k"], "env": "Math"},
+        {"name": "humaneval", "tasks": 2, "category": "mbpp"},
+    ]
     folder = tmp_path / "run"
     config = {
         **CONFIG,
@@ -260,11 +263,12 @@ def test_clients_of_different_data_sets_are_judged_on_each_and_on_their_own(
     assert record["env"]["protections"], "programs are run, so what confined them is told"
     last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
     first, second = last["clients"]["0"], last["clients"]["1"]
-    assert first["local/own"] == first["local/gsm8k/success"] and "local/own" not in second, (
-        "nothing is held out of MBPP"
-    )
+    assert first["local/own"] == first["local/gsm8k/success"]
+    assert second["local/own"] == second["local/humaneval/success"], "nothing is held out of MBPP: HumanEval judges it"
     assert {"local/humaneval/success", "local/gsm8k/reward/format"} <= set(second)
-    assert record["final"]["clients"]["clients"] == 1
+    assert record["final"]["clients"]["clients"] == 2
+    with pytest.raises(FedAgentGymError, match=r"the evaluation set 'humaneval'.*did you mean 'mbpp'"):
+        train(config, ["evaluation.sets=[{name: humaneval, category: mbbp}]", f"output.folder={tmp_path / 'none'}"])
     told = record["evaluation_sets"]
     assert told["humaneval"]["verifier"].startswith("code/") and told["gsm8k"]["verifier"].startswith("math/")
     file = folder / "evaluation" / "0001.jsonl"

@@ -11,12 +11,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from fedagentgym.agents.engines.lora import compute_effective_weight
-from fedagentgym.agents.engines.slots import Chunks, KVCache
+from fedagentgym.agents.engines.slots import Chunks, Integers, KVCache
 
 _MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")
 _FIXED_ROPES = ("default", "linear", "llama3", "yarn")
@@ -64,7 +65,7 @@ class _Span(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """One query for each of the first slots, and which columns it sees: [rows * groups, heads per group, columns]."""
+    """One query for each of the first slots, and which columns it sees: [rows * groups, 1, columns]."""
 
     columns: int
     mask: Tensor
@@ -164,10 +165,8 @@ class DecoderForward:
         if not chunks.in_front:
             seen = zip(chunks.slots.tolist(), chunks.seen.tolist(), strict=True)
             return [_Span(row, row + 1, slot, columns) for row, (slot, columns) in enumerate(seen)]
-        rows = len(chunks.slots)
-        mask = make_length_mask(torch.from_numpy(chunks.seen).to(self.slots.device), chunks.columns, self.slots.dtype)
-        spread = mask.expand(rows, self.groups, self.heads // self.groups, chunks.columns)
-        return _Batch(chunks.columns, spread.reshape(rows * self.groups, -1, chunks.columns))
+        mask = make_length_mask(np.repeat(chunks.seen, self.groups), chunks.columns, self.slots.dtype)
+        return _Batch(chunks.columns, mask.to(self.slots.device).unsqueeze(1))
 
     def _normalize(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(hidden, weight.shape, weight, self.epsilon)
@@ -245,11 +244,11 @@ def _cut(start: int, stop: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def make_length_mask(lengths: Tensor, columns: int, dtype: torch.dtype) -> Tensor:
+def make_length_mask(lengths: Integers, columns: int, dtype: torch.dtype) -> Tensor:
     """What is added to the scores of one query per row: 0 for the first ``lengths`` columns, else the least number."""
-    every = torch.arange(1, columns + 1, dtype=torch.float32, device=lengths.device)
-    beyond = (every - lengths[:, None, None, None]).clamp_(0.0, 1.0)
-    return beyond.mul_(torch.finfo(dtype).min).to(dtype)
+    least = np.float32(torch.finfo(dtype).min)
+    mask = np.where(np.arange(columns) < lengths[:, None], np.float32(0.0), least)
+    return torch.from_numpy(mask).to(dtype)
 
 
 def _get_causal(model: Any) -> Any:

@@ -69,7 +69,7 @@ class ConstrainedReply:
 
 
 class FreeReplies:
-    """The replies of one call, a token of each per step. ``order[i]`` is the row in slot i; ``live`` ones still speak."""
+    """The replies of one call, a token of each per step."""
 
     def __init__(self, lengths: Sequence[int], most: int) -> None:
         count = len(lengths)
@@ -77,29 +77,27 @@ class FreeReplies:
         self.logprobs = np.zeros((count, most), dtype=np.float64)
         self.ends = np.full(count, most)
         self.lengths = np.array(lengths)
-        self.ended = np.zeros(count, dtype=bool)
-        self.live = self.order = np.arange(count)
 
-    def reorder(self, order: NDArray[np.int64]) -> None:
-        """Go on with these rows, which now stand in the first slots."""
-        self.live = self.order = order
-
-    def say(self, step: int, tokens: NDArray[np.int64], logprobs: NDArray[np.float64], stop_ids: list[int]) -> None:
-        self.tokens[self.order, step] = tokens
-        self.logprobs[self.order, step] = logprobs
-        stops = np.zeros(len(tokens), dtype=bool)
+    def say(
+        self,
+        step: int,
+        rows: NDArray[np.int64],
+        tokens: NDArray[np.int64],
+        logprobs: NDArray[np.float64],
+        stop_ids: list[int],
+    ) -> NDArray[np.bool_]:
+        """Note what rows have said; return which of them have ended by it."""
+        self.tokens[rows, step] = tokens
+        self.logprobs[rows, step] = logprobs
+        ended = np.zeros(len(tokens), dtype=np.bool_)
         for stop in stop_ids:
-            stops |= tokens == stop
-        stopped = self.order[stops & ~self.ended[self.order]]
-        if len(stopped):
-            self.ends[stopped] = step + 1
-            self.ended[stopped] = True
-            self.live = self.live[~self.ended[self.live]]
+            ended |= tokens == stop
+        self.ends[rows[ended]] = step + 1
+        return ended
 
-    def get_next_inputs(self, step: int, pad_id: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def get_next_inputs(self, step: int, rows: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the token each row feeds and its position; rows that have ended write beyond their end."""
-        ids = np.where(self.ended[self.order], pad_id, self.tokens[self.order, step])
-        return ids, self.lengths[self.order] + np.minimum(step, self.ends[self.order])
+        return self.tokens[rows, step], self.lengths[rows] + np.minimum(step, self.ends[rows])
 
     def complete(self, index: int, stop_ids: frozenset[int]) -> Completion:
         end = int(self.ends[index])

@@ -15,14 +15,15 @@ class SampledTokens(NamedTuple):
 
 
 def sample_tokens(logits: Tensor, uniforms: Tensor, temperature: float, top_p: float = 1.0) -> SampledTokens:
-    """Draw one column per row of ``logits`` [rows, columns]; ``uniforms`` [rows] are strictly between 0 and 1, in float64.
+    """Draw a column per row of ``logits`` [rows, columns], or several: ``uniforms`` [rows] or [rows, draws] tell.
 
-    The cumulative sum runs in float64 and is compared with ``u * total``, so a token's chance is its probability to within
-    float32's rounding of the probability itself. Columns at minus infinity are never drawn.
+    They are strictly between 0 and 1, in float64. The cumulative sum runs in float64 and is compared with ``u * total``, so a
+    token's chance is its probability to within float32's rounding of the probability itself. Columns at minus infinity are never
+    drawn.
     """
     if temperature == 0.0:
-        ids = logits.argmax(dim=-1)
-        return SampledTokens(ids, torch.zeros(len(ids), dtype=torch.float64, device=logits.device))
+        best = logits.argmax(dim=-1, keepdim=True).expand(len(logits), uniforms[:1].numel())
+        return SampledTokens(best.reshape(uniforms.shape), torch.zeros_like(uniforms))
     scaled = logits.float() if temperature == 1.0 else logits.float() / temperature
     if top_p < 1.0:
         kept = nucleus(torch.log_softmax(scaled, dim=-1), top_p)
@@ -30,9 +31,9 @@ def sample_tokens(logits: Tensor, uniforms: Tensor, temperature: float, top_p: f
     highest = scaled.amax(dim=-1, keepdim=True)
     ends = (scaled - highest).exp_().cumsum(dim=-1, dtype=torch.float64)
     total = ends[:, -1:]
-    ids = torch.searchsorted(ends, uniforms.unsqueeze(-1) * total, right=True).clamp_(max=logits.shape[-1] - 1)
+    ids = torch.searchsorted(ends, uniforms.view(len(ends), -1) * total, right=True).clamp_(max=logits.shape[-1] - 1)
     logprobs = scaled.gather(-1, ids).double() - highest - total.log()
-    return SampledTokens(ids.squeeze(-1), logprobs.squeeze(-1))
+    return SampledTokens(ids.view(uniforms.shape), logprobs.view(uniforms.shape))
 
 
 def nucleus(logprobs: Tensor, top_p: float) -> Tensor:

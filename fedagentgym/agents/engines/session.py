@@ -9,6 +9,7 @@ every turn.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from fedagentgym.agents.engines.forwards import Forward
+from fedagentgym.agents.engines.lanes import Lanes, Parting
 from fedagentgym.agents.engines.replies import ConstrainedReply, FreeReplies
 from fedagentgym.agents.engines.row_session import BaseSession
 from fedagentgym.agents.engines.sampling import forbid_others, make_choice_table, sample_choices, sample_tokens
@@ -42,11 +44,9 @@ class _Row:
 class TorchSession(BaseSession):
     """``policy.Session`` over a ``Forward``. ``on_close`` gives back what the policy lent (merged adapters)."""
 
-    def __init__(
-        self, forward: Forward, context_length: int, stop_ids: frozenset[int], pad_id: int, on_close: Any = None
-    ) -> None:
+    def __init__(self, forward: Forward, context_length: int, stop_ids: frozenset[int], on_close: Any = None) -> None:
         super().__init__(context_length, on_close)
-        self.forward, self.slots, self.pad_id = forward, forward.slots, pad_id
+        self.forward, self.slots = forward, forward.slots
         self.set_stop_ids(stop_ids)
         self._rows: dict[int, _Row] = {}
         self._free: list[int] = []
@@ -72,22 +72,17 @@ class TorchSession(BaseSession):
         self._check_prompts(prompts)
         wanted = [tuple(prompt) for prompt in prompts for _ in range(copies)]
         self._reserve(len(self._rows) + len(wanted), max(map(len, wanted), default=0))
-        siblings: dict[tuple[int, ...], list[int]] = {}
-        for place, ids in enumerate(wanted):
-            siblings.setdefault(ids, []).append(place)
-        leaders = {ids: self._open_one(ids) for ids in siblings}
-        self._prefill([self._rows[leaders[ids]] for ids, places in siblings.items() if len(places) > 1])
-        opened = [-1] * len(wanted)
-        for ids, places in siblings.items():
-            for place, row in zip(places, [leaders[ids], *self._copy_rows(leaders[ids], len(places) - 1)], strict=True):
-                opened[place] = row
-        return opened
+        leaders = {ids: self._open_one(ids) for ids in dict.fromkeys(wanted)}
+        counts = Counter(wanted)
+        self._prefill([self._rows[leader] for ids, leader in leaders.items() if counts[ids] > 1])
+        return self._copy_again([leaders[ids] for ids in wanted])
 
     def _open_one(self, ids: tuple[int, ...]) -> int:
         known, donor = self._find_longest_prefix(ids)
         slot = self._take_slot(donor)
         if donor is not None and slot != donor:
-            self._copy_prefix(donor, [slot], known)
+            self.slots.copy_columns(donor, [slot], 0, known)
+            self._held[slot, :known] = self._held[donor, :known]
         self._held[slot, known:] = -1
         return self._add_row(slot, ids, known)
 
@@ -97,13 +92,21 @@ class TorchSession(BaseSession):
         if waiting:
             self._run_chunks(waiting, [row.ids[row.cached : -1] for row in waiting])
 
-    def _copy_rows(self, first: int, count: int) -> list[int]:
-        if not count:
-            return []
-        leader = self._rows[first]
-        slots = [self._take_slot(None) for _ in range(count)]
-        self._copy_prefix(leader.slot, slots, leader.cached)
-        return [self._add_row(slot, leader.ids, leader.cached) for slot in slots]
+    def _copy_again(self, wanted: Sequence[int]) -> list[int]:
+        """Return the wanted rows; where one is wanted again, a copy of it."""
+        opened: dict[int, None] = {}
+        copied: list[tuple[int, _Row]] = []
+        for number in wanted:
+            if number in opened:
+                leader = self._rows[number]
+                copied.append((self._take_slot(None), leader))
+                number = self._add_row(copied[-1][0], leader.ids, leader.cached)
+            opened[number] = None
+        if copied:
+            targets, sources = [slot for slot, _ in copied], [leader.slot for _, leader in copied]
+            self.slots.copy_slots(targets, sources, max(leader.cached for _, leader in copied))
+            self._held[targets] = self._held[sources]
+        return list(opened)
 
     def _add_row(self, slot: int, ids: Sequence[int], cached: int) -> int:
         self._next += 1
@@ -115,12 +118,6 @@ class TorchSession(BaseSession):
             self._free.remove(preferred)
             return preferred
         return self._free.pop(0)
-
-    def _copy_prefix(self, source: int, targets: list[int], length: int) -> None:
-        if length:
-            self.slots.copy_columns(source, targets, 0, length)
-        self._held[targets] = -1
-        self._held[targets, :length] = self._held[source, :length]
 
     def _find_longest_prefix(self, ids: tuple[int, ...]) -> tuple[int, int | None]:
         """Return how many leading tokens some slot holds, and which; the last token is always left to be run."""
@@ -191,36 +188,58 @@ class TorchSession(BaseSession):
         return [reply.complete() for reply in replies]
 
     def _speak_freely(self, rows: list[_Row], uniforms: NDArray[np.float64], decoding: Decoding) -> list[Completion]:
-        """Let all rows speak a token at a time, those that still do in the first slots."""
+        """Let all rows speak a token at a time, those that have said the same as one."""
         most = decoding.max_new_tokens
         replies = FreeReplies([len(row.ids) for row in rows], most)
-        chance = self._gather_live(rows, replies, uniforms)
-        logits = self._run_uncached([rows[index] for index in replies.order.tolist()])
+        lanes = Lanes([row.ids for row in rows], [row.cached for row in rows])
+        self._gather_lanes(rows, lanes)
+        logits = self._run_uncached([rows[owner] for owner in lanes.owners])
         for step in range(most):
-            drawn = sample_tokens(logits, chance[step], decoding.temperature, decoding.top_p)
-            replies.say(step, drawn.ids.cpu().numpy(), drawn.logprobs.cpu().numpy(), self._stops)
-            if step == most - 1 or not len(replies.live):
+            chance = torch.from_numpy(uniforms[lanes.table, step]).to(self.slots.device)
+            drawn = sample_tokens(logits, chance, decoding.temperature, decoding.top_p)
+            said, logprobs = (part.cpu().numpy()[lanes.lane, lanes.place] for part in drawn)
+            ended = replies.say(step, lanes.rows, said, logprobs, self._stops)
+            if step == most - 1 or ended.all():
                 break
-            if len(replies.live) <= len(replies.order) // 2:
-                chance = self._gather_live(rows, replies, uniforms)
-            logits = self._step(*replies.get_next_inputs(step, self.pad_id))
-        return [self._finish_reply(row, replies, index) for index, row in enumerate(rows)]
+            self._part_lanes(rows, lanes, lanes.part(said, ended), int(replies.lengths.max()) + step)
+            if ended.any() and len(lanes.live) <= len(lanes.owners) // 2:
+                self._gather_lanes(rows, lanes)
+            logits = self._step(*replies.get_next_inputs(step, lanes.owners))
+        return self._finish_replies(rows, replies, lanes)
 
-    def _gather_live(self, rows: list[_Row], replies: FreeReplies, uniforms: NDArray[np.float64]) -> Tensor:
-        """Bring the rows that still speak into the first slots; return their uniforms, one line per step."""
-        self._move_to_front([rows[index] for index in replies.live.tolist()])
-        slots = np.array([rows[index].slot for index in replies.live.tolist()])
-        replies.reorder(replies.live[np.argsort(slots)])
-        return torch.from_numpy(np.ascontiguousarray(uniforms[replies.order].T)).to(self.slots.device)
+    def _gather_lanes(self, rows: list[_Row], lanes: Lanes) -> None:
+        """Bring the lanes in which somebody still speaks into the first slots."""
+        live = lanes.live
+        self._bring([rows[lanes.owners[lane]] for lane in live], 0, _find_idle_slots(rows, lanes))
+        lanes.reorder(sorted(live, key=lambda lane: rows[lanes.owners[lane]].slot))
 
-    def _finish_reply(self, row: _Row, replies: FreeReplies, index: int) -> Completion:
-        """Make the reply part of the row; its last token has no keys and values yet."""
-        answer = replies.complete(index, self.stop_ids)
-        held = len(row.ids)
-        row.ids.extend(answer.token_ids)
-        row.cached = len(row.ids) - 1
-        self._held[row.slot, held : row.cached] = answer.token_ids[:-1]
-        return answer
+    def _part_lanes(self, rows: list[_Row], lanes: Lanes, parting: Parting, columns: int) -> None:
+        """Give rows that fork off the next slots, and a copy of what they have said so far."""
+        for before, after in parting.handed:
+            rows[before].slot, rows[after].slot = rows[after].slot, rows[before].slot
+        if parting.forks:
+            self._bring(
+                [rows[fork.rows[0]] for fork in parting.forks], len(lanes.owners), _find_idle_slots(rows, lanes)
+            )
+            forks = sorted(parting.forks, key=lambda fork: rows[fork.rows[0]].slot)
+            sources = [rows[fork.source].slot for fork in forks]
+            self.slots.copy_slots([rows[fork.rows[0]].slot for fork in forks], sources, columns)
+            lanes.add([fork.rows for fork in forks])
+
+    def _finish_replies(self, rows: list[_Row], replies: FreeReplies, lanes: Lanes) -> list[Completion]:
+        """Make the replies part of the rows; the last token of each has no keys and values yet."""
+        answers = [replies.complete(index, self.stop_ids) for index in range(len(rows))]
+        for row, answer in zip(rows, answers, strict=True):
+            row.ids.extend(answer.token_ids)
+            row.cached = len(row.ids) - 1
+            self._held[row.slot] = -1
+            self._held[row.slot, : row.cached] = row.ids[:-1]
+        copied = [(row, rows[lanes.find_source(index)]) for index, row in enumerate(rows)]
+        copied = [(row, source) for row, source in copied if row is not source]
+        if copied:
+            columns = max(row.cached for row, _ in copied)
+            self.slots.copy_slots([row.slot for row, _ in copied], [source.slot for _, source in copied], columns)
+        return answers
 
     def _step(self, ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Tensor:
         """Run one token of each of the first rows."""
@@ -265,19 +284,32 @@ class TorchSession(BaseSession):
                 row = rows[index]
                 self.slots.copy_columns(row.slot, slots, row.cached, row.cached + len(chunks[index]))
 
-    def _move_to_front(self, rows: list[_Row]) -> None:
-        """Bring these rows into the first slots, moving only those that stand elsewhere."""
+    def _bring(self, rows: list[_Row], first: int, idle: set[int]) -> None:
+        """Bring these rows into the slots from ``first`` on, moving only those that stand elsewhere.
+
+        What stands there moves to where they were; of ``idle`` slots nobody needs what they hold.
+        """
+        wanted = range(first, first + len(rows))
         taken = {row.slot for row in rows}
-        holes = [slot for slot in range(len(rows)) if slot not in taken]
+        holes = [slot for slot in wanted if slot not in taken]
         if not holes:
             return
-        strangers = [slot for slot in sorted(taken) if slot >= len(rows)]
+        strangers = [slot for slot in sorted(taken) if slot not in wanted]
         to_of = dict(zip([*holes, *strangers], [*strangers, *holes], strict=True))
-        self.slots.permute(list(to_of), list(to_of.values()))
+        moved = {to: of for to, of in to_of.items() if of not in idle}
+        if moved:
+            self.slots.copy_slots(list(moved), list(moved.values()))
         self._held[list(to_of)] = self._held[list(to_of.values())]
         for row in self._rows.values():
             row.slot = to_of.get(row.slot, row.slot)
         self._free = [to_of.get(slot, slot) for slot in self._free]
+
+
+def _find_idle_slots(rows: list[_Row], lanes: Lanes) -> set[int]:
+    """The slots of rows whose tokens another row's slot holds."""
+    return {
+        row.slot for row, index, source in zip(rows, range(len(rows)), lanes.sources, strict=True) if source != index
+    }
 
 
 def _find_twins(rows: list[_Row], chunks: list[list[int]], choices: Tensor | None) -> tuple[list[int], list[int]]:

@@ -108,12 +108,12 @@ class KVCache:
         for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
             store.view(-1, self.width).index_copy_(0, cells, new.to(self.dtype).reshape(-1, self.width))
 
-    def permute(self, targets: Sequence[int], sources: Sequence[int]) -> None:
-        """Move rows: slot ``targets[i]`` takes what ``sources[i]`` held, all at once."""
+    def copy_slots(self, targets: Sequence[int], sources: Sequence[int], columns: int | None = None) -> None:
+        """Copy, or move, all at once: slot ``targets[i]`` takes what ``sources[i]`` held, or its first columns."""
         to, of = (torch.tensor(slots, device=self.device) for slots in (targets, sources))
         for store in (*self.keys, *self.values):
-            held = store[:, :, : self.used]
-            held[to] = held[of]
+            held = store[:, :, : self.used if columns is None else columns]
+            held.index_copy_(0, to, held.index_select(0, of))
 
     def copy_columns(self, source: int, targets: Sequence[int], first: int, stop: int) -> None:
         """Copy columns ``first`` to ``stop`` of one slot to others."""

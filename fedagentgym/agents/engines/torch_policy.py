@@ -75,9 +75,7 @@ class TorchPolicy:
             self._merge.acquire()
             compute = torch.bfloat16 if self.device.type == "cuda" else None
             forward, give_back = ModuleForward(self.model, self.device, compute), partial(self._unmerge, on_close)
-        return TorchSession(
-            forward, self.context_length, self.tokenizer.stop_ids, self.tokenizer.pad_id, on_close=give_back
-        )
+        return TorchSession(forward, self.context_length, self.tokenizer.stop_ids, on_close=give_back)
 
     def _unmerge(self, on_close: Callable[[], object] | None) -> None:
         self._merge.release()

@@ -18,17 +18,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
 from fedagentgym.agents.engines.loading import load_tokenizer
 from fedagentgym.agents.engines.lora import save_adapter
 from fedagentgym.agents.engines.row_session import BaseSession
 from fedagentgym.agents.protocols import Completion, Constraint, Decoding, FinishReason, TrainablePolicy
-from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.agents.settings import AgentSettings, VllmOptions
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.extras import require
-from fedagentgym.base.settings import Settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,18 +35,6 @@ if TYPE_CHECKING:
 
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
-
-
-class VllmOptions(Settings):
-    """``agent.options`` where vLLM plays."""
-
-    memory: float = Field(default=0.85, gt=0.0, le=1.0, description="share of the GPU's memory that vLLM may take")
-    parallel: int = Field(default=1, ge=1, description="GPUs that share one copy of the model")
-    sleep: bool = Field(
-        default=False, description="give the GPU's memory back whenever nobody plays: for training on the same GPU"
-    )
-    eager: bool = Field(default=False, description="no CUDA graphs: slower, starts sooner")
-    engine: dict[str, Any] = Field(default_factory=dict, description="further arguments of vllm.LLM, as they are")
 
 
 class VllmEngine:

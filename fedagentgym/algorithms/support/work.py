@@ -27,8 +27,12 @@ class Work:
     answers_down: int = 0
     """Episodes within the server's messages."""
     answers_up: int = 0
+    tasks_down: int = 0
+    """Tasks within the server's messages, without anybody's answers."""
     scores_up: int = 0
     """Single numbers within the clients' messages."""
+    bits_up: int = 0
+    """Answers of yes or no within the clients' messages."""
 
     def __add__(self, other: Work) -> Work:
         return Work(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))

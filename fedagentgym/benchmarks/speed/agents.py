@@ -18,6 +18,7 @@ from fedagentgym.benchmarks.speed.beside_trl import time_steps
 from fedagentgym.benchmarks.speed.dialogues import TARGETS, measure_dialogues
 from fedagentgym.benchmarks.speed.engine import Batch, ModelCost, measure_engine, measure_peak, use_one_thread
 from fedagentgym.benchmarks.speed.policy_step import StepTiming, Workload
+from fedagentgym.envs.vocabulary import list_words
 
 if TYPE_CHECKING:
     from fedagentgym.agents.engines.torch_policy import TorchPolicy
@@ -81,7 +82,7 @@ def _make_policy(size: str, env: TextEnv, forward: str = "auto") -> TorchPolicy:
     way: dict[str, Any] = {"forward": forward}
     if size == LARGE:
         return TorchPolicy.load(cache_folder("models", "smollm2"), device="cpu", **way)
-    return TorchPolicy(*make_tiny_model(env.vocabulary(), size), **way)
+    return TorchPolicy(*make_tiny_model(list_words(env), size), **way)
 
 
 def _measure_parts(size: str, plan: SizePlan, env: TextEnv, peak: float) -> list[Measurement]:

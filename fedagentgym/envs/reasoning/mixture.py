@@ -23,6 +23,7 @@ from fedagentgym.envs.reasoning.replies import ReplyEnv
 from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.view import View
+from fedagentgym.envs.vocabulary import list_words
 
 KINDS = {"math": "fedagentgym/Math-v0", "qa": "fedagentgym/QA-v0", "code": "fedagentgym/Code-v0"}
 DEFAULT_KINDS = ("math", "code")
@@ -166,7 +167,7 @@ class MixtureEnv(TextEnv):
         return State(state.member, inner), view
 
     def vocabulary(self) -> Iterable[str]:
-        return dict.fromkeys(word for env in self._envs.values() for word in env.vocabulary())
+        return dict.fromkeys(word for env in self._envs.values() for word in list_words(env))
 
     def expert(self) -> MixtureExpert:
         return MixtureExpert(self._envs)

@@ -1,21 +1,114 @@
-"""Activations of an update: what the greatest pass keeps for its backward pass (`learning/memory.py` chooses its length)."""
+"""Activations: what the greatest pass of an update keeps for its backward pass, and what the backward pass needs beside it.
+
+The tensors are those that `learning/packed.py` and its operations keep; `tests/experiment/test_activations.py` holds the sum
+against the storages of a real update. A row's tokens are counted as if no other row began like it: what rows share is held once,
+but for its keys and values.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from fedagentgym.agents.model_shapes import ModelShape
 from fedagentgym.experiment.estimate.player import PlannedAgent
 from fedagentgym.learning.settings import LearningSettings
 
-LONGEST_PASS = 16_384
-"""Tokens of the greatest pass on a GPU where `micro_tokens` is auto; a small card takes shorter ones."""
+FULL, HALF = 4, 2
+"""Bytes of a number in float32, and in bfloat16, in which products run on a GPU."""
+DEVICE_BYTES = 80 * 10**9
+"""The memory of the GPU that is meant where nothing is said."""
+GPU_SHARE = 4
+CPU_BUDGET = 512 << 20
+FEWEST_TOKENS = 64
+MOST_TOKENS = {"cpu": 4096, "cuda": 16_384}
+CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 26}
+"""How `learning/memory.py` and `learning/log_probs.py` cut an update into parts, said here without torch."""
+LOGIT_COPIES = 4
+"""Tensors of a chunk's size that are alive at once: logits, their gradient, and what comes between."""
+GATE_COPIES = 3
+"""Tensors of the inner layer's width that a block's backward pass makes while all else is still there."""
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Bytes of a number where types differ: `stream` between the blocks, `product` in and out of matrix products, and of the
+    copies that every adapted layer keeps of its input (None: layers with the same input keep it together)."""
+
+    stream: int
+    product: int
+    copy: int | None
+
+    @classmethod
+    def of(cls, agent: PlannedAgent) -> Widths:
+        """On a GPU autocast copies every product's input; on a processor only adapters in another type do."""
+        if agent.on_gpu:
+            shared = not agent.has_adapter and agent.width == HALF
+            return cls(agent.width, HALF, None if shared else HALF)
+        return cls(agent.width, agent.width, FULL if agent.has_adapter and agent.width == HALF else None)
 
 
 def estimate_activations(agent: PlannedAgent, learning: LearningSettings) -> int:
-    """Bytes that the greatest pass keeps, in single precision: of each block its input, both norms, queries, keys and values,
-    the attention's output and the inner layer three times; recomputed, the inputs of all blocks and one block whole."""
-    shape = agent.shape
-    tokens = LONGEST_PASS if learning.micro_tokens == "auto" else learning.micro_tokens
-    block = 6 * shape.hidden + 4 * shape.heads * shape.head_width + 3 * shape.inner
+    """Bytes of the greatest pass, above weights and gradients."""
+    shape, widths = agent.shape, Widths.of(agent)
+    whole, longest = count_pass_tokens(agent, learning)
+    share = min(1.0, agent.generated_tokens / max(agent.episode_tokens, 1))
+    block = _count_block_bytes(agent, widths)
+    kept = whole * ((shape.layers - 1) * block + _count_last_block_bytes(agent, widths, share))
+    recomputed = longest * (shape.layers * shape.hidden * widths.stream + block)
+    tokens = max(whole, longest)
+    chosen = int(tokens * share) + 1
+    logits = min(CHUNK_LOGITS[agent.device_type], chosen * shape.vocabulary) * FULL * LOGIT_COPIES
+    ends = chosen * shape.hidden * 3 * widths.stream + tokens * 2 * shape.head_width * widths.stream
+    gates = GATE_COPIES * shape.inner * widths.product
+    return int(max(kept + max(logits, int(whole * share) * gates), recomputed + max(logits, longest * gates)) + ends)
+
+
+def count_pass_tokens(agent: PlannedAgent, learning: LearningSettings) -> tuple[int, int]:
+    """Tokens of the longest pass that is kept whole, and of the longest that is recomputed in the backward pass (0: none).
+
+    `micro_tokens: auto` keeps what a share of the device holds; a lone row that is longer is recomputed.
+    """
+    step = learning.minibatch_rows or -(-learning.episodes_per_step * agent.rows_per_episode // learning.minibatches)
+    most = step * agent.context_length
+    if learning.micro_tokens == "auto":
+        budget = DEVICE_BYTES // GPU_SHARE if agent.on_gpu else CPU_BUDGET
+        fitting = budget // estimate_token_bytes(agent.shape)
+        told = min(max(fitting, FEWEST_TOKENS), MOST_TOKENS[agent.device_type])
+    else:
+        told = fitting = learning.micro_tokens
+    longest = min(max(told, agent.context_length), most)
     sharding = learning.sharding
-    recomputed = learning.checkpointing or (sharding is not None and sharding.is_needed)
-    kept = shape.layers * shape.hidden + block if recomputed else shape.layers * block
-    return 4 * tokens * kept
+    if learning.checkpointing or (sharding is not None and sharding.is_needed):
+        return 0, longest
+    return min(longest, told, fitting), longest if longest > fitting else 0
+
+
+def estimate_token_bytes(shape: ModelShape) -> int:
+    """What an update takes a token for when it chooses the length of its passes (`learning/memory.py`)."""
+    return 4 * shape.layers * (6 * shape.hidden + 4 * shape.heads * shape.head_width + 3 * shape.inner)
+
+
+def _count_block_bytes(agent: PlannedAgent, widths: Widths) -> int:
+    """What a block keeps of one token: its input and what follows attention; queries, keys, values and the attention's output;
+    the inner layer's two parts; and the inputs of its products."""
+    shape = agent.shape
+    queries, keys = shape.heads * shape.head_width, shape.key_heads * shape.head_width
+    normed = queries + keys if shape.architecture == "qwen3" else 0
+    made = 2 * queries + 2 * keys + normed + 2 * shape.inner
+    return 2 * shape.hidden * widths.stream + made * widths.product + _count_input_bytes(agent, widths)
+
+
+def _count_input_bytes(agent: PlannedAgent, widths: Widths) -> int:
+    """Inputs of a block's products that are kept: of all layers that learn, or where it is the same tensor, once."""
+    inputs = {name: count for name, count, _ in agent.shape.iter_linear()}
+    if widths.copy is None:
+        return (inputs["q_proj"] + inputs["o_proj"] + inputs["up_proj"] + inputs["down_proj"]) * widths.product
+    return sum(inputs[name] for name in agent.adapted or inputs) * widths.copy
+
+
+def _count_last_block_bytes(agent: PlannedAgent, widths: Widths, share: float) -> int:
+    """In the last block only the places before a choice have queries and all that follows them."""
+    shape = agent.shape
+    keys = shape.key_heads * shape.head_width
+    every = 2 * shape.hidden * widths.stream + 2 * keys * widths.product
+    return int(every + share * (_count_block_bytes(agent, widths) - 2 * keys * widths.product))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+from fedagentgym.agents.model_shapes import LINEAR_LAYERS
 from fedagentgym.base.errors import OptionError
 from fedagentgym.experiment.estimate.memory import compute_least, compute_peak, list_memory_parts
 from fedagentgym.experiment.estimate.plan import RunPlan, plan_run
@@ -61,7 +62,7 @@ def find_remedies(plan: RunPlan, device_bytes: int) -> str:
     if not plan.agent.has_adapter:
         adapted = replace(
             plan.agent,
-            has_adapter=True,
+            adapted=LINEAR_LAYERS,
             width=2,
             trainable=plan.agent.shape.count_adapter_parameters(ADAPTER_RANK, "all-linear"),
         )
@@ -71,7 +72,7 @@ def find_remedies(plan: RunPlan, device_bytes: int) -> str:
         fits.append(f"shards (learning.sharding={shards})")
     if not learning.checkpointing:
         recomputed = learning.model_copy(update={"checkpointing": True})
-        parts = list_memory_parts(plan.agent, recomputed, plan.proximal, plan.config.agent.rollouts == "vllm")
+        parts = list_memory_parts(plan.agent, recomputed, plan.proximal, plan.vllm_share)
         if compute_peak(parts) <= device_bytes:
             fits.append("recomputed activations (learning.checkpointing=true)")
     return f"what fits is {' or '.join(fits)}" if fits else "choose a smaller model or a larger device"

@@ -2,7 +2,8 @@
 
 Weights, gradients, moments and copies are exact: they follow from the number of parameters. Caches and activations depend
 on what is played; they are given for the longest episodes and the greatest passes that the settings admit. A worker plays,
-scores and updates one after the other, so the peak is what lasts, plus the greatest of the three.
+scores, computes gradients and steps one after the other, so the peak is what lasts, plus the greatest of these. Where clients
+judge with a model of their own (FedGRPO's experts), that model is resident beside the other.
 """
 
 from __future__ import annotations
@@ -10,13 +11,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedagentgym.experiment.estimate.activations import estimate_activations
+from fedagentgym.experiment.estimate.activations import DEVICE_BYTES, FULL, HALF, estimate_activations
 from fedagentgym.experiment.estimate.player import PlannedAgent
 from fedagentgym.learning.settings import LearningSettings, ShardingSettings
 
-Phase = Literal["always", "playing", "scoring", "updating"]
-FULL = 4
-"""Bytes of a number in float32, in which gradients, moments and masters are kept."""
+Phase = Literal["always", "playing", "scoring", "updating", "stepping"]
+
+
+@dataclass(frozen=True)
+class VllmShare:
+    """What vLLM takes of a device: always, or while it plays."""
+
+    share: float
+    sleeps: bool
+
+    def make_part(self, device_bytes: int) -> Part:
+        return Part("vLLM's share", "playing" if self.sleeps else "always", int(self.share * device_bytes))
 
 
 @dataclass(frozen=True)
@@ -26,16 +36,20 @@ class Part:
     name: str
     phase: Phase
     size: int
+    owner: str = "agent"
 
 
 def list_memory_parts(
-    agent: PlannedAgent, learning: LearningSettings, proximal: float, rollouts_by_vllm: bool
+    agent: PlannedAgent, learning: LearningSettings, proximal: float, vllm: VllmShare | None
 ) -> tuple[Part, ...]:
-    """All parts, those that last first."""
+    """All parts, those that last first. Gradients have the type of the weights until the optimizer steps."""
     weights = agent.parameters * agent.width + (agent.trainable * FULL if agent.has_adapter else 0)
     narrow = not agent.has_adapter and agent.width < FULL
     own = agent.trainable * FULL
     held = agent.trainable * (FULL if agent.has_adapter else agent.width)
+    copied = (
+        agent.on_gpu and not agent.has_adapter and agent.width == FULL
+    )  # by autocast, until the backward pass is over
     kl = learning.kl.coefficient > 0
     parts = [
         Part("weights", "always", weights),
@@ -43,10 +57,13 @@ def list_memory_parts(
         Part("moments", "always", 2 * own),
         Part("base model of the KL term", "always", own if kl and learning.kl.reference == "base" else 0),
         Part("start of the round", "always", own if proximal > 0 or (kl and learning.kl.reference == "round") else 0),
-        *(() if rollouts_by_vllm else _list_rollout_parts(agent, learning)),
+        *(_list_rollout_parts(agent, learning) if vllm is None else [vllm.make_part(DEVICE_BYTES)]),
         Part("weights put aside for the reference", "scoring", held if kl else 0),
-        Part("gradients", "updating", own),
+        Part("weights in bfloat16 for products", "updating", agent.trainable * HALF if copied else 0),
+        Part("gradients", "updating", held),
         Part("activations", "updating", estimate_activations(agent, learning)),
+        Part("gradients in float32", "stepping", own),
+        Part("roots of the moments", "stepping", _count_step_bytes(agent)),
     ]
     sharding = learning.sharding
     if sharding is not None and sharding.is_needed:
@@ -54,7 +71,7 @@ def list_memory_parts(
     return tuple(part for part in parts if part.size)
 
 
-_PLAYED = ("keys and values of the episodes", "base weights while the adapter is merged", "activations")
+_PLAYED = ("keys and values of the episodes", "base weights while the adapter is merged", "activations", "vLLM's share")
 
 
 def _spread_parts(parts: list[Part], agent: PlannedAgent, sharding: ShardingSettings) -> list[Part]:
@@ -81,6 +98,24 @@ def _spread_parts(parts: list[Part], agent: PlannedAgent, sharding: ShardingSett
     ]
 
 
+def list_judge_parts(judge: PlannedAgent, learning: LearningSettings, steps: int) -> tuple[Part, ...]:
+    """The model that clients judge with, beside the agent that learns; what training it takes, if it is trained."""
+    parts = list_memory_parts(judge, learning, 0.0, None)
+    used = {"always", "playing", "scoring"} | ({"updating", "stepping"} if steps else set())
+    return tuple(
+        replace(part, name=f"{part.name} (experts)", owner="experts")
+        for part in parts
+        if part.phase in used and (steps or part.name != "moments")
+    )
+
+
+def _count_step_bytes(agent: PlannedAgent) -> int:
+    """AdamW on a GPU makes one more number for every weight at once; on a processor tensor by tensor."""
+    if agent.on_gpu:
+        return agent.trainable * FULL
+    return 0 if agent.has_adapter else 2 * agent.shape.vocabulary * agent.shape.hidden * FULL
+
+
 def _list_rollout_parts(agent: PlannedAgent, learning: LearningSettings) -> tuple[Part, ...]:
     rows = min(learning.parallel_episodes, learning.episodes_per_step)
     values = agent.shape.count_cache_values(rows * agent.context_length)
@@ -94,13 +129,21 @@ def _list_rollout_parts(agent: PlannedAgent, learning: LearningSettings) -> tupl
 
 def compute_peak(parts: tuple[Part, ...]) -> int:
     """What has to fit at the worst moment."""
-    lasting = sum(part.size for part in parts if part.phase == "always")
-    return lasting + max(
-        sum(part.size for part in parts if part.phase == phase) for phase in ("playing", "scoring", "updating")
-    )
+    sums: dict[tuple[str, Phase], int] = {}
+    for part in parts:
+        sums[part.owner, part.phase] = sums.get((part.owner, part.phase), 0) + part.size
+    lasting = sum(size for (_, phase), size in sums.items() if phase == "always")
+    return lasting + max((size for (_, phase), size in sums.items() if phase != "always"), default=0)
 
 
 def compute_least(agent: PlannedAgent, learning: LearningSettings, proximal: float) -> int:
     """What is needed whatever is played: weights, gradients, moments and copies, without caches and activations."""
-    parts = list_memory_parts(agent, learning, proximal, rollouts_by_vllm=True)
-    return compute_peak(tuple(part for part in parts if part.name != "activations"))
+    parts = list_memory_parts(agent, learning, proximal, None)
+    return compute_peak(tuple(part for part in parts if part.name in _NEEDED))
+
+
+_NEEDED = frozenset(
+    {"weights", "float32 masters of the weights", "moments", "base model of the KL term", "start of the round"}
+    | {"weights put aside for the reference", "gradients", "gradients in float32"}
+    | {"weights put together", "weights of blocks at work", "weights and gradients of blocks at work"}
+)

@@ -5,13 +5,18 @@ Numbers are upper bounds where the length of an episode matters: every episode t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedagentgym.agents.settings import AgentSettings, VllmOptions
 from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES
 from fedagentgym.algorithms.make import get_algorithm_class, load_settings
+from fedagentgym.algorithms.support.fedgrpo_settings import FedGRPOSettings
+from fedagentgym.algorithms.support.task_transfer import TASK_BYTES
 from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import OptionError
-from fedagentgym.experiment.estimate.memory import Part, compute_peak, list_memory_parts
+from fedagentgym.base.settings import Settings
+from fedagentgym.experiment.estimate.memory import Part, VllmShare, compute_peak, list_judge_parts, list_memory_parts
 from fedagentgym.experiment.estimate.player import PlannedAgent, plan_agent
 from fedagentgym.experiment.settings import RunConfig
 
@@ -31,16 +36,18 @@ class RunPlan:
     clients: int
     asked: int
     preparation: Work
+    preparations: int
     round: Work
     evaluations: int
     memory: tuple[Part, ...]
     proximal: float
+    vllm_share: VllmShare | None
     devices: int
 
     @property
     def total(self) -> Work:
         """The whole run, without evaluations."""
-        return self.preparation + self.round * self.config.federation.rounds
+        return self.preparation * self.preparations + self.round * self.config.federation.rounds
 
     @property
     def generated_tokens(self) -> int:
@@ -63,11 +70,11 @@ class RunPlan:
 
     def count_bytes_down(self, work: Work) -> int:
         answers = work.answers_down * self.answer_bytes
-        return work.models_down * self.model_bytes + answers
+        return work.models_down * self.model_bytes + answers + work.tasks_down * TASK_BYTES
 
     def count_bytes_up(self, work: Work) -> int:
         answers = work.answers_up * self.answer_bytes
-        return work.models_up * self.model_bytes + answers + work.scores_up * SCORE_BYTES
+        return work.models_up * self.model_bytes + answers + work.scores_up * SCORE_BYTES + -(-work.bits_up // 8)
 
     @property
     def peak(self) -> int:
@@ -87,6 +94,7 @@ def plan_run(config: RunConfig) -> RunPlan:
     scale = Scale(config.learning, clients, asked, agent.rows_per_episode, config.partition.roles)
     algorithm = get_algorithm_class(config.algorithm)
     settings = load_settings(algorithm, config.algorithm)
+    _check_roles(config, algorithm.list_roles(settings))
     work = algorithm.estimate_round(settings, scale)
     preparation = algorithm.estimate_preparation(settings, scale)
     if work is None or preparation is None:
@@ -94,6 +102,7 @@ def plan_run(config: RunConfig) -> RunPlan:
             f"the algorithm {config.algorithm['name']!r} does not say how much a round asks for: give its class "
             "`estimate_round`"
         )
+    vllm = _find_vllm_share(config.agent)
     proximal = float(getattr(settings, "proximal", 0.0))
     return RunPlan(
         config,
@@ -101,13 +110,41 @@ def plan_run(config: RunConfig) -> RunPlan:
         clients,
         asked,
         preparation,
+        algorithm.count_preparations(settings, config.federation.rounds),
         work,
         _count_evaluations(config),
-        list_memory_parts(agent, config.learning, proximal, config.agent.rollouts == "vllm"),
+        (*list_memory_parts(agent, config.learning, proximal, vllm), *_list_judge_parts(config, settings)),
         proximal,
+        vllm,
         max(1, len(config.federation.device_per_worker) or config.federation.workers)
         * (config.learning.sharding.devices if config.learning.sharding is not None else 1),
     )
+
+
+def _find_vllm_share(agent: AgentSettings) -> VllmShare | None:
+    """What vLLM takes, if it plays."""
+    if agent.rollouts != "vllm":
+        return None
+    options = VllmOptions.load(agent.options)
+    return VllmShare(options.memory, options.sleep)
+
+
+def _list_judge_parts(config: RunConfig, settings: Settings) -> tuple[Part, ...]:
+    """FedGRPO's experts, where they have a model of their own."""
+    if not isinstance(settings, FedGRPOSettings) or settings.expert_agent is None:
+        return ()
+    judge = plan_agent(settings.expert_agent, config.env, None)
+    return list_judge_parts(judge, settings.resolve_expert_learning(config.learning), settings.expert_steps)
+
+
+def _check_roles(config: RunConfig, needed: Sequence[str]) -> None:
+    """Tasks that a method needs set aside; a split from a file says itself what it has."""
+    missing = [name for name in needed if not config.partition.roles.get(name)]
+    if missing and config.partition.file is None:
+        raise OptionError(
+            f"the algorithm {config.algorithm['name']!r} needs tasks of the role {missing[0]!r}: "
+            f"ask for them with partition.roles.{missing[0]}"
+        )
 
 
 def _count_clients(config: RunConfig) -> int:

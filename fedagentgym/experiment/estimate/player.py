@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from fedagentgym.agents.model_shapes import ModelShape, find_shape, make_tiny_shape
+from fedagentgym.agents.model_shapes import LINEAR_LAYERS, ModelShape, find_shape, make_tiny_shape
 from fedagentgym.agents.presets import complete_settings
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.words import count_tokens
@@ -13,6 +14,7 @@ from fedagentgym.algorithms.support.spec import EnvSettings
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.processor import check_bfloat16
 from fedagentgym.envs import ENVIRONMENTS, open_env
+from fedagentgym.envs.vocabulary import list_words
 from fedagentgym.learning.settings import WarmStartSettings
 
 WIDTHS = {"float32": 4, "bfloat16": 2}
@@ -27,13 +29,23 @@ class PlannedAgent:
     shape: ModelShape
     parameters: int
     trainable: int
-    has_adapter: bool
+    adapted: tuple[str, ...]
+    """The linear layers of a block that an adapter learns for; none where all weights are trained."""
+    on_gpu: bool
     width: int
     """Bytes of a stored weight of the model; an adapter's own weights take four."""
     context_length: int
     reply_tokens: int
     turns: int
     rows_per_episode: int
+
+    @property
+    def has_adapter(self) -> bool:
+        return bool(self.adapted)
+
+    @property
+    def device_type(self) -> Literal["cpu", "cuda"]:
+        return "cuda" if self.on_gpu else "cpu"
 
     @property
     def episode_tokens(self) -> int:
@@ -64,7 +76,8 @@ def plan_agent(settings: AgentSettings, env: EnvSettings, warm_start: WarmStartS
         shape=shape,
         parameters=parameters,
         trainable=trainable,
-        has_adapter=adapter is not None,
+        adapted=() if adapter is None else find_adapted_layers(adapter.targets),
+        on_gpu=_is_gpu(chosen),
         width=WIDTHS[
             chosen.dtype or ("bfloat16" if adapter is not None and _has_bfloat16(chosen.device) else "float32")
         ],
@@ -73,6 +86,16 @@ def plan_agent(settings: AgentSettings, env: EnvSettings, warm_start: WarmStartS
         turns=turns,
         rows_per_episode=turns if window else 1,
     )
+
+
+def find_adapted_layers(targets: Sequence[str] | Literal["all-linear"]) -> tuple[str, ...]:
+    """The names of the layers that an adapter is put on."""
+    return tuple(name for name in LINEAR_LAYERS if targets == "all-linear" or name in targets)
+
+
+def _is_gpu(settings: AgentSettings) -> bool:
+    """A device that is not named is taken for a GPU, but for models that are made to learn on a processor."""
+    return settings.device != "cpu" and (settings.device != "auto" or settings.name != "tiny")
 
 
 def _has_bfloat16(device: str) -> bool:
@@ -89,7 +112,7 @@ def _find_model(
     if settings.name != "tiny":
         raise OptionError(f"agent {settings.name!r} needs a model: a folder or a hub id")
     start = warm_start or WarmStartSettings()
-    words = open_env(env.id, **_without_reward(env.options)).vocabulary()
+    words = list_words(open_env(env.id, **_without_reward(env.options)))
     return make_tiny_shape(start.size, count_tokens(words)), start.context_length
 
 

@@ -1,7 +1,7 @@
 """The data sets that the reasoning worlds read: how a row becomes a task, which splits there are, and where they come from.
 
-The numbers of tasks, the licences and the columns are those that the publishers state; `fedagentgym data check` holds what is
-there against them.
+The numbers of tasks, the licences and the columns are those that the publishers state ("not stated" where the page of a copy
+names no licence, whatever that of its original is); `fedagentgym data check` holds what is there against them.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ SOURCES: Mapping[str, Source] = {
         mathematics.math,
         "test",
         "HuggingFaceH4/MATH-500",
-        "MIT",
+        "not stated",
         "problem, solution, answer, subject, level",
         ({"test": 500},),
         test_only=True,
@@ -102,7 +102,7 @@ SOURCES: Mapping[str, Source] = {
         mathematics.dapo,
         "train",
         "open-r1/DAPO-Math-17k-Processed",
-        "Apache-2.0",
+        "not stated",
         "prompt, solution, data_source, source_prompt, ability, reward_model (ground_truth)",
         ({"train": 17398}, {"train": 14116}, {"train": 3282}),
         repeats=True,

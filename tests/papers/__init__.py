@@ -1,0 +1,1 @@
+"""Every row of the papers' tables, run in small."""
