@@ -23,7 +23,7 @@ def _few_resamples() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> SuiteRun:
     """`bench run smoke --baseline fedagent`, cell after cell in this process."""
     root, suite = tmp_path_factory.mktemp("smoke"), load_suite("smoke")
@@ -31,14 +31,14 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> SuiteRun:
     return open_run(suite, list_baselines(suite, ["fedagent"])[0], root)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def honest_method(smoke: SuiteRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packed") / "fedagent"
     pack_run(smoke, folder)
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def honest_agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The expert on the agents track."""
     root = tmp_path_factory.mktemp("agents")
