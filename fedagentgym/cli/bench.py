@@ -224,7 +224,7 @@ def _choose_entries(
     about: dict[str, Any],
 ) -> list[Entry]:
     """What a command line asks to be played."""
-    from fedagentgym.cli.eval import parse_agent_settings
+    from fedagentgym.cli.agents import parse_agent_settings
     from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry, make_method_entry
 
     about = {**about, "plugins": list(plugins)}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from fedagentgym.base.errors import OptionError, unknown_name_error
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.progress import get_console
-from fedagentgym.base.settings import assign
+from fedagentgym.cli.agents import AgentSet, parse_agent_settings
 from fedagentgym.cli.environments import EnvSet, env_options
 from fedagentgym.cli.named_client import ClientNumber, ClientSplitFile, find_named_client
 from fedagentgym.cli.plugins import Plugins
@@ -33,10 +33,6 @@ AgentName = Annotated[
     typer.Option(
         "--agent", help="tiny (the default), expert, random, ...; a model's name, folder or hub id; an exported folder."
     ),
-]
-AgentSet = Annotated[
-    list[str] | None,
-    typer.Option("--agent-set", help="Agent setting as key=value, for example context=window.", metavar="KEY=VALUE"),
 ]
 COLUMNS = {
     "success": "success",
@@ -172,28 +168,6 @@ def _play(judged: Judged, file: Path, as_json: bool) -> None:
         return
     _show(found, judged, beliefs)
     get_console().print(f"episodes: {file}", highlight=False)
-
-
-def parse_agent_settings(name: str, assignments: list[str] | None) -> dict[str, Any]:
-    """`--agent` and `--agent-set` as agent settings; what is no registered name is a model, with its own prompt if it was
-    exported with one."""
-    from fedagentgym.agents import AGENTS
-    from fedagentgym.agents.models.store import find_model, list_models
-    from fedagentgym.experiment.agent_file import has_agent_file, read_agent_file
-
-    known = name in AGENTS
-    if not known and (Path(name) / "config.yaml").is_file() and (Path(name) / "rounds").is_dir():
-        raise OptionError(
-            f"{name} is a run: judge its policy with --run {name}, or export it (fedagentgym export {name} FOLDER)"
-        )
-    if not known and "/" not in name and not Path(name).exists() and find_model(name) is None:
-        raise unknown_name_error("agent", name, [*AGENTS.names(), *(one.name for one in list_models())])
-    settings: dict[str, Any] = {"name": name} if known else {"name": "transformers", "model": name}
-    if not known and has_agent_file(name):
-        settings = read_agent_file(name).agent.model_dump(mode="json", exclude_unset=True)
-    for assignment in assignments or []:
-        settings = assign(settings, assignment)
-    return settings
 
 
 def _check_replay(file: Path, env: str | None, options: dict[str, Any], split: str | None, only: str | None) -> None:

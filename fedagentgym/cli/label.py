@@ -85,7 +85,7 @@ def label(
 def _make_player(name: str, env: TextEnv, seed: int, attempts: int, temperature: float) -> tuple[dict[str, Any], Any]:
     """Any agent that `fedagentgym eval` plays."""
     from fedagentgym.agents.make import make_agent
-    from fedagentgym.cli.eval import parse_agent_settings
+    from fedagentgym.cli.agents import parse_agent_settings
     from fedagentgym.learning.evaluation import compute_policy_digest, with_temperature
     from fedagentgym.learning.rollouts import collect
 

@@ -83,7 +83,7 @@ def _open_world(
 
 def _make_player(name: str, env: TextEnv, seed: int) -> Player:
     from fedagentgym.agents.make import make_agent
-    from fedagentgym.cli.eval import parse_agent_settings
+    from fedagentgym.cli.agents import parse_agent_settings
 
     return make_agent(parse_agent_settings(name, None), env, seed)
 

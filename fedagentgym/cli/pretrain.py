@@ -10,9 +10,9 @@ import typer
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.settings import assign
+from fedagentgym.cli.agents import AgentSet, parse_agent_settings
 from fedagentgym.cli.beliefs import make_belief_table
 from fedagentgym.cli.environments import EnvSet, env_options
-from fedagentgym.cli.eval import AgentSet, parse_agent_settings
 from fedagentgym.cli.plugins import Plugins
 from fedagentgym.envs.registry import find_env_id
 

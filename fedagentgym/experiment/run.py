@@ -34,6 +34,7 @@ from fedagentgym.envs.reasoning.mixture import runs_programs
 from fedagentgym.envs.verifiers.code import describe_protections
 from fedagentgym.experiment.config import OFFLOAD_ON_CPU, load_config
 from fedagentgym.experiment.estimate.fit import check_fit
+from fedagentgym.experiment.seeds import make_seed_configs
 from fedagentgym.experiment.settings import RESUMABLE, ROUNDS, RunConfig
 from fedagentgym.federation.algorithm import Algorithm
 from fedagentgym.federation.backends import BACKENDS, load_options
@@ -115,11 +116,25 @@ def train(
     round; `on_progress` is called many times a round with a `TrainingProgress`. With `seeds` there is a run for each of them, in
     folders of their own below the run's; those that are there already are not repeated.
     """
-    if seeds is not None:
-        from fedagentgym.experiment.seeds import train_seeds
-
-        return train_seeds(config, changes, seeds, plugins=plugins, observers=observers, on_progress=on_progress)
     chosen = load_config(config, changes, plugins)
+    if seeds is not None:
+        return [_finish_or_read(run, observers, on_progress) for run in make_seed_configs(chosen, seeds)]
+    return _train_once(chosen, observers, on_progress)
+
+
+def _finish_or_read(
+    chosen: RunConfig, observers: Sequence[Observer], on_progress: ProgressCallback | None
+) -> RunResult:
+    """A run that may be finished already, or have been stopped."""
+    folder = Path(chosen.output.folder)
+    if (folder / "result.json").is_file():
+        return RunResult(folder, read_result(folder))
+    if (folder / "config.yaml").is_file():
+        return resume(folder, observers=observers, on_progress=on_progress)
+    return _train_once(chosen, observers, on_progress)
+
+
+def _train_once(chosen: RunConfig, observers: Sequence[Observer], on_progress: ProgressCallback | None) -> RunResult:
     folder = Path(chosen.output.folder)
     if (folder / "config.yaml").exists():
         raise OptionError(

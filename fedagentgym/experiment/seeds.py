@@ -3,50 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.settings import RunConfig
-from fedagentgym.federation.server import Observer
-
-if TYPE_CHECKING:
-    from fedagentgym.experiment.run import RunResult
-    from fedagentgym.federation.progress import ProgressCallback
 
 
-def train_seeds(
-    config: RunConfig | Mapping[str, Any] | str | Path,
-    changes: Sequence[str],
-    seeds: Sequence[int],
-    *,
-    plugins: Sequence[str] = (),
-    observers: Sequence[Observer] = (),
-    on_progress: ProgressCallback | None = None,
-) -> list[RunResult]:
-    """A run for each seed, one after the other. Runs that are there already are not repeated, one that was stopped goes on."""
-    from fedagentgym.experiment.run import RunResult, read_result, resume, train
-
+def make_seed_configs(config: RunConfig, seeds: Sequence[int]) -> list[RunConfig]:
+    """The configuration of each seed's run; a folder of another run is refused before any of them begins."""
     if not seeds or len(set(seeds)) != len(seeds):
         raise OptionError(f"seeds are different numbers, at least one, got {list(seeds)}")
-    base = load_config(config, changes, plugins)
-    runs = [_with_seed(base, seed) for seed in seeds]
+    runs = [_with_seed(config, seed) for seed in seeds]
     for chosen in runs:
         present = Path(chosen.output.folder) / "config.yaml"
         if present.is_file() and load_config(present).digest != chosen.digest:
             raise OptionError(f"{present.parent} holds a run with another configuration: choose another output.folder")
-    results = []
-    for chosen in runs:
-        folder = Path(chosen.output.folder)
-        if (folder / "result.json").is_file():
-            results.append(RunResult(folder, read_result(folder)))
-        elif (folder / "config.yaml").is_file():
-            results.append(resume(folder, observers=observers, on_progress=on_progress))
-        else:
-            results.append(train(chosen, observers=observers, on_progress=on_progress))
-    return results
+    return runs
 
 
 def _with_seed(base: RunConfig, seed: int) -> RunConfig:
