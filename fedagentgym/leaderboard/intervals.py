@@ -98,8 +98,9 @@ def compare_scenarios(first: Mapping[str, Values], second: Mapping[str, Values])
 
 
 def find_p_value(resampled: Values) -> float:
-    """Two-sided: how often a redrawn difference lies on the other side of 0, or on it."""
-    below, above = int((resampled <= 0).sum()), int((resampled >= 0).sum())
+    """Two-sided: how often a redrawn difference lies on the other side of 0, or on it up to rounding."""
+    found = np.round(resampled, 12)
+    below, above = int((found <= 0).sum()), int((found >= 0).sum())
     return min(1.0, 2 * (min(below, above) + 1) / (len(resampled) + 1))
 
 
