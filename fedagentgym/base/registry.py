@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.errors import OptionError, unknown_name_error
@@ -44,6 +47,13 @@ class Registry:
             raise unknown_name_error(self.kind, name, self._entries)
         return self._entries[name]
 
+    def describe(self, name: str) -> str:
+        """The first line of the docstring; what is registered by reference is read and not imported, since it may need what is
+        not installed."""
+        target = self.get_target(name)
+        told = read_docstring(target) if isinstance(target, str) else target.__doc__
+        return (told or "").strip().partition("\n")[0]
+
     def names(self) -> tuple[str, ...]:
         return tuple(self._entries)
 
@@ -60,6 +70,22 @@ class Registry:
 def _is_reference(target: str) -> bool:
     module, colon, attribute = target.partition(":")
     return bool(colon) and all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")])
+
+
+def read_docstring(reference: str) -> str | None:
+    """The docstring of a function or class `module:name`, from the module's source.
+
+    >>> read_docstring("fedagentgym.base.registry:resolve")
+    'Import `module:attribute`.'
+    """
+    module, _, attribute = reference.partition(":")
+    found = importlib.util.find_spec(module)
+    if found is None or found.origin is None:
+        return None
+    for node in ast.parse(Path(found.origin).read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == attribute:
+            return ast.get_docstring(node)
+    return None
 
 
 def resolve(reference: str, what: str = "reference") -> Any:

@@ -81,8 +81,7 @@ def list_all(as_json: AsJson = False) -> None:
                 console.print(f"  {suite.name:30s} {suite.title}{time}", highlight=False)
     console.print("measurements", highlight=False)
     for name in BENCHMARKS.names():
-        told = (BENCHMARKS.get(name).__doc__ or "").strip().splitlines()
-        console.print(f"  {name:30s} {told[0] if told else ''}", highlight=False)
+        console.print(f"  {name:30s} {BENCHMARKS.describe(name)}", highlight=False)
 
 
 @app.command()

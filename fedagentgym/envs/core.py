@@ -137,7 +137,6 @@ class TextEnv(gymnasium.Env[str, str]):
             raise unknown_name_error("render_mode", render_mode, self.metadata["render_modes"])
         self.variant = load_variant(self.id, self.variants, variant) if variant is not None else None
         self.max_turns = max_turns if max_turns is not None else self.default_max_turns
-        self.reward_mode = reward
         self._pays_score = reward == "score"
         self.render_mode = render_mode
         self.observation_space = TextSpace()

@@ -106,7 +106,9 @@ def _iter_samplers() -> Iterator[SettingEntry]:
     from fedagentgym.partitions.samplers import SAMPLERS
 
     for name in SAMPLERS.names():
-        yield from _iter_model("partition", SAMPLERS.get(name), (name,), skipped=("name",))
+        sampler = SAMPLERS.get(name)
+        if isinstance(sampler, type):  # a function has parameters of its own, and no description of them
+            yield from _iter_model("partition", sampler, (name,), skipped=("name",))
 
 
 def _iter_agent_options() -> Iterator[SettingEntry]:

@@ -12,7 +12,7 @@ were when it was published refuses to start, rather than be another suite under 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
@@ -221,11 +221,3 @@ def to_yaml(suite: Suite) -> str:
         suite.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True, width=120
     )
     return text
-
-
-def choose_scenarios(suite: Suite, names: Sequence[str]) -> tuple[str, ...]:
-    """The scenarios of these names; all of them, where none is named."""
-    for name in names:
-        if name not in suite.scenarios:
-            raise unknown_name_error(f"scenario of {suite.name}", name, suite.scenarios)
-    return tuple(name for name in suite.scenarios if not names or name in names)

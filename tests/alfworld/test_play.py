@@ -19,10 +19,10 @@ def test_what_was_played_is_saved_and_can_be_played_again(tmp_path: Path) -> Non
         [*command, "--task", "alfworld/train/00003"], input=typed, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "Available commands:" in done.stdout
+    assert "take a step back" in done.stdout and "not recognised" in done.stdout
     assert "it is a folder" in done.stdout
     read = read_transcript(story.read_text())
-    assert read == ("alfworld/train/00003", 0, ("look", "help"))
+    assert read == ("alfworld/train/00003", 0, ("look",))
     assert format_transcript(replay(ALFWorldEnv(size="tiny"), *read)) == story.read_text()
 
 

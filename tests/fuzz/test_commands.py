@@ -42,6 +42,7 @@ GOOD: dict[str, tuple[str, ...]] = {
     "episodes": ("run",),
     "leaderboard build": ("folder", "--out", "site"),
     "chats": ("run", "out.jsonl"),
+    "compare": ("run", "run"),
     "bench list": (),
     "bench show": ("smoke",),
     "bench run": ("nothing",),

@@ -184,7 +184,7 @@ def test_the_commands_tell_beliefs(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "shown right" in told and told.count(" yes ") == 2
     command = ["eval", "--env", "Skills", "--agent", "expert", "--tasks", "16", "--output", str(tmp_path / "out.jsonl")]
     assert main(command) == 0
-    assert "another" in capsys.readouterr().out
+    assert "own  other" in capsys.readouterr().out
     assert main([*command, "--json"]) == 0
     assert '"beliefs": {"Arle": {"own": 1.0' in capsys.readouterr().out
 

@@ -37,7 +37,6 @@ class WorkerPool:
     def __init__(self, clock: float = 1.0, memory: int = 512 << 20, workers: int | None = None) -> None:
         self.clock, self.memory = clock, memory
         self.workers = workers or _cores()
-        self.restarts = 0
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(self.workers)
         self._idle: list[socket.socket] = []
@@ -81,8 +80,6 @@ class WorkerPool:
             said, seconds, retiring = json.loads(_read_exactly(worker, size))
         except (OSError, EOFError):
             worker.close()
-            with self._lock:
-                self.restarts += 1
             late = fresh or time.monotonic() - started >= 0.9 * limit
             return Outcome("timeout" if late else "died", limit)
         self._give_back(worker, retiring)

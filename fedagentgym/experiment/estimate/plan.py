@@ -23,8 +23,6 @@ from fedagentgym.experiment.settings import RunConfig
 PARAMETER_BYTES = 4
 """Parameters are sent in float32."""
 SCORE_BYTES = 4
-TOKENS_PER_SECOND = 1000.0
-"""Generated tokens a second and device where nothing else is said: the order of a 1.5B model on one data-centre GPU."""
 
 
 @dataclass(frozen=True)

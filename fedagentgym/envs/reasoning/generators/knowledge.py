@@ -13,7 +13,7 @@ from fedagentgym.envs.reasoning.generators.question import Fact
 from fedagentgym.envs.reasoning.generators.space import split_words
 
 PEOPLE, WORKS, CITIES, COUNTRIES, FIRMS = 4_000, 4_000, 400, 40, 200
-PER_CITY, PER_COUNTRY = PEOPLE // CITIES, CITIES // COUNTRIES
+PER_CITY = PEOPLE // CITIES
 MONTHS = split_words("January February March April May June July August September October November December")
 PROFESSIONS = split_words(
     "painter engineer surgeon lawyer sculptor botanist architect chemist pilot banker composer geologist"

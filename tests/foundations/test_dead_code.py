@@ -1,0 +1,66 @@
+"""Nothing in the package is there for nobody: vulture finds what no code, test or example uses by name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from vulture import Vulture
+
+ROOT = Path(__file__).resolve().parents[2]
+DECORATORS = ["@app.*", "@*_validator*", "@*_serializer*", "@*.register*", "@overload"]
+"""What these decorate is called by the library that they belong to."""
+TARGET = re.compile(r'[\w.}]:(\w+)"')
+"""`"module:name"` is how registries and commands name what they import when it is first used."""
+CALLED_BY_A_LIBRARY = {
+    *("get_seq_length", "layer_idx"),  # transformers' caches
+    *("pre_tokenizer", "normalizer", "encode_special_tokens"),  # tokenizers
+    *("on_broken_pipe",),  # rich
+    *("on_step_begin", "on_step_end", "response_schema", "parse_response"),  # transformers' and TRL's trainers
+    *("num_partitions",),  # flwr-datasets
+    *("SUPPORTS_CONCURRENT_SESSIONS", "timeout_s", "get_metadata", "list_splits"),  # OpenEnv
+    *("is_np_flattenable", "probability"),  # gymnasium's spaces
+    *("memo",),  # copy.deepcopy
+    *("closure",),  # torch.optim
+    *("tempdir",),  # tempfile
+    *("fd",),  # os.fsync
+    *("SEM_VALUE_MAX",),  # multiprocessing
+    *("list_clients",),  # Flower, by its decorator
+}
+RUN_IN_A_PROCESS = {"print_answer", "time_construction", "time_build", "time_searches"}
+"""Called by text, so that what is timed has a process of its own (benchmarks/speed/webshop.py)."""
+FOUND_BY_NAME = re.compile(r"_equal_\w+")
+"""The rules of the mathematics verifier are found by the kind of the gold."""
+READ_AS_A_WHOLE = {
+    *(
+        "prompt_tokens",
+        "uncounted",
+        "config_digests",
+        "format_broken",
+        "schema_version",
+    ),  # dataclasses that become JSON
+    *(
+        "secret_suite",
+        "disclosed_salt",
+        "disclosed_seed",
+        "hardware",
+        "smallest_difference",
+    ),  # definitions that become JSON
+}
+
+
+def test_everything_is_used() -> None:
+    finder = Vulture(ignore_decorators=DECORATORS)
+    finder.scavenge([str(ROOT / part) for part in ("fedagentgym", "examples", "tests")])
+    package = ROOT / "fedagentgym"
+    imported = {name for file in package.rglob("*.py") for name in TARGET.findall(file.read_text("utf-8"))}
+    known = imported | CALLED_BY_A_LIBRARY | READ_AS_A_WHOLE | RUN_IN_A_PROCESS
+    unused = [
+        f"{Path(item.filename).relative_to(ROOT)}:{item.first_lineno}: {item.name}"
+        for item in finder.get_unused_code(min_confidence=60)
+        if Path(item.filename).is_relative_to(package)
+        and item.name not in known
+        and not item.name.startswith("__")
+        and not FOUND_BY_NAME.fullmatch(item.name)
+    ]
+    assert unused == []
