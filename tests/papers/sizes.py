@@ -71,7 +71,7 @@ def shrink(row: tuple[str, ...], find_model: Callable[[str], str], folder: Path,
     """The configuration of a row at sizes that run in seconds, with models made for it."""
     config = load_config(row[0], row[1:])
     plain = map_leaves(config.plain(), _shrink_value)
-    imitates = config.algorithm["name"] == "fedpetuning" and config.algorithm["objective"] == "sft"
+    imitates = config.algorithm.get("objective") == "sft"
     tokens = TOKENS_OF_SOLUTIONS if imitates else TOKENS
     plain["agent"].setdefault("decoding", {})["max_new_tokens"] = tokens
     plain["agent"]["model"] = find_model(get_model(config.agent) or "")
