@@ -26,16 +26,23 @@ def is_open_to_all(path: Path) -> bool:
     return all(folder.stat().st_mode & stat.S_IXOTH for folder in (path, *path.parents))
 
 
-def show_to_all(path: Path) -> None:
-    """Let every user reach a folder, in this process and its children only."""
+def show_to_all(paths: list[Path]) -> None:
+    """Let every user reach these folders, in this process and its children only. All are copied before any closed folder above
+    them is covered, since they may lie in one another or under the same one."""
     from fedagentgym.envs.verifiers.sandbox import kernel, view
 
-    closed = next(folder for folder in reversed((path, *path.parents)) if not folder.stat().st_mode & stat.S_IXOTH)
+    outermost = [path for path in paths if not any(other in path.parents for other in paths)]
+    closed = {
+        next(folder for folder in reversed((path, *path.parents)) if not folder.stat().st_mode & stat.S_IXOTH)
+        for path in outermost
+    }
     kernel.leave_namespaces(kernel.PRIVATE_MOUNTS)
     kernel.mount("none", "/", (1 << 14) | (1 << 18), "")
-    tree = view.copy_tree(str(path))
-    kernel.mount("tmpfs", str(closed), 0, "mode=755,size=1m")
-    view.attach_tree(tree, str(path), folder=True)
+    trees = [(view.copy_tree(str(path)), path) for path in outermost]
+    for folder in closed:
+        kernel.mount("tmpfs", str(folder), 0, "mode=755,size=1m")
+    for tree, path in trees:
+        view.attach_tree(tree, str(path), folder=True)
 
 
 def enter_container() -> None:
@@ -102,9 +109,9 @@ def main() -> None:
 
     user, left_out = sys.argv[1], [name for name in sys.argv[2:] if name != CONTAINER]
     if user or CONTAINER in sys.argv:
-        for needed in (sys.base_prefix, sys.prefix, ROOT):
-            if not is_open_to_all(Path(needed).resolve()):
-                show_to_all(Path(needed).resolve())
+        needed = {Path(folder).resolve() for folder in (sys.base_prefix, sys.prefix, ROOT)}
+        if hidden := sorted(path for path in needed if not is_open_to_all(path)):
+            show_to_all(hidden)
     if user:
         become_plain(int(user))
     if CONTAINER in sys.argv:
