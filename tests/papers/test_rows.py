@@ -38,15 +38,16 @@ def test_a_row_runs_two_rounds(name: str, workshop: Workshop) -> None:
     lines = [json.loads(line) for line in (result.folder / "metrics.jsonl").read_text().splitlines()]
     trains = TRAINS_NOTHING not in name
     assert result.record["rounds"] == (2 if trains else 0) and result.record["failures"] == 0
-    learns = trains and any(has_signal(line["metrics"]) for line in lines[1:])
-    assert (lines[-1]["digest"] != lines[0]["digest"]) == learns, "the model is another one if it was trained"
+    if any(has_signal(line["metrics"]) for line in lines[1:]):
+        assert lines[-1]["digest"] != lines[0]["digest"], "the model is another one after training"
     assert result.record["final"]["episodes"] > 0
     if load_config(result.folder / "config.yaml").evaluation.clients:  # type: ignore[union-attr]
         assert all("local/success" in line["metrics"] for line in lines[1:])
 
 
 def has_signal(metrics: dict[str, float]) -> bool:
-    """Whether a round had anything to learn from: no group whose answers are all equally good has."""
+    """Whether a round had anything to learn from: a group whose answers are all equally good has nothing. Without a signal a
+    model may still change, since AdamW's decay does not ask for one."""
     return "groups" not in metrics or metrics["groups/constant"] < metrics["groups"]
 
 
