@@ -57,10 +57,22 @@ def estimate_activations(agent: PlannedAgent, learning: LearningSettings) -> int
     recomputed = longest * (shape.layers * shape.hidden * widths.stream + block)
     tokens = max(whole, longest)
     chosen = int(tokens * share) + 1
-    logits = min(CHUNK_LOGITS[agent.device_type], chosen * shape.vocabulary) * FULL * LOGIT_COPIES
+    logits = _count_logit_bytes(agent, chosen)
     ends = chosen * shape.hidden * 3 * widths.stream + tokens * 2 * shape.head_width * widths.stream
     gates = GATE_COPIES * shape.inner * widths.product
     return int(max(kept + max(logits, int(whole * share) * gates), recomputed + max(logits, longest * gates)) + ends)
+
+
+def _count_logit_bytes(agent: PlannedAgent, chosen: int) -> int:
+    """A chunk of logits with what its backward pass needs and, where the head learns and several chunks add to it, the head's
+    gradient; that of a lone chunk comes when half of these tensors are gone."""
+    shape = agent.shape
+    whole = chosen * shape.vocabulary
+    chunk = min(CHUNK_LOGITS[agent.device_type], whole) * FULL
+    head = 0 if agent.has_adapter else shape.vocabulary * shape.hidden * agent.width
+    if chunk < whole * FULL:
+        return chunk * LOGIT_COPIES + head
+    return max(chunk * LOGIT_COPIES, chunk * LOGIT_COPIES // 2 + head)
 
 
 def count_pass_tokens(agent: PlannedAgent, learning: LearningSettings) -> tuple[int, int]:
