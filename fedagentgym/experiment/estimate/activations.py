@@ -15,8 +15,6 @@ from fedagentgym.learning.settings import LearningSettings
 
 FULL, HALF = 4, 2
 """Bytes of a number in float32, and in bfloat16, in which products run on a GPU."""
-DEVICE_BYTES = 80 * 10**9
-"""The memory of the GPU that is meant where nothing is said."""
 GPU_SHARE = 4
 CPU_BUDGET = 512 << 20
 FEWEST_TOKENS = 64
@@ -83,7 +81,7 @@ def count_pass_tokens(agent: PlannedAgent, learning: LearningSettings) -> tuple[
     step = learning.minibatch_rows or -(-learning.episodes_per_step * agent.rows_per_episode // learning.minibatches)
     most = step * agent.context_length
     if learning.micro_tokens == "auto":
-        budget = DEVICE_BYTES // GPU_SHARE if agent.on_gpu else CPU_BUDGET
+        budget = agent.device_bytes // GPU_SHARE if agent.on_gpu else CPU_BUDGET
         fitting = budget // estimate_token_bytes(agent.shape)
         told = min(max(fitting, FEWEST_TOKENS), MOST_TOKENS[agent.device_type])
     else:
