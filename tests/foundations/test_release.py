@@ -37,8 +37,8 @@ def test_the_tests_lie_as_the_package_does() -> None:
     sentence = page[page.index("What belongs to no") : page.index("`docs/extending.md` shows")]
     of_no_package = set(re.findall(r"`(\w+)`", sentence))
     for level, apart in (("", of_no_package), ("envs", set[str]())):
-        present = {path.name for path in (ROOT / "tests" / level).iterdir() if any(path.glob("**/*.*"))}
-        folders = {name for name in present if (ROOT / "tests" / level / name).is_dir()} - {"__pycache__"}
+        files = [path.relative_to(ROOT / "tests" / level) for path in (ROOT / "tests" / level).rglob("*.*")]
+        folders = {file.parts[0] for file in files if len(file.parts) > 1 and "__pycache__" not in file.parts}
         packages = {path.parent.name for path in (ROOT / "fedagentgym" / level).glob("*/__init__.py")}
         assert folders - packages == apart
 
