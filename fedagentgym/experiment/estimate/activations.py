@@ -14,13 +14,7 @@ from fedagentgym.experiment.estimate.player import PlannedAgent
 from fedagentgym.learning.settings import LearningSettings
 
 FULL, HALF = 4, 2
-<<<<<<< HEAD
-"""Bytes of a number in float32, and in bfloat16, in which products run on a GPU."""
-=======
 """Bytes of a number in float32, and in bfloat16, the dtype of products on a GPU."""
-DEVICE_BYTES = 80 * 10**9
-"""The memory of the GPU that is assumed by default."""
->>>>>>> english
 GPU_SHARE = 4
 CPU_BUDGET = 512 << 20
 FEWEST_TOKENS = 64

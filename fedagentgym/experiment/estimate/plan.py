@@ -130,13 +130,8 @@ def _find_vllm_share(agent: AgentSettings) -> VllmShare | None:
     return VllmShare(options.memory, options.sleep)
 
 
-<<<<<<< HEAD
 def _list_judge_parts(config: RunConfig, settings: Settings, device_bytes: int) -> tuple[Part, ...]:
     """FedGRPO's experts, where they have a model of their own."""
-=======
-def _list_judge_parts(config: RunConfig, settings: Settings) -> tuple[Part, ...]:
-    """FedGRPO's experts, if they have a model of their own."""
->>>>>>> english
     if not isinstance(settings, FedGRPOSettings) or settings.expert_agent is None:
         return ()
     judge = plan_agent(settings.expert_agent, config.env, None, device_bytes)
