@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
 from fedagentgym.algorithms.support.judging import judge_local_model, summarise_local_models
-from fedagentgym.algorithms.support.replies import read_episodes, read_examples, read_metrics
+from fedagentgym.algorithms.support.replies import is_idle, read_episodes, read_examples, read_metrics
 from fedagentgym.algorithms.support.runtime import Site
 from fedagentgym.algorithms.support.state_arrays import copy_arrays
 from fedagentgym.algorithms.support.work import Scale, Work
@@ -181,7 +181,8 @@ class Averaging(BaseAlgorithm[L]):
         """The clients whose updates are longer than the checks allow; with privacy, updates are clipped instead."""
         if self.settings.privacy is not None:
             return []
-        return self.settings.checks.find_refused({reply.client: reply.update_norm for reply in replies})
+        idle = {reply.client for reply in replies if is_idle(reply.metrics)}
+        return self.settings.checks.find_refused({reply.client: reply.update_norm for reply in replies}, idle)
 
     def weights(self, replies: Sequence[AcceptedReply], this_round: Round) -> list[float]:
         """The weight of each client."""

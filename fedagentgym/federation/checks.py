@@ -7,7 +7,7 @@ bound and against the other clients of the round; and clipping, which shortens a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from pydantic import Field
@@ -24,13 +24,14 @@ class UpdateChecks(Settings):
     max_ratio: float | None = Field(
         default=20.0,
         gt=1.0,
-        description="refuse an update whose norm exceeds this many times the lower median of the round's",
+        description="refuse an update whose norm exceeds this many times the lower median of the round's learners",
     )
     clip_norm: float | None = Field(default=None, gt=0.0, description="shorten a greater update to this norm")
 
-    def find_refused(self, norms: Mapping[int, float]) -> list[Failure]:
-        """The clients whose updates are too long, from the norms of all updates of the round."""
-        bound = self._compute_bound(norms)
+    def find_refused(self, norms: Mapping[int, float], idle: Collection[int] = ()) -> list[Failure]:
+        """The clients whose updates are too long, from the norms of all updates of the round. The median ignores `idle` clients
+        (those without any signal to learn from, which move by the optimizer's decay alone), unless all are idle."""
+        bound = self._compute_bound({client: norm for client, norm in norms.items() if client not in idle} or norms)
         return [
             Failure(client, "refused", f"update of norm {norm:.4g}: at most {bound:.4g} is allowed")
             for client, norm in norms.items()

@@ -40,6 +40,11 @@ def read_metrics(reply: Message) -> dict[str, float]:
     }
 
 
+def is_idle(metrics: Mapping[str, float]) -> bool:
+    """Whether a client says that none of its groups of episodes had a difference in rewards to learn from."""
+    return "groups" in metrics and metrics.get("groups/constant", 0.0) >= metrics["groups"]
+
+
 def read_episodes(client: int, reply: Message) -> list[dict[str, Any]]:
     """The episodes that a client returns, each with the client's number."""
     shown = reply.report.get("episodes")

@@ -15,8 +15,6 @@ from fedagentgym.learning.settings import LearningSettings
 
 FULL, HALF = 4, 2
 """Bytes of a number in float32, and in bfloat16, the dtype of products on a GPU."""
-DEVICE_BYTES = 80 * 10**9
-"""The memory of the GPU that is assumed by default."""
 GPU_SHARE = 4
 CPU_BUDGET = 512 << 20
 FEWEST_TOKENS = 64
@@ -57,10 +55,22 @@ def estimate_activations(agent: PlannedAgent, learning: LearningSettings) -> int
     recomputed = longest * (shape.layers * shape.hidden * widths.stream + block)
     tokens = max(whole, longest)
     chosen = int(tokens * share) + 1
-    logits = min(CHUNK_LOGITS[agent.device_type], chosen * shape.vocabulary) * FULL * LOGIT_COPIES
+    logits = _count_logit_bytes(agent, chosen)
     ends = chosen * shape.hidden * 3 * widths.stream + tokens * 2 * shape.head_width * widths.stream
     gates = GATE_COPIES * shape.inner * widths.product
     return int(max(kept + max(logits, int(whole * share) * gates), recomputed + max(logits, longest * gates)) + ends)
+
+
+def _count_logit_bytes(agent: PlannedAgent, chosen: int) -> int:
+    """A chunk of logits with what its backward pass needs and, where the head learns and several chunks add to it, the head's
+    gradient; that of a lone chunk comes when half of these tensors are gone."""
+    shape = agent.shape
+    whole = chosen * shape.vocabulary
+    chunk = min(CHUNK_LOGITS[agent.device_type], whole) * FULL
+    head = 0 if agent.has_adapter else shape.vocabulary * shape.hidden * agent.width
+    if chunk < whole * FULL:
+        return chunk * LOGIT_COPIES + head
+    return max(chunk * LOGIT_COPIES, chunk * LOGIT_COPIES // 2 + head)
 
 
 def count_pass_tokens(agent: PlannedAgent, learning: LearningSettings) -> tuple[int, int]:
@@ -71,7 +81,7 @@ def count_pass_tokens(agent: PlannedAgent, learning: LearningSettings) -> tuple[
     step = learning.minibatch_rows or -(-learning.episodes_per_step * agent.rows_per_episode // learning.minibatches)
     most = step * agent.context_length
     if learning.micro_tokens == "auto":
-        budget = DEVICE_BYTES // GPU_SHARE if agent.on_gpu else CPU_BUDGET
+        budget = agent.device_bytes // GPU_SHARE if agent.on_gpu else CPU_BUDGET
         fitting = budget // estimate_token_bytes(agent.shape)
         told = min(max(fitting, FEWEST_TOKENS), MOST_TOKENS[agent.device_type])
     else:

@@ -21,7 +21,7 @@ def check_fit(config: RunConfig) -> None:
         return
     device_bytes = find_device_memory(config.agent.device)
     try:
-        plan = plan_run(config)
+        plan = plan_run(config, device_bytes)
     except OptionError:
         return  # a model whose size is not known is tried
     least = compute_least(plan.agent, config.learning, plan.proximal)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedagentgym.experiment.estimate.activations import DEVICE_BYTES, FULL, HALF, estimate_activations
+from fedagentgym.experiment.estimate.activations import FULL, HALF, estimate_activations
 from fedagentgym.experiment.estimate.player import PlannedAgent
 from fedagentgym.learning.settings import LearningSettings, ShardingSettings
 
@@ -57,7 +57,7 @@ def list_memory_parts(
         Part("moments", "always", 2 * own),
         Part("base model of the KL term", "always", own if kl and learning.kl.reference == "base" else 0),
         Part("start of the round", "always", own if proximal > 0 or (kl and learning.kl.reference == "round") else 0),
-        *(_list_rollout_parts(agent, learning) if vllm is None else [vllm.make_part(DEVICE_BYTES)]),
+        *(_list_rollout_parts(agent, learning) if vllm is None else [vllm.make_part(agent.device_bytes)]),
         Part("weights put aside for the reference", "scoring", held if kl else 0),
         Part("weights in bfloat16 for products", "updating", agent.trainable * HALF if copied else 0),
         Part("gradients", "updating", held),

@@ -17,7 +17,7 @@ from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.experiment.estimate.memory import Part, VllmShare, compute_peak, list_judge_parts, list_memory_parts
-from fedagentgym.experiment.estimate.player import PlannedAgent, plan_agent
+from fedagentgym.experiment.estimate.player import DEVICE_BYTES, PlannedAgent, plan_agent
 from fedagentgym.experiment.settings import RunConfig
 
 PARAMETER_BYTES = 4
@@ -84,9 +84,9 @@ class RunPlan:
         return self.generated_tokens / tokens_per_second / 3600
 
 
-def plan_run(config: RunConfig) -> RunPlan:
-    """The plan of a configuration. Opens no model and needs neither torch nor data."""
-    agent = plan_agent(config.agent, config.env, config.warm_start)
+def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
+    """The plan of a configuration on devices of this memory. Opens no model and needs neither torch nor data."""
+    agent = plan_agent(config.agent, config.env, config.warm_start, device_bytes)
     clients = _count_clients(config)
     asked = min(config.federation.clients_per_round or clients, clients)
     scale = Scale(config.learning, clients, asked, agent.rows_per_episode, config.partition.roles)
@@ -111,7 +111,10 @@ def plan_run(config: RunConfig) -> RunPlan:
         algorithm.count_preparations(settings, config.federation.rounds),
         work,
         _count_evaluations(config),
-        (*list_memory_parts(agent, config.learning, proximal, vllm), *_list_judge_parts(config, settings)),
+        (
+            *list_memory_parts(agent, config.learning, proximal, vllm),
+            *_list_judge_parts(config, settings, device_bytes),
+        ),
         proximal,
         vllm,
         max(1, len(config.federation.device_per_worker) or config.federation.workers)
@@ -127,11 +130,11 @@ def _find_vllm_share(agent: AgentSettings) -> VllmShare | None:
     return VllmShare(options.memory, options.sleep)
 
 
-def _list_judge_parts(config: RunConfig, settings: Settings) -> tuple[Part, ...]:
-    """FedGRPO's experts, if they have a model of their own."""
+def _list_judge_parts(config: RunConfig, settings: Settings, device_bytes: int) -> tuple[Part, ...]:
+    """FedGRPO's experts, where they have a model of their own."""
     if not isinstance(settings, FedGRPOSettings) or settings.expert_agent is None:
         return ()
-    judge = plan_agent(settings.expert_agent, config.env, None)
+    judge = plan_agent(settings.expert_agent, config.env, None, device_bytes)
     return list_judge_parts(judge, settings.resolve_expert_learning(config.learning), settings.expert_steps)
 
 

@@ -18,6 +18,8 @@ from fedagentgym.envs.vocabulary import list_words
 from fedagentgym.learning.settings import WarmStartSettings
 
 WIDTHS = {"float32": 4, "bfloat16": 2}
+DEVICE_BYTES = 80 * 10**9
+"""The memory of the GPU that a plan assumes where none is given."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class PlannedAgent:
     reply_tokens: int
     turns: int
     rows_per_episode: int
+    device_bytes: int = DEVICE_BYTES
+    """The memory of the GPU, of which vLLM and the passes of an update take shares."""
 
     @property
     def has_adapter(self) -> bool:
@@ -59,7 +63,9 @@ class PlannedAgent:
         return self.reply_tokens * self.turns
 
 
-def plan_agent(settings: AgentSettings, env: EnvSettings, warm_start: WarmStartSettings | None) -> PlannedAgent:
+def plan_agent(
+    settings: AgentSettings, env: EnvSettings, warm_start: WarmStartSettings | None, device_bytes: int = DEVICE_BYTES
+) -> PlannedAgent:
     """The numbers of a run's agent; an error if they are not known without loading it."""
     chosen = complete_settings(settings)
     if chosen.decoding is None or chosen.context is None:
@@ -85,6 +91,7 @@ def plan_agent(settings: AgentSettings, env: EnvSettings, warm_start: WarmStartS
         reply_tokens=chosen.decoding.max_new_tokens,
         turns=turns,
         rows_per_episode=turns if window else 1,
+        device_bytes=device_bytes,
     )
 
 
