@@ -344,9 +344,17 @@ def pack(
     to: Annotated[Path, typer.Option("--to", help="Where results go: TO/SUITE/ENTRY.", metavar="FOLDER")] = Path(
         "results"
     ),
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            "--weights",
+            help="Methods: also write the policies that were ranked, WEIGHTS/SUITE/ENTRY, for `verify --agent`.",
+            metavar="FOLDER",
+        ),
+    ] = None,
 ) -> None:
     """Make one folder of a finished run, with all its episodes, that anybody can verify."""
-    from fedagentgym.leaderboard.pack import pack_run
+    from fedagentgym.leaderboard.pack import pack_run, write_weights
     from fedagentgym.leaderboard.runs import load_run
 
     for folder in _find_runs([run]):
@@ -356,30 +364,52 @@ def pack(
         ranked = made.overall[made.ranked]
         told = f"{made.ranked} {ranked.mean:.3f} [{ranked.low:.3f}, {ranked.high:.3f}]"
         get_console().print(f"{place}: {told}; check it with: fedagentgym bench verify {place}", highlight=False)
+        if weights is not None:
+            policies = write_weights(loaded, weights / loaded.suite.name / loaded.entry.name)
+            get_console().print(f"{policies[0].parent}: {len(policies)} policies", highlight=False)
 
 
 @app.command()
 def verify(
     folders: Annotated[list[Path], typer.Argument(help="Packed results.", metavar="RESULT...")],
     suite: SuiteFile = None,
-    agent: Annotated[
-        Path | None,
-        typer.Option("--agent", help="Folder of the weights that played: they must say the same words again."),
+    agents: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--agent",
+            help="Folder of the weights that played, or of several: they must say the same words again; may be repeated.",
+            metavar="FOLDER",
+        ),
     ] = None,
     write: Annotated[bool, typer.Option("--write", help="Write verification.json into each result.")] = False,
+    rerun: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--rerun",
+            help="Maintainers: a result of the same entry that you made yourself, on the suite or its secret twin: its numbers"
+            " are written down too; may be repeated.",
+            metavar="FOLDER",
+        ),
+    ] = None,
+    by: Annotated[str, typer.Option("--by", help="With --rerun: who ran it again.")] = "the maintainers",
     plugins: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
     """Check packed results: complete, every episode played again, every number computed again."""
     from fedagentgym.base.files import write_atomic
     from fedagentgym.leaderboard.record import VERIFICATION, to_text
+    from fedagentgym.leaderboard.reruns import describe_rerun, find_rerun
     from fedagentgym.leaderboard.verify import verify as verify_result
 
     own = None if suite is None else load_suite(suite)
+    if rerun and (len(folders) > 1 or not write):
+        raise OptionError("--rerun is about one result, and is written into it: give one folder, and --write")
     for folder in folders:
-        found = verify_result(folder, suite=own, model=agent, plugins=plugins or ())
+        again = describe_rerun(folder, rerun, by) if rerun else None
+        found = verify_result(folder, suite=own, models=agents or (), plugins=plugins or ())
         if write:
-            write_atomic(folder / VERIFICATION, to_text(found))
+            kept = again or find_rerun(folder, found.manifest)
+            write_atomic(folder / VERIFICATION, to_text(found.model_copy(update={"rerun": kept})))
         if as_json:
             typer.echo(json.dumps(found.model_dump(mode="json")))
             continue

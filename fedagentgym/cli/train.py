@@ -152,12 +152,13 @@ def _print_plan(
     from fedagentgym.experiment.config import load_config
     from fedagentgym.experiment.estimate.page import format_plan, make_plain
     from fedagentgym.experiment.estimate.plan import plan_run
+    from fedagentgym.experiment.estimate.player import DEVICE_BYTES
 
-    planned = plan_run(load_config(config, changes, plugins))
+    device_bytes = None if device_memory is None else int(device_memory * 1e9)
+    planned = plan_run(load_config(config, changes, plugins), device_bytes or DEVICE_BYTES)
     if as_json:
         typer.echo(canonical_json(make_plain(planned, tokens_per_second)))
         return
-    device_bytes = None if device_memory is None else int(device_memory * 1e9)
     for line in format_plan(planned, tokens_per_second, device_bytes):
         get_console().print(line, highlight=False)
 

@@ -17,7 +17,7 @@ from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.qa import QAEnv
 from fedagentgym.envs.reasoning.sources import SOURCES
 from fedagentgym.envs.reasoning.sources.rows import infer_split
-from tests.reasoning.published_rows import ROWS, world_of, write
+from tests.envs.reasoning.published_rows import ROWS, world_of, write
 
 assert fedagentgym
 

@@ -1,6 +1,6 @@
 """Derive the generator's figures from the counts of ALFRED's trajectories (test data beside the repository).
 
-Run `python tests/alfworld/carry_figures.py` to write `fedagentgym/envs/alfworld/data/alfred_figures.json` anew; a test
+Run `python tests/envs/alfworld/carry_figures.py` to write `fedagentgym/envs/alfworld/data/alfred_figures.json` anew; a test
 asserts that the shipped file is what this derivation gives. Three steps turn counts into sampling weights:
 
 1. *Combinations.* The counts know task type by room and task type by combination, not both at once. A table of
@@ -20,8 +20,8 @@ from typing import Any
 
 import yaml
 
-TARGET = Path(__file__).parents[2] / "fedagentgym" / "envs" / "alfworld" / "data" / "alfred_figures.json"
-SOURCE = Path(__file__).parents[3] / "shared" / "data" / "alfworld" / "alfred_statistics.yaml"
+TARGET = Path(__file__).parents[3] / "fedagentgym" / "envs" / "alfworld" / "data" / "alfred_figures.json"
+SOURCE = Path(__file__).parents[4] / "shared" / "data" / "alfworld" / "alfred_statistics.yaml"
 ROOMS = ("kitchen", "living_room", "bedroom", "bathroom")
 FIRST_SCENE = {"kitchen": 1, "living_room": 201, "bedroom": 301, "bathroom": 401}
 CATEGORIES = {
@@ -53,7 +53,7 @@ def derive(statistics: Mapping[str, Any]) -> dict[str, Any]:
     lamps = {lamp: facts["scenes_having_it"] for lamp, facts in statistics["receptacles"]["lamps"].items()}
     return {
         "about": "Figures counted from ALFRED (github.com/askforalfred/alfred, MIT licence, copyright (c) 2019 ALFRED), "
-        "commit f91f4c0c9; derived by tests/alfworld/carry_figures.py.",
+        "commit f91f4c0c9; derived by tests/envs/alfworld/carry_figures.py.",
         "scenes": {room: {str(s): [t, kinds] for s, (t, kinds) in scenes[room].items()} for room in ROOMS},
         "unseen": numbers["valid_unseen"],
         "spare": numbers["never_in_train_or_valid"],

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.cli.main import main
-
-from .runs import ROUNDS, write_run
+from tests.pages.runs import ROUNDS, write_run
 
 
 @pytest.fixture(scope="module")

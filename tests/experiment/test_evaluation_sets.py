@@ -24,7 +24,7 @@ from fedagentgym.learning.evaluation_sets import evaluate_sets, open_sets
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.partitions import federate
 from fedagentgym.testing.algorithms import SMALL_CONFIG
-from tests.reasoning.published_rows import ROWS, write
+from tests.envs.reasoning.published_rows import ROWS, write
 
 MATH = "fedagentgym/Math-v0"
 SETS = [

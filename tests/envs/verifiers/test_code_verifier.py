@@ -30,7 +30,7 @@ from fedagentgym.envs.verifiers.code import (
 from fedagentgym.envs.verifiers.sandbox import folders, plain, pool
 from fedagentgym.envs.verifiers.sandbox.pool import SandboxError
 from fedagentgym.envs.verifiers.sandbox.protections import Protection
-from tests.reasoning.code_checks import ANSWER, ANSWER_BY_OUTPUT, ANSWER_BY_TEST, SHORT
+from tests.envs.verifiers.code_checks import ANSWER, ANSWER_BY_OUTPUT, ANSWER_BY_TEST, SHORT
 
 BURN = "while True:\n        try:\n            while True: pass\n        except BaseException: pass"
 HOSTILE = {

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 PLAIN_USER = 12_345
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 CONTAINER = "in a container"
 
 

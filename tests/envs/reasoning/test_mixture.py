@@ -18,7 +18,7 @@ from fedagentgym.envs.reasoning.mixture import MixtureEnv, runs_programs
 from fedagentgym.learning.evaluation import evaluate, find_replay_differences
 from fedagentgym.partitions import federate, load_client_split
 from fedagentgym.testing import check_env
-from tests.reasoning.published_rows import ROWS, write
+from tests.envs.reasoning.published_rows import ROWS, write
 
 MIXTURE = "fedagentgym/Mixture-v0"
 TWO_SEEDS = [

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from fedagentgym.envs.verifiers.code import Checks, CodeVerifier
-from tests.reasoning.code_checks import ANSWER, ANSWER_BY_OUTPUT, ANSWER_BY_TEST, SHORT
+from tests.envs.verifiers.code_checks import ANSWER, ANSWER_BY_OUTPUT, ANSWER_BY_TEST, SHORT
 
 ENDS_OF_LOOPS = ("StopIteration", "StopAsyncIteration", "GeneratorExit", "SystemExit", "KeyboardInterrupt")
 LENIENT_TESTS = {

@@ -20,7 +20,7 @@ from fedagentgym.envs.reasoning.qa import QAEnv
 from fedagentgym.envs.reasoning.replies import ReplyEnv
 from fedagentgym.envs.reasoning.sources import SOURCES, find_source
 from fedagentgym.envs.reasoning.sources.loading import read_tasks
-from tests.reasoning.published_rows import ROWS, WORLDS, world_of, write
+from tests.envs.reasoning.published_rows import ROWS, WORLDS, world_of, write
 
 CONTESTS = ("aime", "aime24", "aime25", "amc", "minerva", "olympiadbench", "math500", "humaneval")
 GSM: dict[str, Any] = ROWS["gsm8k"][0]
