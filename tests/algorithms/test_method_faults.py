@@ -306,7 +306,7 @@ def test_moments_of_a_round_left_half_way_do_not_reach_the_next() -> None:
         (
             [["accuracy", "length"], ["accuracy/math", "length"]],
             OptionError,
-            "client 1 is to be judged by accuracy/math",
+            "client 1 has the objectives accuracy/math",
         ),
         ([["accuracy", "lenght"]], UnknownNameError, "lenght.*did you mean.*length"),
     ],

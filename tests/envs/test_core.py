@@ -198,7 +198,7 @@ def test_pools_are_named_by_what_is_in_them() -> None:
     assert "guess/train/00007" in pool and "guess/train/7" not in pool and 7 not in pool
     hidden = pool.without_answers(pool.ids[:3])
     assert not hidden[0].graded and pool[0].graded
-    with pytest.raises(DataError, match="no number"):
+    with pytest.raises(DataError, match="out of range"):
         pool[600]
 
 

@@ -49,7 +49,7 @@ def test_the_page_shows_the_run_and_needs_nothing_else(run_toy: Callable[..., Co
 
 def test_a_run_under_way_has_a_page_too(run_toy: Callable[..., Commit], tmp_path: Path) -> None:
     run_toy(tmp_path, rounds=0)
-    assert "A run under way" in write_report(tmp_path).read_text()
+    assert "An unfinished run" in write_report(tmp_path).read_text()
     with pytest.raises(DataError, match="no run to report on"):
         write_report(tmp_path / "empty")
 
