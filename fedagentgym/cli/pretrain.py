@@ -1,4 +1,4 @@
-"""`fedagentgym pretrain`: an agent that has imitated the expert of a world: a tiny one from nothing, or any language model."""
+"""`fedagentgym pretrain`: imitation of an environment's expert, by a tiny agent from scratch or any language model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def pretrain(
     model: Annotated[
         str,
-        typer.Argument(help="tiny (made from nothing), an agent such as smollm2, or a model: name, folder or hub id."),
+        typer.Argument(help="tiny (made from scratch), an agent such as smollm2, or a model: name, folder or hub id."),
     ],
     env: Annotated[str, typer.Option("--env", help="Environment id or short name, for example ALFWorld.")],
     env_set: EnvSet = None,
@@ -36,12 +36,13 @@ def pretrain(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of weights, demonstrations and batches.")] = 0,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Folder; default: in the cache, for 'tiny' where that agent looks.")
+        Path | None,
+        typer.Option("--output", help="Folder; default: in the cache, for 'tiny' the folder that this agent loads."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Make it anew even if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Make it again even if it exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """Imitate a world's expert on the warmup split, and save the model as an ordinary folder."""
+    """Imitate an environment's expert on the warmup split, and save the model as an ordinary folder."""
     from fedagentgym.agents.presets import starts_from_nothing
     from fedagentgym.learning.pretrain import pretrain_model, pretrain_tiny
 
@@ -68,7 +69,7 @@ def pretrain(
 def _choose_settings(
     env_id: str, model: str, agent_set: list[str] | None, settings: list[str] | None
 ) -> tuple[AgentSettings, WarmStartSettings]:
-    """What was said; for a tiny agent over what the world's recipe says."""
+    """The given settings; for a tiny agent they update the environment's recipe."""
     from fedagentgym.agents.settings import AgentSettings
     from fedagentgym.learning.recipe import find_recipe
     from fedagentgym.learning.settings import WarmStartSettings
@@ -82,5 +83,5 @@ def _choose_settings(
     for assignment in agent_set or []:
         agent = assign(agent, assignment)
     if model == "tiny" and agent.get("model") is not None:
-        raise OptionError("'tiny' is made from nothing: to go on from a model, name the model instead of 'tiny'")
+        raise OptionError("'tiny' is made from scratch: to start from a model, name the model instead of 'tiny'")
     return AgentSettings.load(agent, "agent"), WarmStartSettings.load(chosen, "warm_start")

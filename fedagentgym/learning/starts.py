@@ -1,4 +1,4 @@
-"""What a run starts from: a tiny agent made from nothing, a pretrained model as it is, or one that has imitated first."""
+"""The agent from which a run starts: a tiny one from scratch, a pretrained model, or one after imitation."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fedagentgym.learning.settings import WarmStartSettings
 def prepare_agent(
     agent: AgentSettings, env_id: str, options: Mapping[str, Any], warm_start: WarmStartSettings | None
 ) -> tuple[AgentSettings, dict[str, Any]]:
-    """The settings to load the agent by, and a note of where it comes from; what has to be made is made or found.
+    """The settings to load the agent by, and a note of its origin; missing models are made.
 
-    The same settings give the same bits. Imitation is done once and shared by all runs that ask for the same.
+    The same settings give the same bits. Imitation is done once and shared by all runs with the same settings.
     """
     from fedagentgym.learning.pretrain import pretrain_model, pretrain_tiny
     from fedagentgym.learning.recipe import find_recipe
@@ -45,7 +45,7 @@ def prepare_agent(
 
 
 def _describe_model(agent: AgentSettings) -> dict[str, Any]:
-    """Name the model; one that was added by name may be another one tomorrow, so its files are named too."""
+    """Identify the model; a name may refer to another model later, so its files are identified too."""
     model = get_model(agent)
     if model is None:
         return {}

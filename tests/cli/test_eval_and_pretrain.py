@@ -28,10 +28,10 @@ def test_an_evaluation_is_written_and_checked(capsys: pytest.CaptureFixture[str]
     file = tmp_path / "evaluation" / "Guess-v0-val-expert-0.jsonl"
     assert len(file.read_text().splitlines()) == 9
     code, out, _ = command(capsys, "eval", "--env", "Guess", "--replay", str(file))
-    assert code == 0 and "plays as it is written" in out
+    assert code == 0 and "replays as recorded" in out
     file.write_text(file.read_text().replace('"reward": 1.0', '"reward": 0.5', 1))
     code, _, err = command(capsys, "eval", "--env", "Guess", "--replay", str(file))
-    assert code == 2 and "does not play as it is written" in err
+    assert code == 2 and "does not replay as recorded" in err
 
 
 def test_the_json_form(capsys: pytest.CaptureFixture[str]) -> None:
