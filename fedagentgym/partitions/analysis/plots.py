@@ -94,7 +94,9 @@ def save_figure(figure: Any, path: str | Path) -> None:
     path = validate_figure_path(path)
     metadata = {"Date": None, "Creator": "fedagentgym"} if path.suffix == ".svg" else {"Software": "fedagentgym"}
     drawn = BytesIO()
-    figure.savefig(drawn, format=path.suffix[1:], metadata=metadata)
+    matplotlib = require("matplotlib", "plots")
+    with matplotlib.rc_context({"svg.hashsalt": "fedagentgym"}):  # otherwise the ids in an SVG are random
+        figure.savefig(drawn, format=path.suffix[1:], metadata=metadata)
     write_atomic(path, drawn.getvalue())
 
 
