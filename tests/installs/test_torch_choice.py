@@ -1,4 +1,4 @@
-"""`make TORCH=...`: which torch is installed, seen through a pip, a curl and a nvidia-smi that only write down what they are asked."""
+"""`make TORCH=...`: which torch is installed. A pip, a curl and an nvidia-smi on PATH only record how they are called."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def choose(
 
 def _find(tool: str) -> str:
     return next(
-        place for folder in os.environ["PATH"].split(":") if os.access(place := os.path.join(folder, tool), os.X_OK)
+        str(place) for folder in os.environ["PATH"].split(":") if os.access(place := Path(folder) / tool, os.X_OK)
     )
 
 
