@@ -36,7 +36,7 @@ bench: $(VENV)/.dev
 	$(BIN)/fedagentgym bench run $(SPEED)
 
 leaderboard: $(VENV)/.dev
-	$(BIN)/fedagentgym bench verify leaderboard/results/*/*
+	$(BIN)/fedagentgym bench verify --write leaderboard/results/*/*
 	$(BIN)/fedagentgym leaderboard build leaderboard/results --out leaderboard/site --link ../results
 
 docs: $(VENV)/.dev
