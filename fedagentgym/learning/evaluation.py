@@ -76,7 +76,9 @@ def evaluate(
 
     `file` gets every episode as a JSON line that `replay` can check, each with the fields of `about`.
     """
-    chosen = settings if isinstance(settings, EvaluationSettings) else EvaluationSettings.load(settings or {}, "evaluation")
+    chosen = (
+        settings if isinstance(settings, EvaluationSettings) else EvaluationSettings.load(settings or {}, "evaluation")
+    )
     player = with_temperature(agent, chosen.temperature)
     ids = list(env.pool.ids[: chosen.tasks] if chosen.tasks is not None else env.pool.ids)
     with show_progress("evaluating", total=len(ids) * chosen.repeats) as bar:
