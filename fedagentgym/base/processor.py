@@ -1,4 +1,4 @@
-"""What this machine's processor can do, asked without any heavy library."""
+"""The capabilities of this machine's processor, found without any heavy library."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
-"""Instruction sets with products of bfloat16, as Linux names them; without one, bfloat16 is computed by conversion, slowly."""
+"""Instruction sets with bfloat16 products, as Linux names them; without them bfloat16 is computed by slow conversion."""
 _CPU_FILE = Path("/proc/cpuinfo")
 
 
 class Ability(NamedTuple):
-    """Whether the processor can do something, and how that is known."""
+    """Whether the processor has a capability, and how this is known."""
 
     present: bool
     reason: str
 
 
 def check_bfloat16() -> Ability:
-    """Tell whether products of bfloat16 are fast on this processor."""
+    """Return whether products of bfloat16 are fast on this processor."""
     flags = _read_cpu_flags()
     if flags is None:
         return Ability(False, f"unknown: {_CPU_FILE} cannot be read")

@@ -1,4 +1,4 @@
-"""`fedagentgym pretrain`: an agent that has imitated the expert of a world: a tiny one from nothing, or any language model."""
+"""`fedagentgym pretrain`: imitation of an environment's expert, by a tiny agent from scratch or any language model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def pretrain(
     model: Annotated[
         str,
-        typer.Argument(help="tiny (made from nothing), an agent such as smollm2, or a model: name, folder or hub id."),
+        typer.Argument(help="tiny (made from scratch), an agent such as smollm2, or a model: name, folder or hub id."),
     ],
     env: Annotated[
         str | None, typer.Option("--env", help="Environment id or short name, for example ALFWorld.")
@@ -40,18 +40,19 @@ def pretrain(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of weights, demonstrations and batches.")] = 0,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Folder; default: in the cache, for 'tiny' where that agent looks.")
+        Path | None,
+        typer.Option("--output", help="Folder; default: in the cache, for 'tiny' the folder that this agent loads."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Make it anew even if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Make it again even if it exists.")] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="tiny: make the package's agents anew (or those of --env), and compare.")
+        bool, typer.Option("--check", help="tiny: make the package's agents again (or those of --env), and compare.")
     ] = False,
     ship: Annotated[
-        bool, typer.Option("--ship", help="tiny: make the package's agents (or those of --env) and put them into it.")
+        bool, typer.Option("--ship", help="tiny: make the package's agents (or those of --env) and write them there.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """Imitate a world's expert on the warmup split, and save the model as an ordinary folder."""
+    """Imitate an environment's expert on the warmup split, and save the model as an ordinary folder."""
     from fedagentgym.agents.presets import starts_from_nothing
     from fedagentgym.learning.pretrain import pretrain_model, pretrain_tiny
 
@@ -65,7 +66,7 @@ def pretrain(
         (_ship if ship else _check)(None if env is None else find_env_id(env), as_json)
         return
     if env is None:
-        raise OptionError("--env: in which world is it to imitate the expert? For example --env ALFWorld")
+        raise OptionError("--env: in which environment is it to imitate the expert? For example --env ALFWorld")
     env_id, options = find_env_id(env), env_options(env_set)
     agent, chosen = _choose_settings(env_id, model, agent_set, settings)
     if starts_from_nothing(agent):
@@ -97,7 +98,7 @@ def _ship(env_id: str | None, as_json: bool) -> None:
 
 
 def _check(env_id: str | None, as_json: bool) -> None:
-    """Make the package's agents anew, and compare."""
+    """Make the package's agents again, and compare."""
     from fedagentgym.learning import shipped
 
     found = []
@@ -122,7 +123,7 @@ def _describe(one: Comparison) -> str:
 def _choose_settings(
     env_id: str, model: str, agent_set: list[str] | None, settings: list[str] | None
 ) -> tuple[AgentSettings, WarmStartSettings]:
-    """What was said; for a tiny agent over what the world's recipe says."""
+    """The given settings; for a tiny agent they update the environment's recipe."""
     from fedagentgym.agents.settings import AgentSettings
     from fedagentgym.learning.recipe import find_recipe
     from fedagentgym.learning.settings import WarmStartSettings
@@ -136,5 +137,5 @@ def _choose_settings(
     for assignment in agent_set or []:
         agent = assign(agent, assignment)
     if model == "tiny" and agent.get("model") is not None:
-        raise OptionError("'tiny' is made from nothing: to go on from a model, name the model instead of 'tiny'")
+        raise OptionError("'tiny' is made from scratch: to start from a model, name the model instead of 'tiny'")
     return AgentSettings.load(agent, "agent"), WarmStartSettings.load(chosen, "warm_start")

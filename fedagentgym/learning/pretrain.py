@@ -1,12 +1,12 @@
-"""`pretrain`: an agent that has imitated the expert of one world.
+"""`pretrain`: an agent that has imitated the expert of one environment.
 
-1. `tiny`: a tokenizer of the world's words and an untrained model (`agents/engines/tiny.py`); or a pretrained model;
-2. demonstrations of the world's expert on its `warmup` split, in the agent's own tokens;
-3. imitation for a fixed number of steps: no clock decides anything, so the same settings give the same weights;
-4. a look at what came out, on the validation split.
+1. `tiny`: a tokenizer of the environment's words and an untrained model (`agents/engines/tiny.py`); or a pretrained model;
+2. demonstrations of the environment's expert on its `warmup` split, in the agent's own tokens;
+3. imitation for a fixed number of steps, independent of time, so the same settings give the same weights;
+4. an evaluation of the result on the validation split.
 
-The result is an ordinary model folder. A note in it says what it was made from and on what machine; asking again for the same
-thing finds it. Some tiny agents come with the package (`agents/models/pretrained.py`) and need not be made at all.
+The result is an ordinary model folder. A note in it records what it was made from and on which machine; the same request finds it
+again. Some tiny agents come with the package (`agents/models/pretrained.py`).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 VERSION = 6
 LOOK = EvaluationSettings(tasks=100, confidence=0.99)
-"""How a tiny agent is judged when it is made."""
+"""How a new tiny agent is evaluated."""
 
 
 class PretrainResult(NamedTuple):
-    """Where the model is, whether it was there already, and how well it does."""
+    """The folder of the model, whether it existed already, and its success."""
 
     folder: Path
     reused: bool
@@ -62,9 +62,9 @@ def pretrain_tiny(
     seed: int = 0,
     force: bool = False,
 ) -> PretrainResult:
-    """Make the tiny agent of a world, or find it if it was made from the same settings before.
+    """Make the tiny agent of an environment, or find it if it was made from the same settings before.
 
-    One that comes with the package is copied to the folder; `force` makes it anew.
+    One that comes with the package is copied to the folder; `force` makes a new one.
     """
     imitation = _plan_tiny(env_id, options, settings, agent, evaluation, seed)
     target = Path(folder) if folder is not None else get_tiny_folder(imitation.env)
@@ -115,10 +115,10 @@ def pretrain_model(
     seed: int = 0,
     force: bool = False,
 ) -> PretrainResult:
-    """Let a pretrained model imitate the expert of a world, or find it if it has done so before.
+    """Let a pretrained model imitate the expert of an environment, or find the result if it has done so before.
 
-    The result is a whole model: an adapter (`agent.adapter`) is what is trained, and is added into the base at the end. That is
-    done and saved in float32, because what imitation adds to a weight is smaller than a step of bfloat16.
+    The result is a whole model: if an adapter is trained (`agent.adapter`), it is merged into the base at the end. Merging and
+    saving use float32, because the changes by imitation are smaller than a step of bfloat16.
     """
     from fedagentgym.agents.make import make_agent
     from fedagentgym.agents.models.store import identify_model, locate_model
@@ -140,7 +140,7 @@ def pretrain_model(
 
 
 class _Imitation(NamedTuple):
-    """What is imitated by whom: the warm-up split, the settings, how the result is judged, the seed."""
+    """The inputs of an imitation: the warm-up split, the settings, the evaluation, the seed."""
 
     env: TextEnv
     options: dict[str, Any]
@@ -150,7 +150,7 @@ class _Imitation(NamedTuple):
     seed: int
 
     def compute_digest(self, made_from: Mapping[str, str] | None) -> str:
-        """The identity of what comes out. A model counts by its files and not by where they lie."""
+        """The digest of the result. A model is identified by its files, not by their path."""
         plain = self.player.model_dump(mode="json")
         parts = [VERSION, self.env.id, self.env.pool.digest, self.settings.model_dump(mode="json")]
         if made_from is None:
@@ -174,7 +174,8 @@ def _find_or_make(
     made_from: Mapping[str, str] | None,
     force: bool,
 ) -> PretrainResult:
-    """The folder as it is if it was made from the same, else a copy of the package's, else made now: imitate, judge, save."""
+    """The existing folder if it was made from the same inputs, else a copy of the package's, else a new one: imitate, evaluate,
+    save."""
     recipe = imitation.compute_digest(made_from)
     if target.exists() and not force:
         note = _read_metadata(target)
@@ -221,7 +222,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def _make_untrained_agent(env: TextEnv, settings: WarmStartSettings, agent: AgentSettings, seed: int) -> TokenAgent:
-    """A tiny model with random weights behind the tiny agent's prompts and decoding."""
+    """A tiny model with random weights, with the tiny agent's prompts and decoding."""
     import tempfile
 
     from fedagentgym.agents.engines.tiny import make_tiny_model
@@ -238,8 +239,8 @@ def _make_untrained_agent(env: TextEnv, settings: WarmStartSettings, agent: Agen
 
 
 def init_weights(model: Any, seed: int) -> None:
-    """Draw every matrix at standard deviation 1 / sqrt(width): at the library's 0.02 a narrow model needs twice the steps to
-    find out that words are to be copied."""
+    """Initialise every matrix with standard deviation 1 / sqrt(width): with the library's 0.02 a narrow model needs twice the
+    steps to learn to copy words."""
     import torch
 
     random = torch.Generator().manual_seed(seed)
@@ -261,7 +262,7 @@ def _copy_files(source: Path, folder: Path) -> None:
 
 
 def _replace(target: Path, fill: Callable[[Path], None]) -> None:
-    """Write the folder whole; an older model of ours in its place goes only when the new one is complete."""
+    """Write the folder atomically; an older model of this package is removed only when the new one is complete."""
     fresh = target.with_name(f"{target.name}.fresh")
     _remove(fresh)
     with atomic_folder(fresh) as scratch:
@@ -273,7 +274,7 @@ def _replace(target: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:
-    """What a folder says it was made from; a folder that is not ours is not touched."""
+    """The inputs recorded in a folder; a folder that `pretrain` did not make is not touched."""
     if not (folder / PRETRAIN_NOTE).is_file():
         raise DataError(f"{folder} exists and was not made by `fedagentgym pretrain`: choose another --output")
     note = read_json(folder / PRETRAIN_NOTE)

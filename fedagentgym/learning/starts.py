@@ -1,4 +1,4 @@
-"""What a run starts from: a tiny agent made from nothing, a pretrained model as it is, or one that has imitated first."""
+"""The agent from which a run starts: a tiny one from scratch, a pretrained model, or one after imitation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fedagentgym.learning.settings import WarmStartSettings
 def prepare_agent(
     agent: AgentSettings, env_id: str, options: Mapping[str, Any], warm_start: WarmStartSettings | None
 ) -> tuple[AgentSettings, dict[str, Any]]:
-    """The settings to load the agent by, and a note of where it comes from; what has to be made is made or found.
+    """The settings to load the agent by, and a note of its origin; missing models are made.
 
-    The same settings give the same bits on the same kind of processor; `weights` in the note tells which bits these are.
-    Imitation is done once and shared by all runs that ask for the same; that of some recipes comes with the package.
+    The same settings give the same bits on the same kind of processor; `weights` in the note identifies them. Imitation is done
+    once and shared by all runs with the same settings; for some recipes its result comes with the package.
     """
     from fedagentgym.learning.pretrain import pretrain_model, start_tiny
     from fedagentgym.learning.recipe import find_recipe
@@ -42,7 +42,7 @@ def prepare_agent(
 
 
 def _describe_model(agent: AgentSettings) -> dict[str, Any]:
-    """Name the model; one that was added by name may be another one tomorrow, so its files are named too."""
+    """Identify the model; a name may refer to another model later, so its files are identified too."""
     model = get_model(agent)
     if model is None:
         return {}

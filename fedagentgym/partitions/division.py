@@ -1,4 +1,4 @@
-"""One division of one pool: roles first, then the clients among what is left, then the server's questions."""
+"""One division of one pool: roles first, then the clients among the remaining tasks, then the server's tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedagentgym.partitions.table import TaskTable
 
 
 class Division(NamedTuple):
-    """Who holds what, in the numbers of the table, and the ids of each role."""
+    """The assignment, in the numbers of the table, and the ids of each role."""
 
     clients: Assignment
     roles: dict[str, tuple[str, ...]]
@@ -26,7 +26,7 @@ def divide(
     role_sizes: Mapping[str, int],
     server_overlap: float,
 ) -> Division:
-    """Everything that is random in a split follows from these arguments; `verify` calls this again and compares."""
+    """Compute the division from these arguments alone; `verify` calls this again and compares."""
     left, drawn = reserve_roles(table, role_sizes, seed)
     assignment = sample_clients(sampler, left, clients, seed)
     if "server" in role_sizes:

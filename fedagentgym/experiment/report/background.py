@@ -1,6 +1,6 @@
-"""`background.json`: what the report shows beside the rounds, written once when a run begins.
+"""`background.json`: what the report shows besides the rounds, written once when a run begins.
 
-Who holds what, and how well the world's expert plays the tasks by which the run is judged. Nothing of it has a part in the run.
+The clients' tasks, and the success of the environment's expert on the evaluation tasks. The run itself does not use it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 FILE = "background.json"
 MOST_CLIENTS = 1000
-"""Clients whose mixtures are written down; of larger federations these are the first."""
+"""Clients whose mixtures are written; of larger federations these are the first."""
 MOST_TASKS = 200
-"""Tasks of a set that the expert plays: it is a line on a chart, and may not cost what an evaluation does."""
+"""Tasks of a set that the expert plays: it is one line of a chart and must cost less than an evaluation."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Background:
     expert_categories: Mapping[str, float] = field(default_factory=dict)
 
     def find_mixture(self, client: int) -> Mapping[str, int]:
-        """How many tasks of which category a client holds; empty where that was not written down."""
+        """The number of tasks of each category of a client; empty if it was not written."""
         if client >= len(self.counts):
             return {}
         return {name: count for name, count in zip(self.categories, self.counts[client], strict=True) if count}
@@ -62,7 +62,7 @@ def write_background(folder: Path, client_split: ClientSplit, sets: Sequence[Ope
 
 
 def read_background(folder: Path) -> Background | None:
-    """What was written of a run; None of one that has no such file."""
+    """The background of a run; None if the run has no such file."""
     place = folder / FILE
     if not place.is_file():
         return None
@@ -84,8 +84,8 @@ def _parse(plain: Mapping[str, Any]) -> Background:
 
 
 def _judge_expert(sets: Sequence[OpenedSet], seed: int) -> tuple[float | None, dict[str, float]]:
-    """The success of the expert on all sets, and by category of a single one; nothing where it is known beforehand (an expert
-    that says the answers of a data set), or where a world has none."""
+    """The success of the expert on all sets, and by category of a single one; nothing where it is known in advance (an expert
+    that gives the answers of a data set), or where an environment has none."""
     from fedagentgym.agents.make import make_agent
     from fedagentgym.learning.evaluation import evaluate
 

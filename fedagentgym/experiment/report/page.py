@@ -1,7 +1,7 @@
-"""`report.html`: a run on one page that needs nothing else, drawn from what the run wrote down.
+"""`report.html`: a run on one self-contained page, made from the run's files.
 
-First what was achieved, in a sentence and a curve; then the federation, the categories, episodes; at the end the numbers behind
-it and the commands that make it again. It can be made at any time, also of a run that is under way or was stopped.
+First the result, in a sentence and a curve; then the federation, the categories, episodes; at the end the diagnostics and the
+commands that reproduce the run. It can be made at any time, also for a run that is unfinished or was stopped.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What a run has written down so far; `before` and `after` are the episodes of its first and last evaluation."""
+    """The run's records so far; `before` and `after` are the episodes of its first and last evaluation."""
 
     place: Path
     records: Sequence[Record]
@@ -61,7 +61,7 @@ class RunFiles:
 
 
 def write_report(folder: str | Path) -> Path:
-    """Draw the run in this folder; returns the page."""
+    """Write the report of the run in this folder; returns the page."""
     run = read_run(Path(folder))
     neighbours = find_neighbours(run.place, run.result)
     parts = [
@@ -89,11 +89,11 @@ def _compare(run: RunFiles, neighbours: Sequence[Neighbour]) -> AloneAndTogether
 
 
 def read_run(place: Path) -> RunFiles:
-    """The files of a run, of which only the rounds must be there."""
+    """The files of a run, of which only the rounds are required."""
     chain = read_chain(place)
     records = list(read_metrics_log(place / "metrics.jsonl")) if chain is None else chain.list_records()
     if not records:
-        raise DataError(f"{place} holds no run to report on: metrics.jsonl has no whole line")
+        raise DataError(f"{place} holds no run to report on: metrics.jsonl has no complete line")
     result = read_json(place / "result.json") if (place / "result.json").is_file() else {}
     judged = [record["round"] for record in records if "evaluation" in record]
     found = [place / "evaluation" / f"{number:04d}.jsonl" for number in judged]
@@ -103,7 +103,7 @@ def read_run(place: Path) -> RunFiles:
 
 
 def render_page(title: str, body: str) -> str:
-    """A whole page, with everything that it needs in it."""
+    """A whole page, including its style and script."""
     style = (files("fedagentgym.experiment.report") / "report.css").read_text("utf-8")
     browser_style, browser_script = read_assets()
     return (
@@ -118,7 +118,7 @@ def render_page(title: str, body: str) -> str:
 
 
 def _render_top(run: RunFiles, neighbours: Sequence[Neighbour]) -> str:
-    """The name, the result in a sentence, the curve, and what it took."""
+    """The name, the result in a sentence, the curve, and the cost."""
     records = run.records
     split = (run.result.get("config", {}).get("evaluation") or {}).get("split")
     title = show(run.result.get("name") or run.place.name)
@@ -172,7 +172,7 @@ def _render_episodes(run: RunFiles) -> str:
 
 
 def _render_commands(run: RunFiles) -> str:
-    """How to make the run again, and what can be made of it."""
+    """The commands that reproduce, resume, replay and export the run."""
     if not (run.place / "config.yaml").is_file():
         return ""
     place = shlex.quote(str(run.place))
@@ -185,7 +185,7 @@ def _render_commands(run: RunFiles) -> str:
     if run.result:
         commands += _list_policy_commands(run, place)
     else:
-        commands.append(("go on with it", f"fedagentgym train --resume {place}"))
+        commands.append(("resume it", f"fedagentgym train --resume {place}"))
     if run.after:
         commands.append(("read episodes in a terminal", f"fedagentgym episodes {place} --failed"))
     lines = "".join(f"<dt>{show(what)}</dt><dd><code>{show(command)}</code></dd>" for what, command in commands)
@@ -218,5 +218,5 @@ def _render_settings(place: Path, result: Record) -> str:
 
 
 def _show_all(text: str) -> str:
-    """A whole file, line by line: `show` shortens."""
+    """A whole file, line by line, since `show` shortens."""
     return "\n".join(show(line) for line in text.splitlines())

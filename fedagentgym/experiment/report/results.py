@@ -1,4 +1,4 @@
-"""What a run achieved: the sentence at the top of its report, and the values that its curve is compared with."""
+"""The result of a run: the sentence at the top of its report, and the values with which its curve is compared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedagentgym.learning.settings import EvaluationSettings
 
 Record = Mapping[str, Any]
 SEED = 0
-"""Of the interval of a difference: a report is the same whenever it is made."""
+"""Seed of the interval of a difference, so that a report is reproducible."""
 MOST_NEIGHBOURS = 200
 COMPARED = ("zero-shot", "local", "centralized")
 _SAME = ("env", "partition", "agent", "warm_start", "seed")
@@ -31,7 +31,7 @@ _SAME = ("env", "partition", "agent", "warm_start", "seed")
 
 def measure_gain(before: Sequence[ShownEpisode], after: Sequence[ShownEpisode]) -> Estimate | None:
     """How much more often tasks are solved, with its interval over the tasks that were played in both evaluations; several
-    evaluation sets count alike. None if the two did not play the same tasks."""
+    evaluation sets have equal weight. None if the two did not play the same tasks."""
     first, second = _group_outcomes(before), _group_outcomes(after)
     if not first or first.keys() != second.keys():
         return None
@@ -88,12 +88,12 @@ def read_estimate(record: Record, name: str) -> Estimate:
     return Estimate(found["mean"], found["low"], found["high"])
 
 
-# ---- the curve and what it is compared with -------------------------------------------------------------------------
+# ---- the curve and its references -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A finished run beside this one, in the same world and on the same tasks, by a method to compare with."""
+    """A finished run in a neighbouring folder, in the same environment and on the same tasks, with another method."""
 
     algorithm: str
     success: float
@@ -102,7 +102,7 @@ class Neighbour:
 
 
 def find_neighbours(place: Path, result: Record) -> list[Neighbour]:
-    """Runs in folders beside this one that differ from it in nothing but the method."""
+    """Runs in neighbouring folders that differ from this one only in the method."""
     if not result:
         return []
     return [
@@ -183,9 +183,9 @@ def make_client_dots(records: Sequence[Record], metric: str) -> Series:
 
 
 def describe_run(result: Record, records: Sequence[Record]) -> str:
-    """What was run, in one line."""
+    """A description of the run in one line."""
     if not result:
-        return f"A run under way: {records[-1]['round']} rounds so far."
+        return f"An unfinished run: {records[-1]['round']} rounds so far."
     config = result["config"]
     partition = config["partition"].get("file") or config["partition"]["sampler"]
     each = config["federation"].get("clients_per_round")

@@ -1,4 +1,4 @@
-"""A run on the terminal: a line per round and one that lives below it while it goes on, and a summary at its end."""
+"""The output of a run on the terminal: a line per round, a status line below them, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fedagentgym.learning.malformed import TOLERATED
 
 
 class RoundTable:
-    """One line per round, under a heading: what happened, how well it goes, what it costs, how long it will take.
+    """One line per round, under a heading: participants, success, cost, remaining time.
 
-    80 columns hold a line, whatever its numbers. `status` is the line below the table, which makes way for each of them.
+    A line fits 80 columns whatever its numbers. `status` is the line below the table, cleared before each row.
     """
 
     COLUMNS = ("round", "clients", "success", "reward", "held-out", "MB", "time", "left")
@@ -48,7 +48,7 @@ class RoundTable:
             get_console().print(text, highlight=False)
 
     def show_progress(self, progress: TrainingProgress) -> None:
-        """Say below the table where the round stands."""
+        """Show the progress of the round below the table."""
         if self._status is None:
             return
         self._status.head = f"{str(progress).partition(':')[0]}: "
@@ -83,7 +83,7 @@ class RoundTable:
 
 
 class RunWatch(NamedTuple):
-    """What `train` and `resume` take to be watched by."""
+    """The observers that `train` and `resume` take."""
 
     observers: tuple[RoundTable, ...] = ()
     on_progress: ProgressCallback | None = None
@@ -91,7 +91,7 @@ class RunWatch(NamedTuple):
 
 @contextlib.contextmanager
 def watch_run() -> Iterator[RunWatch]:
-    """The table of a run with the line below it, while the block runs; nothing where everybody is asked to be quiet."""
+    """The table of a run with its status line, while the block runs; nothing with --quiet."""
     if is_quiet():
         yield RunWatch()
         return
@@ -153,7 +153,7 @@ def print_comparison(found: AloneAndTogether) -> None:
 
 
 def print_summary(folder: Path, record: Mapping[str, Any]) -> None:
-    """What is said at the end of a run."""
+    """The summary at the end of a run."""
     out = get_console()
     first, best, final = record["first"], record["best"], record["final"]
     lines = []

@@ -1,8 +1,8 @@
 """Figures of splits, like figures 5-16 of the FedAgent paper: mixtures, sizes, overlap, solved shares.
 
-Categories are told apart by lightness first and hue second, so that the figures survive grey printers and colour-blind
-eyes. Every function takes `axes` to draw into and returns the axes; without, it makes a figure of its own. Nothing here
-touches pyplot's global state.
+Categories differ in lightness first and in hue second, so that the figures are readable in grey and for colour-blind readers.
+Every function takes `axes` to draw into and returns the axes; without, it makes a figure of its own. Nothing here changes
+pyplot's global state.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _make_figure(widths: list[int]) -> tuple[Any, Any]:
 
 
 def save_figure(figure: Any, path: str | Path) -> None:
-    """PNG or SVG, by the name; the same figure gives the same bytes."""
+    """Save as PNG or SVG, by the name; the same figure gives the same bytes."""
     path = validate_figure_path(path)
     metadata = {"Date": None, "Creator": "fedagentgym"} if path.suffix == ".svg" else {"Software": "fedagentgym"}
     drawn = BytesIO()
@@ -258,11 +258,11 @@ def plot_solved_histogram(statistics: Statistics, axes: Any = None) -> Any:
     return axes
 
 
-# ---- shared strokes ---------------------------------------------------------------------------------------------
+# ---- shared helpers ---------------------------------------------------------------------------------------------
 
 
 def _select_main_categories(statistics: Statistics) -> tuple[list[str], Floats, Floats]:
-    """Categories from the most common on; beyond the eighth they are summed up as `other`."""
+    """Categories in descending order of frequency; those after the eighth are summed up as `other`."""
     order = np.argsort(-statistics.pool_shares, kind="stable")
     names = [statistics.categories[code] for code in order.tolist()]
     shares, pool = statistics.shares[:, order], statistics.pool_shares[order]

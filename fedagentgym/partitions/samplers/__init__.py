@@ -1,4 +1,4 @@
-"""Samplers of client splits, one file each, and the arithmetic that they share."""
+"""Samplers of client splits, one module each, and the arithmetic that they share."""
 
 from __future__ import annotations
 
