@@ -5,13 +5,8 @@
 3. imitation for a fixed number of steps, independent of time, so the same settings give the same weights;
 4. an evaluation of the result on the validation split.
 
-<<<<<<< HEAD
-The result is an ordinary model folder. A note in it records what it was made from and on what machine; the same request finds it
-again. Some tiny agents come with the package (`agents/models/pretrained.py`) and need not be made at all.
-=======
 The result is an ordinary model folder. A note in it records what it was made from and on which machine; the same request finds it
 again. Some tiny agents come with the package (`agents/models/pretrained.py`).
->>>>>>> tiny
 """
 
 from __future__ import annotations
@@ -179,12 +174,8 @@ def _find_or_make(
     made_from: Mapping[str, str] | None,
     force: bool,
 ) -> PretrainResult:
-<<<<<<< HEAD
-    """The existing folder if it was made from the same inputs, else a copy of the package's, else a new one."""
-=======
     """The existing folder if it was made from the same inputs, else a copy of the package's, else a new one: imitate, evaluate,
     save."""
->>>>>>> tiny
     recipe = imitation.compute_digest(made_from)
     if target.exists() and not force:
         note = _read_metadata(target)
