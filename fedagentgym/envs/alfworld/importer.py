@@ -44,7 +44,7 @@ MAX_UNPACKED = 64 << 30
 
 
 def import_data(folder: Path) -> Path:
-    """Check the games of a folder and copy those that ALFWorld plays to where the environment looks for them."""
+    """Check the games of a folder and copy those that ALFWorld plays to where the environment finds them."""
     target = data_folder("alfworld")
     if target.exists():
         raise DataError(f"the ALFWorld games are there already, in {target}; remove that folder to import them anew")

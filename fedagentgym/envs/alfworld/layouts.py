@@ -182,7 +182,7 @@ def _list_scene_counts(room: str, kind: str) -> tuple[int, ...]:
 
 
 def _draw_scene_count(room: str, kind: str, draws: Stream) -> int:
-    """How many of a kind some room that has the kind holds."""
+    """The maximum number of a kind in a room that has the kind."""
     return draws.pick(_list_scene_counts(room, kind))
 
 
