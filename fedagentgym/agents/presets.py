@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 PRETRAIN_NOTE = "pretrain.json"
-"""What `pretrain` writes into a model's folder."""
+"""The file that `pretrain` writes into a model's folder."""
 _PAPER = {
     "context": "window",
     "history": 2,
@@ -60,12 +60,12 @@ DEFAULT_MODELS = {
     "qwen2.5-7b-instruct": "Qwen/Qwen2.5-7B-Instruct",
     "llama-3.2-3b-instruct": "meta-llama/Llama-3.2-3B-Instruct",
 }
-"""Agents that bring a model, which `agent.model` replaces."""
+"""Agents with a default model, which `agent.model` replaces."""
 _GENERAL = {**_PAPER, "context": "session", "parser": "strict"}
 
 
 def starts_from_nothing(settings: AgentSettings) -> bool:
-    """Tell whether this is a tiny agent that is made for its world."""
+    """Return whether this is a tiny agent that is made for its environment."""
     return settings.name == "tiny" and settings.model is None
 
 
@@ -75,7 +75,7 @@ def get_model(settings: AgentSettings) -> str | None:
 
 
 def require_model(settings: AgentSettings) -> str:
-    """Return the model of an agent that is to imitate before it learns."""
+    """Return the model of an agent that imitates before it learns."""
     model = get_model(settings)
     if model is None:
         raise OptionError(
@@ -85,18 +85,18 @@ def require_model(settings: AgentSettings) -> str:
 
 
 def _apply_defaults(settings: AgentSettings, defaults: dict[str, object]) -> AgentSettings:
-    """Lay what the user said over a preset; a decoding key that was not given keeps the preset's value."""
+    """Update a preset with the given settings; a decoding key that is not given keeps the preset's value."""
     given = settings.model_dump(exclude_unset=True, exclude_none=True)
     return AgentSettings.load(merge(defaults, given), "agent")
 
 
 def apply_general_defaults(settings: AgentSettings) -> AgentSettings:
-    """Fill in what a language model without a preset of its own is played with."""
+    """Fill in the defaults of a language model without a preset of its own."""
     return _apply_defaults(settings, _GENERAL)
 
 
 def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: HuggingFaceTokenizer) -> TokenAgent:
-    """Put prompt, parser and decoding around a policy. Every choice of ``settings`` must be made by now."""
+    """Combine a policy with prompt, parser and decoding. Every choice of ``settings`` must be made by now."""
     template = Template(settings.template or "standard", bool(settings.think), settings.system, settings.request)
     chat = tokenizer.has_chat_template if settings.chat is None else settings.chat
     return TokenAgent(
@@ -155,22 +155,22 @@ def make_transformers_agent(settings: AgentSettings, *, env: TextEnv | None = No
 
 
 def make_vllm_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    """Load any causal language model, and let vLLM play it."""
+    """Load any causal language model for rollouts by vLLM."""
     return make_transformers_agent(settings.model_copy(update={"rollouts": "vllm"}), env=env, seed=seed)
 
 
 def get_tiny_folder(env: TextEnv) -> Path:
-    """Return where ``fedagentgym pretrain tiny`` leaves the model of an environment.
+    """Return where ``fedagentgym pretrain tiny`` writes the model of an environment.
 
-    By its id and where its tasks come from (generator, size, seed): the same for every split and for every client's variant of
-    the world.
+    It depends on the id and the source of the tasks (generator, size, seed): the same for every split and every client's variant
+    of the environment.
     """
     source = digest([env.id, dict(env.pool.source)]).removeprefix("sha256:")
     return cache_folder("tiny", f"{shorten_env_id(env.id)}-{source[:12]}")
 
 
 def find_tiny_folder(env: TextEnv) -> Path:
-    """Return the tiny model of an environment: the one that was pretrained for it, else the one warm start of it that runs
+    """Return the tiny model of an environment: the one that was pretrained for it, else the single warm start that runs
     have left in the cache."""
     folder = get_tiny_folder(env)
     if folder.is_dir():
@@ -189,7 +189,7 @@ def find_tiny_folder(env: TextEnv) -> Path:
 
 
 def _list_warm_starts(env: TextEnv) -> list[Path]:
-    """The models in the cache that imitated the expert of this very world; those that were misled only if there are no others."""
+    """The models in the cache that imitated the expert of this environment; misled ones only if there are no others."""
     able: list[Path] = []
     misled: list[Path] = []
     for note in sorted(cache_folder("tiny").glob(f"*/{PRETRAIN_NOTE}")):
@@ -212,24 +212,24 @@ def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed
 
 
 def make_smollm2_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    """Load SmolLM2-135M-Instruct, the smallest chat model that can be had from the package index (`fedagentgym model add`).
+    """Load SmolLM2-135M-Instruct, the smallest chat model in the package index (`fedagentgym model add`).
 
-    It hardly keeps a form by itself: in worlds that take commands its replies are constrained.
+    It hardly keeps a format by itself: in environments that take commands its replies are constrained.
     """
     _refuse_options(settings)
     return _load_agent(_apply_defaults(settings, _SMOLLM2), settings.model or DEFAULT_MODELS["smollm2"], seed)
 
 
 def make_paper_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    """Load a model of the agent papers behind the papers' protocol."""
+    """Load a model of the agent papers with the papers' protocol."""
     _refuse_options(settings)
     return _load_agent(_apply_defaults(settings, _PAPER), settings.model or DEFAULT_MODELS[settings.name], seed)
 
 
 def complete_settings(settings: AgentSettings) -> AgentSettings:
-    """The settings that an agent is made with, its preset's defaults filled in. Nothing is loaded.
+    """The settings of an agent with its preset's defaults filled in. Nothing is loaded.
 
-    `model` stays None for a tiny agent that is made from nothing.
+    `model` stays None for a tiny agent that is made from scratch.
     """
     model = {} if get_model(settings) is None else {"model": get_model(settings)}
     if settings.name in ("tiny", "smollm2"):

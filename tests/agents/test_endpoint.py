@@ -142,8 +142,8 @@ def test_busy_servers_are_asked_again(server: Server) -> None:
         ((401, {"error": {"message": "bad key"}}, {}), "refused the request for model 'm': status 401: bad key"),
         ((404, {"error": "no such model"}, {}), "no such model"),
         ((200, "<html>", {}), "no chat completion: '<html>'"),
-        ((200, {"choices": []}, {}), "no chat completion"),
-        ((200, [1], {}), "no chat completion"),
+        ((200, {"choices": []}, {}), "not a chat completion"),
+        ((200, [1], {}), "not a chat completion"),
     ],
 )
 def test_useless_answers_are_one_clear_sentence(server: Server, answer: Any, message: str) -> None:
