@@ -57,8 +57,8 @@ def _measure_shop(env: WebShopEnv, plays: int) -> Iterator[Measurement]:
     yield Measurement("shopper: success", 100 * solved, "%")
     yield Measurement("shopper: turns", turns, "")
     score, solved, _ = measure_expert(env, plays, ERROR_RATE)
-    yield Measurement(f"scripted player with a random action in {ERROR_RATE:.0%} of turns: mean score", score, "")
-    yield Measurement(f"scripted player with a random action in {ERROR_RATE:.0%} of turns: success", 100 * solved, "%")
+    yield Measurement(f"shopper with a random action in {ERROR_RATE:.0%} of turns: mean score", score, "")
+    yield Measurement(f"shopper with a random action in {ERROR_RATE:.0%} of turns: success", 100 * solved, "%")
 
 
 def measure_expert(env: WebShopEnv, plays: int, error: float = 0.0) -> tuple[float, float, float]:

@@ -2,7 +2,7 @@
 
 A *surface* is a question without its town: the numbers and the things. Surfaces are numbered through a permutation
 that depends on the seed alone; every split is a range of these numbers, and each of its surfaces is asked in every town. So
-tasks and surfaces are disjoint across splits, and without the town a surface says nothing about what is right.
+tasks and surfaces are disjoint across splits, and without the town a surface does not determine the right answer.
 """
 
 from __future__ import annotations
