@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 DEMO := demo-report
 SPEED := speed-core webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation
 
-.PHONY: demo test test-all lint bench wheel installs clean leaderboard
+.PHONY: demo test test-all lint bench wheel installs clean leaderboard docs
 
 demo: $(VENV)/.train
 	$(BIN)/python -m fedagentgym.experiment.demo --report $(DEMO)
@@ -38,6 +38,11 @@ bench: $(VENV)/.dev
 leaderboard: $(VENV)/.dev
 	$(BIN)/fedagentgym bench verify leaderboard/results/*/*
 	$(BIN)/fedagentgym leaderboard build leaderboard/results --out leaderboard/site --link ../results
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m fedagentgym.cli.reference > docs/commands.md
+	$(BIN)/fedagentgym settings --markdown > docs/settings.md
+	$(BIN)/zensical build --strict --clean
 
 wheel: $(VENV)/.dev
 	PYTHON=$(PYTHON) BIN=$(BIN) tests/wheel.sh

@@ -1,7 +1,7 @@
 """Environments, client splits and a trainer for federated reinforcement learning of LLM agents.
 
-Importing this package registers the environment ids with gymnasium and loads nothing heavy; everything else is imported
-when it is first used.
+Importing this package registers the environment ids with gymnasium and imports nothing heavy; all other modules are imported
+on first use.
 """
 
 from __future__ import annotations

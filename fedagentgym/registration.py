@@ -1,5 +1,5 @@
-"""gymnasium's ids. Every id goes through one maker, which resolves `client_split=` and `client=` before it calls the class,
-so that environments know nothing of clients."""
+"""Registration of gymnasium ids. Every id uses one entry point, which resolves `client_split=` and `client=` before it
+calls the class, so that environments need no notion of clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENTRY_POINT = "fedagentgym.registration:make_env"
 
 
 def register_all() -> None:
-    """Make every environment of the registry known to gymnasium; harmless when done twice."""
+    """Register every environment of the registry with gymnasium; repeated calls have no effect."""
     for name in ENVIRONMENTS.names():
         _register_with_gymnasium(name)
 
@@ -68,7 +68,7 @@ def register_aggregation(name: str, target: str | type[AggregationRule], *, repl
 
 
 def register_backend(name: str, target: str | OpenBackend, *, replace: bool = False) -> None:
-    """Add a backend of your own: a function that opens the place where clients run."""
+    """Add a backend of your own: a function that starts the processes in which clients run."""
     _load_registry("fedagentgym.federation.backends", "BACKENDS").register(name, target, replace=replace)
 
 
@@ -80,7 +80,7 @@ def register_algorithm(name: str, target: str | type[BaseAlgorithm[Any]], *, rep
 def make_env(
     env_id: str, *, client_split: ClientSplit | str | Path | None = None, client: int | None = None, **options: Any
 ) -> gymnasium.Env[str, str]:
-    """What `gymnasium.make` calls. With `client_split=` and `client=`: the tasks and the variant of one client."""
+    """The entry point for `gymnasium.make`. With `client_split=` and `client=`: the tasks and the variant of one client."""
     if (client_split is None) != (client is None):
         raise OptionError("client_split= and client= belong together: give both or neither")
     if client_split is not None and client is not None:
@@ -109,7 +109,7 @@ def check_options(cls: type, env_id: str, options: Mapping[str, Any]) -> None:
 
 
 def _collect_options(cls: type) -> dict[str, Any]:
-    """Keyword options of a class and of the bases to which it hands its `**options` on, with their annotations."""
+    """Keyword options of a class and of the base classes to which it passes its `**options`, with their annotations."""
     found: dict[str, Any] = {}
     for base in cls.__mro__:
         if "__init__" not in vars(base):

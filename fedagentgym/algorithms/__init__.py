@@ -1,9 +1,9 @@
-"""Floor 5: one module per federated method, plugged in by name."""
+"""Federated methods, one module each, registered by name."""
 
 from fedagentgym.base.registry import Registry
 
 APPLICATION = "fedagentgym.algorithms.make:build_algorithm"
-"""The application that workers and clients' machines build for a run: the algorithm with its operations."""
+"""What workers and clients' machines build for a run: the algorithm with its operations."""
 
 ALGORITHMS = Registry(
     "algorithm",

@@ -1,13 +1,13 @@
-"""One pipeline for all methods that average what clients have learnt.
+"""One pipeline for all methods that average the clients' parameters.
 
-    exchange(state, round)      ask clients, hand out their replies one by one       PubSwap trades answers first
-    accept(client, reply)       check a reply; keep its numbers apart from its parameters
-    weights(replies, round)     how much each client counts, from numbers alone      FedMOA has its own
-    an accumulator              takes the updates in the order of the clients: a rule of `federation/aggregation.py`, or
+    exchange(state, round)      call clients, yield their replies one by one         PubSwap swaps answers first
+    accept(client, reply)       check a reply; separate its numbers from its parameters
+    weights(replies, round)     the clients' weights, from the numbers alone         FedMOA has its own
+    an accumulator              adds the updates in the order of the clients: a rule of `federation/aggregation.py`, or
                                 the private mean of `federation/privacy.py`
 
-The parameters of a reply go to an `UpdateStore` as soon as they are accepted, so that a round holds a constant number of
-models, whatever the number of clients. What clients do between two averages is here too: `local_steps` policy steps.
+The parameters of a reply are stored in an `UpdateStore` as soon as they are accepted, so that a round holds a constant number
+of models, whatever the number of clients. The clients' training between two averages is here too: `local_steps` policy steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
 from fedagentgym.algorithms.support.judging import judge_local_model, summarise_local_models
-from fedagentgym.algorithms.support.replies import read_episodes, read_examples, read_metrics
+from fedagentgym.algorithms.support.replies import is_idle, read_episodes, read_examples, read_metrics
 from fedagentgym.algorithms.support.runtime import Site
 from fedagentgym.algorithms.support.state_arrays import copy_arrays
 from fedagentgym.algorithms.support.work import Scale, Work
@@ -41,7 +41,7 @@ from fedagentgym.learning.local import LocalTraining, SiteState, mean_metrics
 
 
 class LocalStepsSettings(NamedSettings):
-    """What every method has whose clients train between two averages."""
+    """Settings of every method whose clients train between two averages."""
 
     local_steps: int = Field(
         default=3, ge=1, description="policy steps of a client in a round (tau; the paper's local epochs)"
@@ -65,7 +65,7 @@ class LocalStepsSettings(NamedSettings):
 
 
 class AveragingSettings(LocalStepsSettings):
-    """The same, with a choice of the rule."""
+    """The same, with an aggregation rule."""
 
     aggregation: Aggregation = Mean()
 
@@ -85,7 +85,7 @@ L = TypeVar("L", bound=LocalStepsSettings)
 
 @dataclass(frozen=True)
 class Exchange:
-    """The replies of a round's last call as they come, and the numbers of what happened before it."""
+    """The replies of a round's last call as they arrive, and the numbers of what happened before it."""
 
     replies: Iterator[tuple[int, Message]]
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class AcceptedReply:
-    """A client's reply without its parameters: all that decides how much the client counts."""
+    """A client's reply without its parameters: everything that determines the client's weight."""
 
     client: int
     examples: int
@@ -104,7 +104,7 @@ class AcceptedReply:
 
 
 class Averaging(BaseAlgorithm[L]):
-    """Clients train on their own tasks, the server averages what comes back."""
+    """Clients train on their own tasks, the server averages their parameters."""
 
     trains_local_models: ClassVar[bool] = True
 
@@ -121,7 +121,7 @@ class Averaging(BaseAlgorithm[L]):
     # ---- server ---------------------------------------------------------------------------------------------------
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
-        """Ask the participants, check what comes back, combine it."""
+        """Call the participants, check their replies, combine them."""
         clients = this_round.clients
         exchange = self.exchange(state, this_round)
         held = len(this_round.participants) if self.settings.rule.needs_all else HELD_MODELS
@@ -152,18 +152,18 @@ class Averaging(BaseAlgorithm[L]):
         )
 
     def exchange(self, state: ServerState, this_round: Round) -> Exchange:
-        """Send the parameters to the participants, who train from there."""
+        """Send the parameters to the participants, which train from there."""
         control = {"step": (this_round.number - 1) * self.settings.local_steps, **self.make_instructions(state)}
         message = Message(weights=state.parameters, control=control)
         asked = dict.fromkeys(this_round.participants, message)
         return Exchange(iter_successful(this_round, "train", asked, state.parameters))
 
     def make_instructions(self, state: ServerState) -> Mapping[str, Any]:
-        """Plain values that clients are sent beside the parameters."""
+        """Plain values that clients are sent with the parameters."""
         return {}
 
     def accept(self, client: int, message: Message, state: ServerState) -> AcceptedReply | Failure:
-        """The numbers of a reply; a failure if it does not say on how many examples it rests."""
+        """The numbers of a reply; a failure if it lacks the number of examples."""
         examples = read_examples(message)
         if examples is None:
             found = str(message.control.get("examples"))[:40]
@@ -178,19 +178,20 @@ class Averaging(BaseAlgorithm[L]):
         )
 
     def find_refused(self, replies: Sequence[AcceptedReply]) -> list[Failure]:
-        """The clients whose updates are longer than the checks admit; privacy clips instead."""
+        """The clients whose updates are longer than the checks allow; with privacy, updates are clipped instead."""
         if self.settings.privacy is not None:
             return []
-        return self.settings.checks.find_refused({reply.client: reply.update_norm for reply in replies})
+        idle = {reply.client for reply in replies if is_idle(reply.metrics)}
+        return self.settings.checks.find_refused({reply.client: reply.update_norm for reply in replies}, idle)
 
     def weights(self, replies: Sequence[AcceptedReply], this_round: Round) -> list[float]:
-        """How much each client counts."""
+        """The weight of each client."""
         return self.settings.rule.weigh([float(reply.examples) for reply in replies])
 
     def combine(
         self, state: ServerState, used: Sequence[AcceptedReply], updates: UpdateStore, this_round: Round
     ) -> ServerState:
-        """The next global state. A quorum of 0 admits a round to which nobody contributes: then nothing changes."""
+        """The next global state. With a quorum of 0 a round may have no contribution: then nothing changes."""
         privacy = self.settings.privacy
         accumulator: Accumulator
         if privacy is not None:
@@ -210,7 +211,7 @@ class Averaging(BaseAlgorithm[L]):
         return accumulator.finish()
 
     def compute_round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
-        """The round's numbers beyond the clients' means: here, what privacy has cost so far."""
+        """The round's numbers beyond the clients' means: here, the privacy budget spent so far."""
         privacy = self.settings.privacy
         if privacy is None:
             return {}
@@ -220,7 +221,7 @@ class Averaging(BaseAlgorithm[L]):
     def compute_client_metrics(
         self, replies: Sequence[AcceptedReply], used: Sequence[AcceptedReply]
     ) -> dict[int, dict[str, float]]:
-        """The numbers that are recorded of each client that answered."""
+        """The recorded numbers of each client that replied."""
         return {reply.client: {**reply.metrics, "update_norm": reply.update_norm} for reply in replies}
 
     # ---- client ---------------------------------------------------------------------------------------------------
@@ -243,11 +244,11 @@ class Averaging(BaseAlgorithm[L]):
         return (kept if self.learning.keep_optimizer else state), answer
 
     def judge(self, client: ClientContext[Site]) -> dict[str, float]:
-        """What the client's model, as its training has left it, achieves on held-out tasks, if that is asked for."""
+        """The score of the client's model after its training on held-out tasks, if requested."""
         return judge_local_model(self.runtime, client.resources, client.round)
 
     def start_round(self, site: Site, state: Message, message: Message) -> LocalTraining:
-        """A client's training at the start of a round: parameters as sent, the moments that the client has kept."""
+        """A client's training at the start of a round: parameters as sent, and the moments that the client kept."""
         moments = copy_arrays(strip_prefix(OPTIMIZER, state.weights)) if self.learning.keep_optimizer else {}
         start = SiteState(copy_arrays(message.weights), moments, step=int(message.control["step"]))
         return self.resume_round(site, start)
@@ -258,7 +259,7 @@ class Averaging(BaseAlgorithm[L]):
         return self.start_from(site, start, run_steps=run_steps, proximal=self.settings.proximal)
 
     def make_state_form(self, *, text: int = 0) -> Form:
-        """The form of what a client keeps between rounds: AdamW's moments, if it keeps them."""
+        """The form of a client's state between rounds: AdamW's moments, if it keeps them."""
         return Form(self.make_moment_forms() if self.learning.keep_optimizer else {}, text)
 
     def make_moment_forms(self) -> dict[str, ArrayForm]:
@@ -275,7 +276,7 @@ class Averaging(BaseAlgorithm[L]):
 def iter_successful(
     this_round: Round, operation: str, messages: Mapping[int, Message], start: Parameters | None = None
 ) -> Iterator[tuple[int, Message]]:
-    """The replies of the clients that answered, one after the other, their weights measured from `start`."""
+    """The replies of the clients, one after the other, with weights relative to `start`."""
     for client, reply in this_round.clients.iter_replies(operation, messages, start=start):
         if isinstance(reply, Message):
             yield client, reply
@@ -283,7 +284,7 @@ def iter_successful(
 
 
 def average_metrics(replies: Sequence[AcceptedReply]) -> dict[str, float]:
-    """The clients' metrics averaged (counts are added up), with the mean norm of their updates."""
+    """The clients' metrics averaged (counts are summed), with the mean norm of their updates."""
     norms = [reply.update_norm for reply in replies]
     return {
         **mean_metrics([dict(reply.metrics) for reply in replies]),

@@ -1,4 +1,4 @@
-"""What all algorithms have in common: typed settings, the runtime, and the members that most of them leave as they are."""
+"""The base class of all algorithms: typed settings, the runtime, and defaults for most members."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedagentgym.learning.trajectory import Group
 
 S = TypeVar("S", bound=Settings)
 CONTROL_BYTES = 1024
-"""Room for the plain values of an ordinary message: step counts, numbers of examples."""
+"""Maximum size of the plain values in an ordinary message: step counts, numbers of examples."""
 EPISODE_BYTES = 1 << 15
 TOKEN_BYTES = 160
 """An episode in a message has at most EPISODE_BYTES of text, and TOKEN_BYTES for each token of the context."""
@@ -28,42 +28,42 @@ TOKEN_BYTES = 160
 class BaseAlgorithm(Generic[S]):
     """Server side and client operations of a method; a subclass names its `settings_class` and writes `round`.
 
-    An instance holds only what follows from settings and runtime: what must survive a round is in the `ServerState`, or in
+    An instance holds only what follows from settings and runtime. State that must survive a round is in the `ServerState`, or in
     the states that clients' operations return. Clients' operations are methods too, and run in worker processes.
     """
 
     settings_class: ClassVar[type[Settings]]
     metered: ClassVar[bool] = True
     trains_local_models: ClassVar[bool] = False
-    """Do clients come out of a round with models of their own? Those can be judged (`evaluation.clients`)."""
+    """Whether clients end a round with models of their own, which can be evaluated (`evaluation.clients`)."""
 
     def __init__(self, settings: S, runtime: Runtime) -> None:
         self.settings = settings
         self.runtime = runtime
 
-    # ---- what a plan asks, before anything is opened ---------------------------------------------------------------
+    # ---- for a plan, before anything is opened ---------------------------------------------------------------------
 
     @classmethod
     def estimate_preparation(cls, settings: S, scale: Scale) -> Work | None:
-        """What `prepare` does; nothing, unless a method says so."""
+        """The work of `prepare`; none by default."""
         return Work()
 
     @classmethod
     def list_roles(cls, settings: S) -> tuple[str, ...]:
-        """The roles that tasks must be set aside for (`partition.roles`)."""
+        """The roles for which tasks must be set aside (`partition.roles`)."""
         return ()
 
     @classmethod
     def count_preparations(cls, settings: S, rounds: int) -> int:
-        """How often a run of so many rounds prepares: once, unless a method says so."""
+        """How often a run of this many rounds prepares; once by default."""
         return 1
 
     @classmethod
     def estimate_round(cls, settings: S, scale: Scale) -> Work | None:
-        """What one round does; None for a method that does not say."""
+        """The work of one round; None if the method does not declare it."""
         return None
 
-    # ---- what the federation asks ---------------------------------------------------------------------------------
+    # ---- for the federation ---------------------------------------------------------------------------------------
 
     def client_ids(self) -> Sequence[int]:
         """All clients of the split."""
@@ -75,11 +75,11 @@ class BaseAlgorithm(Generic[S]):
 
     @cached_property
     def operations(self) -> Mapping[str, Operation[Site]]:
-        """What clients can be asked to do; made when first asked for, since forms need the model's shapes."""
+        """The operations of clients; made on first use, since forms need the model's shapes."""
         return self.make_operations()
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
-        """The operations by name; none, for a method that calls no client."""
+        """The operations by name; none for a method without client calls."""
         return {}
 
     def initial_state(self) -> ServerState:
@@ -87,37 +87,37 @@ class BaseAlgorithm(Generic[S]):
         return ServerState(self.runtime.initial_weights)
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
-        """Nothing happens before round 1, unless a method says so."""
+        """The server state before round 1; nothing happens by default."""
         return RoundResult(state)
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
-        """One round: call clients, combine their answers."""
+        """One round: call clients, combine their replies."""
         raise NotImplementedError
 
     def policy_parameters(self, state: ServerState) -> Mapping[str, Array]:
         """The parameters that are evaluated and exported."""
         return state.parameters
 
-    # ---- what a client's operation uses -----------------------------------------------------------------------------
+    # ---- for clients' operations ------------------------------------------------------------------------------------
 
     @property
     def learning(self) -> LearningSettings:
-        """The local step's settings; a method may insist on some of them."""
+        """The settings of the local step; a method may override some of them."""
         return self.runtime.learning
 
     @property
     def episode_bytes(self) -> int:
-        """The greatest size of one episode in a message."""
+        """Maximum size of one episode in a message."""
         return EPISODE_BYTES + TOKEN_BYTES * self.runtime.agent.policy.context_length
 
     def start_from(
         self, site: Site, start: SiteState, *, run_steps: int | None = None, proximal: float = 0.0
     ) -> LocalTraining:
-        """A site's training from this state on; `run_steps` is the length of the whole run, for schedules."""
+        """A site's training from this state; `run_steps` is the length of the whole run, for schedules."""
         return self.runtime.make_training(site, start, learning=self.learning, run_steps=run_steps, proximal=proximal)
 
     def sample_episodes(self, groups: Sequence[Group], client: ClientContext[Site]) -> list[dict[str, Any]]:
-        """A few readable episodes, for the run's `trajectories` folder."""
+        """A few readable episodes for the run's `trajectories` folder."""
         from fedagentgym.learning.trajectory import to_plain
 
         episodes = [trajectory for group in groups for trajectory in group]

@@ -1,10 +1,10 @@
-"""Centralized training: one site that owns the tasks of all clients, in the unperturbed world. The upper baseline.
+"""Centralized training: one site with the tasks of all clients, in the unchanged environment. The upper baseline.
 
-`pool: split` gives it every task of the divided split, also those that no client holds and those of the roles: what the papers'
-tables call centralized.
+`pool: split` gives it every task of the divided split, including those that no client holds and those of the roles: what the
+papers' tables call centralized.
 
 It runs through the same loop as the federated methods with one client, so that it commits, resumes and draws a curve; its
-optimizer survives between commits. Nothing travels, and nothing is counted as if it did.
+optimizer state is kept between commits. Nothing is sent, and no traffic is counted.
 """
 
 from __future__ import annotations

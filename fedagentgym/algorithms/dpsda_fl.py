@@ -2,8 +2,8 @@
 
 Private evolution, once, before round 1:
 
-    server   draws candidates, with their answers: from the world's public generator (another seed than anybody's tasks), or,
-             where tasks are loaded, from the language model itself, which writes them
+    server   draws candidates, with their answers: from the environment's public generator (with a seed that no client's tasks
+                use), or, if tasks are loaded, from the language model
     for t = 1..T:
     client     embeds its private tasks and the candidates (frozen base model); each task votes for the nearest candidate
     client     adds Gaussian noise to its histogram of votes, returns it                  ((epsilon, delta) over all T)
@@ -11,8 +11,8 @@ Private evolution, once, before round 1:
                model writes when it is shown them
     server   the survivors are its training set
 
-Then the server trains alone, by reinforcement (`objective: grpo`) or by imitation (`sft`); nothing travels any more. Labels never
-come from clients: the generator knows the answers of what it makes, and the model answers what it writes.
+Then the server trains alone, by reinforcement learning (`objective: grpo`) or imitation (`sft`); clients are not called again.
+Labels never come from clients: the generator knows the answers of what it makes, and the model answers what it writes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class DPSDASettings(Settings):
     delta: float = Field(default=1e-5, gt=0.0, lt=1.0, description="the budget's delta")
     candidates_from: Literal["auto", "generator", "model"] = Field(
         default="auto",
-        description="who makes candidates; auto: the world's generator, or the language model for loaded tasks",
+        description="where candidates come from; auto: the environment's generator, or the language model for loaded tasks",
     )
     objective: Literal["grpo", "sft"] = Field(default="grpo", description="reinforcement or imitation")
     local_steps: int = Field(default=3, ge=1, description="the server's steps in a round")
@@ -81,7 +81,7 @@ class DPSDASettings(Settings):
         if self.synthetic_tasks > self.candidates:
             raise ValueError(f"synthetic_tasks ({self.synthetic_tasks}) cannot exceed candidates ({self.candidates})")
         if self.objective == "grpo" and self.supervised != ImitationSettings():
-            raise ValueError("supervised says how solutions are imitated: it needs objective=sft")
+            raise ValueError("supervised is about imitation: it needs objective=sft")
         return self
 
 
@@ -135,7 +135,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         for iteration in range(self.settings.iterations):
             if iteration:
                 kept = [chosen[index] for index in _select_best(totals, (len(chosen) + 1) // 2)]
-                self.runtime.resident.seat(self.runtime.initial_weights)  # clients may have been here since
+                self.runtime.resident.seat(self.runtime.initial_weights)  # clients may have changed them
                 fresh = source.vary(kept[: len(chosen) - len(kept)])
                 chosen = self._check_enough([*kept, *fresh])
             texts = [candidate.text for candidate in chosen]
@@ -170,14 +170,14 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
     def _check_enough(self, candidates: list[Candidate]) -> list[Candidate]:
         if len(candidates) < self.settings.synthetic_tasks:
             raise DataError(
-                f"the language model wrote {len(candidates)} usable candidates, algorithm.synthetic_tasks asks for"
+                f"the language model wrote {len(candidates)} usable candidates, algorithm.synthetic_tasks needs"
                 f" {self.settings.synthetic_tasks}: the other replies had another form than asked for, no answer that can be"
                 " graded, or tasks that were known already"
             )
         return candidates
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
-        """The server's own steps on the survivors."""
+        """The server's own steps on the synthetic tasks."""
         site = self.runtime.make_site(-1, self._open_survivors(state.memory["synthetic"]))
         if self.settings.objective == "sft":
             losses, weights = imitate_solutions(
@@ -201,13 +201,13 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         generated = is_generated(self.runtime.client_split.pool.source)
         if self.settings.candidates_from == "generator" and not generated:
             raise OptionError(
-                f"dpsda-fl needs tasks from a generator: {self.runtime.spec.env.id} is told to take loaded ones"
+                f"dpsda-fl needs tasks from a generator: {self.runtime.spec.env.id} loads its tasks"
                 " (algorithm.candidates_from=model lets the language model write them)"
             )
         return self.settings.candidates_from == "model" or not generated
 
     def _open_source(self, this_round: Round) -> CandidateSource:
-        """Where candidates come from, without questions that are asked in an evaluation."""
+        """The source of candidates, excluding questions that an evaluation uses."""
         if self.written:
             self.runtime.resident.seat(self.runtime.initial_weights)
             return WrittenTasks(self.runtime, self._collect_judged(self.runtime.env), this_round.derive("written"))
@@ -219,20 +219,20 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         return GeneratedTasks(env, self._collect_judged(env), this_round.stream("candidates"), lacking)
 
     def _open_survivors(self, kept: Sequence[Any]) -> TextEnv:
-        """The world over the synthetic tasks: ids of the generator's, or what was written."""
+        """The environment over the synthetic tasks: ids of the generator's, or written tasks."""
         if not self.written:
             return self._open_generator(tasks=[str(identifier) for identifier in kept])
         return self.runtime.open_env(pool=TaskPool.from_records(kept, env=self.runtime.spec.env.id))
 
     def _open_generator(self, **options: Any) -> TextEnv:
-        """The same world, made from a seed that nobody's tasks come from."""
+        """The same environment with a seed that no client's tasks use."""
         given, env_id = self.runtime.spec.env.options, self.runtime.spec.env.id
         seed = derive(self.runtime.seed, "public generator") % (1 << 31)
         options = {**given, "split": "train", "seed": seed, **options}
         return open_env(env_id, **options)
 
     def _collect_judged(self, env: TextEnv) -> frozenset[str]:
-        """What is asked in the splits that evaluate; loaded data may lack some of them."""
+        """The questions of the evaluation splits; loaded data may lack some of these splits."""
         judged: set[str] = set()
         for split in env.evaluation_splits if env.takes == "reply" else ():
             try:
@@ -258,11 +258,11 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
 
 
 def read_observations(env: TextEnv) -> list[str]:
-    """What each task of a pool says at its start."""
+    """The first observation of each task of a pool."""
     pool: TaskPool = env.pool
     return [episode.view.observation for episode in env.reset_many(list(pool), [0] * len(pool))]
 
 
 def _select_best(votes: NDArray[np.float64], count: int) -> list[int]:
-    """Numbers of the greatest counts, in rising order; the lower number first among equals."""
+    """Indices of the largest counts, ascending; the lower index first among equals."""
     return sorted(np.argsort(-votes, kind="stable")[:count].tolist())

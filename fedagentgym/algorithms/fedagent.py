@@ -7,9 +7,9 @@
     client     return theta_k                                                         (line 12)
     server     theta = mean of theta_k over the clients that answered                 (line 14)
 
-theta is whatever the agent trains: all weights, or the factors of its LoRA adapter. A round costs 2 * M * bytes(theta).
-Options beyond the paper: other aggregation rules, bounds on updates, FedProx's proximal term, and an optimizer that survives
-from round to round in the client's state (`learning.keep_optimizer`). All of it is in `averaging.py`.
+theta is what the agent trains: all weights, or the factors of its LoRA adapter. A round costs 2 * M * bytes(theta).
+Options beyond the paper: other aggregation rules, bounds on updates, FedProx's proximal term, and an optimizer whose state is
+kept from round to round in the client's state (`learning.keep_optimizer`). They are implemented in `averaging.py`.
 """
 
 from __future__ import annotations

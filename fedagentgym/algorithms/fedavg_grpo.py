@@ -1,7 +1,7 @@
 """FedAvg of local GRPO: the plain baseline of the papers, clients weighted by their numbers of tasks.
 
-FedAgent with McMahan's weights. It is what the FedMOA paper calls "FedGRPO" (all its additions switched off) and what PubSwap
-compares with; it has nothing to do with FedGRPO, where weights never leave the server.
+FedAgent with McMahan's weights. The FedMOA paper calls it "FedGRPO" (without all of FedMOA's additions), and PubSwap compares
+with it. It differs from the method FedGRPO, in which weights never leave the server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""FedGRPO: the policy stays on the server; clients are experts who score its answers. Weights never travel.
+"""FedGRPO: the policy stays on the server; clients are experts that score its answers. Weights are never sent.
 
     before round 1, and every `expert_refresh` rounds:
-      client   trains a model of its own on its own tasks (`expert_steps`; 0 = the base model), which never leaves it
+      client   trains a model of its own on its own tasks (`expert_steps`; 0 = the base model), which never leaves the client
       server   sends the auxiliary questions with their gold, once
       client   answers them, returns one bit per example: right or wrong
     server   for each question x of its unlabelled set that is drawn for the round:
@@ -9,19 +9,19 @@
     server     competence of client k: the share of those L that it got right; picks the M best        (lines 4-6)
     server     samples G candidates, sends x and the candidates to the M experts only                  (line 7)
     client     AE: it holds x itself, and checks the candidate against its gold                        (line 8)
-               ME: else its own model judges: `self_answer` answers x and compares, `reward_model` says how likely
-               the candidate is to it
+               ME: else its own model judges: `self_answer` answers x and compares, `reward_model` gives the
+               likelihood of the candidate
     client     returns one number per candidate                                                        (line 9)
     server     r[k, i] = 8 * s[k, i] + format[i], standardised, one policy step                        (lines 10-11)
 
-`answers` says who may check against gold: nobody (`off`), whoever holds the question (`own`; with `holders_first` those are asked
-before more competent clients), or everybody (`all`, as the published code does: then this is central GRPO). `expert_agent` gives
-clients a model of another kind than the server's; candidates then reach them as text, and their models put them into their own
-prompts and tokens. What clients and server have in common is a world and the text of its tasks.
+`answers` determines who may check against gold: nobody (`off`), clients that hold the question (`own`; with `holders_first` they
+are preferred to more competent clients), or everybody (`all`, as in the published code: then this is central GRPO).
+`expert_agent` gives clients a model of another kind than the server's; candidates are then sent as text, and each expert puts
+them into its own prompts and tokens. Clients and server share only an environment and the text of its tasks.
 
-The paper's line 10 standardises the experts' scores of ONE candidate, which sums to zero; `experts.py` has the three readings
-that learn. An expert that fails, or answers what is no score, leaves holes; a question without any score is skipped. Experts
-judge candidates of multi-turn worlds by replaying their actions (AE); their models then judge as `reward_model` only.
+The paper's line 10 standardises the experts' scores of ONE candidate, which sum to zero; `experts.py` has three readings
+that give a learning signal. Missing or invalid scores are left out; a question without any score is skipped. In multi-turn
+environments experts judge candidates by replaying their actions (AE); there, models judge as `reward_model` only.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ NOT_ANSWERED = 2
 SERVER_ID = -1
 ID_BYTES = 256
 LONGEST_CONTEXT = 1 << 15
-"""Tokens of the server's model, for the size of a candidate's text where experts do not load that model to look."""
+"""Assumed tokens of the server's model, to bound a candidate's text if experts do not load that model."""
 
 
 class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
@@ -84,8 +84,8 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     @classmethod
     def estimate_preparation(cls, settings: FedGRPOSettings, scale: Scale) -> Work | None:
-        """Every client trains its expert, answers the auxiliary questions, and says which it was right about; and which of the
-        server's questions it holds, if that is asked."""
+        """Every client trains its expert, answers the auxiliary questions, and reports which answers were right and, if needed,
+        which of the server's questions it holds."""
         if not settings.asks_models:
             return Work()
         questions = scale.roles.get("auxiliary", 0)
@@ -142,7 +142,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     @cached_property
     def auxiliary(self) -> TextEnv:
-        """The labelled examples that decide who is competent."""
+        """The labelled examples that determine competence."""
         return self.runtime.open_role_env("auxiliary")
 
     @cached_property
@@ -152,29 +152,29 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     @cached_property
     def expert_model(self) -> ResidentModel:
-        """What clients judge with: the server's kind of model, or one of their own kind."""
+        """The model with which clients judge: of the server's kind, or of their own."""
         chosen = self.settings.expert_agent
         return self.runtime.resident if chosen is None else self.runtime.open_model(chosen, "expert agent")
 
     def resources(self, client: int) -> Site:
-        """The client's tasks and environment, in front of its expert's model."""
+        """The client's environment and tasks with its expert's model."""
         return replace(self.runtime.get_site(client, self.expert_model), learning=self._expert_learning)
 
     @property
     def asks_holders(self) -> bool:
-        """Whether the server is told who holds which of its questions."""
+        """Whether clients report which of the server's questions they hold."""
         return self.settings.answers == "holders_first"
 
     @property
     def detail(self) -> Detail:
-        """What experts need of a candidate."""
+        """The form in which experts receive a candidate."""
         if self.settings.scorer == "self_answer":
             return "actions"
         return "tokens" if self.settings.expert_agent is None else "replies"
 
     @property
     def candidate_bytes(self) -> int:
-        """The greatest size of a candidate in a message; a client with a model of its own does not load the server's."""
+        """Maximum size of a candidate in a message; a client with a model of its own does not load the server's."""
         if self.settings.expert_agent is None:
             return self.episode_bytes
         longest = self.runtime.spec.agent.context_length or LONGEST_CONTEXT
@@ -189,7 +189,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     # ---- server ---------------------------------------------------------------------------------------------------
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
-        """Let every client become an expert, and learn who is right where."""
+        """Let every client train its expert, and collect which examples each answers correctly."""
         self._check_settings()
         clients = this_round.clients
         count = len(self.auxiliary.pool)
@@ -198,7 +198,9 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             return RoundResult(replace(state, memory={**state.memory, "right": anybody}))
         answers = successful_replies(clients.call("prepare", dict.fromkeys(clients.ids, self._make_examination())))
         unasked = np.full((len(clients.ids), count), NOT_ANSWERED, dtype=np.uint8)
-        known = np.array(state.memory.get("right", unasked))  # who fails in a renewal is judged by what it did before
+        known = np.array(
+            state.memory.get("right", unasked)
+        )  # a client that fails in a renewal keeps its former results
         for client, answer in answers.items():
             known[clients.ids.index(client)] = unpack_bits(answer.scores["right"], count)
         memory = {**state.memory, "right": known, "step": state.memory.get("step", 0)}
@@ -216,7 +218,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         )
 
     def _make_examination(self) -> Message:
-        """What every client is sent before round 1: the labelled examples, and the questions that it may hold."""
+        """The message to every client before round 1: the labelled examples, and the questions that it may hold."""
         text: dict[str, Any] = {"auxiliary": make_task_records(self.auxiliary)}
         if self.asks_holders:
             text["questions"] = list(self.questions.pool.ids)
@@ -225,7 +227,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     def _read_holders(
         self, answers: Mapping[int, Message], state: ServerState, ids: Sequence[int]
     ) -> NDArray[np.uint8]:
-        """Who holds which of the server's questions; who does not answer holds what it held before."""
+        """Who holds which of the server's questions; a client that does not reply keeps its former entry."""
         size = len(self.questions.pool)
         held = np.array(state.memory.get("held", np.zeros((len(ids), size), dtype=np.uint8)))
         for client, answer in answers.items():
@@ -233,7 +235,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         return held
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
-        """One question after the other finds its experts; one call asks all of them; one policy step."""
+        """Choose experts for each question; one call to all experts; one policy step."""
         refresh = self.settings.expert_refresh
         if refresh and this_round.number > 1 and (this_round.number - 1) % refresh == 0:
             state = self.prepare(state, this_round).state
@@ -245,7 +247,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         if self.settings.expert_agent is None:
             here = local.get_state(optimizer=True, anchor=True)
             scores = self.request_scores(rollouts.groups, experts, this_round)
-            local.load_state(here)  # in one process the experts were seated on the same resident model
+            local.load_state(here)  # in one process the experts have used the same resident model
         else:
             scores = self.request_scores(rollouts.groups, experts, this_round)
         combined = [
@@ -282,7 +284,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     def _choose(
         self, question: str, near: NDArray[np.int64] | None, state: ServerState, this_round: Round
     ) -> list[int]:
-        """The experts of one question: by competence on these examples, or anybody; holders before others if they are known."""
+        """The experts of one question: by competence on these examples, or random; holders first if they are known."""
         right = {
             client: row == 1
             for client, row in zip(this_round.clients.ids, state.memory["right"], strict=True)
@@ -298,7 +300,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         return choose_experts(skill, min(self.settings.experts, len(right)), draw)
 
     def _find_same_category(self, questions: Sequence[str]) -> list[NDArray[np.int64]]:
-        """The numbers of all examples of each question's category; of all examples where it has none."""
+        """The indices of all examples of each question's category; of all examples if it has none."""
         pool = self.auxiliary.pool
         examples = np.array([pool.category_names[code] for code in pool.category_codes])
         found = [np.flatnonzero(examples == self.questions.pool.get_category(question)) for question in questions]
@@ -311,7 +313,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     def request_scores(
         self, groups: Sequence[Group], experts: Sequence[Sequence[int]], this_round: Round
     ) -> list[NDArray[np.float64]]:
-        """The matrix of scores of each question, NaN where an expert gave none. What answers something else is refused whole."""
+        """The score matrix of each question, NaN for missing scores. An invalid reply is refused as a whole."""
         size = self.learning.group_size
         matrices = [np.full((self.settings.experts, size), np.nan) for _ in groups]
         places: dict[int, list[tuple[int, int]]] = {}
@@ -332,7 +334,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         return matrices
 
     def _make_question(self, group: Group, row: int) -> dict[str, Any]:
-        """What one expert is told of one question: the task without its gold, and the candidates that it has to judge."""
+        """The message to one expert about one question: the task without its gold, and the candidates to judge."""
         size = self.learning.group_size
         own = group[row * size : (row + 1) * size] if self.settings.aggregate == "split" else group
         stop_ids = self.runtime.agent.tokenizer.stop_ids
@@ -340,14 +342,14 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         return {"task": record, "candidates": [make_candidate(each, self.detail, stop_ids) for each in own]}
 
     def compute_advantages(self, group: Group, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """r = answer_weight * score + format_weight * format, made into one advantage per candidate."""
+        """r = answer_weight * score + format_weight * format, converted to one advantage per candidate."""
         form = np.array([format_reward(group, index, self.questions) for index in range(len(group))])
         laid = form.reshape(scores.shape) if self.settings.aggregate == "split" else form[None, :]
         rewards = self.settings.answer_weight * scores + self.settings.format_weight * laid
         return ESTIMATORS[self.settings.aggregate](rewards, self.settings.std)
 
     def _check_settings(self) -> None:
-        """What can only be said once the federation is known."""
+        """Checks that need the number of clients."""
         clients = len(self.runtime.client_split)
         if self.settings.experts > clients:
             raise OptionError(
@@ -356,13 +358,13 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         compares = self.settings.answers != "all" and self.settings.scorer == "self_answer"
         if compares and self.questions.takes == "command":
             raise OptionError(
-                f"{self.questions.id} has no single answers to compare: use algorithm.scorer=reward_model for worlds of commands"
+                f"{self.questions.id} has no single answers to compare: use algorithm.scorer=reward_model"
             )
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
     def train_expert(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-        """Train a model of one's own, and say which of the auxiliary questions it answers rightly."""
+        """Train the client's own model, and report which of the auxiliary questions it answers correctly."""
         scorer = self._open_scorer(state, client)
         metrics: dict[str, float] = {}
         weights: Weights = {}
@@ -381,7 +383,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         return state, Message(scores={"scores": np.array(rows, dtype=np.float32)})
 
     def _open_scorer(self, state: Message, client: ClientContext[Site]) -> Scorer:
-        """The client with its expert; with its model as first loaded while it has none."""
+        """The client with its expert; with the initial model if it has none yet."""
         weights = copy_arrays(strip_prefix(EXPERT_PREFIX, state.weights)) or self.expert_model.initial_weights
         settings = self.settings
         return Scorer(self.runtime, client.resources, weights, answers=settings.answers, judgement=settings.scorer)
@@ -392,7 +394,7 @@ def _bits(count: int) -> ArrayForm:
 
 
 def format_reward(group: Group, index: int, env: TextEnv) -> float:
-    """1 if the reply kept to its format: what the env pays for it, or the judgement of the agent's parser."""
+    """1 if the reply has the required format: what the env pays for it, or the result of the agent's parser."""
     if "format" in env.reward_names:
         return float(objective_values(group, "format")[index].max(initial=0.0))
     return kept_format(group)[index]

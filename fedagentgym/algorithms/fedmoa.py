@@ -1,7 +1,7 @@
-"""FedMOA: clients that weigh several rewards, each in its own way, and a server that weighs the clients.
+"""FedMOA: clients that adapt the weights of several rewards, and a server that weights the clients.
 
-A client m has objectives k = 0..K_m - 1 with weights w on the simplex; the first is the accuracy of its task, by whose name
-clients of the same kind find each other.
+A client m has objectives k = 0..K_m - 1 with weights w on the simplex; the first is the accuracy of its task, whose name
+identifies clients of the same kind.
 
     client   for each local step t:
     client     roll out; learn from the reward sum_k w_k r_k                              (one GRPO step)
@@ -14,8 +14,8 @@ clients of the same kind find each other.
     server   theta = sum_c N_c theta_c / sum_c N_c
 
 g_k belongs to a virtual bias added to the block's output, a vector whose length does not depend on the batch. The first step
-of a round has no predecessor and leaves w alone. `hypergradient: cosine` divides Delta by the two norms: scale free, so that a
-small model's weights move at all. Softmax of 1 / w is close to a maximum when a weight is small: `temperature` softens it.
+of a round has no predecessor and does not change w. `hypergradient: cosine` divides Delta by the two norms, so that the weights
+of a small model change at all. The softmax of 1 / w is close to a maximum when a weight is small: `temperature` softens it.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class FedMOASettings(LocalStepsSettings):
     def _refuse_privacy(self) -> Self:
         if self.privacy is not None:
             raise ValueError(
-                "fedmoa's clients report objective weights that their tasks decide and noise on the mean of updates does not"
-                " hide: privacy cannot be used with it"
+                "fedmoa's clients report objective weights, which depend on their tasks and are not protected by noise on the"
+                " mean of updates: privacy cannot be used with it"
             )
         return self
 
@@ -98,23 +98,23 @@ class FedMOA(Averaging[FedMOASettings]):
     # ---- server ---------------------------------------------------------------------------------------------------
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
-        """No client is asked anything; one whose objectives its own tasks cannot pay is found before any work is done."""
+        """Calls no client; finds clients whose own tasks cannot pay their objectives before any work is done."""
         for client in this_round.clients.ids:
             self.resolve_objectives(self.resources(client))
         return RoundResult(state)
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
-        """The average in two stages; a cluster that nobody took part in is recorded as empty."""
+        """The average in two stages; a cluster without participants is recorded as empty."""
         result = super().run_round(state, this_round)
         empty = {f"members/{name}": 0.0 for name in state.memory.get("shared", {})}
         return replace(result, metrics={**empty, **result.metrics})
 
     def make_instructions(self, state: ServerState) -> Mapping[str, Any]:
-        """The weights that each cluster's clients share."""
+        """The weights that the clients of each cluster share."""
         return {"shared": state.memory.get("shared", {})}
 
     def accept(self, client: int, message: Message, state: ServerState) -> AcceptedReply | Failure:
-        """A reply must name the weights of its objectives too."""
+        """Accept a reply; it must also contain the weights of its objectives."""
         reply = super().accept(client, message, state)
         if isinstance(reply, Failure):
             return reply
@@ -125,7 +125,7 @@ class FedMOA(Averaging[FedMOASettings]):
         return reply
 
     def weights(self, replies: Sequence[AcceptedReply], this_round: Round) -> list[float]:
-        """The two stages in one: client m counts alpha_m times its cluster's number of examples."""
+        """The two stages in one: the weight of client m is alpha_m times its cluster's number of examples."""
         if self.settings.aggregation == "mean":
             return super().weights(replies, this_round)
         alpha, clusters = self.compute_cluster_shares(replies)
@@ -136,7 +136,7 @@ class FedMOA(Averaging[FedMOASettings]):
     def combine(
         self, state: ServerState, used: Sequence[AcceptedReply], updates: UpdateStore, this_round: Round
     ) -> ServerState:
-        """The average, and the weights that the members of each cluster share."""
+        """The average, and the weights shared by the members of each cluster."""
         alpha, clusters = self.compute_cluster_shares(used)
         objectives = {reply.client: read_objectives(reply) for reply in used}
         fresh = {
@@ -147,7 +147,7 @@ class FedMOA(Averaging[FedMOASettings]):
         return replace(after, memory={"shared": {**state.memory.get("shared", {}), **fresh}})
 
     def compute_round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
-        """How many clients each cluster has, and how evenly they count."""
+        """The number of clients of each cluster, and how equal their weights are."""
         alpha, clusters = self.compute_cluster_shares(used)
         members = {f"members/{name}": float(len(clients)) for name, clients in clusters.items()}
         return {**share_metrics(alpha, clusters), **members}
@@ -155,7 +155,7 @@ class FedMOA(Averaging[FedMOASettings]):
     def compute_client_metrics(
         self, replies: Sequence[AcceptedReply], used: Sequence[AcceptedReply]
     ) -> dict[int, dict[str, float]]:
-        """With the client's objective weights and its share in its cluster; one that was left out has neither."""
+        """Adds the client's objective weights and its share in its cluster; a client that was left out has neither."""
         metrics = super().compute_client_metrics(replies, used)
         alpha, _ = self.compute_cluster_shares(used)
         for reply in used:
@@ -181,7 +181,7 @@ class FedMOA(Averaging[FedMOASettings]):
     # ---- client ---------------------------------------------------------------------------------------------------
 
     def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-        """tau steps, after each of which the weights follow how the objectives' gradients agree with the step before."""
+        """tau steps; after each, the weights follow how the objectives' gradients agree with those of the previous step."""
         site = client.resources
         names = self.resolve_objectives(site)
         weights = self.init_objective_weights(names, state.control.get("objectives"), message.control["shared"])
@@ -205,7 +205,7 @@ class FedMOA(Averaging[FedMOASettings]):
         return kept, answer
 
     def resolve_objectives(self, site: Site) -> tuple[str, ...]:
-        """The objectives of a client, accuracy first; `accuracy` stands for the accuracy that its own tasks pay."""
+        """The objectives of a client, accuracy first; `accuracy` is replaced by the accuracy that its own tasks pay."""
         configurations = self.settings.objectives or (tuple(part.name for part in self.learning.objectives),)
         chosen = configurations[site.client % len(configurations)]
         own = list_accuracies(site)
@@ -215,15 +215,15 @@ class FedMOA(Averaging[FedMOASettings]):
             )
         if ACCURACY in chosen and len(own) != 1:
             raise OptionError(
-                f"client {site.client} has tasks with the accuracies {join_names(own)}: name the one that is meant, instead of"
+                f"client {site.client} has tasks with the accuracies {join_names(own)}: name one of them instead of"
                 f" {ACCURACY!r}"
             )
         names = tuple(own[0] if name == ACCURACY else name for name in chosen)
         check_objectives(names, f"the objectives of client {site.client}")
         if strangers := [name for name in names if is_accuracy(name) and name not in own]:
             raise OptionError(
-                f"client {site.client} is to be judged by {join_names(strangers)}, its own tasks pay {join_names(own)}: write"
-                f" {ACCURACY!r} for whatever a client's own tasks pay"
+                f"client {site.client} has the objectives {join_names(strangers)}, its own tasks pay {join_names(own)}: write"
+                f" {ACCURACY!r} for the accuracy of a client's own tasks"
             )
         payable = list_objectives(site.env.reward_names)
         if odd := [name for name in names if name not in payable]:
@@ -234,7 +234,7 @@ class FedMOA(Averaging[FedMOASettings]):
     def init_objective_weights(
         self, names: Sequence[str], own: Mapping[str, Any] | None, shared: Mapping[str, Mapping[str, float]]
     ) -> ObjectiveWeights:
-        """The weights at the start of a round: the cluster's for what is shared, the client's for the rest, on the simplex."""
+        """The weights at the start of a round: the cluster's for shared objectives, the client's for the rest, on the simplex."""
         uniform = dict.fromkeys(names, 1.0 / len(names))
         if self.settings.reset_weights == "uniform" or self.settings.step_size == 0:
             configured = {part.name: part.weight for part in self.learning.objectives}
@@ -255,7 +255,7 @@ class HypergradientTracker:
         self._deltas: dict[str, list[float]] = {}
 
     def update_weights(self, gradients: Mapping[str, NDArray[np.float64]]) -> ObjectiveWeights:
-        """Move by lambda * <g(t), g(t-1)> and come back to the simplex; the first step only remembers."""
+        """Move by lambda * <g(t), g(t-1)> and project to the simplex; the first step only stores the gradients."""
         if self._previous and gradients:
             deltas = {name: self._compute_delta(self._previous[name], gradients[name]) for name in self.weights}
             for name, delta in deltas.items():
@@ -276,7 +276,7 @@ class HypergradientTracker:
 
 
 def project_to_simplex(point: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The nearest point with entries >= 0 that sum to 1 (Euclidean, exact: sort, and find how much to take off each).
+    """The nearest point with entries >= 0 that sum to 1 (Euclidean, exact: sort, and find how much to subtract from each).
 
     >>> project_to_simplex(np.array([0.5, 0.7])).round(6).tolist()
     [0.4, 0.6]
@@ -289,7 +289,7 @@ def project_to_simplex(point: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Stable: the greatest score is taken off first."""
+    """Numerically stable: the maximum is subtracted first."""
     powers = np.exp(scores - scores.max())
     return np.asarray(powers / powers.sum(), dtype=np.float64)
 
@@ -302,7 +302,7 @@ def average_shared_weights(objectives: Mapping[int, ObjectiveWeights], alpha: Ma
 
 
 def share_metrics(alpha: Mapping[int, float], clusters: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    """How evenly a cluster's clients count: 1 is evenly, 0 is one client alone."""
+    """How equal the weights of a cluster's clients are: 1 if equal, 0 if one client has all the weight."""
     metrics = {"clusters": float(len(clusters))}
     for name, members in clusters.items():
         shares = np.array([alpha[m] for m in members])
@@ -321,17 +321,17 @@ def is_accuracy(name: str) -> bool:
 
 
 def find_accuracy(weights: Mapping[str, float]) -> str:
-    """The name that decides a client's cluster."""
+    """The name that determines a client's cluster."""
     return next(name for name in weights if is_accuracy(name))
 
 
 def check_objectives(names: Sequence[str], where: str) -> None:
-    """One accuracy, nothing twice."""
+    """Check that there is one accuracy and no objective twice."""
     if len(set(names)) != len(names):
         raise OptionError(f"{where} name an objective twice: {join_names(names)}")
     if sum(is_accuracy(name) for name in names) != 1:
         raise OptionError(
-            f"{where} need exactly one accuracy, which says what kind of client this is: got {join_names(names) or 'none'}"
+            f"{where} need exactly one accuracy, which determines the kind of the client: got {join_names(names) or 'none'}"
         )
 
 
@@ -341,13 +341,13 @@ def read_objectives(reply: AcceptedReply) -> ObjectiveWeights:
 
 
 def check_weights(weights: ObjectiveWeights) -> None:
-    """Refuse what cannot be objective weights: they come from another machine."""
+    """Refuse invalid objective weights, since they come from another machine."""
     check_objectives(tuple(weights), "the answered objectives")
     if not all(np.isfinite(value) and value >= 0.0 for value in weights.values()):
         raise OptionError(f"objective weights are numbers of at least 0, got {weights}")
 
 
 def normalize_weights(weights: ObjectiveWeights) -> ObjectiveWeights:
-    """The same proportions, summing to 1; equal shares if all are zero."""
+    """The same proportions, scaled to sum 1; equal shares if all are zero."""
     total = sum(weights.values())
     return {name: value / total if total > 0 else 1.0 / len(weights) for name, value in weights.items()}

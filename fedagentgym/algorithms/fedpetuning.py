@@ -1,9 +1,9 @@
-"""Fedpetuning: federated averaging of LoRA adapters, trained by reinforcement or by imitation.
+"""Fedpetuning: federated averaging of LoRA adapters, trained by reinforcement learning or imitation.
 
-FedAgent with McMahan's weights, an adapter instead of all weights, and a choice of what a client does in a round:
+FedAgent with McMahan's weights, an adapter instead of all weights, and a choice of the client's objective:
 
     objective: grpo    local_steps policy steps on the client's own tasks
-    objective: sft     local_steps supervised steps on the worked solutions of its own tasks (the world's expert plays them)
+    objective: sft     local_steps supervised steps on solutions of its own tasks, played by the environment's expert
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FedPETuningSettings(AveragingSettings):
         if self.objective == "sft" and self.proximal > 0:
             raise ValueError("the proximal term belongs to policy steps: it cannot be combined with objective=sft")
         if self.objective == "grpo" and self.supervised != ImitationSettings():
-            raise ValueError("supervised says how solutions are imitated: it needs objective=sft")
+            raise ValueError("supervised is about imitation: it needs objective=sft")
         return self
 
 
@@ -60,7 +60,7 @@ class FedPETuning(Averaging[FedPETuningSettings]):
 
     @classmethod
     def estimate_round(cls, settings: FedPETuningSettings, scale: Scale) -> Work | None:
-        """As any averaging method; imitation plays no episodes with the model."""
+        """Like any averaging method, except that imitation plays no episodes with the model."""
         if settings.objective == "grpo":
             return super().estimate_round(settings, scale)
         return Work(optimizer_steps=settings.local_steps, models_down=1, models_up=1) * scale.asked
@@ -80,7 +80,7 @@ class FedPETuning(Averaging[FedPETuningSettings]):
 def imitate_solutions(
     site: Site, weights: dict[str, Any], supervised: SupervisedSettings, steps: int, seed: int
 ) -> tuple[list[float], dict[str, Any]]:
-    """The weights after so many supervised steps on the expert's episodes of the site's tasks, each task at most once."""
+    """The weights after this many supervised steps on the expert's episodes of the site's tasks, each task at most once."""
     from fedagentgym.learning.learners import open_imitation
     from fedagentgym.learning.local import get_trainable_policy
     from fedagentgym.learning.supervised import make_examples

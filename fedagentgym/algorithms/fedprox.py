@@ -1,4 +1,4 @@
-"""FedProx: FedAgent whose clients pay mu / 2 * ||theta_k - theta||^2 for moving away from the round's start."""
+"""FedProx: FedAgent with the penalty mu / 2 * ||theta_k - theta||^2 on the distance from the round's start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local training: one client alone, with its own tasks and world, for the whole run. The lower baseline.
+"""Local training: one client alone, with its own tasks and environment, for the whole run. The lower baseline.
 
 The paper shows clients 21, 42 and 84 of 100.
 """
@@ -27,7 +27,7 @@ class LocalSettings(AveragingSettings):
 
 
 class Local(Averaging[LocalSettings]):
-    """FedAgent with a single client: the mean of one is that one."""
+    """FedAgent with a single client, whose parameters are the mean."""
 
     settings_class: ClassVar[type[Settings]] = LocalSettings
     metered: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""From the `algorithm:` part of a configuration to an algorithm, on the server and in every worker."""
+"""Build an algorithm from the `algorithm:` part of a configuration, on the server and in every worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def get_algorithm_class(section: Mapping[str, Any]) -> type[BaseAlgorithm[Any]]:
     name = str(section["name"])
     cls = ALGORITHMS.get(name)
     if not (isinstance(cls, type) and issubclass(cls, BaseAlgorithm)):
-        raise OptionError(f"the algorithm {name!r} is no class derived from fedagentgym.algorithms.base.BaseAlgorithm")
+        raise OptionError(
+            f"the algorithm {name!r} is not a class derived from fedagentgym.algorithms.base.BaseAlgorithm"
+        )
     return cls
 
 
@@ -36,6 +38,6 @@ def load_settings(cls: type[BaseAlgorithm[Any]], section: Mapping[str, Any]) -> 
 
 
 def build_algorithm(spec: Mapping[str, Any], device: str | None = None) -> BaseAlgorithm[Any]:
-    """What a worker builds from an `ApplicationSpec`: the algorithm, whose operations it then serves."""
+    """What a worker builds from an `ApplicationSpec`: the algorithm, whose operations it serves."""
     loaded = ExperimentSpec.load(spec, "spec")
     return make_algorithm(loaded, Runtime(loaded, device))

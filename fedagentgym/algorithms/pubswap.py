@@ -1,14 +1,14 @@
-"""PubSwap: federated averaging that also lets clients learn from each other's answers to public tasks.
+"""PubSwap: federated averaging in which clients also learn from each other's answers to public tasks.
 
     server   theta (LoRA factors A and B, averaged separately) goes to all N clients
     client   tau local steps in periods of tau_swap; the first tau_swap - 1 of a period are private GRPO steps
     client   the last is a public step, in lockstep:
     server     draws b public tasks
     client     answers each of them G times, sends the answers
-    server     grades them by replaying them in the unperturbed world, and swaps:
+    server     grades them by replaying them in the unchanged environment, and swaps:
                  balanced: a client with c < G/2 right gets min(G/2 - c, donors) of its wrong answers, drawn at random,
                            replaced by right answers of other clients, drawn without replacement
-                 random:   everybody gets the same G of all N*G answers
+                 random:   all clients get the same G of all N*G answers
     client     one GRPO step on its group
     server   theta = mean of A, mean of B
 
@@ -61,7 +61,7 @@ class PubSwapSettings(AveragingSettings):
     swap_period: int = Field(default=2, ge=1, description="every so many steps one is public (tau_swap)")
     swap: Literal["balanced", "random", "none"] = Field(
         default="balanced",
-        description="who learns from whose answers; none: everybody from its own (the same public steps, as a control)",
+        description="whose answers clients learn from; none: their own (the same public steps, as a control)",
     )
     behaviour: Literal["local", "donor"] = Field(
         default="local", description="log-probs of a swapped answer: recomputed by the receiver, or the donor's own"
@@ -80,7 +80,7 @@ class PubSwapSettings(AveragingSettings):
 
 @dataclass(frozen=True, slots=True)
 class Donation:
-    """An answer that takes the place of another one: group and place within it, and where it comes from."""
+    """An answer that replaces another one: group and index of the replaced answer, and the donor's."""
 
     group: int
     place: int
@@ -100,7 +100,7 @@ class PubSwap(Averaging[PubSwapSettings]):
     @classmethod
     def estimate_round(cls, settings: PubSwapSettings, scale: Scale) -> Work | None:
         """Private steps, and in every period one step on the answers to public tasks; all answers are sent, at most half
-        of them come back swapped (all of them, where swaps are random)."""
+        of them are returned swapped (all of them if swaps are random)."""
         periods, group = settings.local_steps // settings.swap_period, scale.learning.group_size
         answers = settings.public_tasks * group
         swapped = settings.public_tasks * {"balanced": group // 2, "random": group, "none": 0}[settings.swap]
@@ -128,7 +128,7 @@ class PubSwap(Averaging[PubSwapSettings]):
         }
 
     def _make_kept_specs(self) -> dict[str, ArrayForm]:
-        """What a client remembers half-way through a round: weights, moments, the round's start."""
+        """A client's state half-way through a round: weights, moments, the round's start."""
         kept = self.make_moment_forms()
         for part in ("weights", "anchor"):
             kept |= self.runtime.make_weight_forms(f"weights/{part}/", optional=True)
@@ -137,7 +137,7 @@ class PubSwap(Averaging[PubSwapSettings]):
     # ---- server ---------------------------------------------------------------------------------------------------
 
     def exchange(self, state: ServerState, this_round: Round) -> Exchange:
-        """All periods of a round with their public steps, then the steps that are left."""
+        """All periods of a round with their public steps, then the remaining steps."""
         settings = self.settings
         periods = settings.local_steps // settings.swap_period
         alive = list(this_round.participants)
@@ -160,14 +160,14 @@ class PubSwap(Averaging[PubSwapSettings]):
         return Exchange(iter_successful(this_round, "finish", dict.fromkeys(alive, last), state.parameters), counts)
 
     def compute_round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
-        """With the number of participants that did not reach the average."""
+        """Adds the number of participants that did not reach the average."""
         left = {"clients/left": float(len(this_round.participants) - len(used))}
         return {**super().compute_round_metrics(used, this_round), **left}
 
     def collect_answers(
         self, clients: Sequence[int], ask: Message, tasks: Sequence[str], this_round: Round
     ) -> dict[int, tuple[Group, ...]]:
-        """Every client's answers to the public tasks, as the server grades them; malformed ones are refused."""
+        """Every client's answers to the public tasks, graded by the server; malformed ones are refused."""
         groups: dict[int, tuple[Group, ...]] = {}
         malformed = []
         for client, reply in iter_successful(this_round, "generate", dict.fromkeys(clients, ask)):
@@ -179,24 +179,24 @@ class PubSwap(Averaging[PubSwapSettings]):
         return groups
 
     def grade(self, reply: Message, tasks: Sequence[str]) -> tuple[Group, ...]:
-        """A client's answers with the rewards that they earn in the unperturbed environment; an error if they are none."""
+        """A client's answers with their rewards in the unchanged environment; an error if they are malformed."""
         answers = read_groups(reply.text.get("groups"), tasks, self.learning.group_size)
         check_tokens(answers, self._vocabulary_size, self.runtime.agent.policy.context_length)
         return regrade(self.public_env, answers)
 
     @cached_property
     def public_env(self) -> TextEnv:
-        """The unperturbed world over the public tasks."""
+        """The unchanged environment over the public tasks."""
         return self.runtime.open_role_env("public")
 
     @cached_property
     def _vocabulary_size(self) -> int:
-        """How many different tokens the agent's model can read."""
+        """The size of the vocabulary of the agent's model."""
         model: Any = get_trainable_policy(self.runtime.agent).model
         return len(model.get_input_embeddings().weight)
 
     def draw_public_tasks(self, draw: Stream) -> list[str]:
-        """b public tasks, distinct while there are enough of them."""
+        """b public tasks, distinct if there are enough of them."""
         pool, wanted = self.public_env.pool, self.settings.public_tasks
         if wanted > len(pool):
             raise OptionError(
@@ -205,7 +205,7 @@ class PubSwap(Averaging[PubSwapSettings]):
         return [pool.ids[int(position)] for position in draw.choice(len(pool), wanted)]
 
     def choose_donations(self, groups: Mapping[int, tuple[Group, ...]], draw: Stream) -> dict[int, list[Donation]]:
-        """Who gets whose answers in this public step."""
+        """Which answers each client receives in this public step."""
         rule = SWAP_RULES[self.settings.swap]
         result: dict[int, list[Donation]] = {client: [] for client in groups}
         for index in range(self.settings.public_tasks):
@@ -228,7 +228,7 @@ class PubSwap(Averaging[PubSwapSettings]):
         return self._keep_client(local, [*metrics, cost], plain), Message(text={"groups": plain})
 
     def learn(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-        """One step on the own answers and those that were swapped in."""
+        """One step on the client's own answers and those that were swapped in."""
         site = client.resources
         local = self._resume_client(state, site)
         own = [[from_plain(plain) for plain in group] for group in state.text["groups"]]
@@ -242,7 +242,7 @@ class PubSwap(Averaging[PubSwapSettings]):
         return self._keep_client(local, metrics, []), Message(control={"swapped": len(message.text["donated"])})
 
     def finish(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-        """The steps that are left; what the round has made of theta."""
+        """The remaining steps, and the resulting theta."""
         local, metrics, groups = self._run_private_steps(state, message, client)
         after = local.get_state(optimizer=True)
         answer = Message(
@@ -259,7 +259,7 @@ class PubSwap(Averaging[PubSwapSettings]):
     def _run_private_steps(
         self, state: Message, message: Message, client: ClientContext[Site]
     ) -> tuple[LocalTraining, list[dict[str, float]], tuple[Group, ...]]:
-        """Take up the site where it stands, or at the round's start, and make the private steps that are asked for."""
+        """Continue the site's training, or begin at the round's start, and take the requested private steps."""
         site = client.resources
         local = self.start_round(site, state, message) if message.weights else self._resume_client(state, site)
         metrics = [] if message.weights else list(state.control.get("metrics", ()))
@@ -288,7 +288,7 @@ class PubSwap(Averaging[PubSwapSettings]):
 
 
 SwapPlan = dict[int, list[tuple[int, int, int]]]
-"""For each client: (own place, donor, donor's place)."""
+"""For each client: (own index, donor, donor's index)."""
 
 
 def draw_balanced_swap(right: Mapping[int, Sequence[bool]], draw: Stream) -> SwapPlan:
@@ -316,7 +316,7 @@ def draw_balanced_swap(right: Mapping[int, Sequence[bool]], draw: Stream) -> Swa
 
 
 def draw_random_swap(right: Mapping[int, Sequence[bool]], draw: Stream) -> SwapPlan:
-    """The same G answers, drawn from all of them, for everybody."""
+    """The same G answers, drawn from all of them, for all clients."""
     everything = [(client, place) for client, own in sorted(right.items()) for place in range(len(own))]
     size = max((len(own) for own in right.values()), default=0)
     chosen = [everything[int(index)] for index in draw.choice(len(everything), size)] if size else []
@@ -324,7 +324,7 @@ def draw_random_swap(right: Mapping[int, Sequence[bool]], draw: Stream) -> SwapP
 
 
 def keep_own_answers(right: Mapping[int, Sequence[bool]], draw: Stream) -> SwapPlan:
-    """Nothing is swapped: everybody learns from its own answers to the public tasks."""
+    """No swaps: all clients learn from their own answers to the public tasks."""
     return {client: [] for client in sorted(right)}
 
 
@@ -336,7 +336,7 @@ def _find_places(flags: Sequence[bool], value: bool) -> list[int]:
 
 
 def make_donation_message(donations: Sequence[Donation], groups: Mapping[int, tuple[Group, ...]]) -> Message:
-    """What one client is sent after the swap: strangers' answers, as the server graded them, and where they go."""
+    """The message to one client after the swap: the answers of others, as graded by the server, and their places."""
     sent = [
         {"group": each.group, "place": each.place, "trajectory": to_plain(groups[each.donor][each.group][each.source])}
         for each in donations
@@ -345,7 +345,7 @@ def make_donation_message(donations: Sequence[Donation], groups: Mapping[int, tu
 
 
 def read_groups(plain: Any, tasks: Sequence[str], size: int) -> tuple[Group, ...]:
-    """The answers of a client, if they are what was asked for: one group per task, of the right size, with tokens."""
+    """The answers of a client, if valid: one group per task, of the right size, with tokens."""
     if not isinstance(plain, list) or len(plain) != len(tasks):
         raise DataError(f"expected the answers to {len(tasks)} tasks")
     groups = []
@@ -362,8 +362,8 @@ def read_groups(plain: Any, tasks: Sequence[str], size: int) -> tuple[Group, ...
 def swap_metrics(
     groups: Mapping[int, tuple[Group, ...]], donations: Mapping[int, Sequence[Donation]], alive: Sequence[int]
 ) -> dict[str, float]:
-    """Counts of a public step: right answers before the swap, swapped ones, those of donors that failed in the step
-    itself, and tasks that nobody could help with."""
+    """Counts of a public step: right answers before the swap, swapped answers, those of donors that failed in the step
+    itself, and tasks that nobody answered correctly."""
     answers = [trajectory for own in groups.values() for group in own for trajectory in group]
     tasks = range(max((len(own) for own in groups.values()), default=0))
     hopeless = sum(not any(t.success for own in groups.values() for t in own[index]) for index in tasks)

@@ -1,4 +1,4 @@
-"""Zero-shot: the agent as it is. No client is called and nothing is learned; what is evaluated is the baseline."""
+"""Zero-shot: the initial agent. No client is called and nothing is learned; evaluation gives the baseline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ZeroShotSettings(Settings):
 
 
 class ZeroShot(BaseAlgorithm[ZeroShotSettings]):
-    """A federation that leaves everything as it is."""
+    """A federation without training: the parameters stay as loaded."""
 
     settings_class: ClassVar[type[Settings]] = ZeroShotSettings
 

@@ -1,1 +1,1 @@
-"""Floor 0: errors, randomness, registries, encoding, files, progress, settings. Knows neither gymnasium nor torch."""
+"""Errors, randomness, registries, encoding, files, progress, settings. Imports neither gymnasium nor torch."""

@@ -1,7 +1,7 @@
-"""What a process is at inside a long piece of work, for whoever watches it.
+"""Reports of what a process is doing during a long computation.
 
-The code that works says so and does not know who listens; without a listener a call costs next to nothing. Nothing that is
-computed depends on it.
+The code that computes calls these functions; a listener, if there is one, receives the reports. Without a listener a call
+costs almost nothing. No result depends on the reports.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class ClientActivity:
-    """How far a client is with what it was asked to do: its step of so many (0 of 0 where there are none), its episodes."""
+    """The progress of a client: its step out of a total (0 of 0 if it has no steps), and its finished episodes."""
 
     client: int
     step: int = 0
@@ -28,7 +28,7 @@ _now: ClientActivity | None = None
 
 @contextlib.contextmanager
 def listen(listener: Listener | None) -> Iterator[None]:
-    """Tell `listener` what goes on in this process while the block runs."""
+    """Send the reports of this process to `listener` while the block runs."""
     global _listener
     before, _listener = _listener, listener
     try:
@@ -39,7 +39,7 @@ def listen(listener: Listener | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def work_for_client(client: int) -> Iterator[None]:
-    """What is told in this block is this client's."""
+    """Attribute the reports of this block to this client."""
     global _now
     _now = ClientActivity(client)
     tell(_now)
@@ -50,13 +50,13 @@ def work_for_client(client: int) -> Iterator[None]:
 
 
 def tell(activity: ClientActivity) -> None:
-    """Pass on what a client is at; also what was heard from another process."""
+    """Report the progress of a client; also used to forward reports of another process."""
     if _listener is not None:
         _listener(activity)
 
 
 def tell_step(step: int, steps: int) -> None:
-    """The client under way begins this step of so many."""
+    """Report that the current client begins this step out of a total."""
     global _now
     if _now is not None and _listener is not None:
         _now = replace(_now, step=step, steps=steps)
@@ -64,7 +64,7 @@ def tell_step(step: int, steps: int) -> None:
 
 
 def tell_episodes(count: int) -> None:
-    """So many more episodes of the client under way are over."""
+    """Report that the current client finished more episodes."""
     global _now
     if _now is not None and _listener is not None and count:
         _now = replace(_now, episodes=_now.episodes + count)

@@ -25,9 +25,9 @@ from fedagentgym.base.settings import Settings
 
 
 class NamedSettings(Settings):
-    """Settings that are registered under their name, so that what is dumped can be loaded again.
+    """Settings registered under a name, so that a dump of them can be loaded again.
 
-    A class that is also made by hand declares its own: `name: Literal["mean"] = "mean"`.
+    A class that is also constructed directly declares its own: `name: Literal["mean"] = "mean"`.
     """
 
     name: str = Field(description="name under which the class is registered")
@@ -44,7 +44,7 @@ class Choice:
     default: str | None = None
 
     def settings_class(self, data: object) -> type[Settings] | None:
-        """The class that plain data chooses; None when it names nothing that is registered."""
+        """The class that plain data selects; None if it names nothing registered."""
         name = self._name(data)
         found = self.registry.get(name) if isinstance(name, str) and name in self.registry else None
         return found if isinstance(found, type) and issubclass(found, Settings) else None
@@ -83,7 +83,7 @@ class Choice:
 
 
 def _with_name_set(settings: NamedSettings) -> NamedSettings:
-    """A name that is a class's default counts as said, or a dump of what was said would lose it."""
+    """Mark a name that is its class's default as set; otherwise a dump of the set fields would lose it."""
     if "name" in settings.model_fields_set:
         return settings
     return settings.model_copy(update={"name": settings.name})

@@ -5,10 +5,10 @@ value that may also hold numpy arrays and bytes; it is what messages, client sta
 
     magic "FAG1" | length of header, 8 bytes | header: canonical JSON | arrays, little-endian, C order, one after the other
 
-The header holds the tree of plain values with a reference in place of each array, and the dtype and shape of every array,
-so a reader knows from the header alone how many bytes must follow, before it takes memory for any of them.
+The header holds the tree of plain values with a reference in place of each array, and the dtype and shape of every array.
+A reader therefore knows from the header how many bytes must follow before it allocates memory for them.
 
-A reader takes bytes from other machines, so it admits only what `encode` makes: a header in its canonical form, nested at most
+A reader takes bytes from other machines, so it accepts only what `encode` makes: a header in its canonical form, nested at most
 `MAX_DEPTH` deep, with whole numbers of at most `MAX_BITS` bits, well-formed Unicode, and booleans that are 0 or 1.
 """
 
@@ -38,9 +38,9 @@ DTYPES = frozenset(
 )
 MAX_HEADER = 1 << 30
 MAX_DEPTH = 64
-"""How deep a value may be nested: whoever walks through a decoded value may do so by plain recursion."""
+"""Maximum nesting of a value, small enough that code may walk through a decoded value by plain recursion."""
 MAX_BITS = 256
-"""Size of a whole number: wide enough for every seed, and small enough for `float` and for printing."""
+"""Maximum size of a whole number: wide enough for every seed, small enough for `float` and for printing."""
 
 
 def canonical_json(value: Any) -> str:
@@ -84,10 +84,10 @@ def encode(value: Any) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """The canonical bytes of a value as they lie in memory: the head, and the arrays that follow it.
+    """The canonical bytes of a value in memory: the head and the arrays that follow it.
 
-    What stays in this process, is hashed, or is written to a file need not be copied together first. `admitted` holds the
-    declarations that a reader found these bytes to keep to: they cannot change, so once is enough.
+    Bytes that stay in this process, are hashed, or are written to a file need not be joined first. `admitted` holds the
+    declarations against which a reader has checked these bytes; they cannot change, so one check is enough.
     """
 
     head: bytes
@@ -104,7 +104,7 @@ class Pieces:
 
     @cached_property
     def as_bytes(self) -> bytes:
-        """The bytes in one stretch; copied together once, for all who ask."""
+        """The joined bytes; the copy is made once and kept."""
         return b"".join(self.iter_buffers())
 
     def digest(self) -> str:
@@ -116,13 +116,13 @@ class Pieces:
 
 
 def encode_pieces(value: Any) -> Pieces:
-    """The pieces of `encode`. They cannot change afterwards: an array that somebody could still write to is copied."""
+    """The pieces of `encode`. They cannot change afterwards: an array that is still writable is copied."""
     pieces = _lay_out(value)
     return Pieces(pieces.head, tuple(array if is_fixed(array) else _copy_read_only(array) for array in pieces.arrays))
 
 
 def split_pieces(data: bytes) -> Pieces:
-    """The pieces of bytes that are together already, without copying the arrays."""
+    """The pieces of bytes that are already joined, without copying the arrays."""
     header = read_header(data)
     return Pieces(data[: header.offset], tuple(_view_arrays(memoryview(data), header)))
 
@@ -132,7 +132,7 @@ def join_pieces(data: bytes | Pieces) -> bytes:
 
 
 def is_fixed(array: np.ndarray[Any, Any]) -> bool:
-    """Whether nobody writes to the memory of an array any more: it and all that it is a view of are read-only."""
+    """Whether an array's memory is read-only: the array itself and everything that it is a view of."""
     base: Any = array
     while isinstance(base, np.ndarray):
         if base.flags.writeable:
@@ -158,7 +158,7 @@ def _lay_out(value: Any) -> Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the first bytes of an encoded value promise: the tree, and dtype and shape of each array."""
+    """What the header of an encoded value declares: the tree, and dtype and shape of each array."""
 
     tree: Any
     arrays: tuple[tuple[str, tuple[int, ...]], ...]
@@ -175,9 +175,9 @@ class Header:
 
 
 def read_header(data: bytes | memoryview, *, limit: int | None = None, header_limit: int | None = None) -> Header:
-    """Check and read the header; `limit` refuses a value that declares more bytes than that in all.
+    """Check and read the header; a value that declares more than `limit` bytes in all is refused.
 
-    `header_limit` bounds the header alone: its plain values take many times its bytes of memory, arrays take their own.
+    `header_limit` bounds the header alone, since decoded plain values need many times their encoded size in memory.
     """
     view = memoryview(data)
     if len(view) < _PREFIX or view[: len(MAGIC)] != MAGIC:
@@ -188,7 +188,7 @@ def read_header(data: bytes | memoryview, *, limit: int | None = None, header_li
         raise DataError(f"encoded value declares a header of {length} bytes, {len(view) - _PREFIX} are there")
     admitted = min((each for each in (limit, header_limit) if each is not None), default=length)
     if length > admitted:
-        raise DataError(f"encoded value declares a header of {length} bytes, at most {admitted} are admitted")
+        raise DataError(f"encoded value declares a header of {length} bytes, at most {admitted} are allowed")
     head = bytes(view[_PREFIX : _PREFIX + length])
     try:
         raw = json.loads(head, parse_constant=_reject_constant)
@@ -201,12 +201,12 @@ def read_header(data: bytes | memoryview, *, limit: int | None = None, header_li
         raise DataError("encoded value has a header that is not in its canonical form")
     header = Header(raw["tree"], arrays, _PREFIX + length)
     if limit is not None and header.total > limit:
-        raise DataError(f"encoded value declares {header.total} bytes, at most {limit} are admitted")
+        raise DataError(f"encoded value declares {header.total} bytes, at most {limit} are allowed")
     return header
 
 
 def decode(data: bytes | memoryview | Pieces, *, limit: int | None = None, header_limit: int | None = None) -> Any:
-    """The value of `encode`; arrays are read-only views of `data`. A length that does not fit is refused first."""
+    """The value of `encode`; arrays are read-only views of `data`. A wrong length is refused before decoding."""
     header = read_header(data.head if isinstance(data, Pieces) else data, limit=limit, header_limit=header_limit)
     if len(data) != header.total:
         raise DataError(f"encoded value declares {header.total} bytes, {len(data)} are there")
@@ -219,7 +219,7 @@ def decode(data: bytes | memoryview | Pieces, *, limit: int | None = None, heade
 
 
 def _view_arrays(view: memoryview, header: Header) -> list[np.ndarray[Any, Any]]:
-    """The arrays behind a header, where they lie."""
+    """The arrays that follow a header, without copying."""
     arrays = []
     offset = header.offset
     for (dtype, shape), size in zip(header.arrays, header.sizes, strict=True):
@@ -259,7 +259,7 @@ def _check_depth(depth: int) -> None:
 
 
 def _check_leaf(value: Any) -> Any:
-    """A plain value that is no container, if it has an encoding."""
+    """A plain value other than a container, if it has an encoding."""
     if isinstance(value, str) and not value.isascii():
         try:
             value.encode("utf-8")

@@ -1,4 +1,4 @@
-"""Every error that a user can cause: one sentence that says what was wrong, where, and what to do about it."""
+"""Every error that a user can cause: one sentence that names the fault, where it is, and what to do about it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 MOST_LISTED = 30
-"""Names that a sentence lists beside the nearest one; a pool has thousands of tasks."""
+"""Maximum number of names that a message lists besides the nearest one; a pool has thousands of tasks."""
 
 
 class FedAgentGymError(Exception):
@@ -14,7 +14,7 @@ class FedAgentGymError(Exception):
 
 
 class UnknownNameError(FedAgentGymError):
-    """A name that no registry, pool or table knows."""
+    """A name that is not in its registry, pool or table."""
 
 
 class OptionError(FedAgentGymError):
@@ -22,15 +22,15 @@ class OptionError(FedAgentGymError):
 
 
 class OutOfRangeError(OptionError, IndexError):
-    """A number that is beyond what it counts; also an `IndexError`, as Python's own sequences raise it."""
+    """An index out of range; also an `IndexError`, as Python's own sequences raise it."""
 
 
 class DataError(FedAgentGymError):
-    """A file or value that is missing, malformed, or does not belong to what it is used with."""
+    """A file or value that is missing, malformed, or does not match what it is used with."""
 
 
 class ProcessUnusableError(FedAgentGymError):
-    """What this process needs for any further work is lost: a worker ends with it, and another one takes its place."""
+    """This process lost something that all further work needs: the worker ends and a new one replaces it."""
 
 
 class MissingExtraError(FedAgentGymError, ImportError):
@@ -53,7 +53,7 @@ def join_names(names: Iterable[str], limit: int = 8) -> str:
 
 
 def unknown_name_error(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
-    """The error for a name that is not known, with the nearest one and, unless they are very many, the list of all."""
+    """The error for an unknown name, with the nearest known one and, unless there are very many, the list of all."""
     names = list(known)
     text = name[:200] if isinstance(name, str) else ""
     guess = find_closest_name(text, names)
@@ -74,11 +74,11 @@ def show_value(value: object) -> str:
 
 
 MOST_TOLD = 300
-"""Characters of somebody else's error that a sentence repeats."""
+"""Maximum number of characters of another library's error that a message repeats."""
 
 
 def describe_error(error: BaseException, *, named: bool = True) -> str:
-    """Another's error on one line, with the name of its class: an error may have many lines, none, or a `__str__` that fails.
+    """Another library's error on one line, with the name of its class: it may have many lines, none, or a failing `__str__`.
 
     >>> describe_error(ValueError("two\\nlines"))
     'ValueError: two lines'

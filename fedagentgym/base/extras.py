@@ -1,4 +1,4 @@
-"""Optional libraries: which extra of this package brings which, imported when first needed and named when absent."""
+"""Optional libraries: which extra brings which library, imported on first use and named in an error when absent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import `module`, or say which extra of this package brings it."""
+    """Import `module`, or raise an error that names the extra which brings it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -36,7 +36,7 @@ def require(module: str, extra: str) -> ModuleType:
 
 
 def explain_missing(error: ImportError) -> str | None:
-    """The sentence for a failed import of something that an extra brings; None for anything else."""
+    """The message for a failed import of a module that an extra brings; None for any other module."""
     top = (error.name or "").partition(".")[0]
     extra = next((extra for extra, modules in EXTRAS.items() if top in modules), None)
     return None if extra is None or not isinstance(error, ModuleNotFoundError) else _describe_missing(top, extra)

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: everything is written beside its place, synced, and renamed into it."""
+"""Files that are complete or absent: everything is written to a temporary name in the same folder, synced, and renamed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.json_text import parse_json
 
 MAX_TEXT = 1 << 28
-"""The greatest text or JSON file that is read at once: 256 MiB."""
+"""The largest text or JSON file that is read at once: 256 MiB."""
 MAX_LINE = 1 << 26
 """The longest line of a JSON-lines file: 64 MiB."""
 MAX_UNPACKED = 1 << 33
-"""The most bytes of lines that are read from one file: a compressed one can stand for more than there is time for."""
+"""Maximum number of bytes of lines read from one file: a compressed file can expand to far more than its size."""
 PART = ".part"
-"""How the name of a file or folder ends that is still being filled; it begins with a dot."""
+"""Suffix of a file or folder that is still being written; its name also begins with a dot."""
 
 
 def write_atomic(path: str | Path, data: bytes | str) -> None:
@@ -66,7 +66,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def _refuse_special(path: Path) -> None:
-    """Raise unless there is nothing at this place, or a plain file."""
+    """Raise unless the path is free or holds a plain file."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -76,7 +76,7 @@ def _refuse_special(path: Path) -> None:
 
 
 def _name_kind(mode: int) -> str:
-    """What lies at a place that is no plain file."""
+    """What a path holds if it is not a plain file."""
     if stat.S_ISDIR(mode):
         return "a folder"
     if stat.S_ISLNK(mode):
@@ -85,7 +85,7 @@ def _name_kind(mode: int) -> str:
 
 
 def _shorten_name(path: Path) -> str:
-    """How a temporary name begins: short enough that it fits wherever the name itself does."""
+    """The prefix of a temporary name: short enough to fit wherever the name itself fits."""
     return f".{path.name[:40]}."
 
 
@@ -96,7 +96,7 @@ def _explain(error: OSError | ValueError) -> str:
 
 
 def format_path(path: str | Path) -> str:
-    """A path for a message: as it is if it can be printed, otherwise escaped, and never longer than a few lines."""
+    """A path for a message: as it is if it can be printed, otherwise escaped, and at most a few lines long."""
     text = str(path)
     shown = text if text.isprintable() else repr(text)
     return shown if len(shown) <= 300 else shown[:300] + "..."
@@ -104,7 +104,7 @@ def format_path(path: str | Path) -> str:
 
 @contextlib.contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Fill a temporary folder in the `with` block; it takes the name `path` only if the block ends well."""
+    """Fill a temporary folder in the `with` block; it is renamed to `path` only if the block succeeds."""
     path = Path(path)
     temporary: Path | None = None
     try:
@@ -132,7 +132,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 
 def remove_partial(folder: Path) -> None:
-    """Remove what a killed process left half-written anywhere below a folder."""
+    """Remove the unfinished files of killed processes anywhere below a folder."""
     for entry in sorted(folder.rglob(f".*{PART}")) if folder.is_dir() else ():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
@@ -142,7 +142,7 @@ def remove_partial(folder: Path) -> None:
 
 @contextlib.contextmanager
 def open_plain(path: str | Path) -> Iterator[IO[bytes]]:
-    """A file for reading, if it is a plain one: a pipe would wait for ever, a device may never end."""
+    """Open a plain file for reading: a pipe would wait for ever, and a device may never end."""
     path = Path(path)
     try:
         mode = path.stat().st_mode
@@ -159,12 +159,12 @@ def open_plain(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def read_bytes(path: str | Path, limit: int | None = None) -> bytes:
-    """The bytes of a file, or one sentence that says why not; a file beyond `limit` bytes is refused."""
+    """The bytes of a file, or a `DataError`; a file larger than `limit` bytes is refused."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         if limit is not None and size > limit:
             raise DataError(f"cannot read {format_path(path)}: it has {size:,} bytes, at most {limit:,} are read")
-        return file.read() if limit is None else file.read(size or limit)  # memory is taken for all that is asked for
+        return file.read() if limit is None else file.read(size or limit)  # read(n) allocates n bytes at once
 
 
 def read_text(path: str | Path) -> str:
@@ -176,7 +176,7 @@ def read_text(path: str | Path) -> str:
 
 
 def read_json(path: str | Path) -> Any:
-    """The value of a JSON file; a fault names the line."""
+    """The value of a JSON file; an error names the line."""
     return parse_json(read_text(path), format_path(path))
 
 
@@ -188,7 +188,7 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, Any]]:
 
 
 def read_json_line_texts(path: str | Path) -> Iterator[tuple[str, Any, str]]:
-    """Every line of such a file: where it is, its value, and its text. Nothing is skipped."""
+    """Every line of a JSON-lines file: its place, its value, and its text. Nothing is skipped."""
     for number, line in _read_lines(path):
         where = _name_line(path, number)
         value = parse_json(line, where)
@@ -227,18 +227,18 @@ def _read_line(file: IO[bytes] | gzip.GzipFile, where: str) -> bytes:
 
 
 def compress(text: str) -> bytes:
-    """The gzip file of a text; the same bytes whenever it is made."""
+    """The gzip file of a text; the bytes do not depend on the time."""
     return gzip.compress(text.encode("utf-8"), compresslevel=9, mtime=0)
 
 
 def cache_folder(*parts: str) -> Path:
-    """Where derived files live that can be made again: $FEDAGENTGYM_CACHE, else ~/.cache/fedagentgym."""
+    """The folder of derived files that can be made again: $FEDAGENTGYM_CACHE, else ~/.cache/fedagentgym."""
     root = os.environ.get("FEDAGENTGYM_CACHE")
     return Path(root).joinpath(*parts) if root else Path.home().joinpath(".cache", "fedagentgym", *parts)
 
 
 def data_folder(*parts: str) -> Path:
-    """Where imported data sets live: $FEDAGENTGYM_DATA, else the folder `data` of the cache."""
+    """The folder of imported data sets: $FEDAGENTGYM_DATA, else the folder `data` of the cache."""
     root = os.environ.get("FEDAGENTGYM_DATA")
     return Path(root).joinpath(*parts) if root else cache_folder("data", *parts)
 

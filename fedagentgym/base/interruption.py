@@ -1,7 +1,7 @@
-"""Ctrl-C: what an interrupted piece of work says about what is saved and how to go on. And a process whose parent is gone.
+"""Ctrl-C: an interruption carries a sentence about what is saved and how to continue. Also: end when the parent was killed.
 
-Only the code that does the work knows what of it is safe. It says so where it begins, and the sentence travels with the
-interruption up to whoever tells the user; to every caller in between it is still a `KeyboardInterrupt`.
+Only the code that does the work knows what is saved. It describes it where the work begins, and the sentence is attached to
+the interruption that reaches the user; for every caller in between it is still a `KeyboardInterrupt`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class WorkInterrupted(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def explain_interruption(describe: Callable[[], str]) -> Iterator[None]:
-    """Work that, when interrupted, is described by `describe()`; work within work knows better and is not overruled."""
+    """Work that, if interrupted, is described by `describe()`; the description of nested work takes precedence."""
     try:
         yield
     except WorkInterrupted:
@@ -33,8 +33,8 @@ def explain_interruption(describe: Callable[[], str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def postpone_interruption(told: str) -> Iterator[None]:
-    """Let the block end before Ctrl-C interrupts: the first says `told`, and takes effect at the block's end; the second is
-    what it always was. Only the main thread hears of signals, and a program's own handling is left alone where it ignores them.
+    """Delay Ctrl-C until the block ends: the first one prints `told` and takes effect at the end of the block; the second
+    acts at once. Signals reach only the main thread; a program that ignores them is left alone.
     """
     usual = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(usual):
@@ -49,7 +49,7 @@ def postpone_interruption(told: str) -> Iterator[None]:
             usual(number, frame)
             return
         asked = True
-        with contextlib.suppress(OSError, ValueError):  # a handler may stand in the middle of somebody's print
+        with contextlib.suppress(OSError, ValueError):  # the signal may arrive in the middle of a print
             os.write(sys.stderr.fileno(), f"\n{told}\n".encode())
 
     signal.signal(signal.SIGINT, wait)
@@ -63,7 +63,7 @@ def postpone_interruption(told: str) -> Iterator[None]:
 
 
 def end_with_parent(parent: int) -> None:
-    """From now on this process ends when its parent was killed, also in the middle of a computation."""
+    """From now on, end this process when its parent is killed, even during a computation."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -1,7 +1,7 @@
-"""JSON that others wrote, read within limits.
+"""JSON from untrusted sources, read within limits.
 
-The parser of the standard library admits what the rest of a program cannot bear: lists nested thousands deep, numbers whose
-digits fill pages, `NaN`, one key twice. Everything that reads JSON from outside comes through here.
+The parser of the standard library accepts values that break other code: lists nested thousands deep, numbers with
+millions of digits, `NaN`, duplicate keys. All JSON from outside is read by this module.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from fedagentgym.base.errors import DataError
 
 MOST_DEEP = 100
-"""Levels of lists and mappings within each other; what this package writes has about ten."""
+"""Maximum nesting of lists and mappings; what this package writes has about ten levels."""
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """The value of a JSON text in which no key stands twice and every number is finite; `where` is for the message."""
+    """The value of a JSON text with unique keys and finite numbers only; `where` is used in the message."""
     try:
         value = json.loads(
             text, parse_constant=_refuse_number, parse_float=_parse_float, object_pairs_hook=_make_object
@@ -37,8 +37,8 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 
 def is_too_deep(value: object) -> bool:
-    """Whether lists and mappings lie within each other on more than `MOST_DEEP` levels; looks level by level, so that the
-    depth of the value costs no stack."""
+    """Whether lists and mappings are nested more than `MOST_DEEP` levels deep. Goes level by level, so it needs no deep
+    stack."""
     level = [value] if isinstance(value, list | dict) else []
     for _ in range(MOST_DEEP):
         if not level:

@@ -1,4 +1,4 @@
-"""One logger tree below `fedagentgym`; a library never configures handlers, a command does once."""
+"""One logger tree below `fedagentgym`. The library configures no handlers; a command does so once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def get_logger(name: str) -> logging.Logger:
 
 
 def log_to_stderr(level: int = logging.WARNING) -> None:
-    """What the command line does at start: warnings of ours, one line each, on standard error."""
+    """Print this package's warnings on standard error, one line each; called when a command starts."""
     root = logging.getLogger("fedagentgym")
     root.setLevel(level)
     if not root.handlers:

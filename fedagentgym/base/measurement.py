@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One figure of a benchmark: what, how much, in which unit, and the bar it is held against, if any."""
+    """One figure of a benchmark: its name, value and unit, and the limit it is compared with, if any."""
 
     name: str
     value: float

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def mean(numbers: Sequence[float]) -> float:
-    """Their sum over their count; 0 where there are none.
+    """The sum divided by the count; 0 for an empty sequence.
 
     >>> mean([1.0, 2.0]), mean([])
     (1.5, 0.0)

@@ -26,7 +26,7 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 class StreamBatch:
-    """The streams (seed, *path, first), (seed, *path, first + 1), ...; each remembers how many words it has given."""
+    """The streams (seed, *path, first), (seed, *path, first + 1), ...; each counts the words it has returned."""
 
     def __init__(self, seed: int, *path: int | str, first: int = 0, count: int) -> None:
         self._keys = _derive_keys(seed, path, first, count)
@@ -36,7 +36,7 @@ class StreamBatch:
         return len(self._used)
 
     def random_raw(self, counts: Ints) -> Words:
-        """The next `counts[k]` words of stream k, one stream after the other."""
+        """The next `counts[k]` words of stream k, concatenated."""
         first_block = self._used // 4
         blocks = np.where(counts > 0, (self._used + counts + 3) // 4 - first_block, 0)
         owner = np.repeat(np.arange(len(self)), blocks)
@@ -64,7 +64,7 @@ class StreamBatch:
 
 
 def reduce_below(words: Words, high: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """Each word as an integer below its own `high`, and which words must be refused to keep that unbiased."""
+    """Each word as an integer below its own `high`, and which words must be rejected to keep the draw unbiased."""
     bound = high.astype(np.uint64)
     remainder = (np.uint64(0) - bound) % bound
     return (words % bound).astype(np.int64), words <= _ALL - remainder

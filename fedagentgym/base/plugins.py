@@ -11,7 +11,7 @@ from pathlib import Path
 from fedagentgym.base.errors import DataError, FedAgentGymError, describe_error
 
 MOST_BYTES = 10_000_000
-"""Of a plugin's file; what is longer is no program that a person wrote."""
+"""Maximum size of a plugin file."""
 
 
 def load_plugins(plugins: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a waiting person sees: a bar on a terminal, a line now and then in a log, nothing when asked to be quiet."""
+"""Progress display: a bar on a terminal, a line now and then in a log, nothing with --quiet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REDRAW_EVERY_SECONDS = 0.1
 
 
 class Progress(Protocol):
-    """A task under way, as the code that does the work sees it."""
+    """A running task, as seen by the code that does the work."""
 
     def advance(self, n: int = 1, **fields: object) -> None: ...
 
@@ -37,21 +37,21 @@ def is_quiet() -> bool:
 
 
 def set_verbosity(verbosity: Verbosity) -> None:
-    """`quiet` silences progress for the whole process; results are still printed."""
+    """With `quiet`, silence progress for the whole process; results are still printed."""
     global _verbosity
     _verbosity = verbosity
 
 
 class PlainConsole(Console):
-    """A console that shows text as it is. Names and observations come from files and users: `[bold]` or `:smile:` in them
-    is no markup, and characters that would steer the terminal are written as escapes. Who writes markup of his own says
-    `markup=True` and escapes the rest."""
+    """A console that prints text as it is. Names and observations come from files and users, so `[bold]` or `:smile:` in
+    them is not markup, and control characters are escaped. Code that prints markup passes `markup=True` and escapes the
+    rest."""
 
     def __init__(self, file: TextIO) -> None:
         super().__init__(file=file, soft_wrap=not file.isatty(), markup=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
-        """Whoever read the output has seen enough (`| head`): what is left goes nowhere, and that is no fault."""
+        """Drop output after the reader closed the pipe (`| head`); this is not an error."""
         with open(os.devnull, "w") as nowhere:  # noqa: PTH123
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
@@ -60,12 +60,12 @@ class PlainConsole(Console):
 
 
 def get_console() -> PlainConsole:
-    """Where results go: standard output as it is at this moment."""
+    """The console for results: standard output at the time of the call."""
     return PlainConsole(sys.stdout)
 
 
 def get_error_console() -> PlainConsole:
-    """Where progress and errors go: standard error."""
+    """The console for progress and errors: standard error."""
     return PlainConsole(sys.stderr)
 
 
@@ -94,9 +94,9 @@ def show_progress(label: str, total: int | None = None) -> Iterator[Progress]:
 
 
 class StatusLine:
-    """One line that says where a long piece of work stands: redrawn in place on a terminal, written now and then to a log.
+    """One status line of a long computation: redrawn in place on a terminal, written now and then to a log.
 
-    Progress of tasks within the work is shown in the same line, behind `head`.
+    Progress of tasks within the computation appears in the same line, after `head`.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class StatusLine:
         self._last = time.monotonic() if not self._live else 0.0
 
     def show(self, text: str) -> None:
-        """Say where the work stands; most of what is said in quick succession is left out."""
+        """Update the status; most of several updates in quick succession are skipped."""
         wait = _REDRAW_EVERY_SECONDS if self._live else _STATUS_LINE_EVERY_SECONDS
         if time.monotonic() - self._last < wait:
             return
@@ -121,7 +121,7 @@ class StatusLine:
         self._drawn = True
 
     def clear(self) -> None:
-        """Take the line off the terminal, for something that stays."""
+        """Clear the status line, so that permanent output can be printed."""
         if self._drawn:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
@@ -133,7 +133,7 @@ _status: StatusLine | None = None
 
 @contextlib.contextmanager
 def show_status() -> Iterator[StatusLine]:
-    """A line about the whole work while the block runs; tasks within it draw no bars of their own."""
+    """Show one status line while the block runs; tasks within it draw no bars of their own."""
     global _status
     before, _status = _status, StatusLine()
     try:
@@ -173,7 +173,7 @@ class _Bar:
 
 
 class _StatusPart:
-    """A task within work that has a status line."""
+    """A task within a computation that has a status line."""
 
     def __init__(self, status: StatusLine, label: str, total: int | None) -> None:
         self._status, self._label, self._total, self._done = status, label, total, 0

@@ -1,4 +1,4 @@
-"""Names that stand for code: `module:attribute`, imported when first asked for, so that listing costs nothing."""
+"""Names of code objects: `module:attribute`, imported on first use, so that listing names imports nothing."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class Registry:
         self._entries[name] = target
 
     def get(self, name: str) -> Any:
-        """The thing itself; a string target is imported now."""
+        """The object; a string target is imported now."""
         if not isinstance(name, str) or name not in self._entries:
             raise unknown_name_error(self.kind, name, self._entries)
         target = self._entries[name]
         return resolve(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
 
     def get_target(self, name: str) -> Any:
-        """What was registered, not imported."""
+        """The registered target, not imported."""
         if not isinstance(name, str) or name not in self._entries:
             raise unknown_name_error(self.kind, name, self._entries)
         return self._entries[name]
 
     def describe(self, name: str) -> str:
-        """The first line of the docstring; what is registered by reference is read and not imported, since it may need what is
-        not installed."""
+        """The first line of the docstring; a target given as a string is parsed rather than imported, since its dependencies
+        may not be installed."""
         target = self.get_target(name)
         told = read_docstring(target) if isinstance(target, str) else target.__doc__
         return (told or "").strip().partition("\n")[0]

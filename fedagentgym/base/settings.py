@@ -1,4 +1,4 @@
-"""The base of every typed setting: frozen, closed, and helpful when a key or value is wrong."""
+"""The base class of all settings: immutable, without extra keys, and with clear errors for wrong keys and values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pydantic_core import ErrorDetails
 from fedagentgym.base.errors import DataError, OptionError, find_closest_name, join_names, show_value
 
 MOST_BITS = 64
-"""Of a whole number among settings: they are counted and drawn with numbers of 64 bits."""
+"""Maximum size of a whole number in settings: they are counted and drawn with 64-bit numbers."""
 MOST_KEYS = 30
-"""Of an assignment such as `federation.rounds=5`."""
+"""Maximum number of keys in an assignment such as `federation.rounds=5`."""
 
 
 class Settings(BaseModel):
@@ -33,7 +33,7 @@ class Settings(BaseModel):
 
     @classmethod
     def load(cls, data: Any, where: str = "") -> Self:
-        """Validate plain data; the first fault becomes one sentence that names the key and what is allowed."""
+        """Validate plain data; the first error becomes one sentence that names the key and what is allowed."""
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -63,7 +63,7 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
 
 
 def _find_node(settings: type[BaseModel], path: tuple[int | str, ...], data: Any) -> type[BaseModel] | None:
-    """The model class that a path of keys leads to, if the annotations or the data say so."""
+    """The model class at a path of keys, according to the annotations or the data."""
     annotations: tuple[Any, ...] = (settings,)
     for part in path:
         node = _find_model(annotations, data)
@@ -77,7 +77,7 @@ def _find_node(settings: type[BaseModel], path: tuple[int | str, ...], data: Any
 
 
 def _find_model(annotations: tuple[Any, ...], data: Any) -> type[BaseModel] | None:
-    """The first model class among nested annotations; one that is chosen by name goes before its base."""
+    """The first model class among nested annotations; for a class chosen by name, the chosen one rather than its base."""
     choosers = (each.settings_class(data) for each in annotations if isinstance(each, Chooser))
     if (chosen := next(choosers, None)) is not None:
         return chosen
@@ -90,7 +90,7 @@ def _find_model(annotations: tuple[Any, ...], data: Any) -> type[BaseModel] | No
 
 
 def expand_name(value: Any) -> Any:
-    """A name alone as the node that it is short for; everything else as it is."""
+    """A bare name expanded to the node that it abbreviates; any other value unchanged."""
     return {"name": value} if isinstance(value, str) else value
 
 
@@ -98,10 +98,10 @@ _NAME_KEYS = ("name", "sampler", "id", "source")
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the keys of `override` laid over it, mappings merged key by key; a string below a mapping is its name.
+    """`base` updated with `override`, mappings merged key by key; a string in place of a mapping is its name.
 
-    A mapping that names something else than the one below it, and sets more of it, takes its place: what was set of one
-    method, sampler, estimator, environment or data set means nothing to another.
+    A mapping with another name than the one in `base`, and with more keys than the name, replaces it: settings of one
+    method, sampler, estimator, environment or data set have no meaning for another.
     """
     result = dict(base)
     for key, value in override.items():
@@ -120,7 +120,7 @@ def _names_another(below: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
 
 
 def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
-    """`data` with one `a.b=value` laid over it; the value is read as YAML."""
+    """`data` updated with one `a.b=value`; the value is parsed as YAML."""
     from fedagentgym.base.yaml_text import parse_yaml
 
     path, equals, text = assignment.partition("=")
@@ -128,7 +128,7 @@ def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
     if not equals or not all(keys):
         raise OptionError(f"cannot read {assignment[:80]!r}: write it as key.key=value")
     if len(keys) > MOST_KEYS:
-        raise OptionError(f"cannot read {assignment[:80]!r}: {len(keys)} keys within each other")
+        raise OptionError(f"cannot read {assignment[:80]!r}: {len(keys)} nested keys")
     try:
         value = parse_yaml(text, f"the value of {assignment[:80]!r}")
     except DataError as error:

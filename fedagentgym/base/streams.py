@@ -1,12 +1,12 @@
 """Randomness: one Philox stream for every purpose, named by a seed and a path.
 
-Whatever is hashed, shipped or published draws from a `Stream`. It reads only the raw 64-bit words of the bit generator,
-which numpy promises never to change, and builds every distribution itself: integers by rejection, continuous ones by the
+Everything that is hashed, sent or published draws from a `Stream`. It reads only the raw 64-bit words of the bit generator,
+which numpy promises never to change, and implements every distribution itself: integers by rejection, continuous ones by the
 inverse of their distribution function. `exp` and `log` differ in their last bit between machines, so probabilities are
 rounded to multiples of 2**-40 before they decide anything. Streams of different paths are independent, so results depend
 neither on order nor on parallelism. Nothing here touches a global generator.
 
-For what is neither hashed nor published (mini-batch orders, sampling noise) `generator` gives a `numpy.random.Generator`.
+For draws that are neither hashed nor published (mini-batch orders, sampling noise), `generator` gives a `numpy.random.Generator`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 GRID = 1 << 40
 MOST_BITS = 256
-"""Of a seed; what is longer would only take long to read."""
+"""Maximum size of a seed; a longer one would only be slow to read."""
 _WORDS = 1 << 64
 _BUFFER = 64
 
 
 def path_bytes(seed: int, path: tuple[int | str, ...]) -> bytes:
-    """What is hashed to the key of a stream; a type mark keeps the path (1,) apart from ("1",)."""
+    """The text that is hashed to the key of a stream; a type mark distinguishes the path (1,) from ("1",)."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise OptionError(f"a seed is an integer, got {show_value(seed)}")
     if int(seed).bit_length() > MOST_BITS:
@@ -41,12 +41,12 @@ def path_bytes(seed: int, path: tuple[int | str, ...]) -> bytes:
 
 
 def _key(seed: int, path: tuple[int | str, ...]) -> bytes:
-    """128 bits that name the stream."""
+    """The 128-bit key of a stream."""
     return hashlib.sha256(path_bytes(seed, path)).digest()[:16]
 
 
 def derive(seed: int, *path: int | str) -> int:
-    """A child seed of 63 bits, for something that takes an integer."""
+    """A child seed of 63 bits, for code that takes an integer seed."""
     return int.from_bytes(_key(seed, path)[:8], "little") >> 1
 
 
@@ -65,7 +65,7 @@ def stream(seed: int, *path: int | str) -> Stream:
 
 
 def on_grid(probabilities: ArrayLike) -> Ints:
-    """Probabilities in whole units of 2**-40: what decides a draw, the same on every machine."""
+    """Probabilities in whole units of 2**-40, so that a draw has the same outcome on every machine."""
     return np.rint(np.asarray(probabilities, dtype=np.float64) * GRID).astype(np.int64)
 
 
@@ -152,7 +152,7 @@ class Stream:
         return on_grid(weights / weights.sum()) / GRID
 
     def multinomial(self, n: int, probabilities: ArrayLike) -> Ints:
-        """How often each of the outcomes came in n draws."""
+        """How often each of the outcomes occurred in n draws."""
         outcomes = np.asarray(probabilities).size
         return np.bincount(self.weighted(probabilities, size=n), minlength=outcomes).astype(np.int64)
 
@@ -185,7 +185,7 @@ class Stream:
         return np.fromiter(kept, dtype=np.int64, count=k)
 
     def pick(self, sequence: Sequence[T]) -> T:
-        """One item of a sequence."""
+        """A random item of a sequence."""
         return sequence[self.integers(len(sequence))]
 
     def shuffled(self, sequence: Sequence[T]) -> list[T]:

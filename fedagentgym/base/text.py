@@ -1,4 +1,4 @@
-"""Which texts can be written, named and shown."""
+"""Texts that can be written, used as names, and displayed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _INVISIBLE = re.compile(
 
 
 def is_clean_text(text: str) -> bool:
-    """Whether a text can be written as UTF-8 and used in a path: without NUL and without halves of characters.
+    """Whether a text can be encoded as UTF-8 and used in a path: no NUL, no lone surrogates.
 
     >>> is_clean_text("caf\u00e9"), is_clean_text("a\\0"), is_clean_text("\\ud800")
     (True, False, False)
@@ -20,7 +20,7 @@ def is_clean_text(text: str) -> bool:
 
 
 def show_control_characters(text: str) -> str:
-    """A text that can be shown on a terminal: characters that would steer it are written as escapes.
+    """A text that is safe to print on a terminal: control characters are escaped.
 
     >>> show_control_characters("red \\x1b[31m")
     'red \\\\x1b[31m'
@@ -29,7 +29,7 @@ def show_control_characters(text: str) -> str:
 
 
 def show_invisible_characters(text: str) -> str:
-    """A text in which nothing is hidden: characters that are not seen, or that turn the text around, are shown by number.
+    """A text without hidden characters: invisible characters and those that change the direction are shown by number.
 
     >>> show_invisible_characters("pay \u202e01 euro")
     'pay ⟨U+202E⟩01 euro'

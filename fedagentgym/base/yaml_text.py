@@ -1,8 +1,8 @@
-"""YAML that others wrote, read within limits.
+"""YAML from untrusted sources, read within limits.
 
-A setting is a plain value: text, number, truth value, nothing, or lists and mappings of these. A YAML parser admits far more:
-aliases by which a few lines stand for gigabytes, values that contain themselves, lists nested thousands deep (which take it
-minutes), tags that make other objects, dates. All of it is refused, or read as the text that it is.
+A setting is a plain value: text, number, boolean, null, or lists and mappings of these. A YAML parser accepts far more:
+aliases that expand a few lines to gigabytes, values that contain themselves, lists nested thousands deep (which take
+minutes to parse), tags that construct objects, dates. All of this is refused, or read as plain text.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from fedagentgym.base.json_text import MOST_DEEP
 from fedagentgym.base.text import is_clean_text
 
 MOST_CHARACTERS = 1 << 16
-"""YAML is written by hand; the parser needs seconds for much more."""
+"""Maximum length of a text: YAML is written by hand, and the parser needs seconds for much more."""
 MOST_VALUES = 20_000
-"""Values of a text, those that an alias stands for counted each time."""
+"""Maximum number of values in a text; the values behind an alias are counted each time."""
 MOST_DIGITS = 80
-"""Of a number as it is written, in any of YAML's notations."""
+"""Maximum length of a number as written, in any of YAML's notations."""
 _KINDS = ("null", "bool", "int", "float", "str", "seq", "map", "merge")
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The plain value of a YAML text; a fault is one sentence that begins with `where`."""
+    """The plain value of a YAML text; an error is one sentence that begins with `where`."""
     if len(text) > MOST_CHARACTERS:
         raise DataError(f"{where}: not usable YAML: {len(text):,} characters, at most {MOST_CHARACTERS:,} are admitted")
     try:
@@ -46,7 +46,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 class _NotPlain(Exception):
-    """A YAML text whose value is no plain value of bounded size."""
+    """A YAML text whose value is not a plain value of bounded size."""
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -70,10 +70,10 @@ _PlainLoader.yaml_implicit_resolvers = {
 
 
 def _count_values(node: Node, counted: dict[int, int | None]) -> int:
-    """How many values a node stands for, each alias as many as what it refers to. Refuses what is not plain on the way.
+    """The number of values that a node expands to, counting each alias as what it refers to. Refuses values that are not plain.
 
-    `counted` holds the nodes seen, None for those that are being counted: meeting one of these again closes a circle. An
-    alias refers back, so the recursion is never deeper than the text is nested.
+    `counted` holds the visited nodes; None marks those still being counted, so meeting one of them again means a cycle. An
+    alias refers back, so the recursion is no deeper than the text is nested.
     """
     if id(node) in counted:
         known = counted[id(node)]
@@ -91,13 +91,13 @@ def _count_values(node: Node, counted: dict[int, int | None]) -> int:
     elif isinstance(node, MappingNode):
         total += sum(_count_values(key, counted) + _count_values(child, counted) for key, child in node.value)
     if total > MOST_VALUES:
-        raise _NotPlain(f"it stands for more than {MOST_VALUES:,} values")
+        raise _NotPlain(f"it expands to more than {MOST_VALUES:,} values")
     counted[id(node)] = total
     return total
 
 
 def _check_scalar(node: ScalarNode) -> None:
-    """Refuse text that no file can hold, and numbers of pages of digits."""
+    """Refuse text that cannot be written to a file, and numbers that are too long."""
     text = str(node.value)
     if not is_clean_text(text):
         raise _NotPlain("a text holds a character that no file can hold")

@@ -1,4 +1,4 @@
-"""How the generated shop compares with the real one, and how well the scripted shopper does: the figures of docs/webshop.md.
+"""How the generated shop compares with the real one, and how well the scripted shopper does.
 
 The real shop is measured if its data is installed (`fedagentgym data add webshop --from FOLDER`).
 """

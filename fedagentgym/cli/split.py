@@ -30,7 +30,7 @@ Sets = Annotated[
     typer.Option("--set", help="Any other parameter of the sampler as key=value.", metavar="KEY=VALUE"),
 ]
 UNVERIFIED = 3
-"""Exit code where nothing is wrong with a split that can be looked at here, and something cannot be."""
+"""Exit code if all checks that are possible here pass, and some check is not possible here."""
 _NOT_PARAMETERS = ("env_id", "partition", "env", "split", "server_overlap", "pool")
 _DECIDED = ("env_id", "partition", "env")
 
@@ -38,7 +38,7 @@ _DECIDED = ("env_id", "partition", "env")
 @app.command()
 def make(
     sampler: Annotated[
-        str | None, typer.Argument(help="Which partition, for example preference; or use --preset.")
+        str | None, typer.Argument(help="Name of a partition, for example preference; or use --preset.")
     ] = None,
     env: Annotated[str | None, typer.Option("--env", help="Environment id or short name, for example WebShop.")] = None,
     clients: Annotated[int | None, typer.Option("--clients", min=1, help="How many clients.")] = None,
@@ -53,7 +53,7 @@ def make(
     by: Annotated[str | None, typer.Option(help="Natural: the field of the tasks whose values are clients.")] = None,
     parameters: Sets = None,
     variant: Annotated[
-        str | None, typer.Option(help="What differs between the clients' worlds: a kind, or {kind: ..., key: value}.")
+        str | None, typer.Option(help="How the clients' environments differ: a kind, or {kind: ..., key: value}.")
     ] = None,
     role: Annotated[
         list[str] | None, typer.Option("--role", help="Tasks set aside, for example public=200.", metavar="NAME=NUMBER")
@@ -63,11 +63,9 @@ def make(
     preset: Annotated[str | None, typer.Option(help="A setting of the papers (`split presets` lists them).")] = None,
     env_set: EnvSet = None,
     plugins: Plugins = None,
-    split: Annotated[str, typer.Option(help="Which split of the environment is divided.")] = "train",
+    split: Annotated[str, typer.Option(help="Split of the environment that is divided.")] = "train",
     seed: Annotated[int | None, typer.Option(help="Seed of the split.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="Where to write it: .json, .zip, or a folder.")] = Path(
-        "split.json"
-    ),
+    out: Annotated[Path, typer.Option("--out", help="File to write: .json, .zip, or a folder.")] = Path("split.json"),
     plot: Annotated[Path | None, typer.Option("--plot", help="Also draw it, as .png or .svg.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -98,7 +96,7 @@ def make(
     keywords.update({key: value for key, value in given.items() if value is not None})
     for assignment in parameters or []:
         if (name := assignment.partition("=")[0].partition(".")[0].strip()) in _NOT_PARAMETERS:
-            raise OptionError(f"--set {name}: that is no parameter of a sampler, see split make --help")
+            raise OptionError(f"--set {name}: not a parameter of a sampler, see split make --help")
         keywords = assign(keywords, assignment)
     made = federate(keywords.pop("env_id"), split=split, server_overlap=server_overlap, **keywords)
     made.save(out)
@@ -110,7 +108,7 @@ def make(
 def _collect_keywords(
     preset: str | None, sampler: str | None, env: str | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Environment, partition and whatever a preset brings."""
+    """Environment, partition and the other values of a preset."""
     from fedagentgym.partitions.presets import get_preset as preset_of
 
     keywords: dict[str, Any] = preset_of(preset) if preset is not None else {}
@@ -168,9 +166,9 @@ def show(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json: J
 
 @app.command()
 def verify(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json: Json = False) -> None:
-    """Check a split: content, pool, roles, evaluation tasks, re-sampling from its seed, axes that were not asked for.
+    """Check a split: content, pool, roles, evaluation tasks, re-sampling from its seed, axes that are left to chance.
 
-    Ends with 0 if everything holds, 2 if something does not, and 3 if something cannot be verified here.
+    Exits with 0 if all checks pass, 2 if one fails, and 3 if one cannot be done here.
     """
     checks = _open_split(file, env_set).verify()
     failed = [check for check in checks if check.ok is False]
@@ -193,11 +191,11 @@ def verify(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json:
 @app.command("plot")
 def plot_command(
     file: File,
-    out: Annotated[Path, typer.Option("--out", help="Where to draw it, as .png or .svg.")] = Path("split.png"),
+    out: Annotated[Path, typer.Option("--out", help="File of the figure, .png or .svg.")] = Path("split.png"),
     env_set: EnvSet = None,
     plugins: Plugins = None,
 ) -> None:
-    """Draw the figure that fits a split."""
+    """Draw the figure for the sampler of a split."""
     _open_split(file, env_set).plot(out)
     get_console().print(f"drawn: {out}", highlight=False, markup=False)
 

@@ -1,4 +1,4 @@
-"""Floor 1: worlds with tasks in them. Knows nothing of clients or models."""
+"""Environments and their tasks. Imports nothing about clients or models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DATA_SETS", "ENVIRONMENTS", "open_env"]
 
 
 def open_env(env_id: str, **options: Any) -> TextEnv:
-    """The environment of this id itself, without gymnasium's wrappers: what plays thousands of episodes asks for this.
+    """The environment of this id without gymnasium's wrappers, for code that plays thousands of episodes.
 
     >>> open_env("fedagentgym/Guess-v0", split="val").split_sizes()["val"]
     60
@@ -26,7 +26,7 @@ def open_env(env_id: str, **options: Any) -> TextEnv:
     from fedagentgym.base.errors import OptionError
     from fedagentgym.envs.core import TextEnv
 
-    ENVIRONMENTS.get_target(env_id)  # an unknown id is answered with the known ones
+    ENVIRONMENTS.get_target(env_id)  # an unknown id raises an error that lists the known ones
     made = gymnasium.make(env_id, disable_env_checker=True, **options).unwrapped
     if not isinstance(made, TextEnv):
         raise OptionError(f"{env_id} is no text environment: {type(made).__name__} is not derived from TextEnv")

@@ -1,10 +1,10 @@
-"""The base of every environment: a world in which text episodes are played.
+"""The base class of every environment.
 
-A `TextEnv` is two things. To gymnasium it is one ordinary environment with text observations and actions. To whoever plays
-thousands of episodes it is a *world* whose episodes are values: `reset_many` and `step_many` take and return `Episode`s,
-each with its own task, seed and state, without gymnasium's cost per step. Both run the same two functions that the author
-of a world writes, `begin` and `advance`; `advance` never changes the state it is given, so snapshots, undo and replay are
-nothing more than keeping a value.
+A `TextEnv` has two interfaces. For gymnasium it is an ordinary environment with text observations and actions. For code that
+plays thousands of episodes, episodes are values: `reset_many` and `step_many` take and return `Episode`s, each with its own
+task, seed and state, without gymnasium's cost per step. Both call the two methods that the author of an environment writes,
+`begin` and `advance`. `advance` never changes the state it is given, so a snapshot, undo or replay only needs to keep a
+value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _new = tuple.__new__  # a named tuple's own constructor costs three times as muc
 
 
 class Episode(NamedTuple):
-    """One episode at one moment: everything needed to go on from here, anywhere."""
+    """One episode at one moment, with everything needed to continue it, in any process."""
 
     task: Task
     seed: int
@@ -54,14 +54,14 @@ class Episode(NamedTuple):
 
 
 class Expert(Protocol):
-    """Plays one episode through public actions. Made anew for each episode, it may remember what it saw; it looks at the
-    episode at every turn and must cope with another action than its own having been executed."""
+    """Plays one episode through public actions. A new one is made for each episode, so it may remember what it saw. It looks
+    at the episode at every turn and must cope with actions other than its own having been executed."""
 
     def act(self, episode: Episode) -> str: ...
 
 
 class _Moment(NamedTuple):
-    """What of an environment changes after it was made."""
+    """The attributes of an environment that change after it was made."""
 
     episode: Episode | None
     random: np.random.Generator | None
@@ -88,27 +88,27 @@ class TextEnv(gymnasium.Env[str, str]):
     split_aliases: ClassVar[Mapping[str, str]] = {}
     default_max_turns: ClassVar[int] = 30
     reward_names: ClassVar[tuple[str, ...]] = ()
-    """The components that `View.rewards` may hold, for methods with several objectives."""
+    """The components that `View.rewards` may contain, for methods with several objectives."""
     variants: ClassVar[tuple[type[Variant], ...]] = ()
-    """In which ways the worlds of clients can differ; `federate(variant=...)` takes one of these."""
+    """How the environments of clients can differ; `federate(variant=...)` takes one of these."""
     local_options: ClassVar[tuple[str, ...]] = ()
-    """Options that say where something lies on this machine: never stored, as the pool's digest says what it is."""
+    """Options that are paths on this machine: never stored, since the pool's digest identifies the data."""
     handicap: ClassVar[Handicap] = Handicap(error=0.4, turns=20)
-    """With it the expert solves a third to a half of the default pool; `fedagentgym label` uses it."""
+    """With this handicap the expert solves a third to a half of the default pool; `fedagentgym label` uses it."""
     published_action_tail: ClassVar[int] = 30
-    """How many last characters of a reply without tags the published agent code takes for the action."""
+    """How many final characters of a reply without tags the published agent code takes as the action."""
 
     _spec: EnvSpec | None = None
     _steps: Sequence[Step] = ()
-    """What `render` shows; kept only in a render mode."""
+    """The history that `render` shows; kept only in a render mode."""
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
     shares_pools: ClassVar[bool] = False
-    """Whether `load_pool` depends on nothing but its split and the options that the environment was made with: then all
-    environments of a process that were made alike hold one pool."""
+    """Whether `load_pool` depends only on its split and the options of the environment: then all environments of a process
+    that were made with the same options share one pool."""
 
     @classmethod
     def count_turns(cls, options: Mapping[str, Any]) -> int:
-        """The longest episode of an environment with these options, without opening it."""
+        """The maximum length of an episode of an environment with these options, without opening it."""
         return int(options.get("max_turns") or cls.default_max_turns)
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
@@ -152,10 +152,10 @@ class TextEnv(gymnasium.Env[str, str]):
             if not isinstance(getattr(self, name, None), str):
                 raise OptionError(f"{type(self).__name__} needs a class attribute {name!r}, a text")
 
-    # ---- what a world writes ------------------------------------------------------------------------------------
+    # ---- what an environment defines ----------------------------------------------------------------------------
 
     def load_pool(self, split: str) -> TaskPool:
-        """The tasks of a canonical split, or of `all` in native order, under this world's options."""
+        """The tasks of a canonical split, or of `all` in native order, under this environment's options."""
         raise self._missing("load_pool(split)")
 
     def begin(self, task: Task, seed: int) -> tuple[Any, View]:
@@ -163,18 +163,18 @@ class TextEnv(gymnasium.Env[str, str]):
         raise self._missing("begin(task, seed)")
 
     def advance(self, state: Any, action: str) -> tuple[Any, View]:
-        """State and view after an action. Any string is admitted, and the given state is left as it was."""
+        """State and view after an action. Any string is accepted, and the given state is not changed."""
         raise self._missing("advance(state, action)")
 
     def _missing(self, method: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__} does not define {method}, which every environment needs")
 
     def get_verifier_version(self) -> str | None:
-        """Name and version of the rules by which replies are judged; None where the course of the episode decides."""
+        """Name and version of the rules by which replies are judged; None if the episode itself decides the reward."""
         return None
 
     def vocabulary(self) -> Iterable[str]:
-        """The words this environment says and accepts, for agents with a small vocabulary of their own. Where there are none,
+        """The words in this environment's observations and actions, for agents with a small vocabulary. If it returns none,
         `fedagentgym.envs.vocabulary.list_words` finds them by playing at random."""
         return ()
 
@@ -187,36 +187,36 @@ class TextEnv(gymnasium.Env[str, str]):
 
     @property
     def has_expert(self) -> bool:
-        """Whether `expert` gives a player."""
+        """Whether `expert` returns a player."""
         return type(self).expert is not TextEnv.expert
 
     def goal(self, task: Task) -> str:
-        """The task in one line, for agents that are reminded of it at every turn; empty where observations say it."""
+        """The task in one line, for agents that repeat it in every prompt; empty if the observations contain it."""
         return ""
 
     def present(self, view: View) -> tuple[str, tuple[str, ...]]:
-        """What a person is shown: the observation, and a line for each admissible action. A world whose observations are laid
-        out for programs says it in other words here."""
+        """What a person is shown: the observation, and a line for each admissible action. Override it if observations are
+        formatted for programs."""
         return view.observation, view.admissible or ()
 
     def with_belief(self, task: Task, reply: str) -> Task | None:
-        """The task as it is for somebody who takes this reply's answer for the right one; None if it gives no answer, or if
-        answers of this world are not something that others could be compared with."""
+        """The task whose gold is the answer of this reply; None if the reply gives no answer, or if answers of this
+        environment cannot be compared with each other."""
         return None
 
-    # ---- procedures, for worlds in which an expert can be misled ------------------------------------------------
+    # ---- procedures, for environments in which an expert can be misled ------------------------------------------
 
     def list_procedures(self) -> Mapping[str, Procedures]:
-        """Category -> how its tasks are solved and what could be mistaken for that; empty where nothing could."""
+        """Category -> the procedure that solves its tasks and the procedures that could be mistaken for it; may be empty."""
         return {}
 
     def misled_expert(self, procedure: str) -> Expert:
-        """A scripted player for one episode that follows this procedure, whatever the task needs; where the procedure cannot
-        be followed, it does what is right."""
+        """A scripted player for one episode that follows this procedure whatever the task; it acts correctly where the
+        procedure cannot be followed."""
         raise OptionError(f"{self.id} has no procedures that could be mistaken for each other")
 
     def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        """Whether these actions are a procedure's; by default if they are just what its expert does."""
+        """Whether these actions follow a procedure; by default, whether they equal those of its expert."""
         (episode,) = self.reset_many([task], [0])
         expert = self.misled_expert(procedure)
         for action in actions:
@@ -228,7 +228,7 @@ class TextEnv(gymnasium.Env[str, str]):
     # ---- gymnasium ----------------------------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start an episode: of the task named in `options={"task": id}`, else of one that the seed picks."""
+        """Start an episode: of the task named in `options={"task": id}`, else of one drawn with the seed."""
         _check_seed(seed)
         identifier = _read_task_option(options)
         super().reset(seed=None if seed is None else int(seed))
@@ -242,7 +242,7 @@ class TextEnv(gymnasium.Env[str, str]):
         return self._episode.view.observation, self._make_info(self._episode)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Play one action. Any text is admitted; what the world does not recognise is reported as `valid: False`."""
+        """Play one action. Any text is accepted; an action that is not recognised is reported as `valid: False`."""
         if not isinstance(action, str):
             raise OptionError(f"an action is a string, got {type(action).__name__}")
         self._episode = episode = self._advance(self.episode, action)
@@ -250,8 +250,8 @@ class TextEnv(gymnasium.Env[str, str]):
         return episode.view.observation, episode.reward, episode.terminated, episode.truncated, self._make_info(episode)
 
     def render(self) -> str | None:
-        """With `ansi` the goal, everything said and done since the reset, and the choices, as one text. With `human` that is
-        printed while it happens, so that nothing is left to do here."""
+        """With `ansi`, the goal, the history since the reset, and the choices, as one text. With `human`, this is printed
+        during the episode, and `render` does nothing."""
         if self.render_mode != "ansi":
             return None
         task = self.episode.task
@@ -270,7 +270,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
     @property
     def spec(self) -> EnvSpec | None:
-        """What gymnasium made this environment from, with the true number of turns of an episode."""
+        """The gymnasium spec that this environment was made from, with the actual number of turns of an episode."""
         return self._spec
 
     @spec.setter
@@ -281,17 +281,17 @@ class TextEnv(gymnasium.Env[str, str]):
 
     @property
     def episode(self) -> Episode:
-        """The episode under way."""
+        """The current episode."""
         if self._episode is None:
             raise OptionError(f"{self.id}: call reset() before the first step")
         return self._episode
 
     def snapshot(self) -> Episode:
-        """The episode as it stands: a value that can be kept, pickled, and restored in another process."""
+        """The current episode: a value that can be kept, pickled, and restored in another process."""
         return self.episode
 
     def restore(self, snapshot: Episode) -> None:
-        """Go on from a snapshot of an environment with the same options."""
+        """Continue from a snapshot of an environment with the same options."""
         if not isinstance(snapshot, Episode) or snapshot.task.env != self.id:
             raise OptionError(f"{self.id}: not a snapshot of this environment")
         self._episode = snapshot
@@ -308,7 +308,7 @@ class TextEnv(gymnasium.Env[str, str]):
         ]
 
     def step_many(self, episodes: Sequence[Episode], actions: Sequence[str]) -> list[Episode]:
-        """Play one action in each episode; the given episodes stay as they were."""
+        """Play one action in each episode; the given episodes are not changed."""
         if len(episodes) != len(actions):
             raise OptionError(f"step_many was given {len(episodes)} episodes and {len(actions)} actions")
         advance = self._advance
@@ -337,23 +337,23 @@ class TextEnv(gymnasium.Env[str, str]):
     # ---- pickles and copies -------------------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """An environment is pickled and copied as what it was made with, and the episode under way: its pool, its tables and
-        its processes are found or made again. A world that keeps more than episodes overrides this."""
+        """An environment is pickled and copied as its options and its current episode; its pool, tables and processes are
+        found or made again. An environment that keeps more than episodes overrides this."""
         moment = _Moment(self._episode, deepcopy(self._np_random), self._np_random_seed, self.spec, self._steps)
         return _make_again, (type(self), *self._made_with, moment)
 
     @property
     def world_options(self) -> dict[str, Any]:
-        """The options that make this the world that it is, as they were given: without split, tasks and variant."""
+        """The options that identify this environment, as given: without split, tasks and variant."""
         options = select_pool_options(self._made_with[1])
         options.pop("variant", None)
         return options
 
-    # ---- shared by all worlds -----------------------------------------------------------------------------------
+    # ---- shared by all environments -----------------------------------------------------------------------------
 
     @classmethod
     def canonical_split(cls, name: str) -> str:
-        """The canonical name of a split, whose native name is admitted too."""
+        """The canonical name of a split; native names are accepted too."""
         canonical = cls.split_aliases.get(name, name)
         if canonical not in cls.splits and canonical != "all":
             raise unknown_name_error(f"split of {cls.id}", name, [*cls.splits, "all", *cls.split_aliases])
@@ -361,24 +361,24 @@ class TextEnv(gymnasium.Env[str, str]):
 
     @classmethod
     def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options that mean the same on every machine, for files."""
+        """The options that have the same meaning on every machine, for files."""
         return {name: value for name, value in options.items() if name not in cls.local_options}
 
     @classmethod
     def names_local_data(cls, options: Mapping[str, Any]) -> bool:
-        """Do these options say where data lies on this machine? It may change while a process runs."""
+        """Whether these options are paths to data on this machine, which may change while a process runs."""
         return any(options.get(name) is not None for name in cls.local_options)
 
     def explain_empty(self, split: str) -> str:
-        """What a message adds about a split that holds no task; begins with a colon."""
+        """What an error message adds about an empty split; begins with a colon."""
         return ""
 
     def split_sizes(self) -> dict[str, int]:
-        """How many tasks each split has under this world's options."""
+        """The number of tasks of each split under this environment's options."""
         return {split: len(self.load_pool(split)) for split in self.splits}
 
     def open_pool(self, split: str) -> TaskPool:
-        """The tasks of a canonical split, maybe none: where the data cannot change, one pool for all environments alike."""
+        """The tasks of a canonical split, possibly none; if the data cannot change, one pool for all environments alike."""
         arguments, options = self._made_with
         origin = PoolOrigin(type(self), select_pool_options(options), split)
         if self.shares_pools and not arguments and not self.names_local_data(options):
@@ -419,7 +419,7 @@ def _make_again(cls: type[TextEnv], arguments: tuple[Any, ...], options: dict[st
 
 
 def _copy_container(value: Any) -> Any:
-    """A list or mapping of options as it is now: whoever gave it may go on to change it."""
+    """A copy of a list or mapping of options, since the caller may change the original later."""
     return copy(value) if isinstance(value, list | dict) else value
 
 
@@ -443,13 +443,13 @@ def _read_task_option(options: Any) -> str | None:
 
 
 def _hide_grade(view: View) -> View:
-    """What somebody sees who does not know the gold: accuracies and score are 0, the rest is paid as usual."""
+    """The view for a player that does not know the gold: accuracies and score are 0, other rewards are unchanged."""
     rewards = {name: 0.0 if name.startswith("accuracy") else value for name, value in view.rewards.items()}
     return view._replace(reward=0.0, score=0.0, success=False, rewards=rewards)
 
 
 def check_choice(kind: str, value: str, allowed: Sequence[str]) -> str:
-    """`value` if it is one of the allowed ones; for options of worlds that take a word."""
+    """`value` if it is one of the allowed ones; for options that take a word."""
     if value not in allowed:
         raise OptionError(f"{kind} is one of {join_names(allowed)}, got {value!r}")
     return value

@@ -1,7 +1,7 @@
-"""Original data: what there is, how it comes to this machine, and what is found in it.
+"""Original data sets: which exist, how they are installed, and what they contain.
 
-Every group of data sets (`DATA_SETS` in the registry) is a mapping from names to `DataSet`s. Installed data lies in
-`data_folder(NAME)`, and worlds find it by the word `installed`.
+Every group of data sets (`DATA_SETS` in the registry) is a mapping from names to `DataSet`s. Installed data is stored in
+`data_folder(NAME)`, and environments load it with the option value `installed`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Counts = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Findings:
-    """What a data set holds: its tasks by split, the identity of the data, and what of it is not used.
+    """The content of a data set: its tasks by split, the identity of the data, and which rows are not used.
 
-    `skipped` says of every unusable row where it stands and why, `left_out` how many others were left out for which reason.
+    `skipped` gives the place of every unusable row and the reason; `left_out` counts other unused rows by reason.
     """
 
     place: Path
@@ -36,10 +36,10 @@ class Findings:
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set. `use` are the options that play it; `published` the numbers of tasks of each form it is published in.
+    """One data set. `use` are the options that play it; `published` are the published numbers of tasks of each form.
 
-    `install` takes files or a folder and a configuration, `download` a configuration, `check` both; where a set has no
-    configurations they are given None.
+    `install` takes files or a folder and a configuration, `download` a configuration, `check` both; a set without
+    configurations receives None.
     """
 
     name: str
@@ -55,7 +55,7 @@ class DataSet:
 
     @property
     def folder(self) -> Path:
-        """Where it lies once it is installed."""
+        """The folder of the installed data set."""
         return data_folder(self.name)
 
     def add(self, source: Path | None, subset: str | None = None) -> Path:
@@ -80,7 +80,7 @@ def list_data_sets() -> dict[str, DataSet]:
 
 
 def find_data_set(name: str) -> DataSet:
-    """The data set of a name, as people write it."""
+    """The data set of a name; case and separators are ignored."""
     from fedagentgym.base.errors import UnknownNameError
     from fedagentgym.envs.reasoning.sources import find_source
 

@@ -1,4 +1,4 @@
-"""The smallest complete world: find a hidden number. Read it before you write your own."""
+"""The smallest complete environment: find a hidden number. Read it before you write your own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HiddenNumber(NamedTuple):
 
 
 class State(NamedTuple):
-    """What is left to choose from, given the answers so far."""
+    """The numbers that remain possible, given the answers so far."""
 
     hidden: HiddenNumber
     low: int
@@ -125,7 +125,7 @@ def _make_lower_view(guess: int, high: int) -> View:
 
 
 class BisectionExpert:
-    """Asks for the middle of what the answers leave: at most seven guesses for a hundred numbers."""
+    """Guesses the middle of the remaining range: at most seven guesses for a hundred numbers."""
 
     def act(self, episode: Episode) -> str:
         state: State = episode.state

@@ -1,4 +1,4 @@
-"""An ordered pool of tasks: ids, categories, a digest that names the data, and payloads that are made when asked for."""
+"""An ordered pool of tasks: ids, categories, a digest that identifies the data, and payloads that are made on demand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Origin(Protocol):
-    """Where a pool can be loaded from again."""
+    """What a pool can be loaded from again."""
 
     def load(self) -> TaskPool: ...
 
@@ -32,7 +32,7 @@ class Origin(Protocol):
 
 
 class EpisodeStarter(Protocol):
-    """An environment, as far as openings of episodes need it."""
+    """The part of an environment that opening episodes needs."""
 
     def reset_many(self, tasks: Sequence[str | Task], seeds: Sequence[int]) -> Sequence[Any]: ...
 
@@ -73,7 +73,7 @@ class TaskIds(Sequence[str]):
         return (f"{prefix}{position:05d}" for position in range(self._count))
 
     def find_position(self, identifier: str) -> int | None:
-        """Where an id stands, without a table of all of them."""
+        """The index of an id, computed without a table of all ids."""
         number = identifier.removeprefix(self._prefix)
         if number == identifier or not (number.isascii() and number.isdigit()):
             return None
@@ -84,8 +84,8 @@ class TaskIds(Sequence[str]):
 class TaskPool:
     """Tasks in a fixed order. Immutable; `subset` and `without_answers` give views that share the payloads.
 
-    `source` says what the tasks were made from (generator, version and options, or digests of data files): it is part of
-    the digest, so that a split made for one pool is refused for another that merely has the same ids.
+    `source` describes what the tasks were made from (generator, version and options, or digests of data files). It is part of
+    the digest, so that a split made for one pool is refused for another with the same ids.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class TaskPool:
         """What stands beside the tasks, such as the user whom each belongs to, one value a task; part of the digest."""
         self._hidden: frozenset[str] = frozenset()
         self.origin: Origin | None = None
-        """With it the pool is pickled as a reference to its data, without it as its tasks."""
+        """If set, the pool is pickled as a reference to its data; otherwise as its tasks."""
         self._whole = True
         if len(self.category_codes) != len(ids):
             raise DataError(f"a pool of {len(ids)} tasks was given {len(self.category_codes)} categories")
@@ -165,11 +165,11 @@ class TaskPool:
         if isinstance(key, str):
             return self._make_task(self.find_position(key))
         if not -len(self.ids) <= key < len(self.ids):
-            raise DataError(f"the pool {self.env} {self.split} has {len(self.ids)} tasks, there is no number {key}")
+            raise DataError(f"the pool {self.env} {self.split} has {len(self.ids)} tasks, index {key} is out of range")
         return self._make_task(key % len(self.ids))
 
     def find_position(self, identifier: str) -> int:
-        """Where the task of this id stands."""
+        """The index of the task with this id."""
         found = self._find(identifier)
         if found is None:
             examples = self.ids[:1000] if len(self.ids) > 1000 else self.ids
@@ -183,7 +183,7 @@ class TaskPool:
         return {name: int(count) for name, count in zip(self.category_names, counts, strict=True) if count}
 
     def find_hardness(self, index: int) -> float | None:
-        """How hard the task at a place is, where that is known."""
+        """The hardness of the task at an index, if known."""
         return None if self._hardness is None else self._hardness(index)
 
     def get_category(self, identifier: str) -> str:
@@ -228,7 +228,7 @@ class TaskPool:
             (self.find_position(identifier) for identifier in chosen), dtype=np.int64, count=len(chosen)
         )
         if len(set(chosen)) != len(chosen):
-            raise DataError("a pool cannot hold one task twice: the list of ids repeats an id")
+            raise DataError("the list of ids names a task twice")
         where, hardness = positions.tolist(), self._hardness
         pool = TaskPool(
             env=self.env,
@@ -245,7 +245,7 @@ class TaskPool:
         return pool
 
     def without_answers(self, ids: Iterable[str]) -> TaskPool:
-        """These tasks as somebody sees them who does not know their gold."""
+        """These tasks without their gold, as a client sees them that does not know it."""
         pool = self.subset(ids)
         pool._hidden = frozenset(pool.ids)
         return pool
@@ -283,7 +283,7 @@ class TaskPool:
         return {**beside, "task": task.id, "category": task.category, "prompt": shown, "seed": seed, "env": self.env}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TaskPool:
-        """Itself: a pool does not change."""
+        """Returns itself, since a pool is immutable."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -327,7 +327,7 @@ def _encode_categories(categories: Labels) -> tuple[tuple[str, ...], NDArray[np.
 def _load_again(
     origin: Origin, source: Mapping[str, Any], ids: Sequence[str] | None, hidden: frozenset[str]
 ) -> TaskPool:
-    """A pickled pool from its data, which must still be what it was."""
+    """Load a pickled pool from its data, which must be unchanged."""
     pool = origin.load()
     if pool.source != source:
         raise DataError(
@@ -348,7 +348,7 @@ def _restore(
     hidden: frozenset[str],
     columns: Mapping[str, Sequence[Value | None]],
 ) -> TaskPool:
-    """A pickled pool from its tasks."""
+    """Load a pickled pool from its tasks."""
     env, split, ids, categories, source = described
     pool = TaskPool(
         env=env,

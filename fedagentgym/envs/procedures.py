@@ -1,7 +1,8 @@
-"""How the tasks of a category are solved, and how an expert can be made to solve them wrongly: by another procedure.
+"""The procedures that solve the tasks of each category, and how an expert is made to err: by following another procedure.
 
-A world that knows this can teach an agent misconceptions (`learning/misconceptions.py`): demonstrations that follow, in some
-categories, another category's procedure more often than their own. Practice can cure them; it has to happen where they are.
+An environment that declares procedures can teach an agent misconceptions (`learning/misconceptions.py`): demonstrations that,
+in some categories, follow another category's procedure more often than the right one. Training on tasks of these categories
+can correct them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 
 class Procedures(NamedTuple):
-    """The procedure by which the tasks of a category are solved, and those that could be mistaken for it."""
+    """The procedure that solves the tasks of a category, and those that could be mistaken for it."""
 
     own: str
     others: tuple[str, ...]

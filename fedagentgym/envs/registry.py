@@ -1,4 +1,4 @@
-"""Which environments there are, and what brings the data of some of them."""
+"""The registered environments, and the data sets that some of them can install."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def find_env_id(name: object) -> str:
 
 
 def format_env_words(env_id: str, options: Mapping[str, Any]) -> str:
-    """The words of a command line that open this environment with these options.
+    """The command-line words that open this environment with these options.
 
     >>> format_env_words("fedagentgym/ALFWorld-v0", {"size": "tiny"})
     'fedagentgym/ALFWorld-v0 --env-set size=tiny'

@@ -1,4 +1,4 @@
-"""An episode as `render()` shows it: the goal, what was said and done so far, and what can be done now."""
+"""The text that `render()` shows: the goal, the history so far, and the available actions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_CHOICES = 40
 
 
 class Step(NamedTuple):
-    """An action and what it led to; the start of an episode has no action."""
+    """An action and its result; the start of an episode has no action."""
 
     action: str | None
     view: View
@@ -25,13 +25,13 @@ def render_heading(task: Task, goal: str) -> str:
 
 
 def render_step(step: Step) -> str:
-    """An action with the world's answer, indented like a transcript."""
+    """An action and the observation after it, indented like a transcript."""
     said = [f"  {line}".rstrip() for line in step.view.observation.splitlines()]
     return "\n".join([*([] if step.action is None else [f"> {step.action}"]), *said])
 
 
 def render_choices(step: Step) -> str:
-    """What can be done now, or how the episode ended."""
+    """The available actions, or how the episode ended."""
     view = step.view
     if step.over:
         return f"({'solved' if view.success else 'not solved'}, score {view.score:g})"
@@ -43,5 +43,5 @@ def render_choices(step: Step) -> str:
 
 
 def render_episode(task: Task, goal: str, steps: Sequence[Step]) -> str:
-    """The whole picture; `steps` begins where the rendered environment was reset or restored."""
+    """The whole text; `steps` begins where the rendered environment was reset or restored."""
     return "\n".join([render_heading(task, goal), *map(render_step, steps), render_choices(steps[-1])])

@@ -1,4 +1,4 @@
-"""Players that go wrong on purpose: an expert that takes a random action now and then, and a player that takes no other."""
+"""Players that err on purpose: an expert that sometimes takes a random action, and a random player."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_QUERY_WORDS = 3
 
 
 class Choice(NamedTuple):
-    """What is played, and whether it was drawn at random."""
+    """The played action, and whether it was drawn at random."""
 
     action: str
     at_random: bool
@@ -22,9 +22,9 @@ class Choice(NamedTuple):
 class NoisyExpert:
     """An expert for one episode whose actions are replaced by random ones with probability `noise`.
 
-    Without an expert every action is random, and none is spent on asking whether. `watching` says whether the expert is
-    asked at every turn, also where its action is not played: one that watches knows what it would have done, one that does
-    not decides anew from what it finds. All draws come from `draws`, in the order in which they are needed.
+    Without an expert every action is random, and no draw decides that. With `watching` the expert is queried at every turn,
+    even if its action is not played, so it knows what it would have done; without, it decides from the episode as it finds
+    it. All draws come from `draws`, in the order in which they are needed.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class NoisyExpert:
 
 
 def check_noise(noise: float) -> None:
-    """Refuse what is no share."""
+    """Raise unless this is a share."""
     if not 0.0 <= noise <= 1.0:
         raise OptionError(f"noise is a share of the actions, between 0 and 1, got {noise}")
 

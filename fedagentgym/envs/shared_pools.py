@@ -1,7 +1,7 @@
-"""Pools that environments of one process share: a thousand environments of one world hold one pool, not a thousand.
+"""Pools that the environments of one process share: a thousand environments with the same options hold one pool.
 
-Also what lets pools and environments be pickled: a pool that an environment loaded is written as what it was loaded with, not
-as its tasks, and is loaded (or found here) again where it is read.
+This also makes pools and environments picklable: a pool that an environment loaded is written as the options that it was
+loaded with, not as its tasks, and is loaded (or found in memory) when it is read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedagentgym.envs.registry import format_env_words
 
 MOST_POOLS = 16
 _INDEPENDENT = ("split", "tasks", "pool", "max_turns", "reward", "render_mode")
-"""Options of every environment that no pool depends on; the split stands beside them."""
+"""Options of every environment on which no pool depends; the split is passed separately."""
 
 _pools: OrderedDict[tuple[type, str, str], TaskPool] = OrderedDict()
 _lock = threading.RLock()
@@ -33,7 +33,7 @@ class PoolOrigin(NamedTuple):
     split: str
 
     def load(self) -> TaskPool:
-        """The pool again, from where it is shared, or from its data."""
+        """The pool again: the shared one, or loaded from its data."""
         made: Any = self.environment(**{**self.options, "split": self.split})
         pool: TaskPool = made.pool
         return pool
@@ -44,12 +44,12 @@ class PoolOrigin(NamedTuple):
 
 
 def select_pool_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those options of an environment on which its pool may depend."""
+    """The options of an environment on which its pool may depend."""
     return {name: value for name, value in options.items() if name not in _INDEPENDENT}
 
 
 def describe_pool_words(pool: TaskPool) -> str:
-    """The words of a command line that open this pool's environment with its split, as far as the pool knows."""
+    """The command-line words that open this pool's environment with its split, as far as the pool knows them."""
     origin = pool.origin
     options = dict(origin.options) if isinstance(origin, PoolOrigin) else {}
     options.pop("variant", None)
@@ -57,11 +57,11 @@ def describe_pool_words(pool: TaskPool) -> str:
 
 
 def find_or_load_pool(origin: PoolOrigin, load: Callable[[], TaskPool]) -> TaskPool:
-    """The pool of this origin: the one that is held already, or the one that `load` makes."""
+    """The pool of this origin: the one in memory, or the one that `load` returns."""
     try:
         plain = {name: str(value) if isinstance(value, Path) else value for name, value in origin.options.items()}
         key = (origin.environment, origin.split, canonical_json(plain))
-    except DataError:  # an option that is no plain value, such as a function: nobody can say which are the same
+    except DataError:  # an option that is no plain value, such as a function: such options cannot be compared
         return load()
     with _lock:
         if key in _pools:

@@ -1,8 +1,8 @@
-"""Admissible actions that leave words to the player: `search[<query>]`.
+"""Admissible actions with a slot for the player's own words: `search[<query>]`.
 
-The words that fill a slot are those of the task, as they stand there; "women's", "slip-ons" and "8.5" are one word each. Whoever
-fills slots (experts, random players, constrained generation) takes them apart in this one way, so that what the expert says is
-what a player that copies can say.
+The words that fill a slot are those of the task, unchanged; "women's", "slip-ons" and "8.5" are one word each. Experts,
+random players and constrained generation all split texts by this module, so that a player that copies words can produce what
+the expert produces.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def slot_words(text: str) -> list[str]:
 
 
 def get_slot_text(env: TextEnv, episode: Episode) -> str:
-    """The text whose words may fill a slot: the goal, and the first observation where the world names no goal.
+    """The text whose words may fill a slot: the goal, or the first observation if there is no goal.
 
-    A first page holds more than the task (titles, buttons, separators), and nobody should search for that.
+    The first observation alone would not do: it also contains titles, buttons and separators.
     """
     return env.goal(episode.task) or episode.view.observation
 
 
 def fill_slot(action: str, words: str) -> str:
-    """The action with its slot filled; one without a slot stays as it is.
+    """The action with its slot filled; an action without a slot is returned unchanged.
 
     >>> fill_slot("search[<query>]", "red shoes")
     'search[red shoes]'

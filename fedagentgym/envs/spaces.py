@@ -1,8 +1,8 @@
 """A space of any text.
 
-gymnasium's own `Text` admits only a given alphabet and its shared-memory form has one cell per character of it. Actions and
+gymnasium's `Text` accepts only a given alphabet, and its shared-memory form has one cell per character of it. Actions and
 observations here are arbitrary: any Python string, lone surrogates included. A batch of texts is a tuple. For vector
-environments with shared memory each environment owns a slot of bytes: a length, then UTF-8 (surrogates passed through).
+environments with shared memory each environment owns a range of bytes: a length, then UTF-8 (with surrogates).
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def _batch_differing(spaces: Any) -> Tuple[Any]:  # type: ignore[misc]
 
 
 class SharedTexts(Sequence[str]):
-    """The texts in a vector environment's shared memory, read when looked at; a deep copy is the tuple of the moment.
+    """The texts in a vector environment's shared memory, decoded on access; a deep copy is a tuple of the current texts.
 
-    gymnasium reads the shared memory once, when it starts, and copies what it got then after every step.
+    gymnasium reads the shared memory once, when it starts, and copies the result after every step.
     """
 
     def __init__(self, memory: memoryview, slots: int, slot_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""A task: one thing to be solved in one world. A plain value that a split file can name by its id."""
+"""A task: one problem of one environment. A plain value that a split file can refer to by its id."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What an episode is about.
+    """One problem that an episode is about.
 
     `payload` is the environment's own reference (a goal's index, a game, a question with its gold answer). `graded` is
-    False where the holder may play the task but does not know its gold: accuracies and the score are then always 0.
+    False if the holder may play the task but does not know its gold: accuracies and the score are then always 0.
     """
 
     id: str

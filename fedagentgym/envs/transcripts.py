@@ -1,12 +1,12 @@
-"""Episodes as text that a person reads and a program can play again.
+"""Episodes as text that people can read and programs can replay.
 
     alfworld/train/00042, seed 7
       You are in the middle of a room. ...
     > go to fridge 1
       You arrive at fridge 1. The fridge 1 is closed.
 
-Lines of the world are indented, lines of the player begin with ``> ``; an action of several lines is written as a JSON
-string. What was said can be compared when it is played again: an episode is determined by task, seed and actions.
+Observations are indented, actions begin with ``> ``; an action of several lines is written as a JSON string. A replay can be
+compared with the transcript, since task, seed and actions determine an episode.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Transcript(NamedTuple):
 
 
 def format_transcript(steps: Iterable[tuple[str, Episode]]) -> str:
-    """The text of an episode, given as (action, episode after it) pairs; the first action, before the start, is empty."""
+    """The text of an episode, given as (action, episode after it) pairs; the action of the first pair is empty."""
     lines: list[str] = []
     episode: Episode | None = None
     for action, episode in steps:
@@ -51,13 +51,13 @@ def read_transcript(text: str) -> Transcript:
     lines = text.splitlines()
     heading = _HEADING.fullmatch(lines[0]) if lines else None
     if heading is None:
-        raise DataError("not a transcript: the first line is to be 'TASK, seed NUMBER'")
+        raise DataError("not a transcript: the first line must be 'TASK, seed NUMBER'")
     actions = (line[2:] for line in lines[1:] if line.startswith("> "))
     return Transcript(heading[1], int(heading[2]), tuple(_decode_action(action) for action in actions))
 
 
 def replay(env: TextEnv, task: str, seed: int, actions: Sequence[str]) -> list[tuple[str, Episode]]:
-    """Play actions from the start; the steps as `transcript` takes them."""
+    """Play actions from the start; returns the steps in the form that `transcript` takes."""
     (episode,) = env.reset_many([task], [seed])
     steps = [("", episode)]
     for action in actions:
@@ -67,7 +67,7 @@ def replay(env: TextEnv, task: str, seed: int, actions: Sequence[str]) -> list[t
 
 
 def _encode_action(action: str) -> str:
-    """The action itself, or as a JSON string where that would not be read back as it was."""
+    """The action unchanged, or as a JSON string if it would not be read back unchanged."""
     plain = action.isprintable() and not action.startswith('"') and action == action.rstrip()
     return action if plain else json.dumps(action)
 

@@ -1,9 +1,9 @@
-"""What differs between the clients' worlds: the same tasks in another variant of their environment.
+"""Variants: how the environments of clients differ while their tasks stay the same.
 
 An environment declares its variants on its class (`TextEnv.variants`); `register_variant` adds one to any environment. A
-`Variant` holds the parameters that are asked for (`federate(variant={"kind": "volume", "share": 0.3})`) and draws for each
-client a `ClientVariant`, which depends on (seed, client) alone and is therefore the same in every round and process. It is
-stored in the split file as plain JSON and reaches the environment as its option `variant`. Evaluation is always without.
+`Variant` holds the requested parameters (`federate(variant={"kind": "volume", "share": 0.3})`) and draws a `ClientVariant`
+for each client. The draw depends only on (seed, client) and is therefore the same in every round and process. It is stored
+in the split file as plain JSON and passed to the environment as its option `variant`. Evaluation uses no variant.
 """
 
 from __future__ import annotations
@@ -22,40 +22,42 @@ from fedagentgym.envs.registry import ENVIRONMENTS
 from fedagentgym.envs.view import View
 
 Plain = Mapping[str, Any]
-"""A variant as it stands in configurations and split files: its kind, and its fields beside it."""
+"""A variant as written in configurations and split files: its kind, with its fields next to it."""
 
 
 class ClientVariant(Settings):
-    """What one client's environment is told. An environment reads the fields of the variants that it declares; a variant from
-    elsewhere works through the two methods, which are called around every step."""
+    """The variant of one client. An environment reads the fields of the variants that it declares; a variant registered from
+    outside works through the two methods, which are called around every step."""
 
     def change_view(self, view: View) -> View:
-        """What this client sees instead of a view of the unchanged environment."""
+        """The view that this client sees, given the view of the unchanged environment."""
         return view
 
     def change_action(self, action: str) -> str:
-        """What the unchanged environment is told when this client says `action`. It must let the environment's own actions
-        through, which experts say."""
+        """The action for the unchanged environment when this client plays `action`. Actions of the environment itself must
+        pass unchanged, since experts play them."""
         return action
 
 
 class Variant(Settings):
-    """One way in which clients' worlds differ. The fields are its parameters and go into the split file as they are."""
+    """One way in which clients' environments differ. The fields are its parameters and are stored in the split file."""
 
     kind: ClassVar[str]
     client_variant: ClassVar[type[ClientVariant]]
 
     @abstractmethod
     def draw(self, seed: int, client: int) -> ClientVariant:
-        """The variant of one client. Depends on nothing but the parameters and the arguments; draw from named streams."""
+        """The variant of one client. Depends only on the parameters and the arguments; draws from named streams."""
 
 
 class ChosenVariant(Variant):
-    """A variant with a short list of possibilities, of which each client draws one."""
+    """A variant with a short list of possibilities; each client draws one."""
 
     possibilities: ClassVar[tuple[ClientVariant, ...]]
 
-    choices: int | None = Field(default=None, ge=1, description="use only the first so many possibilities; None: all")
+    choices: int | None = Field(
+        default=None, ge=1, description="number of possibilities used, from the first on; None: all"
+    )
 
     def draw(self, seed: int, client: int) -> ClientVariant:
         count = self.choices if self.choices is not None else len(self.possibilities)
@@ -72,7 +74,7 @@ _REGISTERED: dict[str, Registry] = {}
 
 
 def register_variant(env_id: str, variant: type[Variant], *, replace: bool = False) -> None:
-    """Add a variant to an environment, your own or somebody else's."""
+    """Add a variant to an environment, your own or an existing one."""
     if not (isinstance(variant, type) and issubclass(variant, Variant)):
         raise OptionError(f"a variant is a class derived from fedagentgym.envs.variants.Variant, got {variant!r}")
     for name in ("kind", "client_variant"):
@@ -85,7 +87,7 @@ def register_variant(env_id: str, variant: type[Variant], *, replace: bool = Fal
 
 
 def variants_of(env_id: str, declared: Sequence[type[Variant]]) -> dict[str, type[Variant]]:
-    """Every variant of an environment by its kind: those that its class declares, and those registered for it."""
+    """Every variant of an environment by its kind: those declared by its class, and those registered for it."""
     added: Registry | tuple[()] = _REGISTERED.get(env_id, ())
     return {
         **{variant.kind: variant for variant in declared},
@@ -94,7 +96,7 @@ def variants_of(env_id: str, declared: Sequence[type[Variant]]) -> dict[str, typ
 
 
 def variant_class(env_id: str, declared: Sequence[type[Variant]], given: Any) -> tuple[type[Variant], dict[str, Any]]:
-    """The class of a plain variant, and the fields beside its kind."""
+    """The class of a plain variant, and its fields other than the kind."""
     known = variants_of(env_id, declared)
     if not isinstance(given, Mapping) or not isinstance(given.get("kind"), str):
         kinds = ", ".join(known) or "none"
@@ -112,7 +114,7 @@ def variant_class(env_id: str, declared: Sequence[type[Variant]], given: Any) ->
 def complete_request(
     env_id: str, declared: Sequence[type[Variant]], variant: str | Plain | None
 ) -> dict[str, Any] | None:
-    """What was asked for, complete: the kind and every parameter."""
+    """The complete request: the kind and every parameter."""
     if variant is None:
         return None
     given = {"kind": variant} if isinstance(variant, str) else variant
@@ -133,6 +135,6 @@ def assign_variants(
 
 
 def load_variant(env_id: str, declared: Sequence[type[Variant]], given: Plain) -> ClientVariant:
-    """A client's variant from its plain value, checked."""
+    """A client's variant from its plain value, validated."""
     cls, fields = variant_class(env_id, declared, given)
     return cls.client_variant.load(fields, "variant")

@@ -9,7 +9,7 @@ EMPTY: Mapping[str, Any] = {}
 
 
 class View(NamedTuple):
-    """An observation, with everything that is reported beside it."""
+    """An observation, with everything that is reported together with it."""
 
     observation: str
     admissible: tuple[str, ...] | None = None

@@ -1,7 +1,7 @@
-"""The words of an environment that does not list them: found by playing it at random.
+"""The words of an environment that does not list them, found by random play.
 
-A small agent has every word of its environment as one token and spells all others, so a word that is missed here costs a few
-tokens more, never an error.
+A small agent has every word of its environment as one token and spells all other words, so a word that is missed here costs a
+few more tokens and causes no error.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ STEPS = 1_000
 
 
 def list_words(env: TextEnv) -> Iterable[str]:
-    """The words that the environment lists, or that are met in it."""
+    """The words that the environment lists, or else those found by random play."""
     return env.vocabulary() or collect_words(env)
 
 
 def collect_words(env: TextEnv) -> list[str]:
-    """The words of the environment's description, and of what is read and can be said in some hundred tasks played at random.
+    """The words of the environment's description, observations and actions in some hundred tasks played at random.
 
-    The same environment gives the same words: tasks are the pool's first, and actions come from a named stream.
+    The result is deterministic: tasks are the first of the pool, and actions come from a named stream.
     """
     found: dict[str, None] = {}
     _add(found, env.role, env.action_help)

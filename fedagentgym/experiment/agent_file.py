@@ -1,8 +1,8 @@
-"""`agent.yaml` in an exported folder: the half of an agent that its weights do not hold.
+"""`agent.yaml` in an exported folder: the part of an agent that is not in its weights.
 
-A model answers well only under the prompt that it was trained with, read by the same parser and decoded alike. The file says
-all of it, with the world and the tasks that the run was judged on, so that whoever has the folder plays the agent that was
-trained. Nothing in it is left to a preset, which may change.
+A model answers well only with the prompt, parser and decoding that it was trained with. The file contains all of these, with
+the environment and the tasks on which the run was evaluated, so that the folder suffices to play the trained agent. It refers
+to no preset, since presets may change.
 """
 
 from __future__ import annotations
@@ -30,22 +30,24 @@ AGENT_FILE = "agent.yaml"
 ADAPTER_FILE = "adapter_config.json"
 _LOADED_FROM_FOLDERS = ("tiny", "transformers", "vllm", *DEFAULT_MODELS)
 _HEAD = (
-    "# How this model is prompted, read and decoded, and where it was judged.\n"
-    "# `fedagentgym eval --agent FOLDER` and `fedagentgym.load_agent(FOLDER)` go by it.\n"
+    "# Prompt, parser and decoding of this model, and how it was evaluated.\n"
+    "# `fedagentgym eval --agent FOLDER` and `fedagentgym.load_agent(FOLDER)` use it.\n"
 )
 
 
 class AgentFile(Settings):
     """The contents of `agent.yaml`."""
 
-    format: Literal["fedagentgym/agent-1"] = Field(default="fedagentgym/agent-1", description="what this file is")
-    agent: AgentSettings = Field(description="prompt, context, parser and decoding, all of them said")
-    env: EnvSettings = Field(description="the world that the agent was trained in")
-    evaluation: EvaluationSettings = Field(default=EvaluationSettings(), description="how the run judged it")
+    format: Literal["fedagentgym/agent-1"] = Field(default="fedagentgym/agent-1", description="format of this file")
+    agent: AgentSettings = Field(description="prompt, context, parser and decoding, without defaults")
+    env: EnvSettings = Field(description="the environment that the agent was trained in")
+    evaluation: EvaluationSettings = Field(default=EvaluationSettings(), description="how the run evaluated it")
     seed: int = Field(default=0, ge=0, description="seed of the run's evaluations")
-    plugins: tuple[str, ...] = Field(default=(), description="modules that the run loaded; not loaded from here")
-    run: dict[str, Any] = Field(default_factory=dict, description="which run, which round")
-    result: dict[str, float] = Field(default_factory=dict, description="what the run found for this round")
+    plugins: tuple[str, ...] = Field(
+        default=(), description="modules that the run loaded; this file does not load them"
+    )
+    run: dict[str, Any] = Field(default_factory=dict, description="the run and the round")
+    result: dict[str, float] = Field(default_factory=dict, description="the run's evaluation of this round")
 
     def to_yaml(self) -> str:
         """The file's text."""
@@ -57,7 +59,7 @@ class AgentFile(Settings):
 
 
 def describe_agent(agent: TokenAgent, settings: AgentSettings) -> AgentSettings:
-    """The settings that make this agent again around its exported weights, whatever its presets will be then."""
+    """The settings that make this agent again with its exported weights, independent of later presets."""
     template = agent.template
     names = ("context_length", "forward", "threads", *(("rollouts", "options") if settings.rollouts == "vllm" else ()))
     kept = {name: value for name in names if (value := getattr(settings, name)) is not None}
@@ -81,7 +83,7 @@ def describe_agent(agent: TokenAgent, settings: AgentSettings) -> AgentSettings:
 
 
 def _find_dtype(agent: TokenAgent) -> str | None:
-    """The type of the weights as they were loaded; an adapter's own may be another one than its base's."""
+    """The dtype of the weights as loaded; an adapter's may differ from its base's."""
     model: Any = getattr(agent.policy, "model", None)
     if model is None:
         return None
@@ -100,7 +102,7 @@ def has_agent_file(folder: str | Path) -> bool:
 
 
 def read_agent_file(folder: str | Path) -> AgentFile:
-    """What an exported folder says of its agent, whose model is then the folder itself."""
+    """The agent settings of an exported folder, with the folder itself as the model."""
     place = Path(folder).expanduser()
     path = place / AGENT_FILE
     plain = parse_yaml(read_text(path), str(path))
@@ -118,7 +120,7 @@ def read_agent_file(folder: str | Path) -> AgentFile:
 
 
 def change_agent(settings: AgentSettings, changes: list[str]) -> AgentSettings:
-    """Settings with `key=value` changes laid over them."""
+    """Settings updated with `key=value` changes."""
     plain: dict[str, Any] = settings.model_dump(mode="json", exclude_unset=True)
     for change in changes:
         plain = merge(plain, assign({}, change))
@@ -126,7 +128,7 @@ def change_agent(settings: AgentSettings, changes: list[str]) -> AgentSettings:
 
 
 def load_agent(folder: str | Path, env: TextEnv | None = None) -> TokenAgent:
-    """The agent of an exported folder, as it was trained: model, prompt, parser, decoding. `env` is needed by none of ours."""
+    """The agent of an exported folder, as trained: model, prompt, parser, decoding. None of our agents needs `env`."""
     from fedagentgym.agents.make import make_agent
     from fedagentgym.agents.threads import set_threads
 

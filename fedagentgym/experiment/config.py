@@ -1,8 +1,8 @@
-"""Where a configuration comes from: a file, a preset, plain data, and the changes laid over it.
+"""Loading of a configuration.
 
 A configuration comes from a YAML file, a preset of this package (`fedagentgym train --list`), or plain data; `a.b=value`
-assignments are laid over it. `FILE:NAME,NAME` applies variants that the file defines. A key that does not exist is answered with
-the nearest one.
+assignments change it. `FILE:NAME,NAME` applies variants that the file defines. The error for an unknown key names the nearest
+known one.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from fedagentgym.federation.backends import load_options
 def load_config(
     source: RunConfig | Mapping[str, Any] | str | Path, changes: Sequence[str] = (), plugins: Sequence[str] = ()
 ) -> RunConfig:
-    """A validated configuration from a file, a preset's name, plain data, or one that is validated already.
+    """A validated configuration from a file, a preset's name, plain data, or a configuration that is already validated.
 
-    `plugins` are added to those that the configuration names. All are loaded first: its other parts may use what they register.
+    `plugins` are added to those of the configuration. All are loaded first, since other parts may use what they register.
     """
     if isinstance(source, RunConfig):
         plain: Mapping[str, Any] = source.model_dump(mode="json", exclude_unset=True)
@@ -61,7 +61,7 @@ def load_config(
 
 
 def _resolve_warm_start(config: RunConfig) -> RunConfig:
-    """Settle how a pretrained model imitates: the defaults of `warm_start` are for a tiny one that is made from nothing."""
+    """Set how a pretrained model imitates: the defaults of `warm_start` are for a tiny model made from scratch."""
     if config.warm_start is None or starts_from_nothing(config.agent):
         return config
     chosen = config.warm_start.for_pretrained(config.agent.adapter is not None)
@@ -69,7 +69,7 @@ def _resolve_warm_start(config: RunConfig) -> RunConfig:
 
 
 def _plugins(plain: Mapping[str, Any]) -> list[str]:
-    """The plugins that a configuration names; what is no list of strings is refused with the rest of the configuration."""
+    """The plugins of a configuration; anything but a list of strings is reported by the validation of the configuration."""
     named = plain.get("plugins")
     return [plugin for plugin in named if isinstance(plugin, str)] if isinstance(named, list | tuple) else []
 
@@ -83,7 +83,7 @@ def _read_source(source: str) -> tuple[Mapping[str, Any], list[str]]:
     elif name in list_presets():
         text, where = read_preset(name), f"preset {name}"
     elif (path / "config.yaml").is_file():
-        raise OptionError(f"{name} is the folder of a run: go on with it by `fedagentgym train --resume {name}`")
+        raise OptionError(f"{name} is the folder of a run: resume it with `fedagentgym train --resume {name}`")
     else:
         guess = find_closest_name(name, list_presets())
         hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"
@@ -127,7 +127,7 @@ def list_variants(preset: str) -> tuple[str, ...]:
 
 
 def _check_config(config: RunConfig) -> None:
-    """What no single section can see."""
+    """Checks that involve several sections."""
     load_options(config.federation.backend, config.federation.options)
     per_round, clients = config.federation.clients_per_round, config.partition.clients
     if per_round is not None and clients is not None and per_round > clients:
@@ -135,13 +135,13 @@ def _check_config(config: RunConfig) -> None:
     alone = config.federation.backend == "in-process" and config.federation.workers <= 1
     if config.agent.threads == "auto" and not alone:
         raise OptionError(
-            "agent.threads: auto gives one process all cores: with several workers, or another backend, say how many each takes"
+            "agent.threads: auto gives one process all cores: with several workers, or another backend, set a number"
         )
     _check_sharding(config)
     method = get_algorithm_class(config.algorithm)
     if config.evaluation is not None and config.evaluation.clients and not method.trains_local_models:
         raise OptionError(
-            f"evaluation.clients judges the models that clients train, and {config.algorithm['name']} trains none: leave it out"
+            f"evaluation.clients evaluates models that clients train, but {config.algorithm['name']} trains none: leave it out"
         )
     if config.warm_start is not None and not starts_from_nothing(config.agent):
         require_model(config.agent)
@@ -151,7 +151,7 @@ OFFLOAD_ON_CPU = "learning.sharding.offload keeps weights out of a GPU's memory:
 
 
 def _check_sharding(config: RunConfig) -> None:
-    """Several devices for an update: where the clients run in processes of this machine that torch trains and plays in."""
+    """Check the settings for several devices: they need clients in processes of this machine, with torch for rollouts."""
     sharding = config.learning.sharding
     if sharding is None or not sharding.is_needed:
         return
@@ -187,7 +187,7 @@ def read_preset(name: str) -> str:
 
 
 def read_head(source: str) -> str:
-    """The comment at the head of a preset or file: what its author says of it."""
+    """The comment at the head of a preset or file, which describes it."""
     name = source.partition(":")[0]
     text = read_preset(name) if name in list_presets() else read_text(Path(name))
     lines = text.splitlines(keepends=True)

@@ -1,6 +1,6 @@
-"""A run's course: held-out success after each evaluated round, its area over episodes, and when it reached a target.
+"""The learning curve of a run: held-out success after each evaluated round, its area, and when it reached a target.
 
-Everything is read from `metrics.jsonl`, which the commits of a run decide.
+Everything is read from `metrics.jsonl`, which follows from the commits of a run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedagentgym.federation.metrics_log import read_metrics_log
 
 
 class Point(NamedTuple):
-    """The policy after a round: what it achieves, and what has been spent until then."""
+    """The policy after a round: its success, and the cost so far."""
 
     round: int
     episodes: float
@@ -41,7 +41,7 @@ def read_curve(folder: Path) -> tuple[Point, ...]:
 def compute_area(curve: Sequence[Point]) -> float:
     """Mean success over the run: the area under the curve over episodes (trapezoids), divided by their number.
 
-    A policy that played nothing keeps its success all the time.
+    A policy without episodes has the same success throughout.
     """
     length = curve[-1].episodes - curve[0].episodes
     if length <= 0:

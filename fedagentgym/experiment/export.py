@@ -1,4 +1,4 @@
-"""The policy of a run's commit: opened to be played, or written as an ordinary model or adapter folder with its agent."""
+"""The policy of a run's commit: opened for play, or written as an ordinary model or adapter folder with its agent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OpenedPolicy:
     record: Mapping[str, Any]
 
     def describe(self) -> AgentFile:
-        """What `agent.yaml` says of it. The world's options are those that mean the same on every machine."""
+        """The content of `agent.yaml`, with the environment options that have the same meaning on every machine."""
         config, options = self.run.config, self.run.runtime.client_split.options
         env = {**config.env.model_dump(), "options": self.run.runtime.env.portable_options(options)}
         judged = config.evaluation or EvaluationSettings()
@@ -67,7 +67,7 @@ class OpenedPolicy:
 
 
 def open_policy(folder: str | Path, *, number: int | None = None, best: bool = False) -> OpenedPolicy:
-    """Open the policy of a run's round: the last, the best, or the given one. The run's files are checked before."""
+    """Open the policy of a run's round: the last, the best, or the given one. The run's files are checked first."""
     place = Path(folder)
     if not (place / "config.yaml").is_file():
         other = f"; it is an exported agent: eval --agent {place}" if has_agent_file(place) else ""

@@ -1,7 +1,7 @@
 """The Flower app of this package: `fedagentgym flower init` writes a folder whose app.py imports these two names.
 
-The ServerApp runs the configuration that its run config names (`run = "/path/run.yaml"`, and `plugins = "/path/mine.py"`), from
-the beginning or from its newest commit; the ClientApp is the thin proxy of `federation/backends/flower_deployment.py`. Loading
+The ServerApp runs the configuration in its run config (`run = "/path/run.yaml"`, and `plugins = "/path/mine.py"`), from the
+beginning or from its newest commit; the ClientApp is the thin proxy of `federation/backends/flower_deployment.py`. Importing
 this module needs the extra [flower].
 """
 

@@ -1,7 +1,7 @@
-"""Who is judged, in which worlds, and how: an agent by name, an exported folder, or the policy of a run.
+"""What is evaluated, in which environments, and how: an agent by name, an exported folder, or the policy of a run.
 
-A folder and a run know their prompt, their world and the tasks that the run was judged on; what is said on top replaces that.
-With nothing said they play the run's own evaluation again, episode for episode.
+A folder and a run contain their prompt, their environment and the tasks on which the run was evaluated; given options replace
+these. Without options the run's own evaluation is repeated, episode for episode.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NamedClient:
-    """A client of a split file, in whose variant of the world an agent is judged."""
+    """A client of a split file, in whose variant of the environment an agent is evaluated."""
 
     file: Path
     number: int
@@ -37,9 +37,9 @@ class NamedClient:
 
 @dataclass(frozen=True)
 class JudgeRequest:
-    """What somebody said. None and empty leave it to the folder or the run, and to the usual values after that.
+    """The given options. None and empty values default to those of the folder or the run, and then to the usual defaults.
 
-    `agent` are settings by name, with `folder` if the agent is an exported one; `changes` are laid over the folder's settings.
+    `agent` are settings by name, with `folder` if the agent is an exported one; `changes` update the folder's settings.
     """
 
     agent: Mapping[str, Any] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class JudgeRequest:
 
 @dataclass(frozen=True)
 class Judged:
-    """Everything that an evaluation needs. `expected` is what the run found with just this evaluation, if it did it;
+    """Everything that an evaluation needs. `expected` is the run's result of this same evaluation, if it has one;
     `own_seed` tells whether the seed is the run's."""
 
     agent: Player
@@ -70,7 +70,7 @@ class Judged:
     own_seed: bool = False
 
     def describe_set(self, one: OpenedSet) -> dict[str, Any]:
-        """What the lines of an episode file say of their world, so that they can be played again without being told."""
+        """The fields of an episode line that describe its environment, so that it can be replayed from the file."""
         told: dict[str, Any] = {"options": type(one.env).portable_options(one.options)}
         if self.client is not None:
             told |= {"client": self.client.index}
@@ -79,7 +79,7 @@ class Judged:
 
 
 def open_judged(request: JudgeRequest) -> Judged:
-    """Open the agent and its worlds; the worlds first, so that a missing data set is told before a model loads."""
+    """Open the agent and its environments; environments first, so that a missing data set is reported before a model loads."""
     opened, file = _find_source(request)
     settings = _choose_settings(request, file)
     client = None if request.client is None else _open_client(request.client, request.env, request.options)
@@ -110,7 +110,7 @@ def _find_source(request: JudgeRequest) -> tuple[OpenedPolicy | None, AgentFile 
 
 
 def _choose_settings(request: JudgeRequest, file: AgentFile | None) -> EvaluationSettings:
-    """What was said over what the run was judged by; a world or a split of one's own takes the place of the run's sets."""
+    """The given options over those of the run's evaluation; a given environment or split replaces the run's sets."""
     plain: dict[str, Any] = {}
     if file is not None:
         plain = file.evaluation.model_dump(mode="json", exclude_none=True)
@@ -137,7 +137,7 @@ def _open_worlds(
     if request.env is None:
         if file is None:
             raise OptionError(
-                "--env: in which world? For example --env WebShop; only --run and folders that were exported know their own"
+                "--env is missing: for example --env WebShop; only --run and folders that were exported know their own"
             )
         env_id = file.env.id
     else:
@@ -165,7 +165,7 @@ def _open_client(named: NamedClient, env: str | None, options: Mapping[str, Any]
 
 
 def _make_client_keywords(client: Client, split: str | None) -> dict[str, Any]:
-    """A client's own tasks in its variant; of another split, where one is named, all tasks in that variant."""
+    """A client's own tasks in its variant; with another split, all its tasks in that variant."""
     keywords = client.get_env_kwargs()
     if split is None:
         return keywords
@@ -175,7 +175,7 @@ def _make_client_keywords(client: Client, split: str | None) -> dict[str, Any]:
 def open_client_env(
     named: NamedClient, *, env: str | None = None, split: str | None = None, options: Mapping[str, Any] | None = None
 ) -> TextEnv:
-    """The world of a client of a split file, as it plays it."""
+    """The environment of a client of a split file, in its variant."""
     client = _open_client(named, env, options or {})
     return open_env(client.client_split.record.env_id, **_make_client_keywords(client, split))
 
@@ -200,7 +200,7 @@ def _make_agent(request: JudgeRequest, file: AgentFile | None, first: OpenedSet,
 
 
 def _name(request: JudgeRequest, opened: OpenedPolicy | None) -> str:
-    """What the agent is called in the names of files."""
+    """The agent's name in file names."""
     if opened is not None:
         return f"{opened.run.folder.resolve().name}-round-{opened.round}"
     if request.folder is not None:

@@ -1,4 +1,4 @@
-"""The README.md of an exported folder: what the model is, where it comes from, how it is loaded and judged."""
+"""The README.md of an exported folder: what the model is, how it was made, how to load and evaluate it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ model = AutoModelForCausalLM.from_pretrained("FOLDER")
 
 
 def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, parameters: int) -> str:
-    """The card's text; `base` is the model that the run started from, None for one that was made from nothing."""
+    """The card's text; `base` is the model that the run started from, None for a model made from scratch."""
     run, env = file.run, file.env
     head: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
     if base is not None and base.count("/") == 1 and not base.startswith((".", "/", "~")):
@@ -25,7 +25,7 @@ def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, 
     if licence is not None:
         head["license"] = licence
     head["tags"] = ["reinforcement-learning", "fedagentgym"]
-    origin = "made from nothing, a small network for one world" if base is None else f"trained from {base}"
+    origin = "made from scratch, a small network for one environment" if base is None else f"trained from {base}"
     told = [
         _format_head(head),
         f"# {run['name']}, round {run['round']}\n",
@@ -35,12 +35,12 @@ def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, 
         _describe_result(file),
         "## Use\n",
         "It answers in the form that it was trained in and knows no other: `agent.yaml` holds its prompt, context, parser and"
-        " decoding. With all of that:\n",
+        " decoding. To evaluate it with these:\n",
         "```\nfedagentgym eval --agent FOLDER\n```\n",
         "The weights and the tokenizer alone:\n",
         _LOADING,
         "## Limits\n",
-        "It was judged in the world that it was trained in, and nowhere else. What it says outside of it means nothing.\n",
+        "It was evaluated only in the environment that it was trained in. Its replies to other texts are meaningless.\n",
     ]
     return "\n".join(part for part in told if part)
 
@@ -55,7 +55,7 @@ def _format_head(head: dict[str, Any]) -> str:
 def _describe_result(file: AgentFile) -> str:
     found, judged = file.result, file.evaluation
     if not found:
-        return "The run did not judge this round.\n"
+        return "The run did not evaluate this round.\n"
     where = f"the split `{judged.split}`" if not judged.sets else ", ".join(f"`{one.name}`" for one in judged.sets)
     return (
         f"Success {found['success']:.3f} (interval {found['low']:.3f} to {found['high']:.3f}) on {found['tasks']:,.0f} tasks of"

@@ -1,7 +1,7 @@
 """Differences between two rows of a table, seed by seed: intervals, tests corrected for their number, and tests of equality.
 
-Runs of the same seed share what the seed decides of both (the order of tasks, the held-out episodes' draws), so a difference is
-taken within each seed first; what is left varies like a sample of independent numbers, and Student's t applies to it.
+Runs of the same seed share what the seed determines (the order of tasks, the draws of held-out episodes), so differences are
+taken within each seed first; they vary like a sample of independent numbers, and Student's t applies to them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EQUALITY_CONFIDENCE = 0.90
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """What one row has more than another: seed by seed, and what that says about other seeds.
+    """The difference of two rows, seed by seed, and tests of it.
 
     `p` belongs to the two-sided test that there is no difference, `corrected` is the same after Holm's correction for all
     differences it was reported with. A single seed has no interval, and a `p` of 1.

@@ -1,13 +1,13 @@
 """A table of small experiments: rows (configurations) times seeds, each cell an ordinary run in a folder of its own.
 
-A run that is there already is not repeated, one that was interrupted goes on, and one that was made with another configuration
-is refused. The runs know nothing of each other, so they may be played side by side in processes of their own: what comes out
-is the same. Nothing is left out of a table: every seed of every row is in it as it came out.
+A finished run is not repeated, an interrupted run is resumed, and a folder with another configuration is refused. The runs are
+independent, so they may be played in parallel processes with the same results. A table contains every seed of every row,
+whatever its result.
 
 folder/NAME-seedN/   the runs        folder/table.json, table.md   the table
 
-Tables that have rows in common may keep their runs in one folder (`shared`). There a run is called by its source, its seed and
-the digest of its configuration, so a row that two tables have is played once, and changed settings make new runs.
+Tables with common rows may keep their runs in one folder (`shared`). There a run is named by its source, its seed and the
+digest of its configuration, so a row of two tables is played once, and changed settings make new runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CELL_OUTPUT = ("output.sampled_episodes=0",)
 
 @dataclass(frozen=True)
 class ExperimentTable:
-    """What is run and what is shown of it: rows are configurations, `changes` are laid over every one of them."""
+    """What is run and which columns are shown: rows are configurations, `changes` apply to every one of them."""
 
     name: str
     rows: Mapping[str, str]
@@ -90,7 +90,7 @@ def run_table(
 def list_cells(
     table: ExperimentTable, folder: Path, changes: Sequence[str] = (), shared: Path | None = None
 ) -> list[TableCell]:
-    """The runs of a table seed by seed, so that what is finished of a table that was stopped can be compared."""
+    """The runs of a table seed by seed, so that an interrupted table has comparable finished runs."""
     cells = []
     for seed in range(table.first_seed, table.first_seed + table.seeds):
         given = (f"seed={seed}", *table.changes, *changes)
@@ -108,7 +108,7 @@ def list_cells(
 
 
 def load_cell_config(cell: TableCell) -> RunConfig:
-    """The configuration of a run; what lies in its folder must have been made with the same."""
+    """The configuration of a run; a run that is already in its folder must have the same."""
     config = load_config(cell.source, [*cell.changes, f"output.folder={cell.folder}", *CELL_OUTPUT])
     present = cell.folder / "config.yaml"
     if present.is_file() and load_config(present).digest != config.digest:
@@ -117,7 +117,7 @@ def load_cell_config(cell: TableCell) -> RunConfig:
 
 
 def prepare_agents(configs: Sequence[RunConfig]) -> None:
-    """Make the agents that the runs start from, each once, before several processes ask for them."""
+    """Make the agents from which the runs start, each once, before several processes need them."""
     from fedagentgym.experiment.run import resolve_agent
 
     made = []
@@ -130,7 +130,7 @@ def prepare_agents(configs: Sequence[RunConfig]) -> None:
 
 
 def run_cells(cells: Sequence[TableCell], processes: int) -> Iterator[tuple[TableCell, Record]]:
-    """The records of all runs, in the order of the cells; so many are played at a time."""
+    """The records of all runs, in the order of the cells, played in up to this many processes."""
     if processes <= 1:
         yield from ((cell, run_cell(cell)) for cell in cells)
         return
@@ -148,7 +148,7 @@ def _silence_progress() -> None:
 
 
 def run_cell(cell: TableCell) -> Record:
-    """The record of a run: as it is if the run is there, else after running or finishing it."""
+    """The record of a run: of the finished run, or after running or resuming it."""
     from fedagentgym.experiment.run import read_result, resume, train
 
     if (cell.folder / "result.json").is_file():

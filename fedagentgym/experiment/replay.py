@@ -1,4 +1,4 @@
-"""Playing a file of episodes again, in the worlds that the file names; nobody has to say twice what was written down."""
+"""Replaying a file of episodes in the environments that the file names."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def check_episodes(
     split: str | None = None,
     only: str | None = None,
 ) -> list[str]:
-    """Play a file's actions again; every difference is one sentence. Empty: all as written.
+    """Replay a file's actions; every difference is one sentence. Empty if there is none.
 
-    `env`, `options` and `split` replace or complete what the file, or the run that it lies in, says of its world.
+    `env`, `options` and `split` replace or complete the environment named by the file, or by the run that contains it.
     """
     path, given = Path(file), dict(options or {})
     heads = _read_heads(path)
@@ -45,7 +45,7 @@ def check_episodes(
 
 
 def _read_heads(path: Path) -> dict[str, dict[str, Any]]:
-    """What the first line of each evaluation set says beside its episode."""
+    """What the first line of each evaluation set contains besides its episode."""
     heads: dict[str, dict[str, Any]] = {}
     for _, about in read_json_lines(path):
         heads.setdefault(str(about.get("set", "")), about)
@@ -59,7 +59,7 @@ def _open_world(
 ) -> TextEnv:
     written = head.get("env")
     if env is None and not isinstance(written, str):
-        raise OptionError(f"{path} does not say in which world it was played: name it (--env)")
+        raise OptionError(f"{path} does not name the environment in which it was played: name it (--env)")
     env_id = find_env_id(written if env is None else env)
     own = _find_options(path, name, head) if env_id == written else {}
     variant = head.get("variant") if env_id == written else None
@@ -71,7 +71,7 @@ def _open_world(
 
 
 def _find_options(path: Path, name: str, head: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options that a line tells, or those of the run that the file belongs to. What lies on a machine no file decides."""
+    """The options of a line, or those of the run that contains the file. Paths on this machine are not taken from a file."""
     if "options" in head:
         options = head["options"]
         if not isinstance(options, dict) or any(key in _NOT_OPTIONS for key in options):

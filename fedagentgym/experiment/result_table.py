@@ -1,4 +1,4 @@
-"""The table that a plan's runs make: mean and interval over seeds for each row, and differences between rows, seed by seed."""
+"""The table of a plan's runs: mean and interval over seeds for each row, and differences between rows, seed by seed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Row:
 
 
 def to_measurements(rows: Sequence[Row]) -> list[Measurement]:
-    """What `fedagentgym bench` prints of a table."""
+    """The output of `fedagentgym bench` for a table."""
     return [
         Measurement(f"{row.name}: {column}", mean(values), "", f"{shown(half_width(values))} (95 % over seeds)".strip())
         for row in rows
@@ -70,7 +70,7 @@ def half_width(values: Sequence[float]) -> float:
 
 
 def difference(rows: Sequence[Row], row: str, base: str) -> dict[str, tuple[float, ...]]:
-    """What a row has more than another, seed by seed: runs of the same seed share what the seed decides of both."""
+    """The differences of two rows, seed by seed: runs of the same seed share what the seed determines."""
     found = {each.name: each.values for each in rows}
     return {
         column: tuple(a - b for a, b in zip(values, found[base][column], strict=True))
@@ -79,7 +79,7 @@ def difference(rows: Sequence[Row], row: str, base: str) -> dict[str, tuple[floa
 
 
 def to_markdown(rows: Sequence[Row], differences: Mapping[str, Mapping[str, Sequence[float]]] | None = None) -> str:
-    """The table as it stands in the documentation: mean ± half of the 95 % interval over seeds (Student's t)."""
+    """The table as in the documentation: mean ± half of the 95 % interval over seeds (Student's t)."""
     columns = list(rows[0].values)
     lines = [
         f"| | {' | '.join(columns)} | {columns[0]}, per seed | environment steps | MB |",

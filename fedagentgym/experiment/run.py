@@ -63,20 +63,20 @@ CHECKED = (
     "trajectories",
     "evaluation episodes",
 )
-"""What the chain of commits fixes by digest, and `resume` and `export` check."""
+"""Files that the chain of commits fixes by digest; `resume` and `export` check them."""
 LIBRARIES = ("numpy", "torch", "transformers", "peft", "gymnasium", "flwr")
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """Where a run lies, and its record (`result.json`)."""
+    """The folder of a run, and its record (`result.json`)."""
 
     folder: Path
     record: Mapping[str, Any]
 
     @property
     def digest(self) -> str:
-        """Identity of the final global state."""
+        """The digest of the final global state."""
         found: str = self.record["final"]["digest"]
         return found
 
@@ -112,20 +112,18 @@ def train(
 ) -> RunResult | list[RunResult]:
     """Run a configuration (a file, a preset's name, plain data) from the beginning. The run's folder must be new.
 
-    `plugins` are modules or files of your own, beside those that the configuration names. `observers` see the record of each
-    round; `on_progress` is called many times a round with a `TrainingProgress`. With `seeds` there is a run for each of them, in
-    folders of their own below the run's; those that are there already are not repeated.
+    `plugins` are modules or files of your own, added to those of the configuration. `observers` see the record of each
+    round; `on_progress` is called many times a round with a `TrainingProgress`. With `seeds` there is a run for each of
+    them, in folders of their own below the run's; finished ones are not repeated.
     """
     chosen = load_config(config, changes, plugins)
     if seeds is not None:
-        return [_finish_or_read(run, observers, on_progress) for run in make_seed_configs(chosen, seeds)]
+        return [finish_or_read(run, observers, on_progress) for run in make_seed_configs(chosen, seeds)]
     return _train_once(chosen, observers, on_progress)
 
 
-def _finish_or_read(
-    chosen: RunConfig, observers: Sequence[Observer], on_progress: ProgressCallback | None
-) -> RunResult:
-    """A run that may be finished already, or have been stopped."""
+def finish_or_read(chosen: RunConfig, observers: Sequence[Observer], on_progress: ProgressCallback | None) -> RunResult:
+    """The run of a configuration, which may be finished already, or have been stopped."""
     folder = Path(chosen.output.folder)
     if (folder / "result.json").is_file():
         return RunResult(folder, read_result(folder))
@@ -154,7 +152,7 @@ def resume(
     observers: Sequence[Observer] = (),
     on_progress: ProgressCallback | None = None,
 ) -> RunResult:
-    """Go on with a run that was interrupted; it ends as if nothing had happened."""
+    """Resume an interrupted run; the result is the same as without the interruption."""
     path = Path(folder)
     if not (path / "config.yaml").is_file():
         raise DataError(f"there is no run in {path}: config.yaml is missing")
@@ -174,7 +172,7 @@ def resume(
 
 
 def _make_longer(begun: RunConfig, wanted: RunConfig) -> RunConfig:
-    """A run may be made longer, where nothing that was computed depended on its length; never shorter."""
+    """A run may be extended if nothing that was computed depended on its length; it cannot be shortened."""
     before, after = begun.federation.rounds, wanted.federation.rounds
     if after < before:
         raise OptionError(f"{ROUNDS} can be raised when a run is resumed, not lowered: it is {before}")
@@ -188,21 +186,21 @@ def _make_longer(begun: RunConfig, wanted: RunConfig) -> RunConfig:
 
 
 def _note_longer(opened: Run) -> None:
-    """Write the longer plan down, once it is certain that the run's rounds belong to it; its record is out of date then."""
+    """Write the longer plan, after checking that the run's rounds belong to it; the run's record is then out of date."""
     read_chain(opened.folder, opened.inputs)
     write_atomic(opened.folder / "config.yaml", to_yaml(opened.config))
     (opened.folder / "result.json").unlink(missing_ok=True)
 
 
 def describe_saved_rounds(folder: Path) -> str:
-    """What is told of a run that was interrupted: how far it is saved, and how to go on."""
+    """The message after an interruption: what is saved, and how to resume."""
     rounds = CommitStore(folder / "rounds").list_rounds()
     saved = f"{folder} is saved up to round {rounds[-1]}" if rounds else f"no round of {folder} is finished"
-    return f"{saved}; go on with: fedagentgym train --resume {shlex.quote(str(folder))}"
+    return f"{saved}; resume with: fedagentgym train --resume {shlex.quote(str(folder))}"
 
 
 class Run:
-    """A configuration with everything opened that it names; its data first, so that nothing begins without it."""
+    """A configuration with everything that it names opened; data first, so that missing data is reported before any work."""
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         self.config, self.folder = config, folder
@@ -217,7 +215,7 @@ class Run:
 
     @property
     def inputs(self) -> dict[str, str]:
-        """The digests of what the run is made from: a commit carries them, and a run goes on only with the same."""
+        """The digests of what the run is made from: a commit contains them, and a run resumes only with the same."""
         sets = {"evaluation sets": digest(self._describe_sets())} if self._is_judged_on_sets else {}
         inputs = {CONFIGURATION: self.config.digest, "client split": self.runtime.client_split.digest, **sets}
         rounds = CommitStore(self.folder / "rounds")
@@ -227,7 +225,7 @@ class Run:
         try:
             newest = rounds.read_note(numbers[-1])
         except FedAgentGymError:
-            return inputs  # whoever reads the chain says what is wrong with it
+            return inputs  # the check of the chain reports what is wrong with it
         return extend_inputs(inputs, newest, self.config.list_shorter)
 
     @property
@@ -238,7 +236,7 @@ class Run:
         return {one.name: one.describe() for one in self._sets}
 
     def finish(self, observers: Sequence[Observer] = (), on_progress: ProgressCallback | None = None) -> RunResult:
-        """All rounds that are left, then the record and the report."""
+        """Run the remaining rounds, then write the record and the report."""
         watching = [*observers, *make_observers(self.config, self.folder)]
         if self.config.output.report == "html":
             self._write_background()
@@ -290,7 +288,7 @@ class Run:
         return backend
 
     def evaluate(self, round_number: int, state: ServerState) -> dict[str, Any]:
-        """Play the held-out tasks with the policy of a global state; every episode is written down."""
+        """Play the held-out tasks with the policy of a global state; every episode is recorded."""
         from fedagentgym.learning.evaluation import compute_policy_digest
 
         settings = self.config.evaluation
@@ -307,7 +305,7 @@ class Run:
         return {"success": plain["overall"]["success"]["mean"], "policy": policy, "digest": file_digest(file), **plain}
 
     def _describe_beliefs(self, found: SetsEvaluation) -> dict[str, Any]:
-        """By which procedures the episodes of each category went, where the agent started with misconceptions; of several
+        """The procedures that the episodes of each category followed, if the agent started with misconceptions; of several
         sets, set by set."""
         if "misconceptions" not in self.agent_note:
             return {}
@@ -321,7 +319,7 @@ class Run:
         return {"beliefs": beliefs.get("", beliefs)}
 
     def build_record(self, commit: Commit) -> dict[str, Any]:
-        """The run in one plain value: what was run, with what, what came out, what it cost."""
+        """The record of the run as one plain value: configuration, versions, results, cost."""
         chain = read_chain(self.folder, self.inputs)
         records = [] if chain is None else chain.list_records()
         judged = [record for record in records if "evaluation" in record]
@@ -364,14 +362,14 @@ class Run:
         }
 
     def _protections(self) -> dict[str, str]:
-        """Which protections are up around programs, where the environment runs any."""
+        """The protections around programs that are active, if the environment runs programs."""
         if not runs_programs(self.config.env.id, self.config.env.options):
             return {}
         return {"protections": describe_protections(start=True)}
 
 
 def check_sharding_devices(config: RunConfig) -> None:
-    """Refuse an update on more devices than there are, before anything loads."""
+    """Refuse an update on more devices than exist, before anything loads."""
     sharding = config.learning.sharding
     if sharding is None or not sharding.is_needed:
         return
@@ -386,8 +384,8 @@ def check_sharding_devices(config: RunConfig) -> None:
 
 
 def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
-    """The division of the run's tasks, and the worlds that it is judged in. Data that is missing is told before anything
-    loads, and together with a model that does not fit."""
+    """The division of the run's tasks, and the evaluation environments. Missing data is reported before anything
+    loads, together with a model that does not fit."""
     unfit: OptionError | None = None
     try:
         check_fit(config)
@@ -406,14 +404,14 @@ def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
 
 
 def check_categories(sets: Sequence[OpenedSet], known: Sequence[str]) -> None:
-    """Refuse a set that is to judge a category which the run's tasks do not have."""
+    """Refuse an evaluation set of a category that the run's tasks do not have."""
     for one in sets:
         if one.category is not None and one.category not in known:
             raise unknown_name_error(f"category in the evaluation set {one.name!r}", one.category, known)
 
 
 def read_result(folder: Path) -> dict[str, Any]:
-    """The record of a finished run, if it belongs to the configuration and to the newest commit that lie beside it."""
+    """The record of a finished run, if it matches the configuration and the newest commit in its folder."""
     place = folder / "result.json"
     record = read_json(place)
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
@@ -445,7 +443,7 @@ def read_result(folder: Path) -> dict[str, Any]:
 
 
 def summarize_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told of an evaluated round."""
+    """The numbers of an evaluated round for observers."""
     evaluation = record["evaluation"]
     names = ("policy", "tasks", "episodes", "overall", "categories")
     if missing := [name for name in names if name not in evaluation]:
@@ -455,7 +453,7 @@ def summarize_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve_agent(config: RunConfig) -> tuple[AgentSettings, dict[str, Any]]:
-    """The agent to load, and a note of where it comes from; what has to imitate first does so now, unless it has before."""
+    """The agent to load, and a note of its origin; a warm start is made now unless it exists."""
     options = {key: value for key, value in config.env.options.items() if key != "reward"}
     return prepare_agent(config.agent, config.env.id, options, config.warm_start)
 
@@ -469,7 +467,7 @@ def make_observers(config: RunConfig, folder: Path) -> list[Observer]:
 
 
 def collect_versions() -> dict[str, str]:
-    """What the run was computed with."""
+    """The versions with which the run was computed."""
     found = {"fedagentgym": __version__, "python": platform.python_version(), "machine": platform.machine()}
     for name in LIBRARIES:
         try:

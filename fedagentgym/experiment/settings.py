@@ -19,11 +19,11 @@ RESUMABLE: tuple[str, ...] = (
     *(f"output.{key}" for key in ("keep_rounds", "tensorboard", "report")),
     "learning.sharding",
 )
-"""What may be changed when a run is resumed: nothing of it changes the result."""
+"""Keys that may be changed when a run is resumed: none of them changes the result."""
 
 
 ROUNDS = "federation.rounds"
-"""What may be raised when a run is resumed, where nothing in the run depends on how long it is."""
+"""The key that may be raised when a run is resumed, if nothing in the run depends on its length."""
 
 
 class RunConfig(Settings):
@@ -35,13 +35,13 @@ class RunConfig(Settings):
     partition: PartitionSettings = Field(description="who holds which tasks")
     agent: AgentSettings = Field(default=AgentSettings(), description="who plays and learns")
     warm_start: WarmStartSettings | None = Field(
-        default=None, description="how a tiny agent is made; null: as pretrained before, or by the world's recipe"
+        default=None, description="how a tiny agent is pretrained; null: as before, or by the environment's recipe"
     )
     learning: LearningSettings = Field(default=LearningSettings(), description="the local policy step")
     algorithm: dict[str, Any] = Field(default={"name": "fedagent"}, description="the method and its own settings")
     federation: FederationSettings = Field(default=FederationSettings(), description="rounds, clients, where they run")
-    evaluation: EvaluationSettings | None = Field(default=EvaluationSettings(), description="how progress is judged")
-    output: OutputSettings = Field(default=OutputSettings(), description="what the run leaves behind")
+    evaluation: EvaluationSettings | None = Field(default=EvaluationSettings(), description="how progress is evaluated")
+    output: OutputSettings = Field(default=OutputSettings(), description="what the run writes")
     plugins: tuple[str, ...] = Field(default=(), description="modules or files of your own that register things")
 
     @field_validator("algorithm", mode="before")
@@ -51,7 +51,7 @@ class RunConfig(Settings):
         return {"name": "fedagent", **given} if isinstance(given, Mapping) else given
 
     def spec(self, agent: AgentSettings | None = None) -> ExperimentSpec:
-        """The part that an algorithm and its workers need to know."""
+        """The part that an algorithm and its workers need."""
         return ExperimentSpec(
             seed=self.seed,
             rounds=self.federation.rounds,
@@ -65,7 +65,7 @@ class RunConfig(Settings):
         )
 
     def plain(self) -> dict[str, Any]:
-        """All settings, resolved, as plain values. Of the agent only what was said: the rest is its preset's to decide."""
+        """All settings, resolved, as plain values. Of the agent only the set fields: its preset determines the rest."""
         plain = {**self.model_dump(mode="json"), "agent": self.agent.model_dump(mode="json", exclude_unset=True)}
         if not self.federation.raised_from:
             plain["federation"].pop("raised_from")
@@ -73,11 +73,11 @@ class RunConfig(Settings):
 
     @property
     def digest(self) -> str:
-        """The identity of what is computed: everything but the name and what does not change the result."""
+        """The digest of what is computed: everything but the name and settings that do not change the result."""
         return self.compute_digest(self.federation.rounds)
 
     def compute_digest(self, rounds: int) -> str:
-        """The identity of the same run if it went to this round."""
+        """The digest of the same run with this number of rounds."""
         plain = self.plain()
         plain["federation"] |= {"rounds": rounds}
         plain["federation"].pop("raised_from", None)
@@ -89,17 +89,17 @@ class RunConfig(Settings):
         return digest(plain)
 
     def list_shorter(self) -> set[str]:
-        """The identities that this run had before it was made longer."""
+        """The digests that this run had before it was extended."""
         return {self.compute_digest(rounds) for rounds in self.federation.raised_from}
 
     def find_length_dependence(self) -> str | None:
-        """The key of a learning rate that decays over the whole run, if there is one: such a run cannot be made longer."""
+        """The key of a learning rate that decays over the whole run, if there is one: such a run cannot be extended."""
         plain = self.plain()
         return _find_decay({key: plain[key] for key in ("learning", "algorithm")})
 
 
 def _find_decay(plain: Mapping[str, Any], where: str = "") -> str | None:
-    """The first schedule below that decays to no step of its own."""
+    """The first schedule below that decays without a number of steps of its own."""
     for key, value in plain.items():
         if not isinstance(value, Mapping):
             continue

@@ -1,4 +1,4 @@
-"""Every key of a configuration with its type, default and meaning, read off the types that check it.
+"""Every key of a configuration with its type, default and meaning, read from the types that validate it.
 
 Keys that depend on a name (`algorithm`, `partition.sampler`, an advantage estimator, a backend's options) are listed for each
 class that is registered under one, those of plugins too.
@@ -26,7 +26,7 @@ _BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less tha
 
 @dataclass(frozen=True)
 class SettingEntry:
-    """A key. `names` are the choices that it belongs to: empty if it is always there."""
+    """A key. `names` are the choices to which it belongs: empty if it always exists."""
 
     key: str
     kind: str
@@ -36,7 +36,7 @@ class SettingEntry:
 
 
 def list_settings() -> list[SettingEntry]:
-    """All keys, in the order of a configuration; what several choices share is one entry."""
+    """All keys, in the order of a configuration; a key that several choices share is one entry."""
     merged: dict[tuple[str, str, str, str], SettingEntry] = {}
     for entry in _iter_all():
         same = (entry.key, entry.kind, entry.default, entry.meaning)
@@ -46,7 +46,7 @@ def list_settings() -> list[SettingEntry]:
 
 
 def find_settings(key: str) -> list[SettingEntry]:
-    """The entries of a key and of all below it; a last part alone finds every key that ends so."""
+    """The entries of a key and of all below it; a last part alone finds every key with this ending."""
     entries = list_settings()
     found = [entry for entry in entries if entry.key == key or entry.key.startswith(f"{key}.")]
     found = found or [entry for entry in entries if entry.key.endswith(f".{key}")]
@@ -139,7 +139,7 @@ def _find_choice(field: FieldInfo) -> Choice | None:
 
 
 def _iter_metadata(annotation: Any) -> Iterator[Any]:
-    """What is annotated anywhere inside a type."""
+    """Every annotation inside a type."""
     if get_origin(annotation) is Annotated:
         yield from annotation.__metadata__
     for part in get_args(annotation):
@@ -148,7 +148,7 @@ def _iter_metadata(annotation: Any) -> Iterator[Any]:
 
 
 def _find_model(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
-    """The settings class inside a type, and whether it stands in a list."""
+    """The settings class inside a type, and whether it is in a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, False
     listed = get_origin(annotation) in (tuple, list)
@@ -201,7 +201,7 @@ def _describe_default(field: FieldInfo) -> str:
 
 
 def _show(value: Any) -> str:
-    """A default as it would stand in a configuration; a section's own are listed below it."""
+    """A default as written in a configuration; a section's own defaults are listed below it."""
     if isinstance(value, BaseModel):
         name = getattr(value, "name", None)
         return str(name) if isinstance(name, str) else ""
@@ -213,9 +213,9 @@ def to_markdown(entries: list[SettingEntry]) -> str:
     lines = [
         "# Settings",
         "",
-        "Every key of a configuration, made from the types that check it (`fedagentgym settings --markdown`). `fedagentgym",
-        "settings KEY` prints a part of it, `fedagentgym train CONFIG --show` what a configuration comes to. Where a key",
-        "belongs to some choices only (an algorithm, a sampler), they stand behind its meaning.",
+        "Every key of a configuration, made from the types that validate it (`fedagentgym settings --markdown`). `fedagentgym",
+        "settings KEY` prints a part of it, `fedagentgym train CONFIG --show` the resolved configuration. Where a key",
+        "belongs to some choices only (an algorithm, a sampler), they are listed after its meaning.",
     ]
     section = ""
     for entry in entries:

@@ -1,5 +1,5 @@
-"""Floor 4: what happens between a server and its clients, whatever is learned and wherever the clients run.
+"""The exchange between a server and its clients, independent of what is learned and of where the clients run.
 
-Messages and their bytes, the seam `Clients.call`, client states that outlive workers, backends, aggregation rules, commits,
-faults. Nothing here knows an algorithm, a model or torch.
+Messages and their bytes, `Clients.call`, client states that outlive workers, backends, aggregation rules, commits, faults.
+Nothing here imports an algorithm, a model or torch.
 """

@@ -1,6 +1,6 @@
-"""How the server turns its clients' parameters into the next global ones: rules that are chosen by name.
+"""Rules, chosen by name, that combine the clients' parameters into the next global ones.
 
-A rule says how much each client counts and begins an accumulator, to which updates are added in the order of the client
+A rule gives each client a weight and makes an accumulator, to which updates are added in the order of the client
 numbers. So a mean never holds more than a few models, and its result does not depend on the order of replies. Server
 optimizers treat `global - mean` as a gradient (Reddi et al. 2021) and keep their moments in the server's state.
 """
@@ -35,10 +35,10 @@ AGGREGATION_RULES = Registry(
 
 
 class Accumulator(Protocol):
-    """One aggregation under way."""
+    """One running aggregation."""
 
     def add(self, update: Parameters, weight: float) -> None:
-        """Take in a client's parameters; they come in the order of the client numbers."""
+        """Add a client's parameters; they come in the order of the client numbers."""
 
     def finish(self) -> ServerState:
         """The next global state; at least one update was added."""
@@ -53,7 +53,7 @@ class AggregationRule(NamedSettings):
     needs_all: ClassVar[bool] = False
 
     def weigh(self, examples: Sequence[float]) -> list[float]:
-        """How much each client counts, from the clients' numbers of examples: equally, unless a rule says otherwise."""
+        """The clients' weights, from their numbers of examples: equal by default."""
         return [1.0] * len(examples)
 
     def begin(self, state: ServerState) -> Accumulator:
@@ -84,7 +84,7 @@ class WeightedMean(AggregationRule):
 
 
 class Median(AggregationRule):
-    """The median of every coordinate: up to half of the clients may lie."""
+    """The median of every coordinate: robust while fewer than half of the clients send wrong values."""
 
     name: Literal["median"] = "median"
     needs_all: ClassVar[bool] = True
@@ -117,7 +117,7 @@ class FedAvgM(AggregationRule):
 
     name: Literal["fedavgm"] = "fedavgm"
     learning_rate: float = Field(default=1.0, gt=0.0, description="server learning rate")
-    momentum: float = Field(default=0.9, ge=0.0, lt=1.0, description="how much of the last step goes on")
+    momentum: float = Field(default=0.9, ge=0.0, lt=1.0, description="share of the previous step that is kept")
 
     def begin(self, state: ServerState) -> Accumulator:
         return _MeanStep(state, lambda mean: self._step(state, mean.finish(narrow=False)))
@@ -175,7 +175,7 @@ def aggregate(rule: AggregationRule, state: ServerState, updates: Iterable[tuple
 
 
 class _MeanStep:
-    """A running mean, and what the rule makes of it in the end."""
+    """A running mean, to which the rule's last step is applied at the end."""
 
     def __init__(self, state: ServerState, step: Callable[[RunningMean], ServerState]) -> None:
         self._mean, self._step = RunningMean(state.parameters), step
@@ -188,9 +188,9 @@ class _MeanStep:
 
 
 class _CoordinateStep:
-    """All updates, and a rule that makes one number of each coordinate's values in ascending order; weights are left aside.
+    """All updates, and a rule that reduces each coordinate's sorted values to one number; weights are ignored.
 
-    Coordinates are taken a block at a time, so that beside the updates only little memory is needed, most of it in cache.
+    Coordinates are processed in blocks, so that little memory is needed besides the updates, most of it in cache.
     """
 
     def __init__(self, state: ServerState, rule: Callable[[Array], Array]) -> None:

@@ -1,7 +1,7 @@
-"""What a federated algorithm is to the federation: a global state, and one function that takes it through a round.
+"""The interface of a federated algorithm: a global state, and a function that computes the next one in a round.
 
-The server loop knows nothing else of it. Everything that must survive a crash is in the global state (a `ServerState`, stored
-by the round's commit) or in the clients' states; an `Algorithm` object itself holds only what follows from its settings.
+The server loop uses nothing else. Everything that must survive a crash is in the global state (a `ServerState`, stored by the
+round's commit) or in the clients' states; an `Algorithm` object itself holds only what follows from its settings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Round:
-    """One round as the server side sees it. Round 0 is the preparation; training rounds count from 1 to `total`.
+    """One round on the server's side. Round 0 is the preparation; training rounds count from 1 to `total`.
 
     `participants` are the clients drawn for this round (`federation.clients_per_round` of them); `clients.ids` are all.
     """
@@ -47,7 +47,7 @@ class Round:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """The state after a round, and what is told about it.
+    """The state after a round, and what is recorded about it.
 
     `metrics` are the round's numbers, `clients` the numbers of single clients, `episodes` sampled training episodes as plain
     values.
@@ -64,19 +64,19 @@ class Algorithm(Application[R], Protocol[R]):
 
     @property
     def metered(self) -> bool:
-        """False for methods where nothing travels (one site alone): their bytes are recorded as zero."""
+        """False for methods that send nothing (one site alone): their bytes are recorded as zero."""
 
     def client_ids(self) -> Sequence[int]:
         """The numbers of all clients of the federation."""
 
     def initial_state(self) -> ServerState:
-        """The global state before anything has happened."""
+        """The global state before the first round."""
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
-        """What happens once before round 1, committed and counted apart. Most algorithms return the state as it is."""
+        """Work before round 1, committed and counted separately. Most algorithms return the state unchanged."""
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
-        """One round: call clients, combine their answers."""
+        """One round: call clients, combine their replies."""
 
     def policy_parameters(self, state: ServerState) -> Mapping[str, Array]:
         """The trainable parameters of the policy that is evaluated and exported."""

@@ -1,9 +1,9 @@
-"""The chain of a run's rounds, checked before anything is played on it.
+"""The chain of a run's rounds, checked before the run continues.
 
-Every note names the digest of the note before and of that round's evaluation, and what the run was made from. So a change
-to any of them breaks the chain at the first round that does not fit, and that round is named. What the notes hold is enough
-to write `metrics.jsonl` again. A chain without a key proves no more than that nobody changed a part: whoever makes every
-digest anew has made another run.
+Every note contains the digests of the previous note, of that round's evaluation, and of what the run was made from. So a change
+to any of them breaks the chain at the first round that does not fit, and that round is named. The notes contain enough to
+write `metrics.jsonl` again. Without a key, a chain proves only that no part was changed alone: somebody who recomputes every
+digest has made another run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Draw = Callable[[int], Sequence[int]]
 
 @dataclass(frozen=True)
 class Chain:
-    """The notes of all rounds, oldest first, and what their evaluations found."""
+    """The notes of all rounds, oldest first, and the results of their evaluations."""
 
     notes: tuple[Note, ...]
     evaluations: Mapping[int, Mapping[str, Any]]
@@ -51,9 +51,9 @@ _UP_TO = re.compile(r"configuration up to round (\d{1,9})")
 def extend_inputs(
     inputs: Mapping[str, str], newest: Note, list_shorter: Callable[[], Collection[str]]
 ) -> dict[str, str]:
-    """The inputs of a run that may have been made longer: they say up to which round another configuration was in force.
+    """The inputs of a run that may have been extended: they tell which configuration was in force up to which round.
 
-    `list_shorter` gives the configurations that are this one but for fewer rounds; of any other nothing is said, so that the
+    `list_shorter` gives the configurations that equal this one except for fewer rounds; any other is unknown, so that the
     chain is refused.
     """
     said = {name: value for name, value in newest.links.inputs.items() if _UP_TO.fullmatch(name)}
@@ -65,7 +65,7 @@ def extend_inputs(
 
 
 def _expect_inputs(inputs: Mapping[str, str], number: int) -> dict[str, str]:
-    """The inputs that this round names, of a run that has these ones now."""
+    """The inputs that a note of this round must name, given the run's present inputs."""
     ends = {int(match[1]): name for name in inputs if (match := _UP_TO.fullmatch(name)) is not None}
     later = sorted(end for end in ends if end >= number)
     kept = {name: value for name, value in inputs.items() if name not in [ends[end] for end in later]}
@@ -73,19 +73,19 @@ def _expect_inputs(inputs: Mapping[str, str], number: int) -> dict[str, str]:
 
 
 def _find_inputs_of_longer_run(rounds: CommitStore) -> Mapping[str, str] | None:
-    """What the newest note says the run is made from, if it says that the run was made longer."""
+    """The inputs according to the newest note, if they show that the run was extended."""
     numbers = rounds.list_notes()
     try:
         inputs = rounds.read_note(numbers[-1]).links.inputs if numbers else {}
     except FedAgentGymError:
-        return None  # whoever goes through all notes says what is wrong with this one
+        return None  # the check of all notes reports what is wrong with it
     return inputs if any(_UP_TO.fullmatch(name) for name in inputs) else None
 
 
 def read_chain(folder: Path, inputs: Mapping[str, str] | None = None) -> Chain | None:
-    """The linked notes of the run in a folder, or None if no round was committed; the first broken link is named.
+    """The linked notes of the run in a folder, or None if no round was committed; the error names the first broken link.
 
-    `inputs` are the digests of what the run is made from; without them the notes need only agree with each other.
+    `inputs` are the digests of what the run is made from; without them the notes only have to agree with each other.
     """
     rounds = CommitStore(folder / "rounds")
     if inputs is None:
@@ -109,14 +109,14 @@ def read_chain(folder: Path, inputs: Mapping[str, str] | None = None) -> Chain |
 
 
 def check_evidence(folder: Path, chain: Chain, drawn: Draw) -> None:
-    """Hold the files of a run to its chain: global states, client states, trajectories, evaluation episodes, and the
-    clients that were drawn."""
+    """Compare the files of a run with its chain: global states, client states, trajectories, evaluation episodes, and the
+    participants."""
     rounds = CommitStore(folder / "rounds")
     for note in chain.notes:
         try:
             rounds.check_state(note)
             if note.round and list(drawn(note.round)) != note.record["participants"]:
-                raise DataError("its record names other participants than the seed draws")
+                raise DataError("its record has other participants than the seed draws")
             _check_file(folder / "trajectories" / f"{note.round:04d}.jsonl", note.links.trajectories)
             episodes = chain.evaluations.get(note.round, {}).get("digest")
             if episodes is not None:
@@ -136,17 +136,17 @@ def _name_break(number: int, error: FedAgentGymError) -> DataError:
 
 
 def _check_inputs(note: Note, inputs: Mapping[str, str] | None) -> None:
-    """Raise unless a round was played with what the run is made from now."""
+    """Raise unless a round was played with the run's present inputs."""
     inputs = None if inputs is None else _expect_inputs(inputs, note.round)
     if inputs is None or inputs == dict(note.links.inputs):
         return
     names = sorted({*inputs, *note.links.inputs})
     changed = next(name for name in names if inputs.get(name) != note.links.inputs.get(name))
-    raise DataError(f"it was played with another {changed} than the one that is here now")
+    raise DataError(f"it was played with another {changed} than the present one")
 
 
 def _check_previous(note: Note, before: Note | None, evaluation: Mapping[str, Any] | None) -> None:
-    """Raise unless a round follows the one before it, and that one's evaluation."""
+    """Raise unless a note refers to the previous note and its evaluation."""
     links = note.links
     if links.previous != (None if before is None else before.digest):
         raise DataError("it does not follow from the round before: one of the two was changed")
@@ -156,7 +156,7 @@ def _check_previous(note: Note, before: Note | None, evaluation: Mapping[str, An
 
 
 def _check_file(path: Path, expected: str | None) -> None:
-    """A file that a round refers to is there as it was written; one that it does not refer to is not."""
+    """Check that a file to which a round refers is unchanged, and that one to which it does not refer is absent."""
     if expected is None:
         if path.exists():
             raise DataError(f"{path} does not belong to it")

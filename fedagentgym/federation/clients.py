@@ -1,8 +1,8 @@
-"""What an algorithm's server side sees of its clients, one `Clients` per round.
+"""The clients as an algorithm's server side sees them, one `Clients` per round.
 
-`call` sends one message to each of some clients and returns, for each, its answer or a `Failure`; `iter_replies` hands them
-out one after the other. What the algorithm never sees: where the clients run, how often a call was tried, and where their
-states are kept.
+`call` sends one message to each of some clients and returns, for each, its reply or a `Failure`; `iter_replies` yields them one
+after the other. The algorithm does not see where the clients run, how often a call was tried, and where their states are
+kept.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from fedagentgym.federation.vectors import Parameters
 
 
 class Backend(Protocol):
-    """Where clients run. The only thing that differs between one process, a pool, Flower's simulation and a deployment."""
+    """Where clients run: the only difference between one process, a pool, Flower's simulation and a deployment."""
 
     def run(self, requests: Sequence[Request], deadline: float | None) -> Iterable[Reply]:
         """Exactly one reply per request, in request order; a request that cannot be served becomes a reply too.
 
-        A backend may hand out each reply when it is there, and work only while it is asked for the next one.
+        A backend may yield each reply as soon as it is there, and may work only while the next one is awaited.
         """
 
     def commit(self, heads: Mapping[int, StateName]) -> None:
-        """Make these states durable: a round that refers to them is about to be committed."""
+        """Make these states durable, before a round that refers to them is committed."""
 
     def prune(self, heads: Mapping[int, StateName]) -> None:
-        """The round that refers to these states is committed: older ones may go."""
+        """Called after the round that refers to these states is committed: older ones may be removed."""
 
     def close(self) -> None:
         """Release workers and connections."""
@@ -47,8 +47,8 @@ def identity(client: int) -> int:
 class Clients:
     """The clients of one round.
 
-    `ids` are all clients of the federation. `stream_of` says which stream number a client draws from: its own, except in
-    tests that force two clients to draw alike.
+    `ids` are all clients of the federation. `stream_of` gives the stream number of a client: its own, except in tests that
+    force two clients to draw alike.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class Clients:
         quorum: float | int | None = None,
         deadline: float | None = None,
     ) -> dict[int, Message | Failure]:
-        """Ask the given clients, in the order of their numbers; replies come in that order too.
+        """Call the given clients, in the order of their numbers; replies come in that order too.
 
-        `quorum` is how many of them must answer (a share below or equal to 1.0, or a whole number), `deadline` the seconds
-        that each may take; both default to the run's settings. Raises `QuorumError` when too few answer.
+        `quorum` is how many of them must reply (a share below or equal to 1.0, or a whole number), `deadline` the seconds
+        that each may take; both default to the run's settings. Raises `QuorumError` when too few reply.
         """
         return dict(self.iter_replies(operation, messages, quorum=quorum, deadline=deadline))
 
@@ -107,10 +107,10 @@ class Clients:
     ) -> Iterator[tuple[int, Message | Failure]]:
         """`call`, one reply at a time: (client, reply) in the order of the client numbers, as soon as a reply is there.
 
-        With `start`, weights that come back are measured from these ones while they are checked (`Message.measure_distance`).
+        With `start`, the distance of replied weights from it is measured while they are checked (`Message.measure_distance`).
 
-        Whoever lets go of each reply holds a single one at a time, however many clients there are. Raises `QuorumError`
-        after the last reply, and must be read to its end before the next call.
+        A caller that drops each reply holds a single one at a time, however many clients there are. Raises `QuorumError` after
+        the last reply, and must be read to its end before the next call.
         """
         declared = self._get_operation(operation, messages)
         name = StateName(self._round, self._calls)
@@ -143,7 +143,7 @@ class Clients:
         self._check_quorum()
 
     def refuse(self, failures: Sequence[Failure]) -> None:
-        """Record answers of the last call that the algorithm will not use; the quorum must hold without them."""
+        """Record replies of the last call that the algorithm will not use; the quorum must hold without them."""
         operation, _, _ = self._last
         self.failures.extend(failure.to_record(self._round, self._calls - 1, operation) for failure in failures)
         self._failed = {**self._failed, **{failure.client: failure for failure in failures}}
@@ -158,7 +158,7 @@ class Clients:
         if operation not in self._operations:
             raise DataError(f"the clients know no operation {operation!r}: known are {', '.join(self._operations)}")
         if strangers := sorted(set(messages) - set(self.ids)):
-            raise DataError(f"{operation!r} was asked of clients {strangers[:10]} that are not in this federation")
+            raise DataError(f"{operation!r} was called for clients {strangers[:10]}, which are not in this federation")
         return self._operations[operation]
 
     def _make_request(self, client: int, name: StateName, operation: str, message: Message) -> Request:
@@ -170,7 +170,7 @@ class Clients:
     def _accept(
         self, reply: Reply, name: StateName, operation: Operation[Any], start: Parameters | None
     ) -> Message | Failure:
-        """Take an answer only when it is what the operation declares; a refused one leaves the old state in force too."""
+        """Accept a reply only if it matches the operation's declaration; after a refused one the old state stays valid too."""
         self.seconds[reply.client] = self.seconds.get(reply.client, 0.0) + reply.seconds
         if reply.status != "ok":
             return Failure(reply.client, reply.status, reply.error, reply.detail)
@@ -185,12 +185,12 @@ class Clients:
 
 
 def successful_replies(answers: Mapping[int, Message | Failure]) -> dict[int, Message]:
-    """The replies of the clients that answered, in the order of their numbers."""
+    """The replies of the clients that succeeded, in the order of their numbers."""
     return {client: answer for client, answer in sorted(answers.items()) if isinstance(answer, Message)}
 
 
 def resolve_quorum(quorum: float | int | None, asked: int) -> int:
-    """How many answers a quorum means: None is one, a fraction is a share of those asked, an integer is a number."""
+    """The number of replies for a quorum: None is one, a fraction is a share of those called, an integer is a number."""
     if quorum is None:
         return min(1, asked)
     if isinstance(quorum, bool) or quorum < 0 or (isinstance(quorum, float) and quorum > 1.0):

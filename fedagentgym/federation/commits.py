@@ -1,11 +1,11 @@
-"""The rounds of a run on disk. A round is there whole or not at all, and each carries the digest of the one before.
+"""The rounds of a run on disk. A round is complete or absent, and each contains the digest of the previous one.
 
 `rounds/0007/` is the state after round 7: `global.bin` (the global state, an encoded message), `round.json` (the note of the
-round: its record, its links, its digest) and, once it was evaluated, `evaluation.json`. The folder is filled beside its
-place, synced, and renamed; a kill or a full disk in between leaves the round before as the newest. Of old rounds the global
-state goes and the note stays, so that the whole run can be checked and its records can be written again.
+round: its record, its links, its digest) and, after its evaluation, `evaluation.json`. The folder is filled under a temporary
+name, synced, and renamed; after a kill or a full disk the previous round is still the newest. Global states of old rounds are
+removed and their notes stay, so that the whole run can be checked and its records can be written again.
 
-A note has two digests. `digest` covers what every run of the configuration has in common, so two such runs have the same
+A note has two digests. `digest` covers what all runs of the configuration have in common, so two such runs have the same
 chain; `seal` covers the times too.
 """
 
@@ -40,8 +40,8 @@ _FOLDER = re.compile(r"[0-9]{4,}")
 
 @dataclass(frozen=True)
 class Links:
-    """What holds a round to the rest of the run, by digests: what the run was made from, the round before with its
-    evaluation, the client states that lie here, and the sampled trajectories."""
+    """The digests that link a round to the rest of the run: what the run was made from, the previous round with its
+    evaluation, the client states in this folder, and the sampled trajectories."""
 
     inputs: Mapping[str, str] = field(default_factory=dict)
     previous: str | None = None
@@ -52,7 +52,7 @@ class Links:
 
 @dataclass(frozen=True)
 class Note:
-    """A round without its global state: what `round.json` holds."""
+    """A round without its global state: the content of `round.json`."""
 
     round: int
     state_digest: str
@@ -77,13 +77,13 @@ class Note:
 
     @cached_property
     def digest(self) -> str:
-        """The identity of the round in the chain."""
+        """The digest of the round in the chain."""
         return digest({**self.to_plain(), "record": drop_times(self.record)})
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What a run goes on from."""
+    """The state from which a run continues."""
 
     round: int
     state: ServerState
@@ -103,7 +103,7 @@ class CommitStore:
         self.folder = folder
 
     def write(self, commit: Commit) -> None:
-        """Make a round the newest one. On failure nothing has changed."""
+        """Make a round the newest one. A failure changes nothing."""
         plain = {**commit.note.to_plain(), "digest": commit.note.digest}
         try:
             with atomic_folder(self.get_path(commit.round)) as part:
@@ -120,7 +120,7 @@ class CommitStore:
         return self.folder / f"{number:04d}"
 
     def list_rounds(self) -> list[int]:
-        """Rounds whose global state is there, oldest first."""
+        """Rounds whose global state exists, oldest first."""
         return [number for number in self.list_notes() if (self.get_path(number) / "global.bin").is_file()]
 
     def list_notes(self) -> list[int]:
@@ -146,7 +146,7 @@ class CommitStore:
         return Commit(number, state, note.heads, note.record, note.links)
 
     def check_state(self, note: Note) -> None:
-        """Raise unless the global state of a round has its recorded digest, or was let go."""
+        """Raise unless the global state of a round has its recorded digest or was removed."""
         place = self.get_path(note.round) / "global.bin"
         if place.exists() and file_digest(place) != note.state_digest:
             raise DataError(f"{place}: damaged, its digest is not the recorded one")
@@ -165,14 +165,14 @@ class CommitStore:
         return note
 
     def write_evaluation(self, note: Note, evaluation: Mapping[str, Any]) -> None:
-        """Keep what the evaluation of a committed round found; the next round's note refers to it."""
+        """Store the evaluation of a committed round; the next round's note refers to it."""
         plain = _seal_evaluation(note, evaluation)
         write_atomic(
             self.get_path(note.round) / "evaluation.json", canonical_json({**plain, "seal": digest(plain)}) + "\n"
         )
 
     def read_evaluation(self, note: Note) -> dict[str, Any] | None:
-        """What the evaluation of a round found, or None if it has none."""
+        """The evaluation of a round, or None if it has none."""
         place = self.get_path(note.round) / "evaluation.json"
         if not place.exists():
             return None
@@ -207,7 +207,7 @@ def _seal_evaluation(note: Note, evaluation: Mapping[str, Any]) -> dict[str, Any
 
 
 def _check_seal(expected: Mapping[str, Any], found: Mapping[str, Any], place: Path) -> None:
-    """The fields of a file must be those that were read from it, under the seal that belongs to them."""
+    """Check that the fields of a file are those that were read from it and match its seal."""
     sealed = {**expected, "seal": digest(expected)}
     if sealed != found:
         names = [name for name in {**sealed, **found} if sealed.get(name) != found.get(name)]
@@ -215,7 +215,7 @@ def _check_seal(expected: Mapping[str, Any], found: Mapping[str, Any], place: Pa
 
 
 def _parse_note(plain: Mapping[str, Any], where: str) -> Note:
-    """The fields of a note, each of the right type and range."""
+    """The fields of a note, each checked for type and range."""
     inputs, heads, states = plain.get("inputs"), plain.get("heads"), plain.get("states")
     number = plain.get("round")
     if not isinstance(number, int) or not is_whole(number):

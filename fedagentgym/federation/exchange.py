@@ -1,10 +1,10 @@
 """One request to one client, its reply, and the function that every backend runs between them.
 
-A request names the state that it starts from, (round, call); the reply carries the new state, which gets the request's own
-(round, call) as its name. The bytes of both are canonical encodings, the same on every backend.
+A request names the state from which it starts, (round, call); the reply carries the new state, whose name is the request's own
+(round, call). The bytes of both are canonical encodings, the same on every backend.
 
-Headers come from another process, and in a deployment from another owner's machine: they are read strictly, a number that is
-out of range or a value of another type makes the whole header malformed, and text in them is cut and made printable.
+Headers come from another process, and in a deployment from another owner's machine, so they are validated: a number out of range
+or a value of another type makes the whole header malformed, and text in them is cut and made printable.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class StateName(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """What the server asks of one client; the limits are the greatest numbers of bytes that it will look at.
+    """The server's request to one client, with the maximum sizes in bytes of the reply's parts.
 
-    The message is in pieces where the request is made: a backend that carries it elsewhere asks for its bytes, which a
-    broadcast puts together once for all receivers.
+    The message is in pieces in the process that makes it: a backend that sends it elsewhere takes its bytes, which a broadcast
+    joins once for all receivers.
     """
 
     client: int
@@ -63,12 +63,12 @@ class Request:
 
     @property
     def body(self) -> bytes:
-        """The message in one stretch of bytes."""
+        """The joined bytes of the message."""
         return join_pieces(self.message)
 
     @cached_property
     def digest(self) -> str:
-        """The identity of the request; a reply that went through other hands names the request that it answers by it."""
+        """The digest of the request, by which a forwarded reply names the request that it answers."""
         return bytes_digest(encode([self.to_header(), bytes_digest(self.body)]))
 
     def to_header(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """Exactly one per request, in request order. `state` is None when the call left the client's state as it was."""
+    """Exactly one per request, in request order. `state` is None if the call did not change the client's state."""
 
     client: int
     status: Status
@@ -121,7 +121,7 @@ class Reply:
 
     @property
     def body(self) -> bytes:
-        """The answer in one stretch of bytes, for those who carry it elsewhere."""
+        """The joined bytes of the reply, for backends that send it elsewhere."""
         return join_pieces(self.message)
 
     def to_header(self) -> dict[str, Any]:
@@ -149,9 +149,9 @@ class Reply:
 
 
 def perform(application: Application[Any], request: Request, data: bytes | None) -> Reply:
-    """Run the operation on the state with these bytes. What goes wrong inside becomes an `error` reply; the state stays.
+    """Run the operation on the state with these bytes. An exception becomes an `error` reply; the state is unchanged.
 
-    Where nothing more can be computed in this process, that is raised: it is no fault of the client.
+    An error after which this process cannot compute is raised: it is no fault of the client.
     """
     started = time.monotonic()
     try:
@@ -187,7 +187,7 @@ def apply_deadline(reply: Reply, deadline: float | None) -> Reply:
 
 
 def clean_text(text: object, longest: int, *, lines: bool = False) -> str:
-    """Text from elsewhere as a record or a terminal may show it: cut, printable, in one line unless `lines` are kept."""
+    """Text from elsewhere in a form that a record or a terminal may show: cut, printable, in one line unless `lines` are kept."""
     shown = str(text)[:longest]
     kept = "\n" if lines else ""
     return "".join(sign if sign.isprintable() or sign in kept else " " for sign in shown)

@@ -1,13 +1,13 @@
-"""What travels between server and clients: arrays and plain values by kind, one canonical encoding, declared beforehand.
+"""Messages between server and clients: arrays and plain values by kind, one canonical encoding, declared in advance.
 
 A `Message` has one section per kind, because bytes are counted by kind: `weights`, `text`, `scores`, `control`. A fifth
-section, `report`, holds what is meant for people (metrics, a sampled episode): it takes no part in the algorithm, is counted
-apart and stays out of the headline. A client's state and the server's global state are values of the same form.
+section, `report`, is for people (metrics, a sampled episode): the algorithm does not use it, and its bytes are counted
+separately and are not part of the headline number. A client's state and the server's global state have the same form.
 
-Every operation declares a `Form` for what it accepts and answers. Bytes that declare more than twice that are refused
-before memory is taken; a decoded message whose arrays differ from the form is refused before anybody computes with it.
-Plain values, which take many times their bytes of memory, and the report have bounds of their own, and what a refusal quotes
-of a message is cut: an error is kept in the run's record.
+Every operation declares a `Form` for its message and its reply. Bytes that declare more than twice that are refused before memory
+is allocated; a decoded message whose arrays differ from the form is refused before it is used. Plain values, which take many
+times their bytes of memory, and the report have bounds of their own. Errors quote a message only in part, since an error is
+kept in the run's record.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ REPORT_BYTES = 1 << 20
 _FRAMING = 512
 _FRAMING_PER_ARRAY = 128
 _HEADER_PER_TEXT = 6
-"""Bytes that one declared byte of text may take in the header: JSON writes a control character as six."""
+"""Maximum number of bytes in the header per declared byte of text: JSON writes a control character as six."""
 
 
 @dataclass(frozen=True, eq=False)
 class Message:
     """Arrays and plain values, by kind.
 
-    What stands directly in a section and is an array is declared by its name; arrays inside plain values (the token ids of a
-    trajectory) are ragged things that count against the declared size of text.
+    An array directly in a section is declared by its name; arrays inside plain values (the token ids of a trajectory) vary in
+    length and count towards the declared size of text.
     """
 
     weights: Mapping[str, Any] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Message:
 
     @cached_property
     def pieces(self) -> Pieces:
-        """The canonical bytes as they lie in memory; computed once, and fixed from then on."""
+        """The canonical bytes in memory; computed once, and fixed from then on."""
         if "encoded" in self.__dict__:
             return split_pieces(self.encoded)
         value: dict[str, Any] = {"format": FORMAT, "version": VERSION}
@@ -61,7 +61,7 @@ class Message:
 
     @cached_property
     def encoded(self) -> bytes:
-        """The canonical bytes in one stretch."""
+        """The joined canonical bytes."""
         return self.pieces.as_bytes
 
     @property
@@ -95,9 +95,9 @@ class Message:
         return {kind: sum(content_bytes(value) for value in getattr(self, kind).values()) for kind in KINDS}
 
     def measure_distance(self, start: Parameters) -> float:
-        """How far the weights lie from these ones: the Euclidean norm of the difference over all arrays.
+        """The distance of the weights from these ones: the Euclidean norm of the difference over all arrays.
 
-        What was measured from the same arrays when the message was decoded is not measured again.
+        A distance that was measured from the same arrays when the message was decoded is not measured again.
         """
         known_start, known = self.__dict__.get("measured", (None, {}))
         return update_norm(start, self.weights, known if known_start is start else {})
@@ -109,9 +109,9 @@ class Message:
         form: Form | None = None,
         start: Parameters | None = None,
     ) -> Message:
-        """Read a message; its arrays are those of `data`, read-only. Refuses what `form` does not admit.
+        """Decode a message; its arrays are read-only views of `data`. Refuses what `form` does not allow.
 
-        With `start`, the weights are measured from these ones by the pass that looks for NaN and infinity.
+        With `start`, the distance of the weights from these is measured in the same pass that looks for NaN and infinity.
         """
         limits = (None, None) if form is None else (form.limit, form.header_limit)
         value = decode(data, limit=limits[0], header_limit=limits[1])
@@ -130,20 +130,20 @@ class Message:
             if start is not None:
                 message.__dict__["measured"] = (start, measured)
             admitted.append(form)
-        if not isinstance(data, memoryview):  # what came is what would be computed again
+        if not isinstance(data, memoryview):  # the received bytes are the canonical ones
             message.__dict__["pieces" if isinstance(data, Pieces) else "encoded"] = data
         return message
 
 
 def freeze(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Fresh arrays that nobody will write to again, marked so: a message of them is not copied inside this process."""
+    """Mark new arrays, to which nobody will write again, as read-only: a message of them is not copied inside this process."""
     for array in arrays.values():
         array.flags.writeable = False
     return dict(arrays)
 
 
 def quote(value: object) -> str:
-    """A value from another machine as a sentence may show it: printable, and cut."""
+    """A value from another machine for an error message: printable, and cut."""
     return ascii(value)[:80]
 
 
@@ -152,7 +152,7 @@ def _decode_report(encoded: Any, form: Form | None) -> dict[str, Any]:
         raise DataError("message whose report is not encoded")
     if form is not None and len(encoded) > form.report:
         raise DataError(
-            f"message with a report of {len(encoded)} bytes: at most {form.report} are admitted"
+            f"message with a report of {len(encoded)} bytes: at most {form.report} are allowed"
             " (output.sampled_episodes says how many episodes it shows)"
         )
     report = decode(encoded)
@@ -162,7 +162,7 @@ def _decode_report(encoded: Any, form: Form | None) -> dict[str, Any]:
 
 
 def content_bytes(value: Any) -> int:
-    """Bytes of the arrays and of the text inside a value; numbers and structure are framing."""
+    """Bytes of the arrays and of the text inside a value; numbers and structure count as framing."""
     if isinstance(value, np.ndarray):
         return int(value.nbytes)
     if isinstance(value, str):
@@ -184,7 +184,7 @@ class AtMost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ArrayForm:
-    """What one array of a message must look like."""
+    """The declaration of one array of a message."""
 
     dtype: str
     shape: tuple[int | AtMost, ...]
@@ -193,12 +193,12 @@ class ArrayForm:
 
     @property
     def nbytes(self) -> int:
-        """The greatest number of bytes that the array may have."""
+        """Maximum size of the array in bytes."""
         sizes = (size.size if isinstance(size, AtMost) else size for size in self.shape)
         return int(np.dtype(self.dtype).itemsize * math.prod(sizes))
 
     def check(self, name: str, array: Array, start: Array | None = None) -> float | None:
-        """Raise `DataError` unless the array is as declared; returns its squared distance from `start`, if there is one."""
+        """Raise `DataError` unless the array is as declared; returns its squared distance from `start`, if given."""
         if array.dtype != np.dtype(self.dtype):
             raise DataError(f"array {quote(name)} has dtype {array.dtype}, declared is {self.dtype}")
         fits = len(array.shape) == len(self.shape) and all(
@@ -216,7 +216,7 @@ class ArrayForm:
 
 @dataclass(frozen=True)
 class Form:
-    """What a message of one operation may hold: its arrays by `kind/name`, and how many bytes of anything else.
+    """The declaration of an operation's message: its arrays by `kind/name`, and how many bytes of anything else.
 
     >>> Form({"weights/w": ArrayForm("float32", (2, 3))}, text=100).payload
     124
@@ -233,7 +233,7 @@ class Form:
 
     @classmethod
     def from_message(cls, message: Message, *, text: int = 0, report: int = REPORT_BYTES) -> Form:
-        """The form that admits exactly the arrays of this message."""
+        """The form that allows exactly the arrays of this message."""
         arrays = {name: ArrayForm(array.dtype.name, array.shape) for name, array in message.get_arrays().items()}
         return cls(arrays, text, report)
 
@@ -243,12 +243,12 @@ class Form:
 
     @cached_property
     def limit(self) -> int:
-        """The greatest number of encoded bytes that is looked at: twice what is declared."""
+        """Maximum number of encoded bytes that is decoded: twice what is declared."""
         return 2 * (self.payload + self._framing) + self.report
 
     @cached_property
     def header_limit(self) -> int:
-        """The greatest number of bytes for names, shapes, numbers and text: all that is not in an array."""
+        """Maximum number of bytes for names, shapes, numbers and text: everything outside arrays."""
         return 2 * (_HEADER_PER_TEXT * self.text + self._framing)
 
     @property
@@ -276,7 +276,7 @@ class Form:
             if name not in found and not form.optional:
                 raise DataError(f"message lacks the declared array {name!r}")
         if encoded_size > self.limit:
-            raise DataError(f"message of {encoded_size} bytes: at most {self.limit} are admitted by its declaration")
+            raise DataError(f"message of {encoded_size} bytes: at most {self.limit} are allowed by its declaration")
         if (plain := sum(_plain_bytes(getattr(message, kind)) for kind in KINDS)) > 2 * self.text + _FRAMING:
             raise DataError(f"message with {plain} bytes of plain values: {self.text} were declared")
         return distances

@@ -1,4 +1,4 @@
-"""Exact byte counts of what crosses the seam: by direction and kind, framing and reports apart."""
+"""Exact byte counts of the messages between server and clients: by direction and kind, framing and reports apart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Meter:
     """Counts messages. `down` is server to client, `up` is client to server.
 
     For every direction: `weights`, `text`, `scores`, `control` are payload (array bytes and text), `framing` is the rest of
-    the encoding (names, shapes, numbers among plain values), `report` is what was meant for people only.
+    the encoding (names, shapes, numbers among plain values), `report` is for people only.
     """
 
     def __init__(self, *, counting: bool = True) -> None:
@@ -47,7 +47,7 @@ def payload_bytes(counts: Mapping[str, Mapping[str, int]], direction: Direction 
 
 
 def headline_bytes(counts: Mapping[str, Mapping[str, int]], direction: Direction | None = None) -> int:
-    """Payload and framing: what the wire would carry of the algorithm."""
+    """Payload and framing: what the algorithm would send over a network."""
     chosen = DIRECTIONS if direction is None else (direction,)
     return payload_bytes(counts, direction) + sum(counts[way]["framing"] for way in chosen)
 

@@ -1,6 +1,6 @@
 """`metrics.jsonl`: one line per committed round, for people and their tools.
 
-The commits decide what is in it: when a run goes on, the file is compared with them and, where it differs, written again.
+The commits determine its content: when a run resumes, the file is compared with them and rewritten where it differs.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _MAX_LINE = 1 << 26
 
 
 class MetricsLog:
-    """The file and the records that are in it."""
+    """The file and its records."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.records: list[Record] = []
 
     def restore(self, records: Sequence[Record], expected: int) -> None:
-        """Make the file hold these records, and say so if that was not what it held.
+        """Make the file contain these records, with a warning if it contained others.
 
-        `expected` is the number of lines that an interrupted run may lack at the end without a word.
+        `expected` is the number of final lines that an interrupted run may lack without a warning.
         """
         self.records = list(records)
         lines = [canonical_json(record) + "\n" for record in records]
@@ -42,7 +42,7 @@ class MetricsLog:
         torn = len(found) <= same + 1 and not "".join(found[same:]).endswith("\n")
         if len(lines) - same > expected or (len(found) > same and not torn):
             get_logger(__name__).warning(
-                "%s differed from the committed rounds from line %d on and was written again from them",
+                "%s differed from the committed rounds from line %d on and was rewritten",
                 self.path,
                 same + 1,
             )
@@ -54,7 +54,7 @@ class MetricsLog:
 
 
 def read_metrics_log(path: Path) -> Iterator[Record]:
-    """The whole lines of a metrics file, up to the first that is torn."""
+    """The complete lines of a metrics file, up to the first incomplete one."""
     if not path.is_file():
         return
     with open_plain(path) as file:

@@ -1,8 +1,8 @@
-"""What a client can be asked to do, and what it has at hand when it does it.
+"""Operations of clients, and the context that they receive.
 
-An operation is a function of (state, message, context): it keeps nothing between calls, so it can be repeated, moved to
-another worker, or run again after a crash with the same result. An `Application` is the set of operations of one run
-together with what they need; a worker process builds it from an `ApplicationSpec` of plain values.
+An operation is a function of (state, message, context): it keeps nothing between calls, so it can be repeated, moved to another
+worker, or run again after a crash with the same result. An `Application` is the set of operations of one run together with
+their resources; a worker process builds it from an `ApplicationSpec` of plain values.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from fedagentgym.federation.message import Form, Message
 
 EMPTY_STATE = Message()
 R = TypeVar("R")
-"""What an application gives each of its clients to work with."""
+"""The resources that an application provides to each of its clients."""
 
 
 @dataclass(frozen=True)
 class ClientContext(Generic[R]):
     """The client as an operation sees it. All of it can be rebuilt at any time.
 
-    `resources` is what the application gives this client: its tasks, world and agent. Randomness is named by a purpose, and
-    follows from (run seed, round, client, purpose) alone: an operation that runs several times in a round names the step.
+    `resources` is what the application provides: the client's tasks, environment and agent. Random streams are named
+    by a purpose and follow from (run seed, round, client, purpose) alone: an operation that runs several times in a
+    round names the step.
     """
 
     id: int
@@ -51,7 +52,7 @@ class ClientContext(Generic[R]):
 
 @dataclass(frozen=True)
 class Operation(Generic[R]):
-    """One thing that clients do: the function, and the forms of what it takes, answers and remembers."""
+    """One operation of clients: the function, and the forms of its message, its reply and its state."""
 
     run: Callable[[Message, Message, ClientContext[R]], tuple[Message, Message]]
     request: Form
@@ -66,7 +67,7 @@ class Application(Protocol[R]):
     def operations(self) -> Mapping[str, Operation[R]]: ...
 
     def resources(self, client: int) -> R:
-        """What client number `client` has at hand; may be kept warm, may be rebuilt."""
+        """The resources of client number `client`; may be kept in memory or rebuilt."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class ApplicationSpec:
     plugins: tuple[str, ...] = ()
 
     def build(self, device: str | None = None) -> Application[Any]:
-        """The application; a worker that has a device of its own says so with `device`."""
+        """The application; a worker with a device of its own passes it as `device`."""
         load_plugins(self.plugins)
         own = {} if device is None else {"device": device}
         application: Application[Any] = resolve(self.target, "application")(**{**self.arguments, **own})
@@ -92,7 +93,7 @@ class ApplicationSpec:
 
     @classmethod
     def load(cls, plain: object) -> ApplicationSpec:
-        """The recipe that these plain values say; `DataError` if they say none."""
+        """The specification from these plain values; `DataError` if they are malformed."""
         if not isinstance(plain, Mapping):
             raise DataError("malformed recipe: a mapping is expected")
         target, arguments, plugins = (plain.get(name) for name in ("target", "arguments", "plugins"))

@@ -2,11 +2,11 @@
 
     theta <- theta + ( sum over the clients that answered of clip(theta_k - theta, C)  +  N(0, (z C)^2) ) / M
 
-M is the number of clients that were asked, whoever answered, so one client's influence on the sum is at most C (2 C when one
-client is exchanged for another, which is what is accounted). The guarantee is about whoever sees global models and nothing
-else: the server itself sees the single updates, and must be trusted. Epsilon comes from Google's dp-accounting (extra
+M is the number of clients that were called, however many replied, so one client's influence on the sum is at most C (2 C when
+one client is exchanged for another, which is what is accounted). The guarantee holds against observers of global models only:
+the server itself sees the single updates, and must be trusted. Epsilon comes from Google's dp-accounting (extra
 [privacy]): Renyi accounting of sampling without replacement under exchange of one client. Sampling only helps against somebody
-who does not know who took part, and the run's own records name the participants: publish models, not records.
+who does not know the participants, and the run's own records name them: publish models, not records.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class PrivacySettings(Settings):
 
 
 class PrivateMean:
-    """The formula at the head of this module as an accumulator; an update's weight is `clip_factor` of its norm.
+    """The formula above as an accumulator; an update's weight is `clip_factor` of its norm.
 
-    `asked` is the number of clients that were asked; `random` draws the noise unless it is to be secret. Noise is added even
-    if nobody answers: that nobody did is not to be seen in the model either.
+    `asked` is the number of clients that were called; `random` draws the noise unless it is to be secret. Noise is added even
+    if no client replies, so that the model does not reveal this either.
     """
 
     def __init__(self, state: ServerState, asked: int, settings: PrivacySettings, random: np.random.Generator) -> None:
@@ -60,12 +60,12 @@ class PrivateMean:
 
 
 def clip_factor(settings: PrivacySettings, norm: float) -> float:
-    """What an update of this norm is multiplied by, so that it is no longer than the bound."""
+    """The factor that shortens an update of this norm to the bound."""
     return min(1.0, settings.clip_norm / norm) if norm > 0.0 else 0.0
 
 
 def compute_epsilon(settings: PrivacySettings, *, rounds: int, asked: int, clients: int) -> float:
-    """What so many rounds have spent at `settings.delta`, when each drew `asked` of `clients` without replacement."""
+    """The epsilon after this many rounds at `settings.delta`, when each drew `asked` of `clients` without replacement."""
     accounting: Any = require("dp_accounting", "privacy")
     renyi: Any = require("dp_accounting.rdp", "privacy")
     if rounds == 0:

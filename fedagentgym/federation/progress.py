@@ -1,4 +1,4 @@
-"""How far a run is: the value that a callback gets, and the tracker that makes it from what the run's parts tell."""
+"""The progress of a run: the value that a callback receives, and the tracker that computes it from reports of the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Phase = Literal["clients", "evaluation", "between"]
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """A moment of a run. `working` are the clients under way; rate and time are None until they can be known."""
+    """A moment of a run. `working` are the active clients; rate and time are None until they can be estimated."""
 
     round: int
     rounds: int
@@ -64,7 +64,7 @@ ProgressCallback = Callable[[TrainingProgress], None]
 
 
 class ProgressTracker:
-    """Hears of rounds, calls and clients, and tells a callback where the run stands."""
+    """Receives reports of rounds, calls and clients, and passes the run's progress to a callback."""
 
     def __init__(self, callback: ProgressCallback, clock: Callable[[], float] = time.monotonic) -> None:
         self._callback, self._clock = callback, clock
@@ -76,7 +76,7 @@ class ProgressTracker:
         self._durations: list[float] = []
 
     def begin_round(self, number: int, rounds: int) -> None:
-        """A round begins; the one before it is over with all that belongs to it."""
+        """A round begins; the state of the previous one is reset."""
         now = self._clock()
         if self._round:
             self._durations.append(now - self._begun)
@@ -86,24 +86,24 @@ class ProgressTracker:
         self._tell()
 
     def ask(self, clients: Sequence[int]) -> None:
-        """A call goes out to these clients."""
+        """A call is sent to these clients."""
         self._asked, self._answered = len(clients), 0
         self._working.clear()
 
     def hear(self, activity: ClientActivity) -> None:
-        """A client says what it is at."""
+        """A client reports its progress."""
         self._working[activity.client] = activity
         self._tell()
 
     def answer(self, client: int) -> None:
-        """The reply of a client is there."""
+        """The reply of a client arrived."""
         done = self._working.pop(client, None)
         self._finished_episodes += 0 if done is None else done.episodes
         self._answered += 1
         self._tell()
 
     def begin_evaluation(self, number: int, rounds: int) -> None:
-        """The global state after this round is judged; a run that is resumed may begin so."""
+        """The global state after this round is evaluated; a resumed run may begin with this."""
         self._round, self._rounds, self._phase = number, rounds, "evaluation"
         self._working.clear()
         self._tell()
@@ -128,7 +128,7 @@ class ProgressTracker:
         return episodes / seconds if episodes and seconds > 0 else None
 
     def _estimate_left(self) -> float | None:
-        """From the mean of the rounds that are over; in the first one from the share of its clients' steps that is done."""
+        """Estimated from the mean of the finished rounds; in the first one from the finished share of its clients' steps."""
         spent = self._clock() - self._begun
         if self._durations:
             whole = sum(self._durations) / len(self._durations)

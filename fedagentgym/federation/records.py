@@ -1,7 +1,7 @@
-"""The record of a round: what it must look like, and which part of it two runs of one configuration share.
+"""The record of a round: its validation, and the part that two runs of one configuration share.
 
-Records are read back from files that anybody can have edited, so everything that is computed from one (sums of bytes, tables,
-the report) is checked here first.
+Records are read from files that anybody can have edited, so everything that is computed from one (sums of bytes, tables, the
+report) is validated here first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 def check_record(record: Any, where: str) -> Record:
-    """A round's record as it is, or a sentence that names the field that cannot be."""
+    """A round's record, unchanged; the error names the first invalid field."""
     if not isinstance(record, dict):
         raise DataError(f"{where} is malformed: a record is an object, found {type(record).__name__}")
     for name, fits in _FIELDS.items():
@@ -36,7 +36,7 @@ def check_record(record: Any, where: str) -> Record:
 
 
 def check_totals(record: Mapping[str, Any], before: Mapping[str, Any] | None, where: str) -> None:
-    """The running sums of a record must be those of the record before and its own numbers."""
+    """Check that the running sums of a record are those of the previous record plus its own numbers."""
     bytes_total = record["bytes"] if before is None else add_counts(before["bytes_total"], record["bytes"])
     seconds_total = record["seconds"] + (0.0 if before is None else before["seconds_total"])
     if record["bytes_total"] != bytes_total:
@@ -46,7 +46,7 @@ def check_totals(record: Mapping[str, Any], before: Mapping[str, Any] | None, wh
 
 
 def drop_times(record: Mapping[str, Any]) -> Record:
-    """What is the same whenever and wherever a round is played: neither times nor the size of reports, which hold times."""
+    """The part that does not depend on when and where a round is played: no times, and no sizes of reports, which hold times."""
     lasting = {name: value for name, value in record.items() if name not in _TIMES}
     for name in ("bytes", "bytes_total"):
         lasting[name] = {way: {**columns, "report": 0} for way, columns in record[name].items()}
@@ -56,12 +56,12 @@ def drop_times(record: Mapping[str, Any]) -> Record:
 
 
 def _drop_timings(metrics: Mapping[str, Any]) -> Record:
-    """Metrics without those that are times, `seconds/...`."""
+    """Metrics other than times, `seconds/...`."""
     return {name: value for name, value in metrics.items() if not name.startswith("seconds")}
 
 
 def check_evaluation(evaluation: Any, where: str) -> Record:
-    """An evaluation as it is, if its success can be compared and its estimates, where it has any, can be told."""
+    """An evaluation, unchanged, if its success is a number and its estimates, where it has any, are well-formed."""
     if not isinstance(evaluation, dict) or not is_number(evaluation.get("success")):
         raise DataError(f"{where} is malformed: an evaluation is an object with a number 'success'")
     digest = evaluation.get("digest")
@@ -71,7 +71,7 @@ def check_evaluation(evaluation: Any, where: str) -> Record:
         _check_estimates(evaluation, where)
     sets = evaluation.get("sets", {})
     if not isinstance(sets, dict) or not all(isinstance(below, dict) for below in sets.values()):
-        raise DataError(f"{where} is malformed: 'sets' holds what was found in each evaluation set")
+        raise DataError(f"{where} is malformed: 'sets' holds the results of each evaluation set")
     for name, below in sets.items():
         _check_estimates(below, f"{where}, set {str(name)[:60]!r},")
     if not _are_metrics(evaluation.get("clients", {})):
@@ -91,7 +91,7 @@ def _check_estimates(found: Mapping[str, Any], where: str) -> None:
         raise DataError(f"{where} is malformed: an evaluation counts its tasks and its episodes")
 
 
-# ---- what a value may be ----------------------------------------------------------------------------------------------
+# ---- valid values ------------------------------------------------------------------------------------------------------
 
 
 def is_digest(value: object) -> bool:

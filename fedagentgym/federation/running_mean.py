@@ -1,7 +1,7 @@
 """A weighted mean of parameters that are added one after the other.
 
-Sums are taken in float64, in the order in which updates are added, so that a mean of one client is that client, bit for bit.
-A few updates are summed in one pass over the memory; at most that many, of so many bytes, are held at a time.
+Sums are taken in float64, in the order in which updates are added, so that the mean of one client equals that client's update bit
+for bit. A few updates are summed in one pass over the memory; their number and total size are limited.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedagentgym.federation.vectors import Array, Parameters, blocks, longest_bl
 HELD_MODELS = 10
 """Updates that are summed in one pass."""
 HELD_BYTES = 1 << 31
-"""Bytes of updates that wait in memory; a greater one waits alone."""
+"""Maximum size of the waiting updates in bytes; a larger update waits alone."""
 
 
 class RunningMean:
@@ -31,7 +31,7 @@ class RunningMean:
         self._sums: dict[str, NDArray[np.float64]] = {}
 
     def add(self, update: Parameters, weight: float = 1.0) -> None:
-        """Count an update so many times; its arrays must not change before the mean is taken."""
+        """Add an update with a weight; its arrays must not change before the mean is taken."""
         size = sum(update[name].nbytes for name in self._current)
         if self._pending and (len(self._pending) == HELD_MODELS or self._bytes + size > HELD_BYTES):
             self._sum_pending()
@@ -40,7 +40,7 @@ class RunningMean:
         self._total += weight
 
     def finish(self, *, narrow: bool = True) -> dict[str, Array]:
-        """The mean, read-only so that it can be sent and committed where it lies; `narrow` gives the dtypes of `current`."""
+        """The mean, read-only so that it can be sent and committed without a copy; `narrow` gives the dtypes of `current`."""
         if not self._pending:
             raise DataError("cannot average: no update was added")
         if not self._total > 0.0:
@@ -56,7 +56,7 @@ class RunningMean:
         return result
 
     def _sum_pending(self) -> None:
-        """Add the updates that are waiting to the sums."""
+        """Add the waiting updates to the sums."""
         for name, value in self._current.items():
             sums = self._sums.get(name)
             if sums is None:
@@ -67,7 +67,7 @@ class RunningMean:
         self._pending, self._bytes = [], 0
 
     def _sum_blocks(self, name: str, size: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """Block by block, the sum so far with the updates that are waiting, in a buffer that the next block overwrites."""
+        """Block by block, the sum so far plus the waiting updates, in a buffer that the next block overwrites."""
         sums = self._sums.get(name)
         first = 0 if sums is None else 1
         parts = [(update[name].reshape(-1), weight) for update, weight in self._pending]

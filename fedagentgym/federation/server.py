@@ -1,9 +1,9 @@
 """The server loop: rounds of one algorithm from the newest commit to the last round.
 
-In each round: draw participants, let the algorithm call them and combine their answers, make client states and sampled
-episodes durable, commit, and only then look at what was learned: evaluate, append the line of metrics. A run killed at any
-instant goes on from the newest commit to the same final state and the same records, bit for bit; what was not yet written about
-that commit is written again. Before a run goes on, its chain of commits is checked.
+In each round: draw participants, let the algorithm call them and combine their replies, make client states and sampled
+episodes durable, commit, and only then evaluate and append the line of metrics. A run that is killed at any time continues from
+the newest commit to the same final state and the same records, bit for bit; files about that commit that are missing are
+written again. The chain of commits is checked before a run continues.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from fedagentgym.federation.vectors import is_finite
 
 
 class Observer(Protocol):
-    """Somebody who watches: a table on the terminal, TensorBoard."""
+    """An observer of a run: a table on the terminal, TensorBoard."""
 
     def begin(self, rounds: int) -> None:
-        """The run goes to this round."""
+        """The run goes up to this round."""
 
     def round_done(self, record: Mapping[str, Any]) -> None:
-        """A round is committed and written down."""
+        """A round is committed and recorded."""
 
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """All that the loop needs beside the algorithm and the backend.
+    """Everything that the loop needs besides the algorithm and the backend.
 
-    `inputs` are the digests of what the run is made from, by name; a run goes on only with the same.
-    `hide_failures` leaves out of the records what failed clients said: an error's text can quote the client's data.
-    `evaluate` looks at a global state (round number, state) every `evaluate_every` rounds, before the first and after the last;
-    what it returns has at least `success`, by which the best round is known.
+    `inputs` are the digests of what the run is made from, by name; a run continues only with the same.
+    `hide_failures` keeps error texts of failed clients out of the records: they can quote the client's data.
+    `evaluate` evaluates a global state (round number, state) every `evaluate_every` rounds, before the first and after the
+    last; its result has at least `success`, by which the best round is chosen.
     `stream_of` is for tests that force clients to draw alike.
-    `on_progress` is told many times a round where the run stands.
+    `on_progress` is called with the run's progress many times a round.
     """
 
     folder: Path
@@ -74,7 +74,7 @@ class ServerConfig:
 
 
 def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) -> Commit:
-    """Go from the newest commit in the run's folder, or from nothing, to the last round; returns its commit."""
+    """Run from the newest commit in the run's folder, or from the start, to the last round; returns its commit."""
     if not algorithm.client_ids():
         raise OptionError("a federation needs at least one client")
     for observer in plan.observers:
@@ -107,7 +107,7 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
 
 
 def _check_newest(algorithm: Algorithm[Any], plan: ServerConfig, rounds: CommitStore, chain: Chain) -> Commit:
-    """The newest commit of a run whose files are all what its chain says, for this algorithm to go on from."""
+    """The newest commit, from which this algorithm continues, of a run whose files all match its chain."""
     ids, count = algorithm.client_ids(), plan.settings.clients_per_round
     remove_uncommitted(plan.folder, chain.newest.round)
     check_evidence(plan.folder, chain, lambda number: draw_participants(plan.seed, number, ids, count))
@@ -131,11 +131,11 @@ def _run_and_commit_round(
     evaluation: Mapping[str, Any] | None,
     tracker: ProgressTracker | None,
 ) -> Commit:
-    """One round to its commit, which Ctrl-C waits for; a second one does not, and the round is then played again."""
+    """One round up to its commit. Ctrl-C takes effect after it; a second Ctrl-C at once, and the round is then played again."""
     number = 0 if before is None else before.round + 1
     if tracker is not None:
         tracker.begin_round(number, plan.settings.rounds)
-    with postpone_interruption(f"stopping after round {number}; Ctrl-C again stops at once, and loses this round"):
+    with postpone_interruption(f"stopping after round {number}; Ctrl-C again stops at once and discards this round"):
         return _run_round(algorithm, backend, plan, rounds, before, evaluation, tracker)
 
 
@@ -148,7 +148,7 @@ def _run_round(
     evaluation: Mapping[str, Any] | None,
     tracker: ProgressTracker | None,
 ) -> Commit:
-    """One round, from the commit before it to its own; without one, the preparation that becomes round 0."""
+    """One round, from the previous commit to its own; without a previous one, the preparation, which becomes round 0."""
     started = time.monotonic()
     number = 0 if before is None else before.round + 1
     settings = plan.settings
@@ -192,7 +192,7 @@ def _run_round(
 def _make_record(
     round_: Round, result: RoundResult, failures: Sequence[Mapping[str, object]], before: Commit | None, seconds: float
 ) -> Record:
-    """The line that is kept of a round."""
+    """The recorded line of a round."""
     counts = round_.clients.meter.get_counts()
     total = counts if before is None else add_counts(before.record["bytes_total"], counts)
     spent = seconds + (0.0 if before is None else before.record["seconds_total"])
@@ -212,7 +212,7 @@ def _make_record(
 
 
 def finite_metrics(numbers: Mapping[str, float]) -> dict[str, float]:
-    """Metrics as they are recorded: one that is not finite says nothing, and JSON has no word for it."""
+    """Drop non-finite metrics; JSON cannot represent them."""
     return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
@@ -224,7 +224,7 @@ def _is_evaluation_due(plan: ServerConfig, number: int) -> bool:
 def _evaluate_and_log(
     plan: ServerConfig, rounds: CommitStore, metrics: MetricsLog, commit: Commit, tracker: ProgressTracker | None
 ) -> Mapping[str, Any] | None:
-    """Evaluate if it is time, tell everybody, and let old global states go; returns what the evaluation found."""
+    """Evaluate if it is due, notify observers, and remove old global states; returns the evaluation."""
     record = dict(commit.record)
     evaluation: Mapping[str, Any] | None = None
     if plan.evaluate is not None and _is_evaluation_due(plan, commit.round):
@@ -249,7 +249,7 @@ def _drop_old_states(plan: ServerConfig, rounds: CommitStore, metrics: MetricsLo
 
 
 def check_finite(state: ServerState, round_number: int) -> None:
-    """The last gate before a commit: a global state with a NaN never becomes one."""
+    """The last check before a commit: a global state with a NaN is never committed."""
     for name, array in state.message.get_arrays().items():
         if not is_finite(array):
             raise DataError(
@@ -259,7 +259,7 @@ def check_finite(state: ServerState, round_number: int) -> None:
 
 
 def write_trajectories(folder: Path, number: int, episodes: Sequence[Mapping[str, Any]]) -> str | None:
-    """Write the sampled episodes of a round, if there are any; their digest goes into its commit."""
+    """Write the sampled episodes of a round, if there are any; its commit contains their digest."""
     if not episodes:
         return None
     text = "".join(canonical_json(episode) + "\n" for episode in episodes)
@@ -276,7 +276,7 @@ def remove_uncommitted(folder: Path, newest: int) -> None:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """One process per run: a second one on the same folder is refused."""
+    """Lock the run folder: a second process on the same folder is refused."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(
@@ -288,5 +288,5 @@ def lock_folder(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise DataError(f"the run in {folder} is under way in another process") from None
+            raise DataError(f"another process is working on the run in {folder}") from None
         yield

@@ -1,6 +1,6 @@
-"""The global state of a run: the model's parameters, the moments of the server's optimizer, and what the method remembers.
+"""The global state of a run: the model's parameters, the moments of the server's optimizer, and the method's memory.
 
-It is committed with every round and stored as one message, so that a run goes on from it bit for bit.
+It is committed with every round and stored as one message, so that a run continues from it bit for bit.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from fedagentgym.federation.message import Message
 from fedagentgym.federation.vectors import Array
 
 OPTIMIZER = "optimizer/"
-"""Prefix of the optimizer's arrays where they lie beside the parameters."""
+"""Prefix of the optimizer's arrays in the message, next to the parameters."""
 
 
 @dataclass(frozen=True, eq=False)
 class ServerState:
-    """What the server carries from round to round.
+    """The server's state from round to round.
 
-    `parameters` are what is trained and sent. `optimizer` holds a server optimizer's moments, or those of a policy that the
-    server trains itself. `memory` is anything else, as plain values and arrays.
+    `parameters` are what is trained and sent. `optimizer` holds the moments of a server optimizer, or of a policy that the
+    server trains itself. `memory` holds everything else, as plain values and arrays.
     """
 
     parameters: Mapping[str, Array]
@@ -34,7 +34,7 @@ class ServerState:
 
     @cached_property
     def message(self) -> Message:
-        """The state as it is stored."""
+        """The state as stored."""
         if clash := next((name for name in self.parameters if name.startswith(OPTIMIZER)), None):
             raise DataError(
                 f"a parameter cannot be called {clash!r}: {OPTIMIZER!r} is the prefix of the optimizer's arrays"
@@ -43,12 +43,12 @@ class ServerState:
 
     @property
     def digest(self) -> str:
-        """Identity of the whole state."""
+        """The digest of the whole state."""
         return self.message.digest
 
     @classmethod
     def from_message(cls, message: Message) -> ServerState:
-        """The state that a message holds; its arrays are those of the message."""
+        """The state from a message; it shares the message's arrays."""
         if foreign := next((kind for kind in ("text", "scores", "report") if getattr(message, kind)), None):
             raise DataError(f"not the global state of a run: it has a section {foreign!r}")
         if odd := next((name for name, value in message.weights.items() if not isinstance(value, np.ndarray)), None):

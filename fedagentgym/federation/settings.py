@@ -14,9 +14,9 @@ class FederationSettings(Settings):
     """Where the clients run, how many take part, and how many must answer."""
 
     backend: str = Field(default="in-process", description="in-process, flower-simulation or flower")
-    rounds: int = Field(default=20, ge=0, description="communication rounds; 0 only evaluates the agent as it is")
+    rounds: int = Field(default=20, ge=0, description="communication rounds; 0 only evaluates the initial agent")
     raised_from: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        default=(), description="rounds that a run was planned for before it was made longer; written when it is"
+        default=(), description="planned rounds of a run before it was extended; written when it is extended"
     )
     clients_per_round: int | None = Field(default=None, ge=1, description="clients drawn per round; all by default")
     workers: int = Field(default=0, ge=0, description="worker processes; 0 runs the clients in this process")
@@ -24,10 +24,10 @@ class FederationSettings(Settings):
         default=(), description="devices that the workers take in turn, cuda:0, cuda:1"
     )
     quorum: float | int | None = Field(
-        default=0.5, description="share (0.5) or number (3) of the asked clients that must answer"
+        default=0.5, description="share (0.5) or number (3) of the called clients that must reply"
     )
     deadline: float | None = Field(default=None, gt=0, description="seconds that one client may take for one call")
-    options: dict[str, Any] = Field(default_factory=dict, description="what only this backend knows")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of this backend")
 
     @field_validator("quorum")
     @classmethod
@@ -42,10 +42,10 @@ class FederationSettings(Settings):
 
 
 class OutputSettings(Settings):
-    """What a run leaves behind."""
+    """What a run writes."""
 
     folder: str = Field(default="runs/run", description="the run's folder")
-    keep_rounds: int = Field(default=3, ge=1, description="newest commits that are kept, beside the best one")
-    sampled_episodes: int = Field(default=2, ge=0, description="training episodes that each client shows per round")
+    keep_rounds: int = Field(default=3, ge=1, description="newest commits that are kept, besides the best one")
+    sampled_episodes: int = Field(default=2, ge=0, description="training episodes that each client returns per round")
     tensorboard: bool = Field(default=False, description="write TensorBoard files too (needs tensorboard)")
     report: Literal["html", "none"] = Field(default="html", description="write report.html at the end")

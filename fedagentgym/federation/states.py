@@ -1,8 +1,8 @@
-"""Client states, kept where they can outlive every worker.
+"""Client states, stored where they outlive every worker.
 
-One store per place that keeps clients: the server's machine for the in-process backend, each client's own machine in a
-deployment. A state is put under (round, call) and never changed. `commit` writes the states that a round's commit refers to
-and forgets those that no commit needs any more: what the previous commit refers to stays until the next one is safe.
+One store per machine that keeps clients: the server's for the in-process backend, each client's own machine in a deployment. A
+state is stored under (round, call) and never changed. `commit` writes the states to which a round's commit refers and removes
+those that no commit needs any more: states of the previous commit stay until the next one is durable.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _FILE = re.compile(r"(\d{4,})-(\d{3,})\.(?:state|answer)")
 class StateStore:
     """States by client and name. With a folder they survive the process; without one they live in memory.
 
-    `write_through` writes every state at once (a client machine, which must know its answers after a restart); otherwise
-    states stay in memory until their round is committed.
+    `write_through` writes every state at once (on a client's machine, which must know its replies after a restart);
+    otherwise states stay in memory until their round is committed.
     """
 
     def __init__(self, folder: Path | None = None, *, write_through: bool = False) -> None:
@@ -55,25 +55,25 @@ class StateStore:
             self._memory[client, name] = state
 
     def put_answer(self, client: int, name: StateName, request: str, answer: bytes) -> None:
-        """Keep the whole answer to a request, so that the same request gets the same answer without being run again."""
+        """Store the whole reply to a request, so that a repeated request gets the same reply without running again."""
         write_atomic(self._get_path(client, name, "answer"), _prepend_digest(request.encode("ascii") + b"\n" + answer))
         self._stored.add((client, name))
 
     def get_answer(self, client: int, name: StateName, request: str) -> bytes | None:
-        """The stored answer to this very request, known by its digest."""
+        """The stored reply to this request, found by its digest."""
         if self._folder is None or not self._get_path(client, name, "answer").is_file():
             return None
         asked, _, answer = _read_verified(self._get_path(client, name, "answer")).partition(b"\n")
         return answer if asked == request.encode("ascii") else None
 
     def commit(self, heads: Heads) -> None:
-        """Write the states that a round is about to refer to."""
+        """Write the states to which a round is about to refer."""
         for client, name in heads.items():
             if self._folder is not None and (client, name) in self._memory:
                 self._write(client, name, self._memory[client, name])
 
     def prune(self, heads: Heads) -> None:
-        """After the commit of `heads`: drop what neither it nor the commit before refers to."""
+        """After the commit of `heads`: remove states to which neither it nor the previous commit refers."""
         kept = set(heads.items()) | set(self._previous.items())
         self._previous = dict(heads)
         if self._folder is None:
@@ -83,7 +83,7 @@ class StateStore:
             self._remove({key for key in self._stored if key not in kept})
 
     def prune_before(self, client: int, base: StateName | None) -> None:
-        """A client's own machine: once a later call starts from `base`, nothing older is asked for again."""
+        """On a client's own machine: once a later call starts from `base`, older states are not needed again."""
         if base is not None:
             self._remove({key for key in self._stored if key[0] == client and key[1] < base})
 
@@ -104,7 +104,7 @@ class StateStore:
 
 
 class StateStoreMixin:
-    """The part of a backend that keeps client states on the server's machine, to send them where the client runs."""
+    """The part of a backend that stores client states on the server's machine and sends them to where the client runs."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
@@ -116,17 +116,17 @@ class StateStoreMixin:
         self._store.prune(heads)
 
     def _get_state(self, request: Request) -> bytes | None:
-        """The state that a request starts from."""
+        """The state from which a request starts."""
         return self._store.get(request.client, request.base)
 
     def _store_state(self, request: Request, reply: Reply) -> None:
-        """Store the state that a reply brings, under the request's own name."""
+        """Store the state of a reply under the name of the request."""
         if reply.state is not None:
             self._store.put(request.client, request.name, reply.state)
 
 
 def read_state_digests(folder: Path, heads: Heads, before: Heads, known: Mapping[int, str]) -> dict[int, str]:
-    """The digests of those client states that lie in a folder; of states that have not changed they are known already."""
+    """The digests of the client states in a folder; those of unchanged states are already known."""
     found = {}
     for client, name in sorted(heads.items()):
         if before.get(client) == name and client in known:
@@ -138,10 +138,10 @@ def read_state_digests(folder: Path, heads: Heads, before: Heads, known: Mapping
 
 
 def check_stored_state(folder: Path, client: int, name: StateName, expected: str) -> None:
-    """Raise unless the state of a client lies in the folder and has this digest."""
+    """Raise unless the folder has the state of a client with this digest."""
     path = _locate_state(folder, client, name)
     if bytes_digest(_read_verified(path)) != expected:
-        raise DataError(f"{path}: the stored state is another one than the round refers to")
+        raise DataError(f"{path}: the stored state differs from the one that the round refers to")
 
 
 def _locate_state(folder: Path, client: int, name: StateName) -> Path:

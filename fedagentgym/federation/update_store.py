@@ -1,8 +1,8 @@
-"""The updates of one round, kept until it is known how much each of them counts.
+"""The updates of one round, stored until their weights are known.
 
-Whether an update is refused can depend on the norms of all others, and a client's weight on what all others report. So
-updates wait here: the first few in memory, the rest in a temporary file (in the folder that `TMPDIR` names), which keeps the
-memory of a round the same for ten clients and for ten thousand.
+Whether an update is refused can depend on the norms of all others, and a client's weight on the reports of all others. So
+updates are stored here: the first few in memory, the rest in a temporary file (in the folder that `TMPDIR` names), which keeps
+the memory of a round the same for ten clients and for ten thousand.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedagentgym.federation.vectors import Array, Parameters
 
 
 class _Place(NamedTuple):
-    """Where an array lies in the file."""
+    """The position of an array in the file."""
 
     name: str
     dtype: np.dtype[np.generic]
@@ -31,7 +31,7 @@ class _Place(NamedTuple):
 
 
 class UpdateStore:
-    """Parameters by client. A context manager: the file goes when it is left."""
+    """Parameters by client. A context manager that removes the file on exit."""
 
     def __init__(self, held_models: int = HELD_MODELS, held_bytes: int = HELD_BYTES) -> None:
         self._held_models, self._held_bytes = held_models, held_bytes
@@ -60,7 +60,7 @@ class UpdateStore:
             self._places[client] = self._write(parameters)
 
     def take(self, clients: Sequence[int]) -> Iterator[Parameters]:
-        """The parameters of these clients, one after the other; each can be taken once."""
+        """The parameters of these clients, one after the other; each can be read once."""
         for client in clients:
             if client in self._memory:
                 yield self._memory.pop(client)
@@ -77,8 +77,8 @@ class UpdateStore:
                 offset += self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         except OSError as error:
             raise DataError(
-                f"a client's update could not be kept in a temporary file ({error.strerror}): let TMPDIR name a"
-                " folder with more room"
+                f"a client's update could not be written to a temporary file ({error.strerror}): let TMPDIR name a"
+                " folder with more space"
             ) from None
         return places
 

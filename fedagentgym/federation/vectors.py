@@ -1,7 +1,7 @@
-"""Arithmetic on long vectors that reads each of them once: block by block, so that what is read stays in a processor's cache.
+"""Arithmetic on long vectors that reads each of them once: block by block, so that a block stays in the processor's cache.
 
-Whether an array is finite and how far it lies from another one is answered by one pass: a distance that is finite proves that
-both ends are.
+One pass computes whether an array is finite and how far it is from another one: a finite distance proves that both arrays are
+finite.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _ROW = 1 << 13
 
 
 def blocks(size: int, longest: int | None = None) -> Iterator[slice]:
-    """Stretches of a long vector that stay in a processor's cache while several passes are made over them."""
+    """Blocks of a long vector that stay in a processor's cache during several passes."""
     step = LONGEST_BLOCK if longest is None else max(longest, _SHORTEST_BLOCK)
     for start in range(0, size, step):
         yield slice(start, min(size, start + step))
 
 
 def longest_block(size: int) -> int:
-    """The size of a buffer that takes any block of a vector."""
+    """The size of a buffer that holds any block of a vector."""
     return min(size, LONGEST_BLOCK)
 
 
 def squared_length(vector: Array) -> float:
-    """Sum of squares, in rows so short that no linear algebra library shares one among its threads."""
+    """Sum of squares, in rows so short that no linear algebra library divides one among its threads."""
     whole = vector.size // _ROW * _ROW
     rows, rest = vector[:whole].reshape(-1, _ROW), vector[whole:]
     return float(np.vecdot(rows, rows).sum()) + float(np.dot(rest, rest))
@@ -56,7 +56,7 @@ def squared_distance(start: Array, end: Array) -> float:
 def update_norm(
     current: Parameters, parameters: Parameters, known: Mapping[str, float] = MappingProxyType({})
 ) -> float:
-    """Euclidean norm of `parameters - current` over all arrays; squared distances that are `known` are not computed again."""
+    """Euclidean norm of `parameters - current` over all arrays; `known` squared distances are not computed again."""
     total = 0.0
     for name, value in current.items():
         total += known[name] if name in known else squared_distance(value, parameters[name])
@@ -69,5 +69,5 @@ def is_finite(array: Array) -> bool:
         return True
     flat = array.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
-        sure = math.isfinite(squared_length(flat))  # reads the array once; only what overflows is looked at again
+        sure = math.isfinite(squared_length(flat))  # reads the array once; only after an overflow a second time
     return sure or bool(np.isfinite(flat).all())

@@ -8,9 +8,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import read_json, read_text
 from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.export import export_policy
 from fedagentgym.leaderboard.aggregate import CellData, choose_round, make_point
 from fedagentgym.leaderboard.cells import (
     Cell,
@@ -40,6 +41,19 @@ def pack_run(run: SuiteRun, folder: Path) -> Manifest:
             f" go on with: fedagentgym bench resume {run.folder}"
         )
     return write_result(collect_result(run), folder)
+
+
+def write_weights(run: SuiteRun, folder: Path) -> list[Path]:
+    """The policies that were ranked, one folder for each cell of the methods track: what others verify the words by."""
+    if run.suite.track != "methods":
+        raise OptionError(
+            f"{run.suite.name} is on the agents track, where nothing is trained: there are no weights to write"
+        )
+    places = [folder / cell.key for cell in run.cells]
+    for cell, place in zip(run.cells, places, strict=True):
+        adapter = load_config(cell.run_folder / "config.yaml").agent.adapter
+        export_policy(cell.run_folder, place, best=True, adapter_only=adapter is not None)
+    return places
 
 
 def collect_result(run: SuiteRun) -> Result:

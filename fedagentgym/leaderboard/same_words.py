@@ -6,13 +6,15 @@ may turn a token now and then, after which the rest of an episode is another; so
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedagentgym.agents import AGENTS
 from fedagentgym.agents.make import make_agent
 from fedagentgym.agents.models.store import identify_model
 from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import derive
 from fedagentgym.leaderboard.cells import PARALLEL, TASKS_OF_A_PART
 from fedagentgym.leaderboard.evidence import Examined, Folder, RefutedError, check_config
@@ -22,10 +24,20 @@ from fedagentgym.learning.trajectory import Group
 
 LEAST_EQUAL = 0.98
 """Share of episodes that must be equal to the letter, where weights are played on another machine."""
+CONFIG = "config.json"
+"""The file by which a folder of weights is known."""
 PROGRAMS = ("expert", "random")
 
 
-def check_program(folder: Folder, cells: Sequence[Examined]) -> str | None:
+@dataclass(frozen=True)
+class Spoken:
+    """How it was shown who said the words, and whether of all cells."""
+
+    about: str
+    everywhere: bool
+
+
+def check_program(folder: Folder, cells: Sequence[Examined]) -> Spoken | None:
     """A program of this package plays anew by itself; of anybody else nothing is known."""
     agent = folder.manifest.entry.agent
     name = agent.settings.get("name")
@@ -37,44 +49,74 @@ def check_program(folder: Folder, cells: Sequence[Examined]) -> str | None:
         same, total = count_equal(folder, cell, player, "program")
         if same != total:
             raise RefutedError("who-spoke", f"cell {cell.data.scenario}-seed{cell.data.seed}: {name!r} plays otherwise")
-    return f"{name} played the same episodes again"
+    return Spoken(f"{name} played the same episodes again", True)
 
 
-def check_model(folder: Folder, cells: Sequence[Examined], model: Path) -> str:
-    """The weights of a folder play anew: they must be those that the result names, and say the same."""
+def check_model(folder: Folder, cells: Sequence[Examined], models: Sequence[Path]) -> Spoken:
+    """Weights in folders play anew: they must be those that the result names, and say the same."""
     agent = folder.manifest.entry.agent
     if agent.kind != "model":
         raise RefutedError("who-spoke", f"{agent.kind} agents have no weights that could be given")
-    if not folder.is_method and agent.weights is not None and identify_model(model) != agent.weights:
-        raise RefutedError("who-spoke", f"{model} does not hold the weights that the manifest names, {agent.weights}")
+    load = load_policies(folder, models) if folder.is_method else load_agent(folder, models)
     same, total, played = 0, 0, 0
     for cell in cells:
-        player = load_player(folder, cell, model)
+        player = load(cell)
         if player is None:
             continue
         found = count_equal(folder, cell, player, "model")
         same, total, played = same + found[0], total + found[1], played + 1
+    told = ", ".join(map(str, models))
     if not played:
-        raise RefutedError("who-spoke", f"{model} holds the policy of no cell of this result")
+        raise RefutedError("who-spoke", f"{told}: no cell of this result was played by this policy")
     if same < LEAST_EQUAL * total:
-        raise RefutedError("who-spoke", f"{model} says the same in {same} of {total} episodes: another policy played")
-    return f"{played} of {len(cells)} cells were played again with the weights: {same} of {total} episodes are equal"
+        raise RefutedError("who-spoke", f"{told} says the same in {same} of {total} episodes: another policy played")
+    about = f"{played} of {len(cells)} cells were played again with the weights: {same} of {total} episodes are equal"
+    return Spoken(about, played == len(cells))
 
 
-def load_player(folder: Folder, cell: Examined, model: Path) -> Player | None:
-    """The agent with these weights as it would play a cell; None if the cell was played by other weights."""
-    opened = folder.opened[cell.data.scenario]
-    if folder.is_method:
-        record = next(
-            one for one in folder.manifest.cells if (one.scenario, one.seed) == (cell.data.scenario, cell.data.seed)
-        )
-        settings = check_config(folder, record).agent
-    else:
-        settings = AgentSettings.load(folder.manifest.entry.agent.settings, "agent")
-    player = make_agent(settings.model_copy(update={"model": str(model)}), opened.env)
-    if folder.is_method and compute_policy_digest(player) != cell.data.policy:
-        return None
-    return with_temperature(player, folder.suite.ranking.temperature)
+def load_agent(folder: Folder, models: Sequence[Path]) -> Callable[[Examined], Player | None]:
+    """The agents track: one model, and it is the one that the manifest names."""
+    if len(models) != 1:
+        raise OptionError("a result of the agents track was played by one model: give its folder alone")
+    agent, model = folder.manifest.entry.agent, models[0]
+    if agent.weights is not None and identify_model(model) != agent.weights:
+        raise RefutedError("who-spoke", f"{model} does not hold the weights that the manifest names, {agent.weights}")
+    settings = AgentSettings.load(agent.settings, "agent")
+    return lambda cell: make_player(folder, cell, settings, model)
+
+
+def load_policies(folder: Folder, models: Sequence[Path]) -> Callable[[Examined], Player | None]:
+    """The methods track: of several policies the one that a cell names; None where it is not among them."""
+    records = {(record.scenario, record.seed): record for record in folder.manifest.cells}
+    places: dict[str | None, Path] = {}
+    for model in models:
+        first = check_config(folder, folder.manifest.cells[0]).agent
+        env = folder.opened[folder.manifest.cells[0].scenario].env
+        places[compute_policy_digest(make_agent(first.model_copy(update={"model": str(model)}), env))] = model
+
+    def load(cell: Examined) -> Player | None:
+        model = places.get(cell.data.policy)
+        if model is None:
+            return None
+        settings = check_config(folder, records[cell.data.scenario, cell.data.seed]).agent
+        return make_player(folder, cell, settings, model)
+
+    return load
+
+
+def make_player(folder: Folder, cell: Examined, settings: AgentSettings, model: Path) -> Player:
+    """The agent with these weights as it would play a cell."""
+    player = make_agent(settings.model_copy(update={"model": str(model)}), folder.opened[cell.data.scenario].env)
+    return with_temperature(player, folder.suite.get_ranking(cell.data.scenario).temperature)
+
+
+def find_models(places: Sequence[Path]) -> list[Path]:
+    """These folders of weights, and those that lie directly in folders which hold no weights themselves."""
+    found = []
+    for place in places:
+        below = sorted(path.parent for path in place.glob(f"*/{CONFIG}"))
+        found += [place] if (place / CONFIG).is_file() or not below else below
+    return found
 
 
 def count_equal(folder: Folder, cell: Examined, player: Player, kind: str) -> tuple[int, int]:

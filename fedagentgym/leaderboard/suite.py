@@ -107,6 +107,7 @@ class Suite(Settings):
     track: Track
     title: Text
     about: Text = ""
+    expected: tuple[Text, ...] = Field(default=(), description="what is expected, written down before it is played")
     paper: Text | None = Field(default=None, description="whose published numbers stand beside it")
     config: str | dict[str, Any] | None = Field(
         default=None, description="methods: a configuration, or a preset's name with :VARIANT,... after it"
@@ -168,7 +169,7 @@ class Suite(Settings):
     def digest(self) -> str:
         """The identity of what is played. Words for readers and baselines are not part of it: adding one changes no result."""
         plain = self.model_dump(mode="json")
-        for key in ("title", "about", "paper", "baselines", "pairs", "minutes", "hardware", "secret"):
+        for key in ("title", "about", "expected", "paper", "baselines", "pairs", "minutes", "hardware", "secret"):
             plain.pop(key)
         for scenario in plain["scenarios"].values():
             scenario.pop("about")

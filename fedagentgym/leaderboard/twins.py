@@ -52,6 +52,11 @@ def read_secret(path: Path) -> Secret:
     return Secret(suite, salt, seed)
 
 
+def name_twin(suite: str) -> str:
+    """What the secret twin of a suite is called."""
+    return f"{suite}-secret"
+
+
 def make_twin(suite: Suite, secret: Secret) -> Suite:
     """The suite under the secret's seed, if that is the one that was promised."""
     if suite.secret is None:
@@ -59,7 +64,7 @@ def make_twin(suite: Suite, secret: Secret) -> Suite:
     if secret.suite != suite.name or secret.digest != suite.secret.digest:
         raise DataError(f"this is not the secret whose digest {suite.name} holds")
     plain = suite.model_dump(mode="json", exclude_unset=True)
-    plain |= {"name": f"{suite.name}-secret", "title": f"{suite.title}, on tasks that nobody knew"}
+    plain |= {"name": name_twin(suite.name), "title": f"{suite.title}, on tasks that nobody knew"}
     del plain["secret"]
     for scenario in plain["scenarios"].values():
         for key in ("pool", "task_ids", "client_split"):

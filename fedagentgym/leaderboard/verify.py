@@ -2,7 +2,7 @@
 
 Proven is what follows from the episodes, since every one is played again in the verifier's own world: that these actions earn
 these rewards, that no task or seed is missing or doubled, and every number that is computed of them. Who said the words is proven
-where the agent is a program of this package, or its weights are at hand (`model`). What a run spent is not proven,
+where the agent is a program of this package, or its weights are at hand (`models`). What a run spent is not proven,
 nor what others host.
 A method's own code is not loaded unless whoever verifies asks for it: it belongs to whom is checked.
 """
@@ -43,7 +43,7 @@ from fedagentgym.leaderboard.record import (
     read_curves,
     read_manifest,
 )
-from fedagentgym.leaderboard.same_words import check_model, check_program
+from fedagentgym.leaderboard.same_words import Spoken, check_model, check_program, find_models
 from fedagentgym.leaderboard.scenarios import OpenedScenario, open_scenario
 from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_suite
 from fedagentgym.version import __version__
@@ -70,12 +70,12 @@ ABOUT = {
 
 
 def verify(
-    folder: Path, *, suite: Suite | None = None, model: Path | None = None, plugins: Sequence[str] = ()
+    folder: Path, *, suite: Suite | None = None, models: Sequence[Path] = (), plugins: Sequence[str] = ()
 ) -> Verification:
     """Check a result; raises `RefutedError` with the first thing that is not so.
 
-    `suite` is a definition of one's own, for results of a suite that the package does not bring. `model` is the folder of the
-    weights that are said to have played, `plugins` the code of the method, which is loaded by now.
+    `suite` is a definition of one's own, for results of a suite that the package does not bring. `models` are folders of
+    the weights that are said to have played, `plugins` the code of the method, which is loaded by now.
     """
     manifest = read_checked_manifest(folder)
     check_files(folder, manifest)
@@ -85,7 +85,7 @@ def verify(
     check_cells_listed(held)
     cells = list(examine_cells(held))
     check_numbers(held, cells)
-    spoke = check_program(held, cells) if model is None else check_model(held, cells, model)
+    spoke = check_model(held, cells, find_models(models)) if models else check_program(held, cells)
     return Verification(
         manifest=file_digest(folder / MANIFEST),
         version=__version__,
@@ -235,7 +235,7 @@ def compare(place: str, expected: Any, found: Any) -> None:
         )
 
 
-def list_claims(folder: Folder, cells: Sequence[Examined], spoke: str | None) -> list[Claim]:
+def list_claims(folder: Folder, cells: Sequence[Examined], spoke: Spoken | None) -> list[Claim]:
     """What was shown, and what cannot be; `spoke` says how it was shown who said the words, if it was."""
     agent = folder.manifest.entry.agent
     proven = ["schema", "digests", "suite", "complete", "replayed", "recomputed"]
@@ -246,12 +246,13 @@ def list_claims(folder: Folder, cells: Sequence[Examined], spoke: str | None) ->
         unproven += ["spent", "method"]
     if agent.kind == "hosted":
         unproven.append("usage")
-    (unproven if spoke is None else proven).append("who-spoke")
-    if spoke is None and agent.kind == "model":
+    is_shown = spoke is not None and spoke.everywhere
+    (proven if is_shown else unproven).append("who-spoke")
+    if not is_shown and agent.kind == "model":
         unproven.append("tokens")
     counts = {"replayed": f" ({sum(cell.episodes for cell in cells):,} episodes)"}
     if spoke is not None:
-        counts["who-spoke"] = f" ({spoke})"
+        counts["who-spoke"] = f" ({spoke.about})"
     if cut_short := sum(cell.cut_short for cell in cells):
         counts["tokens"] = f" ({cut_short} episodes)"
     return [

@@ -1,4 +1,4 @@
-"""Floor 2: who gets which tasks, in which variant of the environment. Knows nothing of models."""
+"""The division of tasks and environment variants among clients. Imports nothing about models."""
 
 from __future__ import annotations
 

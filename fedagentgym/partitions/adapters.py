@@ -1,7 +1,7 @@
-"""Our splits in other stacks, and other people's divisions in ours.
+"""Client splits for other libraries, and divisions made by other libraries as client splits.
 
-A Hugging Face data set whose rows stand in the pool's order is divided by row numbers (by the task ids in its rows:
-`fedagentgym.bridges.flower_datasets`). A division made elsewhere comes in as a mapping client -> task ids.
+A Hugging Face data set whose rows are in the pool's order is divided by row numbers (by the task ids in its rows:
+`fedagentgym.bridges.flower_datasets`). A division made elsewhere is given as a mapping client -> task ids.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def get_row_indices(client_split: ClientSplit) -> list[list[int]]:
 
 
 def _map_items_to_rows(client_split: ClientSplit) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The pool's row of every number of the table."""
+    """The pool's row for each number of the table."""
     position = client_split.pool.find_position
     return np.fromiter(
         (position(name) for name in client_split.table.ids), dtype=np.int64, count=len(client_split.table)

@@ -61,7 +61,7 @@ class Assignment:
         return np.bincount(self.items, minlength=items).astype(np.int64)
 
     def renumber(self, names: Ints) -> Assignment:
-        """Item i becomes `names[i]`; `names` ascends, so the order inside clients stays."""
+        """Item i is replaced by `names[i]`; `names` ascends, so the order within clients is preserved."""
         return Assignment(self.offsets, names[self.items])
 
     def same_as(self, other: Assignment) -> bool:

@@ -1,4 +1,4 @@
-"""A client split: a pool, its division among clients, and the way from a client to a playable environment."""
+"""A client split: a pool and its division among clients, each of which opens a playable environment."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Client:
         return keywords
 
     def make(self, **options: Any) -> gymnasium.Env[str, str]:
-        """An ordinary environment over this client's tasks, in its variant; `options` are further keywords of the
+        """A gymnasium environment over this client's tasks, in its variant; `options` are further keywords of the
         environment."""
         return gymnasium.make(self.client_split.record.env_id, **{**self.get_env_kwargs(), **options})
 
@@ -83,7 +83,7 @@ class Client:
     def make_vec(
         self, count: int, *, mode: Literal["sync", "async"] = "sync", **options: Any
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-        """`count` such environments behind gymnasium's vector interface."""
+        """A vector environment of `count` copies."""
         keywords: dict[str, Any] = {**self.get_env_kwargs(), **options}
         return gymnasium.make_vec(self.client_split.record.env_id, num_envs=count, vectorization_mode=mode, **keywords)
 
@@ -96,7 +96,7 @@ class Client:
 
 
 class Clients(Sequence[Client]):
-    """The clients of a split as a sequence; each is looked up when it is asked for."""
+    """The clients of a split as a sequence; each is made on access."""
 
     def __init__(self, client_split: ClientSplit) -> None:
         self._client_split = client_split
@@ -124,7 +124,7 @@ class Clients(Sequence[Client]):
 
 
 class ClientSplit:
-    """A record of who holds what, together with the pool that it divides.
+    """A division of a pool among clients, together with the pool.
 
     A sequence of its clients: `len(client_split)`, `client_split[3]`, `client_split[-1]`, `client_split[:10]`, and in a loop.
     """
@@ -168,7 +168,7 @@ class ClientSplit:
         return Client(self, index, self.record.get_tasks(index), self.record.variants[index])
 
     def role(self, name: str) -> TaskPool:
-        """The tasks of a role; what the server holds comes without answers."""
+        """The tasks of a role; the server's tasks have no answers."""
         if name not in self.record.roles:
             raise OptionError(
                 f"this split has no role {name!r} ({join_names(self.record.roles) or 'none'} there): ask for it with"
@@ -193,7 +193,7 @@ class ClientSplit:
 
     @cached_property
     def assignment(self) -> Assignment:
-        """Who holds what, in the numbers of `table`; whoever looks at all clients has their digests checked first."""
+        """The assignment in the numbers of `table`; before all clients are read, their digests are checked."""
         record = self.record
         record.check_clients()
         if record.ids is None or len(record.ids) == len(self.table.ids):
@@ -294,7 +294,7 @@ def federate(
 
 
 def _check_options(env: Any) -> dict[str, Any]:
-    """The options of an environment that a caller gave."""
+    """The environment options that a caller gave."""
     if env is None:
         return {}
     if not isinstance(env, Mapping) or not all(isinstance(name, str) for name in env):
@@ -303,7 +303,7 @@ def _check_options(env: Any) -> dict[str, Any]:
 
 
 def collect_provenance() -> dict[str, str]:
-    """When and with what a split was made: beside the digest, never under it."""
+    """When and with which versions a split was made: stored beside the digest, not covered by it."""
     import scipy
 
     return {
@@ -346,13 +346,13 @@ def _resolve_labels(given: Any, pool: TaskPool, ids: Sequence[str], *, needed: b
 def load_client_split(
     path: str | Path, *, env: Mapping[str, Any] | None = None, pool: TaskPool | None = None
 ) -> ClientSplit:
-    """Open a split file. `env` says where data lies (`{"data": FOLDER}`) and may repeat, not change, the split's options."""
+    """Open a split file. `env` gives the place of data (`{"data": FOLDER}`) and may repeat, not change, the split's options."""
     if not isinstance(path, str | Path):
         raise OptionError(f"a split is opened by the path of its file, got {show_value(path)}")
     record = store.load(path)
     if local := _list_local_options(record.env_id, record.env_options):
         raise DataError(
-            f"{path} names the option {local[0]!r}, which says where something lies on a machine: no split decides that"
+            f"{path} names the option {local[0]!r}, which is a path on this machine and cannot be part of a split"
         )
     options = _merge_options(record, env or {})
     whole = pool if pool is not None else open_pool(record.env_id, record.env_split, options)
@@ -362,7 +362,7 @@ def load_client_split(
 def bind(
     record: SplitRecord, pool: TaskPool, options: Mapping[str, Any], where: str, *, own_pool: bool = False
 ) -> ClientSplit:
-    """A record with its pool, once it is certain that they belong together."""
+    """A record with its pool, after checking that they belong together."""
     if record.pool_digest != pool.digest:
         raise DataError(_explain_mismatch(record, pool, where))
     _check_origin(record, where)
@@ -381,14 +381,14 @@ def bind(
 
 
 def _check_origin(record: SplitRecord, where: str) -> None:
-    """A split names parameters that its sampler takes, where that is known here, and a variant that its environment has."""
+    """Check that a split names parameters that its sampler takes, if it is registered here, and a variant of its environment."""
     cls = env_class(record.env_id)
     try:
         if record.sampler in SAMPLERS:
             make_sampler(record.sampler, record.parameters)
         complete_request(cls.id, cls.variants, record.variant)
     except FedAgentGymError as error:
-        raise DataError(f"{where} cannot have been made as it says: {error}") from None
+        raise DataError(f"{where} has impossible parameters: {error}") from None
 
 
 def _explain_mismatch(record: SplitRecord, pool: TaskPool, where: str) -> str:
@@ -409,7 +409,7 @@ def _explain_mismatch(record: SplitRecord, pool: TaskPool, where: str) -> str:
 
 
 def _merge_options(record: SplitRecord, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the split with those given beside it, which may only add where data lies."""
+    """The options of the split, updated with the given ones, which may only add paths to data."""
     cls = env_class(record.env_id)
     portable = cls.portable_options(given)
     for key, value in given.items():
@@ -430,7 +430,7 @@ def _to_plain(value: Any) -> Any:
 
 
 def _list_local_options(env_id: str, options: Mapping[str, Any]) -> list[str]:
-    """The options that say where something lies on a machine, whole or in part."""
+    """The options that are paths on this machine, wholly or in part."""
     portable = env_class(env_id).portable_options(options)
     return sorted(name for name, value in options.items() if name not in portable or portable[name] != value)
 
@@ -448,7 +448,7 @@ def resolve_client_kwargs(
         try:
             stamp = path.stat().st_mtime_ns
         except (OSError, ValueError):
-            stamp = 0  # the reader says why it cannot be read
+            stamp = 0  # the reader raises the error
         opened = _open_recent(str(path), stamp, json.dumps(where, default=str))
     record = opened.record
     if record.env_id != env_id:

@@ -1,4 +1,4 @@
-"""Two splits side by side."""
+"""Comparison of two splits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedagentgym.partitions.files.split import SplitRecord
 
 @dataclass(frozen=True)
 class SplitDifference:
-    """What two splits were made of, where that differs, and how far apart their clients are."""
+    """How two splits differ in what they were made of, and how far apart their clients are."""
 
     digests: tuple[str, str]
     fields: dict[str, tuple[Any, Any]]

@@ -1,8 +1,8 @@
-"""The sampling of the authors' published code, for comparison: literal seeds, smoothing, the cut category, its defects.
+"""The sampling of the authors' published code, for comparison: fixed seeds, smoothing, the cut category, its defects.
 
-Written from a description of what that code computes, so that its splits can be made here and measured against ours. It
-draws with numpy's own generators in the published order; these are not promised to be the same in every numpy, which is
-why nothing else here uses them. Items are taken in the pool's numbering, clients count from 0, seeds are theirs (42).
+Written from a description of what that code computes, so that its splits can be made here and compared with ours. It draws
+with numpy's own generators in the published order; these may change between numpy versions, which is why no other module
+uses them. Items are taken in the pool's numbering, clients count from 0, seeds are those of that code (42).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _sample_preferred_items(table: TaskTable, order: list[int], client: int, tas
 def _redistribute_published_overflow(
     counts: Ints, sizes: Ints, mixture: NDArray[np.float64], tasks: int, rng: np.random.RandomState
 ) -> Ints:
-    """Overflow is drawn again among categories with room; what does not fit there either is dropped."""
+    """Overflow is redrawn among categories with free capacity; what does not fit there either is dropped."""
     while True:
         overflow = int(np.maximum(counts - sizes, 0).sum())
         counts = np.minimum(counts, sizes)
@@ -85,7 +85,7 @@ def _redistribute_published_overflow(
 
 
 def assign_by_coverage(items: int, clients: int, low: int, center: int, high: int, dispersion: float) -> Assignment:
-    """Beta sizes, then a greedy walk over the items; it may end short where distinct clients run out."""
+    """Beta sizes, then a greedy walk over the items; it may stop early if distinct clients run out."""
     overlap = float(np.clip(clients * center / items, clients * low / items, clients * high / items))
     rng = np.random.default_rng(_SEED)
     sizes = _sample_published_sizes(clients, low, center, high, dispersion, round(overlap * items), rng)
@@ -95,7 +95,7 @@ def assign_by_coverage(items: int, clients: int, low: int, center: int, high: in
 def _sample_published_sizes(
     clients: int, low: int, center: int, high: int, dispersion: float, total: int, rng: np.random.Generator
 ) -> Ints:
-    """Scale, clip, round by largest remainder, clip again, and move what the clipping lost to the first with room."""
+    """Scale, clip, round by largest remainder, clip again, and give what clipping removed to the first with capacity."""
     if low == high:
         return np.full(clients, low, dtype=np.int64)
     share = min(max((center - low) / (high - low), 1e-6), 1 - 1e-6)
@@ -155,7 +155,7 @@ def _place_greedily(items: int, sizes: Ints, overlap: float, rng: np.random.Gene
 
 
 def assign_by_hardness(solved: Ints, unsolved: Ints, clients: int, tasks: int, dispersion: float) -> Assignment:
-    """Every client draws with the same seed, so equal quotas give equal tasks; unsolved ones are added twice over."""
+    """Every client draws with the same seed, so equal quotas give equal tasks; unsolved tasks are added with repeats."""
     most = max(tasks, (solved.size + unsolved.size) // clients)
     return Assignment.from_lists(
         _sample_published_hardness(solved, unsolved, client, clients, tasks, most, dispersion)

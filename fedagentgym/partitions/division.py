@@ -1,4 +1,4 @@
-"""One division of one pool: roles first, then the clients among what is left, then the server's questions."""
+"""One division of one pool: roles first, then the clients among the remaining tasks, then the server's tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedagentgym.partitions.table import TaskTable
 
 
 class Division(NamedTuple):
-    """Who holds what, in the numbers of the table, and the ids of each role."""
+    """The assignment, in the numbers of the table, and the ids of each role."""
 
     clients: Assignment
     roles: dict[str, tuple[str, ...]]

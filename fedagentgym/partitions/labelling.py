@@ -1,8 +1,8 @@
-"""Making hardness labels: a policy plays every task of a pool a few times, and who solves it often enough counts as solved.
+"""Making hardness labels: a policy plays every task of a pool a few times, and tasks that it solves often enough are solved.
 
 Labels must not be one-sided. A perfect expert solves everything and a random agent nothing, so the shipped labels come from a
-*handicapped expert*: at every turn it takes, with probability p, a random admissible action instead of its own, and it has
-a budget of turns. Every environment declares its own p and budget, so that a third to a half of the pool counts as solved.
+*handicapped expert*: at every turn it takes a random admissible action with probability p, and it has
+a limited number of turns. Every environment declares its own p and limit, so that a third to a half of the pool counts as solved.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedagentgym.envs.scripted import NoisyExpert
 from fedagentgym.partitions.files.labels import LabelFile, format_task_line, read_labels
 
 PlayFunction = Callable[[Sequence[str]], list[int]]
-"""Plays the attempts at each of some tasks and says how many of them succeeded."""
+"""Plays the attempts at each of some tasks and returns how many of them succeeded."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class LabelPlan:
 
 
 def handicap_expert(env: TextEnv, handicap: Handicap, seed: int, attempts: int) -> PlayFunction:
-    """The play of an expert under a handicap; every attempt depends on (seed, task, attempt) alone."""
+    """An expert with a handicap; every attempt depends on (seed, task, attempt) alone."""
 
     def play(tasks: Sequence[str]) -> list[int]:
         seats = [_Attempt(env, task, attempt, seed, handicap) for task in tasks for attempt in range(attempts)]
@@ -59,7 +59,7 @@ def handicap_expert(env: TextEnv, handicap: Handicap, seed: int, attempts: int) 
 
 
 class _Attempt:
-    """One attempt under way."""
+    """One running attempt."""
 
     def __init__(self, env: TextEnv, task: str, attempt: int, seed: int, handicap: Handicap) -> None:
         self.episode: Episode = env.reset_many([task], [derive(seed, "label", task, attempt)])[0]
@@ -78,9 +78,9 @@ class _Attempt:
 def label_pool(
     env: TextEnv, split: str, plan: LabelPlan, play: PlayFunction, path: Path, batch: int = 32
 ) -> Iterator[int]:
-    """Write the label file, task by task; an unfinished file of the same plan is continued. Yields tasks done so far.
+    """Write the label file, task by task; an unfinished file of the same plan is continued. Yields the tasks done so far.
 
-    Tasks are played in fixed batches, so a policy that draws per batch gives the same labels after an interruption.
+    Tasks are played in fixed batches, so that a policy that draws per batch gives the same labels after an interruption.
     """
     header = plan.make_label_file(env, split)
     done = _load_finished_tasks(path, header)
@@ -99,7 +99,7 @@ def label_pool(
 
 
 def _load_finished_tasks(path: Path, header: LabelFile) -> set[str]:
-    """The tasks that are done already; a last line that was cut off is dropped."""
+    """The tasks that are already labelled; an incomplete last line is dropped."""
     first = canonical_json(header.to_header())
     if not path.exists():
         write_atomic(path, first + "\n")
@@ -108,7 +108,7 @@ def _load_finished_tasks(path: Path, header: LabelFile) -> set[str]:
     whole = text[: text.rfind("\n") + 1]
     if whole.partition("\n")[0] != first:
         raise DataError(
-            f"{path} holds something else than these labels (another pool, policy, seed or number of attempts): "
+            f"{path} holds other labels (another pool, policy, seed or number of attempts): "
             "choose another file or remove it"
         )
     if whole != text:

@@ -1,4 +1,4 @@
-"""The pools that client splits divide: which may be divided, how they are opened, and what of their options is stored."""
+"""The pools that client splits divide: which may be divided, how they are opened, and which options are stored."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fedagentgym.envs.pool import TaskPool
 
 
 def env_class(env_id: str) -> type[TextEnv]:
-    """The class of an environment, for what it declares."""
+    """The class of an environment, for its declarations."""
     found: type[TextEnv] = ENVIRONMENTS.get(env_id)
     return found
 
 
 def refuse_evaluation(cls: type[TextEnv], split: str) -> None:
-    """Evaluation tasks are never divided among clients."""
+    """Raise for evaluation splits, which are never divided among clients."""
     if split in cls.evaluation_splits or split == "all":
         raise OptionError(
             f"the split {split!r} is for evaluation or holds such tasks, and those are never divided among clients: use 'train'"

@@ -3,8 +3,8 @@
 The FedAgent paper divides 100 clients x 100 tasks on WebShop (validation 0-499, training from 500 on: goal_order
 "fedagent") and ALFWorld, mild and strong on each of its three axes. It gives no bounds for coverage; its code uses
 (100, 500, 1000), which makes clients five times larger than everywhere else. Both are here: `coverage` with mean 100, so
-that it compares with the others, and `coverage-published`. FedMOA's hard split gives five clients each to MATH, GSM8K and
-MBPP, of which the first two count as one task: ten clients of mathematics and five of programming.
+(100, 500, 1000), which makes clients five times larger than everywhere else. Both exist: `coverage` with mean 100, which
+compares with the others, and `coverage-published`. FedMOA's hard split gives five clients each to MATH, GSM8K and
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Named id lists beside the clients: `public`, `auxiliary`, `warmup` are kept from them, `server` looks over their shoulder."""
+"""Task ids reserved beside the clients: `public`, `auxiliary`, `warmup` exclude client tasks, `server` may overlap with them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_sizes(sizes: object) -> dict[str, int]:
 
 
 def reserve_roles(table: TaskTable, sizes: Mapping[str, int], seed: int) -> tuple[TaskTable, dict[str, Ints]]:
-    """Draw the roles that no client may touch; the table that is left is what samplers see."""
+    """Draw the roles that exclude client tasks; samplers see the table of the remaining tasks."""
     wanted = {name: sizes[name] for name in RESERVED if name in sizes}
     if sum(wanted.values()) >= len(table) and wanted:
         asked = ", ".join(f"{name} {size:,}" for name, size in wanted.items())
@@ -46,9 +46,9 @@ def reserve_roles(table: TaskTable, sizes: Mapping[str, int], seed: int) -> tupl
 
 
 def sample_server_role(table: TaskTable, clients: Assignment, size: int, overlap: float, seed: int) -> Ints:
-    """The server's questions: a share `overlap` from what clients hold, the rest from what nobody holds.
+    """The server's tasks: a share `overlap` from the clients' tasks, the rest from tasks that no client holds.
 
-    `clients` is in the table's own numbers, so neither part can touch a reserved role.
+    `clients` uses the table's own numbers, so neither part can contain a task of a reserved role.
     """
     held = clients.count_copies(len(table)) > 0
     known, fresh = np.flatnonzero(held), np.flatnonzero(~held)

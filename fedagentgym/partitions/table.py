@@ -1,6 +1,6 @@
-"""What a sampler sees of a pool: numbered items with a category each and, for hardness, whether they count as solved.
+"""The part of a pool that samplers use: numbered items with a category each and, for hardness, whether they count as solved.
 
-Items are numbered by their sorted ids and categories by their sorted names, so nothing depends on the order of the rows.
+Items are numbered by their sorted ids and categories by their sorted names, so the order of the rows has no effect.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class TaskTable:
 
     @cached_property
     def by_category(self) -> tuple[Ints, Ints]:
-        """The items sorted by category (ascending inside each), and where each category starts."""
+        """The items sorted by category (ascending within each), and where each category starts."""
         return np.argsort(self.codes, kind="stable"), np.concatenate([[0], np.cumsum(self.counts)])
 
     def select(self, keep: Flags) -> TaskTable:
-        """The items that are marked; categories that lose all their items disappear."""
+        """The table of the marked items; categories that lose all their items disappear."""
         kept = np.flatnonzero(keep)
         names, codes = np.unique(self.codes[kept], return_inverse=True)
         solved = None if self.solved is None else self.solved[kept]
@@ -94,7 +94,7 @@ class TaskTable:
         return replace(self, solved=solved)
 
     def find_numbers(self, ids: Iterable[str], what: str) -> Ints:
-        """The item numbers of ids, ascending; ids that are not here are named."""
+        """The item numbers of ids, ascending; the error names unknown ids."""
         wanted = np.array(sorted(ids), dtype=object)
         position = np.searchsorted(np.asarray(self.ids, dtype=object), wanted)
         clipped = np.minimum(position, max(len(self.ids) - 1, 0))

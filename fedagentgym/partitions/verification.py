@@ -1,4 +1,4 @@
-"""Proving a split: is it what it says, does it follow from its seed, and did nothing move that was not asked for?"""
+"""Verification of a split: its content matches its digest, it follows from its seed, and other axes were left to chance."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IMPORTED = "imported"
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One thing that was looked at. `ok` is None where it cannot be verified: then the split as a whole is not verified."""
+    """One check and its result. `ok` is None if it cannot be verified: then the split as a whole is not verified."""
 
     name: str
     ok: bool | None
@@ -40,7 +40,7 @@ def verify(
     record: SplitRecord, pool: TaskPool, table: TaskTable, assignment: Assignment, options: Mapping[str, Any]
 ) -> list[CheckResult]:
     """Every check of a record against its pool, the content first. `assignment` is the record's, in the numbers of `table`;
-    with `options` the environment loads the pool."""
+    `options` are the environment's, with which the pool is loaded again."""
     return [
         _check_content(record),
         _check_pool(record, pool, assignment),
@@ -91,7 +91,7 @@ def _check_roles(record: SplitRecord) -> CheckResult:
 
 
 def _check_labels(record: SplitRecord, pool: TaskPool, table: TaskTable) -> list[CheckResult]:
-    """Labels that can be made again must be what they say; of those that somebody played for, only the digest speaks."""
+    """Check labels that can be recomputed; of measured labels only the digest is known."""
     if record.labels is None:
         return []
     source, shipped = record.labels.source, find_shipped(pool)
@@ -104,10 +104,10 @@ def _check_labels(record: SplitRecord, pool: TaskPool, table: TaskTable) -> list
     elif shipped is not None and dict(shipped.policy) == source.get("policy") and shipped.seed == source.get("seed"):
         known = shipped.resolve_labels(pool, table.ids)
     if known is None:
-        detail = "played for elsewhere: they are under the digest, and are not played for again here"
+        detail = "measured by play: the digest covers them, and they are not measured again here"
         return [CheckResult("labels", True, detail)]
     same = np.array_equal(known.solved, record.labels.solved) and dict(known.source) == dict(source)
-    detail = "made again from their source" if same else "the labels are not what their source gives"
+    detail = "recomputed from their source" if same else "the labels differ from what their source gives"
     return [CheckResult("labels", same, detail)]
 
 
@@ -119,7 +119,7 @@ def _check_evaluation(record: SplitRecord, options: Mapping[str, Any]) -> CheckR
         return CheckResult(
             "evaluation",
             False,
-            f"the split names {told} as evaluation splits, {record.env_id} has {join_names(declared)}",
+            f"the split lists {told} as evaluation splits, {record.env_id} has {join_names(declared)}",
         )
     if record.env_split in known or record.env_split == "all":
         return CheckResult("evaluation", False, f"the split divides {record.env_split!r}, which holds evaluation tasks")
@@ -134,10 +134,10 @@ def _check_evaluation(record: SplitRecord, options: Mapping[str, Any]) -> CheckR
         leaked = sorted(held.intersection(pool.ids))
         if leaked:
             return CheckResult(
-                "evaluation", False, f"{len(leaked):,} tasks of {name!r} are given out: {join_names(leaked, 3)}"
+                "evaluation", False, f"{len(leaked):,} tasks of {name!r} are held by clients: {join_names(leaked, 3)}"
             )
     return CheckResult(
-        "evaluation", True, f"no task of {', '.join(sorted(known)) or 'an evaluation split'} is held by anybody"
+        "evaluation", True, f"no task of {', '.join(sorted(known)) or 'an evaluation split'} is held by a client"
     )
 
 
@@ -160,14 +160,14 @@ def _check_sampling(record: SplitRecord, table: TaskTable, assignment: Assignmen
         return CheckResult(name, False, f"sampling again fails: {type(error).__name__}: {str(error)[:200]}")
     same_roles = dict(record.roles) == roles
     if again.same_as(assignment) and same_roles and same_variants:
-        detail = f"{record.sampler} with seed {record.seed} gives the same tasks again, bit for bit"
+        detail = f"{record.sampler} with seed {record.seed} reproduces the same tasks, bit for bit"
         return CheckResult(name, True, detail)
     detail = _explain_difference(record, assignment, again, same_roles, same_variants)
     return CheckResult(name, False if can_resample(bool(record.parameters.get("compat"))) else None, detail)
 
 
 def _sample_again(record: SplitRecord, table: TaskTable) -> Division:
-    """The division once more, from its sampler, parameters and seed."""
+    """The division, computed again from its sampler, parameters and seed."""
     sizes = {name: len(ids) for name, ids in record.roles.items()}
     sampler = make_sampler(record.sampler, record.parameters)
     return divide(table, sampler, len(record), record.seed, sizes, record.server_overlap)
@@ -183,7 +183,7 @@ def _draw_variants(record: SplitRecord) -> Sequence[Plain | None]:
 def _explain_difference(
     record: SplitRecord, ours: Assignment, again: Assignment, same_roles: bool, same_variants: bool
 ) -> str:
-    """Tell a changed file from a library that draws differently."""
+    """Distinguish a changed file from a library that draws differently."""
     made = {name: record.provenance.get(name) for name in ("numpy", "scipy")}
     if not can_resample(bool(record.parameters.get("compat"))):
         return (
@@ -192,15 +192,17 @@ def _explain_difference(
             " matches its digest"
         )
     if not same_variants:
-        return "the variants do not follow from the seed: the content was changed and its digest made anew"
+        return "the variants do not follow from the seed: the content was changed and its digest recomputed"
     if not same_roles:
-        return "the roles do not follow from the seed: the content was changed and its digest made anew"
+        return "the roles do not follow from the seed: the content was changed and its digest recomputed"
     changed = sum(not np.array_equal(ours[client], again[client]) for client in range(len(record)))
-    return f"{changed:,} of {len(record):,} clients do not follow from the seed: the content was changed and its digest made anew"
+    return (
+        f"{changed:,} of {len(record):,} clients do not follow from the seed: the content and its digest were changed"
+    )
 
 
 def can_resample(published: bool) -> bool:
-    """Whether the numbers behind all samplers come out here as they did where the library was tested."""
+    """Whether the random numbers of all samplers are the same here as where the library was tested."""
     return _compute_fingerprint(published) == _FINGERPRINTS[published]
 
 
@@ -228,13 +230,13 @@ _FINGERPRINTS = {False: "a94c95e625904c08", True: "03d19fc4d5815d00"}
 
 
 def _check_axes(record: SplitRecord, table: TaskTable, assignment: Assignment) -> list[CheckResult]:
-    """The axes that the sampler leaves alone must look as chance makes them."""
+    """Check that the axes that the sampler leaves to chance look random."""
     if record.sampler == IMPORTED or record.sampler not in SAMPLERS or record.parameters.get("compat"):
-        return [CheckResult("other axes", True, "this sampler promises nothing of them")]
+        return [CheckResult("other axes", True, "this sampler leaves no axis to chance")]
     try:
         moved = make_sampler(record.sampler, record.parameters).list_axes()
     except FedAgentGymError as error:
-        return [CheckResult("other axes", False, f"the sampler cannot be made: {error}")]
+        return [CheckResult("other axes", False, f"the sampler cannot be built: {error}")]
     reserved = {name for role in RESERVED for name in record.roles.get(role, ())}
     free = np.array([name not in reserved for name in table.ids]) if reserved else np.ones(len(table), dtype=bool)
     place = np.cumsum(free) - 1
@@ -257,5 +259,5 @@ def _check_axes(record: SplitRecord, table: TaskTable, assignment: Assignment) -
 
 def _check_chance(name: str, assignment: Assignment, labels: np.ndarray, strata: np.ndarray) -> CheckResult:
     ratio, z = compare_with_chance(assignment, labels, strata)
-    detail = f"dispersion is {ratio:.2f} times what chance gives (z = {z:+.1f}, tolerated up to {MAX_Z:g})"
+    detail = f"dispersion is {ratio:.2f} times the value expected by chance (z = {z:+.1f}, tolerated up to {MAX_Z:g})"
     return CheckResult(name, z <= MAX_Z, detail)

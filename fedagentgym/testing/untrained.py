@@ -25,15 +25,19 @@ DEFAULTS = {
 
 
 def make(settings: AgentSettings, *, env: Any = None, seed: int = 0) -> Any:
-    """A tiny model with random weights behind the tiny agent's prompts; generation is constrained to admissible actions."""
+    """A tiny model with random weights, or with those of the folder `model`, behind the tiny agent's prompts; generation is
+    constrained to admissible actions."""
     from fedagentgym.agents.engines.tiny import make_tiny_model
     from fedagentgym.agents.engines.torch_policy import TorchPolicy
 
     given = settings.model_dump(exclude_unset=True, exclude_none=True)
     chosen = AgentSettings.load(merge(DEFAULTS, given), "agent")
-    model, tokenizer = make_tiny_model(list_words(env), "0.1m", 256, seed)
-    policy = TorchPolicy(model, tokenizer, name=NAME, adapter=chosen.adapter, seed=seed)
-    return make_token_agent(chosen, policy, tokenizer)
+    if chosen.model is not None:
+        policy = TorchPolicy.load(chosen.model, name=NAME, adapter=chosen.adapter, seed=seed)
+    else:
+        model, tokenizer = make_tiny_model(list_words(env), "0.1m", 256, seed)
+        policy = TorchPolicy(model, tokenizer, name=NAME, adapter=chosen.adapter, seed=seed)
+    return make_token_agent(chosen, policy, policy.tokenizer)
 
 
 AGENTS.register(NAME, make, replace=True)

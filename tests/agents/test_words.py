@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
 from transformers import AutoTokenizer
 
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
@@ -15,6 +16,8 @@ from fedagentgym.agents.text.words import (
     SPACE,
     START,
     build_tokenizer,
+    cut_text,
+    encodes_piecewise,
     extract_words,
     list_fixed_tokens,
     list_tags,
@@ -84,3 +87,33 @@ def test_it_saves_and_loads_as_an_ordinary_tokenizer(tmp_path: Path) -> None:
     for text in ("go to fridge 12", "a  b ☃", "<action>go</action>\n"):
         assert loaded.encode(text) == SEAM.encode(text)
         assert loaded.decode(SEAM.encode(text)) == text
+
+
+PIECES = st.lists(
+    st.sampled_from(
+        [*"go1. []\n<>/éa漢", "SEP", SPACE, START, END, "<action>", "</action>", "\ud800", "  ", " [SEP] ", "12"]
+    ),
+    max_size=12,
+).map("".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(PIECES)
+def test_a_text_in_pieces_has_the_ids_of_the_whole(text: str) -> None:
+    assert "".join(cut_text(text)) == text
+    assert SEAM.encode(text) == SEAM._encode(text)
+
+
+@pytest.mark.parametrize("token", ["a]", "\n\n"])
+def test_a_tokenizer_with_a_token_that_could_be_cut_encodes_whole_texts(token: str) -> None:
+    tokenizer = build_tokenizer(VOCABULARY)
+    assert encodes_piecewise(tokenizer)
+    tokenizer.add_tokens([token])
+    assert not encodes_piecewise(tokenizer)
+    assert len(HuggingFaceTokenizer(tokenizer).encode(f"{token}")) == 1
+
+
+def test_a_tokenizer_of_other_rules_encodes_whole_texts() -> None:
+    tokenizer = build_tokenizer(VOCABULARY)
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    assert not encodes_piecewise(tokenizer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import list_presets, list_variants, load_config
+from fedagentgym.experiment.estimate.activations import count_pass_tokens
 from fedagentgym.experiment.estimate.memory import compute_least, compute_peak
 from fedagentgym.experiment.estimate.plan import plan_run
 from tests.algorithms.test_inherited_options import METHODS, ONE_CLIENT, run, spec_of
@@ -151,6 +153,19 @@ def test_vllm_takes_its_share_of_the_device() -> None:
     shares = [next(part for part in plan.memory if part.name == "vLLM's share") for plan in (awake, asleep)]
     assert [(part.phase, part.size) for part in shares] == [("always", 40 * 10**9), ("playing", 48 * 10**9)]
     assert not [part for part in awake.memory if "episodes" in part.name]
+
+
+def test_a_plan_follows_the_memory_of_the_device() -> None:
+    sizes = []
+    for device_bytes in (80 * 10**9, 8 * 10**9):
+        plan = plan_run(load_config("paper-webshop:lora,vllm"), device_bytes)
+        sizes.append({part.name: part.size for part in plan.memory})
+    assert sizes[0]["vLLM's share"] == 10 * sizes[1]["vLLM's share"]
+    assert sizes[0]["activations"] >= sizes[1]["activations"]
+    agent = replace(plan.agent, context_length=256)
+    learning = plan.config.learning.model_copy(update={"micro_tokens": "auto", "checkpointing": False})
+    tokens = [count_pass_tokens(replace(agent, device_bytes=size), learning)[0] for size in (80 * 10**9, 8 * 10**9)]
+    assert tokens[0] > tokens[1] > 256
 
 
 def test_work_adds_up() -> None:

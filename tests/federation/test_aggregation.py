@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from fedagentgym.algorithms.support.replies import is_idle
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation import running_mean, vectors
@@ -275,6 +276,18 @@ def test_clients_that_did_not_move_do_not_make_the_others_suspicious() -> None:
     assert norms[0] == 0.0
     refused = UpdateChecks().find_refused(norms_of({0: move(1.0), 1: move(100.0)}))
     assert [failure.client for failure in refused] == [1]
+
+
+def test_clients_without_a_signal_do_not_make_learners_suspicious() -> None:
+    """The optimizer's decay moves a client that has nothing to learn from: a little, and not by exactly nothing."""
+    norms = norms_of({client: move(1e-6) for client in range(5)} | {7: move(3.0), 8: move(100.0)})
+    assert [failure.client for failure in UpdateChecks().find_refused(norms)] == [7, 8]
+    assert [failure.client for failure in UpdateChecks().find_refused(norms, idle=range(5))] == [8]
+    assert [failure.client for failure in UpdateChecks().find_refused(norms, idle={*range(5), 8})] == [8]
+    assert [failure.client for failure in UpdateChecks().find_refused(norms, idle=range(9))] == [7, 8]
+    assert [is_idle(metrics) for metrics in ({}, {"groups": 4.0, "groups/constant": 4.0}, {"groups": 4.0})] == [
+        False, True, False,
+    ]  # fmt: skip
 
 
 def test_an_update_that_overflows_is_refused() -> None:

@@ -146,7 +146,7 @@ def change_record(plain: dict[str, Any]) -> None:
         (lambda f: (f / "trajectories/0002.jsonl").write_text("{}\n"), "broken at round 2: .*was changed"),
         (lambda f: (f / "trajectories/0001.jsonl").unlink(), "broken at round 1: .*is missing"),
         (lambda f: (f / "trajectories/0000.jsonl").write_text("{}\n"), "broken at round 0: .*does not belong"),
-        (lambda f: edit_note(f, 4, lambda p: p["record"].update(participants=[0])), "names other participants"),
+        (lambda f: edit_note(f, 4, lambda p: p["record"].update(participants=[0])), "has other participants"),
     ],
 )
 def test_the_first_broken_link_is_named(
@@ -167,7 +167,7 @@ def test_a_client_state_under_a_new_seal_is_found(run_toy: Run, played: Path) ->
     heads = json.loads((played / "rounds/0004/round.json").read_text())["heads"]
     name = f"{heads[str(int(file.parent.name))][0]:04d}"
     if file.name.startswith(name):
-        with pytest.raises(DataError, match="another one than the round refers to"):
+        with pytest.raises(DataError, match="differs from the one that the round refers to"):
             go_on(run_toy, played)
 
 
@@ -198,7 +198,7 @@ def test_metrics_are_written_again_from_the_commits(
             return
         run_toy(played, **OPTIONS, plan={"evaluate": look})
     assert file.read_text() == text
-    assert "was written again from them" in caplog.text
+    assert "was rewritten" in caplog.text
 
 
 def test_no_word_about_what_an_interrupted_run_lacks(

@@ -268,11 +268,11 @@ def claims(**of_nodes: str) -> Grid:
 
 def test_two_nodes_that_claim_one_client_stop_the_run_unless_somebody_decides(monkeypatch: Any) -> None:
     monkeypatch.setattr(flower_nodes, "GRACE_SECONDS", 0.1)
-    with pytest.raises(FedAgentGymError, match=r"nodes 7 and 8 both say that they stand for client 1.*options\.nodes"):
+    with pytest.raises(FedAgentGymError, match=r"nodes 7 and 8 both claim client 1.*options\.nodes"):
         find_nodes(claims(n7="0,1", n8="1"), (0, 1), 2.0)
     assert find_nodes(claims(n7="0,1", n8="1"), (0, 1), 2.0, {7: (0,), 8: (1,)}) == {0: 7, 1: 8}
     assert find_nodes(claims(n7="0,1,55", n8="55"), (0, 1), 2.0) == {0: 7, 1: 7}
-    with pytest.raises(FedAgentGymError, match="no SuperNode stands for the clients 1 "):
+    with pytest.raises(FedAgentGymError, match="no SuperNode for the clients 1 "):
         find_nodes(claims(n7="0,1"), (0, 1), 0.3, {7: (0,)})
 
 

@@ -158,7 +158,7 @@ def test_too_many_bytes_are_refused_before_memory_is_taken() -> None:
     forged = MAGIC + len(head).to_bytes(8, "little") + head + b"\0" * 64
     tracemalloc.start()
     for data in (big, forged):
-        with pytest.raises(DataError, match=r"declares \d+ bytes, at most \d+ are admitted"):
+        with pytest.raises(DataError, match=r"declares \d+ bytes, at most \d+ are allowed"):
             Message.decode(data, VECTOR)
     assert tracemalloc.get_traced_memory()[1] < 200_000
     tracemalloc.stop()

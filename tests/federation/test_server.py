@@ -134,7 +134,7 @@ def test_a_global_state_with_a_nan_is_never_committed(toy: ModuleType, run_toy: 
 def test_two_processes_cannot_share_a_run(run_toy: Run, tmp_path: Path) -> None:
     from fedagentgym.federation.server import lock_folder
 
-    with lock_folder(tmp_path), pytest.raises(DataError, match="under way in another process"):
+    with lock_folder(tmp_path), pytest.raises(DataError, match="another process is working on"):
         run_toy(tmp_path)
     with pytest.raises(OptionError, match="at least one client"):
         run_toy(tmp_path, clients=0)

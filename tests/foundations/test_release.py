@@ -32,6 +32,17 @@ def test_the_layout_that_contributors_read_is_the_layout() -> None:
     assert sorted(named) == sorted(folders)
 
 
+def test_the_tests_lie_as_the_package_does() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    sentence = page[page.index("What belongs to no") : page.index("`docs/extending.md` shows")]
+    of_no_package = set(re.findall(r"`(\w+)`", sentence))
+    for level, apart in (("", of_no_package), ("envs", set[str]())):
+        files = [path.relative_to(ROOT / "tests" / level) for path in (ROOT / "tests" / level).rglob("*.*")]
+        folders = {file.parts[0] for file in files if len(file.parts) > 1 and file.suffix in (".py", ".json", ".sh")}
+        packages = {path.parent.name for path in (ROOT / "fedagentgym" / level).glob("*/__init__.py")}
+        assert folders - packages == apart
+
+
 def test_ruff_is_one_version() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
     pinned = re.search(r"^ruff==(.+)$", (ROOT / "constraints.txt").read_text(), flags=re.M)

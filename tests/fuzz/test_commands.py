@@ -41,6 +41,7 @@ GOOD: dict[str, tuple[str, ...]] = {
     "export": ("run", "out"),
     "episodes": ("run",),
     "leaderboard build": ("folder", "--out", "site"),
+    "leaderboard top": ("folder", "--suite", "smoke"),
     "chats": ("run", "out.jsonl"),
     "compare": ("run", "run"),
     "bench list": (),

@@ -72,7 +72,7 @@ def check_mistakes(client: Any) -> None:
     """A client's mistake is told to it, and its session goes on."""
     expect_error(lambda: client.reset(task="nope"), "unknown task")
     expect_error(lambda: client.reset(split="train", index=0), "'val', not 'train'")
-    expect_error(lambda: client.reset(split="val", index=10**9), "there is no number")
+    expect_error(lambda: client.reset(split="val", index=10**9), "is out of range")
     expect_error(lambda: client.reset(sead=3), "'sead' is unknown")
     expect_error(lambda: client.step({"words": "x"}), "VALIDATION_ERROR")
     result = client.reset(split="val", index=2)

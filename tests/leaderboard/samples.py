@@ -46,6 +46,7 @@ METHODS_SUITE = Suite.load(
         "name": "sample-methods-v1",
         "track": "methods",
         "title": "Guessing, for methods",
+        "expected": ["Who learns ends above who stays."],
         "config": "demo",
         "scenarios": {
             "uniform": {"axis": "preference", "level": 0.0},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from fedagentgym.leaderboard.pack import pack_run
 from fedagentgym.leaderboard.record import read_manifest
 from fedagentgym.leaderboard.runs import SuiteRun, load_run, open_run, play_runs
 from fedagentgym.leaderboard.scenarios import make_config, open_scenario
+from fedagentgym.leaderboard.site.published import find_paper
 from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_suite, to_yaml
 from fedagentgym.testing.algorithms import SMALL_CONFIG
 from tests.leaderboard.samples import AGENTS_SUITE
@@ -75,6 +78,28 @@ def test_finished_cells_are_not_played_again(smoke: SuiteRun, capsys: pytest.Cap
     assert set(states.values()) == {"finished"} and len(states) == 4
 
 
+def test_a_suite_half_done_says_so_and_goes_on(
+    smoke: SuiteRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One cell is trained but not ranked, one is not there at all; the other two stay as they are."""
+    shutil.copytree(smoke.folder.parent.parent, tmp_path / "runs")
+    run = load_run(tmp_path / "runs" / "smoke" / "fedagent")
+    expected = {cell.key: cell.ranked_file.read_bytes() for cell in run.cells}
+    run.cells[1].ranked_file.unlink()
+    shutil.rmtree(run.cells[3].folder)
+    kept = [cell.ranked_file.stat().st_mtime_ns for cell in (run.cells[0], run.cells[2])]
+    assert main(["bench", "status", str(tmp_path / "runs")]) == 0
+    told = capsys.readouterr().out
+    assert "2 of 4 cells finished" in told
+    assert re.search(rf"{run.cells[1].key} +round 2 of 2", told) and re.search(rf"{run.cells[3].key} +waiting", told)
+    assert main(["bench", "resume", str(run.folder), "--workers", "1"]) == 0
+    told = capsys.readouterr().err
+    assert f"fedagent {run.cells[1].key}: finished; 1 cells left, about" in told
+    assert f"fedagent {run.cells[3].key}: finished; 0 cells left, about" in told
+    assert {cell.key: cell.ranked_file.read_bytes() for cell in run.cells} == expected
+    assert [cell.ranked_file.stat().st_mtime_ns for cell in (run.cells[0], run.cells[2])] == kept
+
+
 def test_two_entries_of_one_name_are_kept_apart(tmp_path: Path) -> None:
     play_runs([open_run(AGENTS_SUITE, make_agent_entry({"name": "random"}, "mine"), tmp_path)], workers=1)
     with pytest.raises(OptionError, match="another entry of this name"):
@@ -118,8 +143,21 @@ def test_every_suite_says_what_it_is(name: str) -> None:
                 config = make_config(suite, scenario, entry.changes)
                 most = suite.budget.rounds
                 assert most is None or config.federation.rounds <= most
+    assert suite.paper is None or find_paper(suite.paper) is not None
     known = set(suite.baselines)
     assert all(one in known for pair in suite.pairs for one in pair)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in list_suites() if name.startswith("paper-")])
+def test_a_papers_suite_is_planned_without_its_data(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    suite = load_suite(name)
+    assert main(["bench", "show", name, "--plan"]) == 0
+    told = capsys.readouterr().out
+    for entry in suite.baselines:
+        for scenario in suite.scenarios:
+            assert f"{entry}, {scenario}, each of 3 seeds" in told
+    assert told.count("tokens generated") == len(suite.baselines) * len(suite.scenarios)
 
 
 def test_a_suite_whose_tasks_are_others_does_not_start() -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.cli.main import main
+from fedagentgym.leaderboard.entries import make_agent_entry
+from fedagentgym.leaderboard.pack import pack_run
+from fedagentgym.leaderboard.record import VERIFICATION, Verification, read_document, read_manifest
+from fedagentgym.leaderboard.runs import open_run, play_runs
 from fedagentgym.leaderboard.scenarios import open_scenario
-from fedagentgym.leaderboard.suite import Suite, Twin, list_suites, load_suite
+from fedagentgym.leaderboard.suite import Suite, Twin, list_suites, load_suite, to_yaml
 from fedagentgym.leaderboard.twins import check_disclosure, draw_secret, make_twin, read_secret
 from tests.leaderboard.samples import AGENTS_SUITE
 
@@ -55,3 +61,30 @@ def test_what_is_told_must_be_what_was_promised() -> None:
 def test_what_is_published_of_a_suite_holds_no_seed(name: str) -> None:
     secret = load_suite(name).secret
     assert secret is None or secret.disclosed_seed is None or check_disclosure(load_suite(name), secret)
+
+
+def test_what_maintainers_found_on_a_twin_is_kept(
+    honest_agent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both scores stand beside the result, from then on; somebody else's run is refused."""
+    result, definition = tmp_path / "result", tmp_path / "suite.yaml"
+    shutil.copytree(honest_agent, result)
+    definition.write_text(to_yaml(AGENTS_SUITE))
+    secret = draw_secret(AGENTS_SUITE)
+    twin = make_twin(AGENTS_SUITE.model_copy(update={"secret": Twin(digest=secret.digest)}), secret)
+    for agent in ("expert", "random"):
+        entry = make_agent_entry({"name": agent})
+        play_runs([open_run(twin, entry, tmp_path / "runs")], workers=1)
+        pack_run(open_run(twin, entry, tmp_path / "runs"), tmp_path / agent)
+    line = ["bench", "verify", str(result), "--suite", str(definition)]
+    assert main([*line, "--write", "--rerun", str(tmp_path / "expert"), "--rerun", str(honest_agent)]) == 0
+    assert main([*line, "--write"]) == 0
+    text = (result / VERIFICATION).read_text()
+    rerun = read_document(Verification, result / VERIFICATION).rerun
+    assert rerun is not None and rerun.secret_suite == twin.digest
+    assert rerun.secret == read_manifest(tmp_path / "expert").overall and rerun.public == read_manifest(result).overall
+    assert str(secret.seed) not in text and secret.salt not in text
+    assert main([*line, "--rerun", str(tmp_path / "expert")]) == 2
+    assert main([*line, "--write", "--rerun", str(tmp_path / "random")]) == 2
+    assert "was not played by the entry 'expert'" in capsys.readouterr().err
+    assert (result / VERIFICATION).read_text() == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,14 @@ pytest.importorskip("torch")
 from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.models.store import identify_model
+from fedagentgym.base.errors import OptionError
 from fedagentgym.envs import open_env
 from fedagentgym.leaderboard.entries import make_agent_entry
 from fedagentgym.leaderboard.evidence import RefutedError
-from fedagentgym.leaderboard.pack import pack_run
-from fedagentgym.leaderboard.runs import open_run, play_runs
+from fedagentgym.leaderboard.pack import pack_run, write_weights
+from fedagentgym.leaderboard.record import read_manifest
+from fedagentgym.leaderboard.runs import SuiteRun, open_run, play_runs
+from fedagentgym.leaderboard.suite import load_suite
 from fedagentgym.leaderboard.verify import verify
 from tests.agents.models import sharpened
 from tests.leaderboard import forger
@@ -45,11 +49,73 @@ def test_weights_say_the_same_again_and_others_do_not(models: Path, tmp_path: Pa
     assert str(tmp_path) not in (folder / "manifest.json").read_text() + (folder / "agent.yaml").read_text()
     unproven = {claim.name for claim in verify(folder, suite=SUITE).claims if claim.status == "not provable"}
     assert unproven == {"who-spoke", "tokens", "about"}
-    found = {claim.name: claim for claim in verify(folder, suite=SUITE, model=models / "m1").claims}
+    found = {claim.name: claim for claim in verify(folder, suite=SUITE, models=[models / "m1"]).claims}
     assert found["who-spoke"].status == "proven" and "16 of 16 episodes are equal" in found["who-spoke"].about
     with pytest.raises(RefutedError, match="does not hold the weights"):
-        verify(folder, suite=SUITE, model=models / "m2")
+        verify(folder, suite=SUITE, models=[models / "m2"])
     other = identify_model(models / "m2")
     forger.edit_json(folder / "manifest.json", lambda plain: plain["entry"]["agent"].update(weights=other))
     with pytest.raises(RefutedError, match="another policy played"):
-        verify(folder, suite=SUITE, model=models / "m2")
+        verify(folder, suite=SUITE, models=[models / "m2"])
+
+
+# ---- methods track --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def policies(smoke: SuiteRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The policies of `honest_method`, one for each cell."""
+    folder = tmp_path_factory.mktemp("weights")
+    places = write_weights(smoke, folder)
+    assert [place.name for place in places] == [cell.key for cell in smoke.cells]
+    return folder
+
+
+def test_policies_of_a_method_say_the_same_again(honest_method: Path, policies: Path) -> None:
+    found = {claim.name: claim for claim in verify(honest_method, models=[policies]).claims}
+    assert found["who-spoke"].status == "proven" and "tokens" not in found
+    assert "4 of 4 cells" in found["who-spoke"].about and "48 of 48 episodes" in found["who-spoke"].about
+
+
+def test_one_policy_proves_its_own_cells_alone(honest_method: Path, policies: Path) -> None:
+    cells = read_manifest(honest_method).cells
+    own = sum(cell.policy == cells[0].policy for cell in cells)
+    assert 0 < own < len(cells)
+    found = {claim.name: claim for claim in verify(honest_method, models=[policies / cells[0].key]).claims}
+    assert found["who-spoke"].status == "not provable" and f"{own} of 4 cells" in found["who-spoke"].about
+    assert found["tokens"].status == "not provable"
+
+
+def test_another_policy_than_a_methods_is_refused(honest_method: Path, models: Path) -> None:
+    with pytest.raises(RefutedError, match="no cell of this result"):
+        verify(honest_method, models=[models / "m1"])
+
+
+def test_a_forger_cannot_lend_a_cell_the_policy_of_another(honest_method: Path, policies: Path, tmp_path: Path) -> None:
+    """Every mention of one policy is replaced by another that is public, and every digest is made anew."""
+    folder = tmp_path / "forged"
+    shutil.copytree(honest_method, folder)
+    cells = read_manifest(folder).cells
+    public = next(cell for cell in cells if cell.policy != cells[-1].policy)
+    own, stolen = cells[-1].policy, public.policy
+
+    def relabel(lines: forger.Lines) -> None:
+        for line in lines:
+            if line["policy"] == own:
+                line["policy"] = stolen
+
+    for cell in cells:
+        for kind in ("episodes", "selection"):
+            forger.edit_lines(folder, f"{kind}/{cell.key}.jsonl.gz", relabel)
+    forger.remake_all(folder, load_suite("smoke"))
+    verify(folder)
+    with pytest.raises(RefutedError, match="another policy played"):
+        verify(folder, models=[policies / public.key])
+
+
+def test_agents_have_no_policies_to_write(honest_agent: Path, tmp_path: Path) -> None:
+    run = open_run(AGENTS_SUITE, make_agent_entry({"name": "expert"}), tmp_path)
+    with pytest.raises(OptionError, match="nothing is trained"):
+        write_weights(run, tmp_path / "weights")
+    with pytest.raises(RefutedError, match="no weights that could be given"):
+        verify(honest_agent, suite=AGENTS_SUITE, models=[tmp_path])

@@ -104,6 +104,19 @@ def test_ranks_and_bands(site: Path) -> None:
     assert "<script>" not in told.replace("\\<script\\>", "")
 
 
+def test_the_top_of_a_suite_is_a_table_for_a_readme(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["leaderboard", "top", str(results), "--suite", METHODS, "--entries", "2"]
+    assert main([*line, "--measure", "success", "--measure", "worst_client"]) == 0
+    head, _, first, second = capsys.readouterr().out.splitlines()
+    assert head == "| band | rank | entry | success | worst client | status |"
+    assert first.startswith("| 1 | 1 | learns | 100.0 % |") and second.startswith("| 2 | 2 |")
+    assert main(line) == 0
+    assert "| entry | success | status |" in capsys.readouterr().out
+    assert main([*line, "--measure", "sucess"]) == 2
+    assert main(["leaderboard", "top", str(results), "--suite", "sample-methods"]) == 2
+    assert capsys.readouterr().err.count("did you mean") == 2
+
+
 def test_published_numbers_are_there_and_marked(site: Path) -> None:
     papers = read_published()
     assert sum(len(paper.rows) for paper in papers) == 928

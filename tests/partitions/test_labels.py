@@ -56,7 +56,7 @@ def test_an_interrupted_labelling_goes_on_and_ends_the_same(env: TextEnv, file: 
 def test_a_file_of_another_plan_is_not_continued(env: TextEnv, file: Path, tmp_path: Path) -> None:
     path = tmp_path / "other.jsonl"
     path.write_text(file.read_text())
-    with pytest.raises(DataError, match="something else than these labels"):
+    with pytest.raises(DataError, match="holds other labels"):
         list(label_pool(env, "train", LabelPlan(POLICY, {}, seed=1), handicap_expert(env, HANDICAP, 1, 4), path))
     with pytest.raises(OptionError, match="threshold is between 1 and the 4 attempts, got 5"):
         list(

@@ -108,7 +108,7 @@ def test_a_leaked_evaluation_task_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         return client_split.pool.subset(held) if split == "val" else opened(env_id, split, options)
 
     monkeypatch.setattr(module, "open_pool", leaking)
-    assert "2 tasks of 'val' are given out" in failed(client_split)["evaluation"].detail
+    assert "2 tasks of 'val' are held by clients" in failed(client_split)["evaluation"].detail
     assert "divides 'val'" in failed(tampered(client_split, env_split="val"))["evaluation"].detail
 
 

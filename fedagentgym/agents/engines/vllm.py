@@ -1,11 +1,14 @@
-"""Rollouts by vLLM: the same protocol through a seam of three calls - generate token ids, load weights, sleep and wake.
+"""Rollouts by vLLM behind the session protocol: generate token ids, load weights, sleep and wake.
 
-vLLM keeps key-value caches of its own, so a session is nothing but rows of ids that are sent whole each turn (its prefix cache
-finds what it knows). Facts that this module rests on: log-probs are those of the sampling distribution only under
-``logprobs_mode="processed_logprobs"``; a changed adapter under an old id is silently ignored, so every version gets a fresh id;
-after new full weights the prefix cache must be emptied, and on a CPU a tied output head packed anew, or it stays the old one.
+vLLM keeps its own key-value cache, so a session holds rows of ids and sends each row whole every turn (vLLM's prefix cache
+recognizes the known part). This module relies on these facts: log-probs are those of the sampling distribution only under
+``logprobs_mode="processed_logprobs"``; a changed adapter under a known id is silently ignored, so every version gets a new id;
+after new full weights the prefix cache must be reset, and on a CPU a tied output head must be packed again.
 vLLM samples with its own generator, seeded per request from the row's stream. On a GPU it computes in bfloat16, as the torch
-policy does, whatever type is stored; its LoRA kernels come for powers of two from 8 on.
+policy does, whatever type is stored; its LoRA kernels exist for powers of two from 8 on.
+
+One vLLM on one device runs in the learner's process and reads full weights from the learner's memory. A second GPU
+(``cuda:1``) or several (``options.parallel``) need processes of their own, and those read weights from files.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +38,11 @@ if TYPE_CHECKING:
 
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
+_OWN_PROCESS = "VLLM_ENABLE_V1_MULTIPROCESSING"
+_FIRST_DEVICES = ("auto", "cpu", "cuda", "cuda:0")
+
+Weights = Iterable[tuple[str, "torch.Tensor"]]
+"""Named tensors, by the names that a checkpoint of the model has."""
 
 
 class VllmEngine:
@@ -70,7 +78,12 @@ class VllmEngine:
         if adapter_rank is not None:
             room = max(8, 1 << (adapter_rank - 1).bit_length())
             arguments |= {"enable_lora": True, "max_lora_rank": room, "max_loras": 1}
-        with _restrict_visible_gpus(settings.device, options.parallel):
+        default = "0" if settings.device in _FIRST_DEVICES and options.parallel == 1 else "1"
+        with (
+            _restrict_visible_gpus(settings.device, options.parallel),
+            _set_variable(_OWN_PROCESS, os.environ.get(_OWN_PROCESS, default)),
+        ):
+            self.in_process = os.environ[_OWN_PROCESS] == "0" and options.parallel == 1
             self.llm = vllm.LLM(**{**arguments, **options.engine})
         self.context_length = int(self.llm.llm_engine.model_config.max_model_len)
         generation = self.llm.llm_engine.model_config.try_get_generation_config() or {}
@@ -82,16 +95,22 @@ class VllmEngine:
     def open_session(self) -> VllmSession:
         return VllmSession(self)
 
-    def load_weights(self, folder: str | Path, version: int, adapter: bool = False) -> None:
-        """Take over new weights (a whole model, or a peft adapter) from a folder."""
-        if adapter:
-            request = require("vllm.lora.request", "vllm")
-            self._adapter = request.LoRARequest(f"version-{version}", version + 1, str(folder))
+    def load_adapter(self, folder: str | Path, version: int) -> None:
+        """Use the peft adapter in a folder from now on. vLLM reads it with the next request."""
+        request = require("vllm.lora.request", "vllm")
+        self._adapter = request.LoRARequest(f"version-{version}", version + 1, str(folder))
+        self.version = version
+
+    def load_weights(self, source: str | Path | Weights, version: int) -> None:
+        """Replace all weights by those of a model folder or, if the engine runs in this process, by the given tensors."""
+        if isinstance(source, str | Path):
+            arguments: dict[str, object] = {"weights_path": str(source)}
         else:
-            self.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
-            if _is_on_cpu():
-                self.llm.apply_model(_repack_head)
-            self.llm.reset_prefix_cache()
+            arguments = {"weights_iterator": iter(source)}
+        self.llm.collective_rpc("reload_weights", kwargs=arguments)
+        if _is_on_cpu():
+            self.llm.apply_model(_repack_head)
+        self.llm.reset_prefix_cache()
         self.version = version
 
     def sleep(self) -> None:
@@ -154,16 +173,32 @@ def _restrict_visible_gpus(device: str, parallel: int) -> Iterator[None]:
         return
     if parallel > 1:
         raise OptionError(f"options.parallel {parallel} is for several GPUs, but device {device!r} is one of them")
-    before = os.environ.get(_GPUS)
-    seen = before.split(",") if before else []
-    os.environ[_GPUS] = seen[int(index)] if int(index) < len(seen) else index
+    seen = os.environ.get(_GPUS, "").split(",") if os.environ.get(_GPUS) else []
+    with _set_variable(_GPUS, seen[int(index)] if int(index) < len(seen) else index):
+        yield
+
+
+@contextlib.contextmanager
+def _set_variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable, and restore its former value at the end."""
+    before = os.environ.get(name)
+    os.environ[name] = value
     try:
         yield
     finally:
         if before is None:
-            del os.environ[_GPUS]
+            del os.environ[name]
         else:
-            os.environ[_GPUS] = before
+            os.environ[name] = before
+
+
+def iter_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The model's tensors under their names in a checkpoint; a tensor that two names share comes once."""
+    met = set()
+    for name, tensor in model.state_dict().items():
+        if tensor.data_ptr() not in met:
+            met.add(tensor.data_ptr())
+            yield name, tensor
 
 
 def _repack_head(model: Any) -> None:
@@ -266,10 +301,14 @@ class TorchVllmPolicy:
         folder = Path(self._folder.name) / str(version)
         if self.adapter:
             save_adapter(self.model, folder)
+            self.engine.load_adapter(folder, version)
+            shutil.rmtree(Path(self._folder.name) / str(self._loaded), ignore_errors=True)
+        elif self.engine.in_process:
+            self.engine.load_weights(iter_weights(self.model), version)
         else:
             self.learner.save(folder)
-        self.engine.load_weights(folder, version, self.adapter)
-        shutil.rmtree(Path(self._folder.name) / str(self._loaded) if self.adapter else folder, ignore_errors=True)
+            self.engine.load_weights(folder, version)
+            shutil.rmtree(folder, ignore_errors=True)
         self._loaded = version
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:

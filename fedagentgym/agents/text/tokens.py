@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from fedagentgym.agents.text.words import cut_text, encodes_piecewise
 from fedagentgym.base.errors import DataError, describe_error
 
 _CACHE_SIZE = 20_000
@@ -33,6 +35,7 @@ class HuggingFaceTokenizer:
             tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self.stop_ids, default=0)
         )
         self._fast = getattr(tokenizer, "backend_tokenizer", None)
+        self._piecewise = encodes_piecewise(tokenizer)
         self._known: dict[str, tuple[int, ...]] = {}
         self._frames: dict[tuple[int, str | None], tuple[str, str]] = {}
 
@@ -45,8 +48,15 @@ class HuggingFaceTokenizer:
         if known is None:
             if len(self._known) >= _CACHE_SIZE:
                 self._known.clear()
-            known = self._known[text] = self._encode(text)
+            known = self._known[text] = self._encode_pieces(text) if self._piecewise else self._encode(text)
         return known
+
+    def _encode_pieces(self, text: str) -> tuple[int, ...]:
+        """Encode a text whose pieces may be known: pages that are shown again in another window, lines of other pages."""
+        pieces = cut_text(text)
+        if len(pieces) < 2:
+            return self._encode(text)
+        return tuple(chain.from_iterable(map(self.encode, pieces)))
 
     def _encode(self, text: str, markers: bool = False) -> tuple[int, ...]:
         """Encode; unless ``markers``, a special token's name inside the text is text (an observation cannot end a turn)."""

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokenizers.normalizers import Normalizer
+    from tokenizers.pre_tokenizers import PreTokenizer
     from transformers import PreTrainedTokenizerFast
 
 START, SPACE = "\ue001", "\ue000"
@@ -31,6 +33,8 @@ _CHARACTERS = [*map(chr, range(33, 127)), "\n"]
 _ALPHANUMERIC = [c for c in _CHARACTERS if c.isalnum()]
 _PUNCTUATION = [c for c in _CHARACTERS if not c.isalnum()]
 _WORD = re.compile(r"[^\W_]+")
+_PIECE_ENDS = r"\]\n"
+_PIECE = re.compile(rf"[^{_PIECE_ENDS}]*[{_PIECE_ENDS}][ {SPACE}]?|[^{_PIECE_ENDS}]+")
 
 
 def list_tags() -> tuple[str, ...]:
@@ -59,7 +63,7 @@ def count_tokens(texts: Iterable[str]) -> int:
 
 def build_tokenizer(texts: Iterable[str], context_length: int = 4096) -> PreTrainedTokenizerFast:
     """Make the tokenizer that has every word of the given texts (an environment's ``vocabulary()``) as one token."""
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models
     from transformers import PreTrainedTokenizerFast
 
     tokens = list_fixed_tokens() + [START + word for word in extract_words(texts)]
@@ -70,16 +74,7 @@ def build_tokenizer(texts: Iterable[str], context_length: int = 4096) -> PreTrai
         byte_fallback=True,
     )
     tokenizer = Tokenizer(model)
-    between_words = rf"(?<=[\p{{L}}\p{{N}}]){SPACE}(?=[\p{{L}}\p{{N}}])"
-    units = rf"[\p{{L}}\p{{N}}]+|{SPACE}?[^\p{{L}}\p{{N}}{SPACE}]{SPACE}?|{SPACE}"
-    tokenizer.normalizer = normalizers.Replace(" ", SPACE)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(between_words), "removed"),
-            pre_tokenizers.Split(Regex(units), "isolated"),
-            pre_tokenizers.Metaspace(START, "always", split=False),
-        ]
-    )
+    tokenizer.normalizer, tokenizer.pre_tokenizer = _make_normalizer(), _make_pre_tokenizer()
     tokenizer.decoder = decoders.Sequence(
         [
             decoders.ByteFallback(),
@@ -96,4 +91,49 @@ def build_tokenizer(texts: Iterable[str], context_length: int = 4096) -> PreTrai
         eos_token=END,
         model_max_length=context_length,
         clean_up_tokenization_spaces=False,
+    )
+
+
+def _make_normalizer() -> Normalizer:
+    from tokenizers import normalizers
+
+    return normalizers.Replace(" ", SPACE)
+
+
+def _make_pre_tokenizer() -> PreTokenizer:
+    from tokenizers import Regex, pre_tokenizers
+
+    between_words = rf"(?<=[\p{{L}}\p{{N}}]){SPACE}(?=[\p{{L}}\p{{N}}])"
+    units = rf"[\p{{L}}\p{{N}}]+|{SPACE}?[^\p{{L}}\p{{N}}{SPACE}]{SPACE}?|{SPACE}"
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(between_words), "removed"),
+            pre_tokenizers.Split(Regex(units), "isolated"),
+            pre_tokenizers.Metaspace(START, "always", split=False),
+        ]
+    )
+
+
+def cut_text(text: str) -> list[str]:
+    """Cut a text after every closing bracket and line end, together with the space that goes with it.
+
+    There a token of `build_tokenizer` ends whatever follows: the pieces, each encoded by itself, have the ids of the whole.
+
+    >>> cut_text("search[red shoes] [SEP] Back to Search [SEP] $12")
+    ['search[red shoes] ', '[SEP] ', 'Back to Search [SEP] ', '$12']
+    """
+    return _PIECE.findall(text)
+
+
+def encodes_piecewise(tokenizer: Any) -> bool:
+    """Tell whether this is a tokenizer of `build_tokenizer`, and no token was added to it that `cut_text` could cut."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or backend.normalizer is None or backend.pre_tokenizer is None:
+        return False
+    parts = ((backend.normalizer, _make_normalizer()), (backend.pre_tokenizer, _make_pre_tokenizer()))
+    if any(own.__getstate__() != ours.__getstate__() for own, ours in parts):
+        return False
+    return not any(
+        re.search(f"[{_PIECE_ENDS}]", added.content) or added.lstrip or added.rstrip or added.single_word
+        for added in tokenizer.added_tokens_decoder.values()
     )

@@ -1,1 +1,1 @@
-"""What several algorithms share: the runtime of a process, replies, arrays in states, tasks in messages, scoring."""
+"""Shared by several algorithms: the runtime of a process, replies, arrays in states, tasks in messages, scoring."""

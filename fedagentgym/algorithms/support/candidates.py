@@ -1,8 +1,8 @@
-"""What an expert is told of a candidate, and how a model that speaks other tokens reads it.
+"""The forms in which an expert receives a candidate, and how a model with another tokenizer reads it.
 
-`actions`   what was done: enough to replay the candidate, or to compare its answer
+`actions`   the actions: enough to replay the candidate, or to compare its answer
 `tokens`    the episode in the server's tokens, for an expert whose model is of the same kind
-`replies`   what was said, in text: an expert with another tokenizer or prompt puts it into tokens of its own
+`replies`   the replies as text: an expert with another tokenizer or prompt converts them to its own tokens
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Detail = Literal["actions", "tokens", "replies"]
 
 
 def make_candidate(trajectory: Trajectory, detail: Detail, stop_ids: frozenset[int] = frozenset()) -> dict[str, Any]:
-    """A candidate as plain values. `stop_ids` are the tokens that end a reply: one that was cut off lacks them."""
+    """A candidate as plain values. `stop_ids` are the tokens that end a reply; a truncated reply lacks them."""
     plain: dict[str, Any] = {"actions": list(trajectory.actions), "seed": trajectory.seed}
     if detail == "tokens":
         return plain | {"trajectory": to_plain(trajectory)}
@@ -42,7 +42,7 @@ def reread(agent: TokenAgent, env: TextEnv, task: Task, candidate: Mapping[str, 
     """A candidate's episode in the prompts and tokens of `agent`; None if it does not fit its context."""
     renderer = agent.renderer(env)
     (episode,) = env.reset_many([task], [int(candidate["seed"])])
-    row = renderer.start_row(episode, stream(0))  # nothing is drawn: what is said is given
+    row = renderer.start_row(episode, stream(0))  # nothing is drawn: the replies are given
     moves: list[Move] = []
     turns: list[Turn] = []
     for action, reply, ended in _iter_turns(candidate):
@@ -64,16 +64,16 @@ def reread(agent: TokenAgent, env: TextEnv, task: Task, candidate: Mapping[str, 
 
 
 def _iter_turns(candidate: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
-    """(action, reply, whether the reply was ended) of each turn; anything else is an error, since it comes in a message."""
+    """(action, reply, whether the reply was ended) of each turn; validated, since it comes in a message."""
     actions, replies, ended = (candidate.get(name) for name in ("actions", "replies", "ended"))
     if not (isinstance(actions, list) and isinstance(replies, list) and isinstance(ended, list)):
-        raise DataError("a candidate to be read anew has lists of actions, replies and ended")
+        raise DataError("a candidate in replies has lists of actions, replies and ended")
     if not len(actions) == len(replies) == len(ended):
         raise DataError(f"a candidate has {len(actions)} actions, {len(replies)} replies and {len(ended)} ends")
     return [(str(action), str(reply), bool(end)) for action, reply, end in zip(actions, replies, ended, strict=True)]
 
 
 def _encode_reply(agent: TokenAgent, reply: str, ended: bool) -> tuple[int, ...]:
-    """The tokens of a reply, with the agent's own token for its end if it was ended."""
+    """The tokens of a reply, with the agent's own end token if it was ended."""
     ids = agent.tokenizer.encode(reply)
     return (*ids, min(agent.tokenizer.stop_ids)) if ended else ids

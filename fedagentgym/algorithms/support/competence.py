@@ -1,8 +1,8 @@
-"""Which auxiliary examples are most like a question: what decides who is competent for it.
+"""The auxiliary examples most similar to a question, which determine who is competent for it.
 
-Texts are compared as the frozen base model sees them. Each is embedded once, and one at a time: what a text is embedded to must
-not depend on the others of a batch, or a resumed run would ask other experts than one without a stop. The base model's parameters
-are seated for all the new questions of a round together, and not at all where there are none.
+Texts are compared by embeddings of the frozen base model. Each is embedded once, and one at a time: an embedding must not depend
+on the other texts of a batch, or a resumed run would choose other experts than an uninterrupted one. The base model's
+parameters are loaded once for all new questions of a round, and not at all if there are none.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fedagentgym.learning.local import get_trainable_policy
 
 
 class Neighbourhoods:
-    """The `count` nearest examples of every question that was asked for so far."""
+    """The `count` nearest examples of every question so far."""
 
     def __init__(self, model: ResidentModel, questions: TextEnv, examples: TextEnv, count: int) -> None:
         self._model, self._questions, self._examples, self._count = model, questions, examples, count
         self._found: dict[str, NDArray[np.int64]] = {}
 
     def find(self, questions: Sequence[str]) -> list[NDArray[np.int64]]:
-        """The numbers of each question's examples. Where a question is new, the model is left with its initial parameters."""
+        """The indices of each question's examples. If a question is new, the model is left with its initial parameters."""
         new = [question for question in dict.fromkeys(questions) if question not in self._found]
         if new:
             self._model.seat(self._model.initial_weights)
@@ -46,5 +46,5 @@ class Neighbourhoods:
 
 
 def read_openings(env: TextEnv, tasks: Sequence[str]) -> list[str]:
-    """What each task says at its start."""
+    """The first observation of each task."""
     return [episode.view.observation for episode in env.reset_many(list(tasks), [0] * len(tasks))]

@@ -1,4 +1,4 @@
-"""FedGRPO's arithmetic, free of models: who is competent for a question, and what the experts' scores make of candidates."""
+"""FedGRPO's arithmetic, independent of models: competence of clients, and advantages from the experts' scores."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fedagentgym.learning.advantages import Deviation
 Floats = NDArray[np.float64]
 EPSILON = 1e-6
 HOLDER = 2.0
-"""What holding a question adds to a client's competence, which is at most 1: holders come before all others."""
+"""Added to the competence (at most 1) of clients that hold a question, so that they come first."""
 
 
 def find_nearest(questions: Floats, examples: Floats, count: int) -> NDArray[np.int64]:
-    """For each question the `count` examples of greatest cosine, the lower number first among equals."""
+    """For each question the `count` examples of greatest cosine, the lower index first among equals."""
     if count > len(examples):
         raise OptionError(f"algorithm.neighbours asks for {count} examples, the auxiliary set holds {len(examples)}")
     similarity = questions @ examples.T
@@ -31,7 +31,7 @@ def compute_competence(right: Mapping[int, NDArray[np.bool_]], neighbours: NDArr
 
 
 def choose_experts(skill: Mapping[int, float], count: int, draw: Stream) -> list[int]:
-    """The `count` most competent clients; a shuffle decides among equals, so that no client is favoured by its number."""
+    """The `count` most competent clients; a shuffle breaks ties, so that no client is favoured by its number."""
     if count > len(skill):
         raise OptionError(f"algorithm.experts asks for {count} experts per question, there are {len(skill)} clients")
     shuffled = draw.shuffled(sorted(skill))
@@ -41,7 +41,7 @@ def choose_experts(skill: Mapping[int, float], count: int, draw: Stream) -> list
 def standardise_pooled(scores: Floats, deviation: Deviation = "population") -> Floats | None:
     """`pool`: standardise over all scores of the question, then average each candidate's over the experts.
 
-    `scores[expert, candidate]`, NaN where an answer is missing. None if there is no score at all.
+    `scores[expert, candidate]`, NaN for a missing answer. None if there is no score at all.
     """
     if not np.isfinite(scores).any():
         return None
@@ -56,7 +56,7 @@ def standardise_per_expert(scores: Floats, deviation: Deviation = "population") 
 
 
 def standardise_split(scores: Floats, deviation: Deviation = "population") -> Floats | None:
-    """`split`: every expert has scored candidates of its own; all of them are standardised together."""
+    """`split`: every expert scored candidates of its own; all of them are standardised together."""
     if not np.isfinite(scores).any():
         return None
     return np.nan_to_num(_standardise(scores, deviation).reshape(-1), nan=0.0)
@@ -66,7 +66,7 @@ ESTIMATORS = {"pool": standardise_pooled, "per_expert": standardise_per_expert, 
 
 
 def _standardise(scores: Floats, deviation: Deviation) -> Floats:
-    """(r - mean) / (deviation + eps) over what is there, or r - mean; equal scores give exact zeros."""
+    """(r - mean) / (deviation + eps) over the scores that exist, or r - mean; equal scores give exact zeros."""
     there = np.isfinite(scores)
     values = scores[there]
     if not len(values):
@@ -80,7 +80,7 @@ def _standardise(scores: Floats, deviation: Deviation) -> Floats:
 
 
 def _column_means(rows: Floats) -> Floats:
-    """The mean of each column over what is there; a candidate that nobody scored has no advantage."""
+    """The mean of each column over the scores that exist; a candidate without scores has no advantage."""
     there = np.isfinite(rows)
     counts = there.sum(axis=0)
     return np.asarray(np.where(there, rows, 0.0).sum(axis=0) / np.maximum(counts, 1), dtype=np.float64)
@@ -96,9 +96,9 @@ def unpack_bits(data: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
 
 
 def find_score_error(rows: NDArray[np.float64], questions: int) -> str:
-    """Why an expert's scores cannot be used, or nothing. NaN is a hole and no fault."""
+    """Why an expert's scores cannot be used, or nothing. NaN means a missing score and is allowed."""
     if len(rows) != questions:
-        return f"scored {len(rows)} of {questions} questions: nobody knows which"
+        return f"scored {len(rows)} of {questions} questions, and it is not known which"
     given = rows[~np.isnan(rows)]
     if not ((given >= 0.0) & (given <= 1.0)).all():
         return f"scores are numbers between 0 and 1 or NaN, got {given[(given < 0.0) | (given > 1.0)][0]:g}"
@@ -106,7 +106,7 @@ def find_score_error(rows: NDArray[np.float64], questions: int) -> str:
 
 
 def score_metrics(scores: Sequence[NDArray[np.float64]]) -> dict[str, float]:
-    """The share of holes among all scores that were wanted, and the mean of those that came."""
+    """The share of missing scores among those requested, and the mean of the others."""
     everything = np.concatenate([matrix.reshape(-1) for matrix in scores]) if scores else np.zeros(0)
     means = [float(np.nanmean(matrix)) for matrix in scores if np.isfinite(matrix).any()]
     return {
@@ -118,7 +118,7 @@ def score_metrics(scores: Sequence[NDArray[np.float64]]) -> dict[str, float]:
 def expert_metrics(
     experts: Sequence[Sequence[int]], scores: Sequence[NDArray[np.float64]]
 ) -> dict[int, dict[str, float]]:
-    """For each client that was asked: how many questions, the share of its scores that did not come, the mean of the others."""
+    """For each called client: its number of questions, the share of missing scores, the mean of the others."""
     rows: dict[int, list[NDArray[np.float64]]] = {}
     for chosen, matrix in zip(experts, scores, strict=True):
         for client, row in zip(chosen, matrix, strict=False):

@@ -1,4 +1,4 @@
-"""The settings of FedGRPO, and which of a run's other settings would do nothing beside them."""
+"""The settings of FedGRPO, and checks for settings that would have no effect."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class FedGRPOSettings(Settings):
     neighbours: int = Field(default=20, ge=1, description="auxiliary examples that decide about competence (L)")
     selection: Literal["competence", "oracle", "random"] = Field(
         default="competence",
-        description="who scores: the most competent on the examples most like the question, on those of its category (which "
-        "only an oracle knows), or (as the published code does) anybody",
+        description="who scores: the most competent on the examples most like the question, on those of its category (known only "
+        "to an oracle), or (as the published code does) anybody",
     )
     aggregate: Literal["pool", "per_expert", "split"] = Field(
         default="pool", description="how scores become advantages: over all, per expert first, or own candidates each"
@@ -37,11 +37,11 @@ class FedGRPOSettings(Settings):
     )
     answers: Answers = Field(
         default="own",
-        description="who checks candidates against gold (AE): nobody, holders of the question, holders and they are asked "
-        "first, or (as the published code does) everybody",
+        description="who checks candidates against gold (AE): nobody, holders of the question, holders that are also preferred "
+        "as experts, or (as the published code does) everybody",
     )
     expert_agent: AgentSettings | None = Field(
-        default=None, description="the model that clients judge with: another agent than the server's; null: the same"
+        default=None, description="the clients' model for judging, if it differs from the server's; null: the same"
     )
     expert_steps: int = Field(default=0, ge=0, description="policy steps of each client's own expert before round 1")
     expert_learning: dict[str, Any] = Field(
@@ -60,16 +60,16 @@ class FedGRPOSettings(Settings):
 
     @field_serializer("expert_agent")
     def _keep_what_was_said(self, value: AgentSettings | None) -> dict[str, Any] | None:
-        """Of an agent only what was said: the rest is its preset's to decide."""
+        """Dump only the set fields of an agent: its preset determines the rest."""
         return None if value is None else value.model_dump(mode="json", exclude_unset=True)
 
     def resolve_expert_learning(self, learning: LearningSettings) -> LearningSettings:
-        """The policy step of the experts' training: the run's, with what is said of theirs laid over it, key by key."""
+        """The policy step of the experts' training: the run's settings, updated with `expert_learning` key by key."""
         return LearningSettings.load({**learning.model_dump(), **self.expert_learning}, "algorithm.expert_learning")
 
     @property
     def asks_models(self) -> bool:
-        """Whether an expert's model is ever asked: who is competent, or what a candidate is worth."""
+        """Whether an expert's model is used: for competence, or for scoring candidates."""
         return self.answers != "all" or self.selection != "random"
 
     @model_validator(mode="after")
@@ -79,7 +79,7 @@ class FedGRPOSettings(Settings):
         if self.answers != "all":
             return self
         if self.scorer != "self_answer":
-            raise ValueError("with answers: all nobody's model judges candidates: leave out scorer")
+            raise ValueError("with answers: all no model judges candidates: leave out scorer")
         trained = {
             "expert_agent": self.expert_agent,
             "expert_steps": self.expert_steps,
@@ -87,14 +87,12 @@ class FedGRPOSettings(Settings):
         }
         if not self.asks_models and any(trained.values()):
             odd = next(name for name, value in trained.items() if value)
-            raise ValueError(
-                f"with answers: all and selection: random no expert's model is ever asked: leave out {odd}"
-            )
+            raise ValueError(f"with answers: all and selection: random no expert's model is used: leave out {odd}")
         return self
 
 
 def check_learning(settings: FedGRPOSettings, learning: LearningSettings) -> None:
-    """Refuse settings of the policy step that would do nothing: the server's reward and advantages come from the experts."""
+    """Refuse settings of the policy step without effect: the server's reward and advantages come from the experts."""
     if learning.keep_optimizer:
         raise OptionError(
             "fedgrpo's server always keeps its optimizer, and experts start anew: leave out learning.keep_optimizer"

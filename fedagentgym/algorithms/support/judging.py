@@ -1,8 +1,8 @@
-"""How the clients fare: what each has trained, before it is averaged, and each client's own mixture of held-out tasks.
+"""Evaluation per client: each client's model before it is averaged, on the client's own mixture of held-out tasks.
 
-A client's own mixture are the held-out tasks of the kinds that it holds itself, in the shares in which it holds them: the success
-in every category (or evaluation set of that name), weighted by the client's shares. Categories of which no held-out task was
-played are left out of the mixture; `coverage` is the share of the client's tasks that is left.
+A client's own mixture is the distribution of its tasks over categories, applied to held-out tasks: the success in every category
+(or evaluation set of that name), weighted by the client's shares. Categories without a played held-out task are left out of the
+mixture; `coverage` is the share of the client's tasks that remains.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _TOLD = ("success", "score")
 
 
 def judge_local_model(runtime: Runtime, site: Site, round_number: int) -> dict[str, float]:
-    """What a client's model, as it is now, achieves on the held-out tasks: the numbers that the client reports.
+    """The scores of a client's current model on the held-out tasks, as the client reports them.
 
-    The tasks, seeds and temperature are those by which the global model is judged. Nothing in a round that is not evaluated.
+    The tasks, seeds and temperature are those of the global model's evaluation. Empty in rounds without evaluation.
     """
     settings = runtime.spec.evaluation
     if settings is None or not settings.is_due(round_number, runtime.rounds):
@@ -49,7 +49,7 @@ def _is_told(name: str) -> bool:
 
 
 def measure_mixture(tasks: Mapping[str, int], success: Mapping[str, float]) -> tuple[float, float]:
-    """The success in a mixture of categories, and the share of it that was measured at all."""
+    """The success in a mixture of categories, and the share of the mixture that was measured."""
     covered = {category: count for category, count in tasks.items() if category in success}
     total = sum(covered.values())
     if not total:
@@ -59,7 +59,7 @@ def measure_mixture(tasks: Mapping[str, int], success: Mapping[str, float]) -> t
 
 
 def summarise_local_models(clients: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
-    """The worst client and the 10th percentile beside the mean, over the clients whose models were judged."""
+    """The worst client and the 10th percentile beside the mean, over the clients whose models were evaluated."""
     summary: dict[str, float] = {}
     for name in (f"{PREFIX}success", f"{PREFIX}own"):
         values = [numbers[name] for numbers in clients.values() if name in numbers]
@@ -92,7 +92,7 @@ def judge_mixtures(found: SetsEvaluation, client_split: ClientSplit) -> dict[str
 
 
 def count_categories(client_split: ClientSplit) -> NDArray[np.float64]:
-    """How many tasks of each category every client holds."""
+    """The number of tasks of each category of every client."""
     table, assignment = client_split.table, client_split.assignment
     clients, categories = len(client_split), len(table.names)
     cells = assignment.owners * categories + table.codes[assignment.items]

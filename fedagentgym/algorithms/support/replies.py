@@ -1,7 +1,7 @@
-"""What clients reply, read with care: it comes from other machines.
+"""Validation of clients' replies, since they come from other machines.
 
-Parameters are checked by the form of their message. The number of examples decides how much a client counts, so a reply without
-a sensible one is refused. Metrics and episodes are for people: what is none is left out, and the update is used all the same.
+Parameters are checked by the form of their message. The number of examples determines a client's weight, so a reply without a
+valid one is refused. Metrics and episodes are only displayed: invalid ones are dropped, and the update is used all the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LONGEST_NAME = 100
 
 
 def read_examples(reply: Message) -> int | None:
-    """The number of examples behind a reply; None if it names no such number."""
+    """The number of examples behind a reply; None if it has no valid one."""
     examples = reply.control.get("examples")
     if isinstance(examples, int) and not isinstance(examples, bool) and 1 <= examples < 1 << 53:
         return examples
@@ -40,8 +40,13 @@ def read_metrics(reply: Message) -> dict[str, float]:
     }
 
 
+def is_idle(metrics: Mapping[str, float]) -> bool:
+    """Whether a client says that none of its groups of episodes had a difference in rewards to learn from."""
+    return "groups" in metrics and metrics.get("groups/constant", 0.0) >= metrics["groups"]
+
+
 def read_episodes(client: int, reply: Message) -> list[dict[str, Any]]:
-    """The episodes that a client shows, each with the client's number."""
+    """The episodes that a client returns, each with the client's number."""
     shown = reply.report.get("episodes")
     if not isinstance(shown, list):
         return []

@@ -1,7 +1,7 @@
-"""What every algorithm builds on, in the server's process and in every worker: a resident agent and the clients' worlds.
+"""The basis of every algorithm, in the server's process and in every worker: a resident agent and the clients' environments.
 
-A `Runtime` follows from an `ExperimentSpec` (the parts of a configuration that say what is learned, by whom, and from what), so a
-worker rebuilds it from plain values. Models, pools and worlds are opened when first needed; a model is loaded once per
+A `Runtime` follows from an `ExperimentSpec` (the parts of a configuration that define what is learned, by whom, and from what),
+so a worker rebuilds it from plain values. Models, pools and environments are opened on first use; a model is loaded once per
 process and clients swap their weights on it. A method whose clients have a model of another kind opens a second one.
 """
 
@@ -58,7 +58,7 @@ class ResidentModel:
 
 @dataclass(frozen=True)
 class Site:
-    """What a client has at hand while it runs an operation."""
+    """What a client's operation has at hand."""
 
     client: int
     env: TextEnv
@@ -67,7 +67,7 @@ class Site:
 
     @property
     def agent(self) -> TokenAgent:
-        """The agent in front of the site's world."""
+        """The agent with the site's environment."""
         return self.model.agent
 
     @property
@@ -77,12 +77,12 @@ class Site:
 
 
 class Runtime:
-    """The lazily opened things behind an `ExperimentSpec`. One per process; see the module's docstring."""
+    """The lazily opened objects of an `ExperimentSpec`. One per process; see the module's docstring."""
 
     def __init__(
         self, spec: ExperimentSpec, device: str | None = None, *, client_split: ClientSplit | None = None
     ) -> None:
-        """`client_split` is the spec's own, where it was made before."""
+        """`client_split` is the spec's own, if it was made before."""
         self.spec = spec
         if client_split is not None:
             self.client_split = client_split
@@ -92,7 +92,7 @@ class Runtime:
 
     @cached_property
     def client_split(self) -> ClientSplit:
-        """The tasks' division among clients."""
+        """The division of the tasks among clients."""
         from fedagentgym.partitions.client_split import federate, load_client_split
 
         env, partition = self.spec.env, self.spec.partition
@@ -117,12 +117,12 @@ class Runtime:
 
     @cached_property
     def env(self) -> TextEnv:
-        """The unperturbed environment over the whole divided split."""
+        """The unchanged environment over the whole divided split."""
         return self.open_env(pool=self.client_split.pool)
 
     @property
     def agent(self) -> TokenAgent:
-        """The resident agent: one model per process, with one compute thread unless told, so that all places give equal bits."""
+        """The resident agent: one model per process, by default with one compute thread, so that all workers give equal bits."""
         return self.resident.agent
 
     @cached_property
@@ -131,7 +131,7 @@ class Runtime:
         return self.open_model(self.spec.agent, "agent")
 
     def open_model(self, settings: AgentSettings, purpose: str) -> ResidentModel:
-        """Load a model; `purpose` names the stream that a new adapter is drawn from."""
+        """Load a model; `purpose` names the stream from which a new adapter is drawn."""
         from fedagentgym.agents.make import make_agent
         from fedagentgym.agents.threads import set_threads
 
@@ -155,7 +155,7 @@ class Runtime:
         return self.resident.seat(copy_arrays(weights))
 
     def get_site(self, client: int, model: ResidentModel | None = None) -> Site:
-        """A client's tasks and world, kept warm for a while, with the resident model or another one."""
+        """A client's tasks and environment, kept for a while, with the resident model or another one."""
         if client not in self._envs:
             self._envs[client] = self.client_split.client(client).open_env()
         self._envs.move_to_end(client)
@@ -164,7 +164,7 @@ class Runtime:
         return self.make_site(client, self._envs[client], model)
 
     def make_site(self, client: int, env: TextEnv, model: ResidentModel | None = None) -> Site:
-        """A model, the resident one if none is given, in front of some world."""
+        """A model, by default the resident one, with an environment."""
         return Site(client, env, self.resident if model is None else model, self.learning)
 
     def make_training(
@@ -176,7 +176,7 @@ class Runtime:
         run_steps: int | None = None,
         proximal: float = 0.0,
     ) -> LocalTraining:
-        """A site's training from this state on; the frozen reference of its KL term is its model as first loaded."""
+        """A site's training from this state; the frozen reference of its KL term is its model as first loaded."""
         chosen = site.learning if learning is None else learning
         base = site.model.initial_weights if chosen.kl.reference == "base" else None
         local = LocalTraining(site.agent, site.env, chosen, run_steps=run_steps, proximal=proximal, base=base)
@@ -184,21 +184,21 @@ class Runtime:
         return local
 
     def open_env(self, *, split: str | None = None, pool: TaskPool | None = None) -> TextEnv:
-        """The unperturbed world over another split, or over a pool (a role's tasks)."""
+        """The unchanged environment over another split, or over a pool (a role's tasks)."""
         chosen = {"pool": pool} if pool is not None else {"split": split or self.spec.env.split}
         return open_env(self.spec.env.id, **{**self.client_split.options, **chosen})
 
     def open_sets(self, settings: EvaluationSettings) -> tuple[OpenedSet, ...]:
-        """The unperturbed worlds that policies are judged in."""
+        """The unchanged environments in which policies are evaluated."""
         return open_sets(settings, self.spec.env.id, self.client_split.options)
 
     @cached_property
     def judged_sets(self) -> tuple[OpenedSet, ...]:
-        """The worlds that clients judge their models in; none, where they do not."""
+        """The environments in which clients evaluate their models; none if they do not."""
         return () if self.spec.evaluation is None else self.open_sets(self.spec.evaluation)
 
     def open_role_env(self, name: str) -> TextEnv:
-        """The unperturbed world over the tasks of a role; what the server holds comes without answers."""
+        """The unchanged environment over the tasks of a role; the server's tasks have no answers."""
         return self.open_env(pool=self.client_split.role(name))
 
     def make_evaluation_agent(self, weights: Mapping[str, NDArray[Any]], temperature: float) -> TokenAgent:

@@ -1,4 +1,4 @@
-"""What a FedGRPO client does with a question: check candidates against its gold, or judge them by a model of its own."""
+"""How a FedGRPO client scores a question's candidates: by checking against its gold, or with a model of its own."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fedagentgym.learning.rollouts import Rollouts, collect
 from fedagentgym.learning.trajectory import Trajectory, from_plain
 
 Answers = Literal["off", "own", "holders_first", "all"]
-"""Who may check candidates against the gold: nobody, holders of the question (asked first or not), or everybody."""
+"""Who may check candidates against the gold: nobody, holders of the question (preferred or not), or everybody."""
 Judgement = Literal["self_answer", "reward_model"]
 
 
 class Scorer:
-    """One client with its own model, which is seated on the site's when it is first needed."""
+    """One client with its own model, which is loaded when first needed."""
 
     def __init__(
         self,
@@ -43,23 +43,23 @@ class Scorer:
         return self._runtime.make_training(self._site, SiteState(self._weights))
 
     def train(self, steps: int, seed: int) -> tuple[dict[str, float], Weights]:
-        """Policy steps on the client's own tasks; the weights that come of it stay here."""
+        """Policy steps on the client's own tasks; the resulting weights stay with the client."""
         report = self._local.run(steps, seed=seed)
         return report.metrics, self._local.get_state(optimizer=False).weights
 
     def solve_tasks(self, records: Sequence[Mapping[str, Any]], seed: int) -> list[bool]:
-        """Whether the client's model gets each of these tasks right."""
+        """Whether the client's model solves each of these tasks."""
         return [group[0].success for group in self._play(self._open_env(records), seed).groups]
 
     def score_questions(self, questions: Sequence[Mapping[str, Any]], seed: int) -> list[list[float]]:
-        """One row for each question: a number in 0..1 per candidate, NaN for none. AE where the gold may be used, else ME."""
+        """One row for each question: a number in 0..1 per candidate, NaN for none. AE if the gold may be used, else ME."""
         judged = [question for question in questions if not self.may_check(_get_id(question))]
         if self._judgement == "self_answer":
             self.answer_questions(judged, seed)
         return [self.score_candidates(question) for question in questions]
 
     def answer_questions(self, questions: Sequence[Mapping[str, Any]], seed: int) -> None:
-        """Let the client's model answer questions, side by side and each of them once."""
+        """Let the client's model answer the questions, in one batch and each of them once."""
         records = {_get_id(question): question["task"] for question in questions}
         if not records:
             return
@@ -80,7 +80,7 @@ class Scorer:
             gold = self._runtime.client_split.pool[identifier]
             return [score_by_replay(self._runtime.env, gold, candidate) for candidate in candidates]
         if self._judgement == "reward_model":
-            (task,) = pool_from_records([question["task"]], self._runtime.env)  # one that does not exist is an error
+            (task,) = pool_from_records([question["task"]], self._runtime.env)  # an unknown task is an error
             return [self._score_by_likelihood(task, candidate) for candidate in candidates]
         believed = self._believed[identifier]
         if believed is None:
@@ -88,7 +88,7 @@ class Scorer:
         return [score_by_replay(self._runtime.env, believed, candidate) for candidate in candidates]
 
     def _score_by_likelihood(self, task: Task, candidate: Mapping[str, Any]) -> float:
-        """How likely the candidate is to the client's model: the geometric mean of its tokens' probabilities."""
+        """The likelihood of the candidate under the client's model: the geometric mean of its tokens' probabilities."""
         trajectory = self._read_candidate(task, candidate)
         if trajectory is None:
             return float("nan")
@@ -104,7 +104,7 @@ class Scorer:
         return reread(self._site.agent, self._runtime.env, task, candidate)
 
     def _play(self, env: TextEnv, seed: int) -> Rollouts:
-        """One episode of each task of a world."""
+        """One episode of each task of an environment."""
         return collect(self._local.agent, env, list(env.pool.ids), seed=seed)
 
     def _open_env(self, records: Sequence[Mapping[str, Any]]) -> TextEnv:
@@ -116,7 +116,7 @@ def _get_id(question: Mapping[str, Any]) -> str:
 
 
 def score_by_replay(env: TextEnv, task: Task, candidate: Mapping[str, Any]) -> float:
-    """The score that a candidate's actions earn in the unperturbed world."""
+    """The score of a candidate's actions in the unchanged environment."""
     (episode,) = env.reset_many([task], [int(candidate["seed"])])
     for action in candidate["actions"]:
         if episode.over:

@@ -1,4 +1,4 @@
-"""The parts of a configuration that say what is learned, by whom, and from what: plain values that every worker gets."""
+"""The parts of a configuration that define what is learned, by whom, and from what: plain values sent to every worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
 
 
 class EnvSettings(Settings):
-    """The `env:` part: which world, which of its splits is divided among clients, and the world's own options."""
+    """The `env:` part: which environment, which of its splits is divided among clients, and its options."""
 
     id: str = Field(description="environment id, such as fedagentgym/ALFWorld-v0")
     split: str = Field(default="train", description="split whose tasks the clients share; never one for evaluation")
@@ -21,7 +21,7 @@ class EnvSettings(Settings):
 
 
 class PartitionSettings(Settings):
-    """The `partition:` part: a split file, or a sampler with its parameters beside its name."""
+    """The `partition:` part: a split file, or a sampler with its parameters next to its name."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -32,7 +32,7 @@ class PartitionSettings(Settings):
     clients: int | None = Field(default=None, ge=1, description="number of clients")
     seed: int | None = Field(default=None, description="seed of the split; the run's seed by default")
     roles: dict[str, int] = Field(default_factory=dict, description="tasks set aside: public, auxiliary, server")
-    variant: str | dict[str, Any] | None = Field(default=None, description="what differs between the clients' worlds")
+    variant: str | dict[str, Any] | None = Field(default=None, description="how the clients' environments differ")
     labels: str | None = Field(default=None, description="file of hardness labels")
     server_overlap: float = Field(
         default=1.0, ge=0.0, le=1.0, description="share of the server's tasks that clients hold too"
@@ -49,12 +49,12 @@ class PartitionSettings(Settings):
             if n != "file" and getattr(self, n) != f.get_default(call_default_factory=True)
         ]
         if self.file is not None and given:
-            raise ValueError(f"a split file decides everything: leave out {join_names(given)}")
+            raise ValueError(f"a split file determines everything: leave out {join_names(given)}")
         return self
 
 
 class ExperimentSpec(Settings):
-    """What an algorithm needs to know of a run: all that a worker is told."""
+    """The parts of a run's configuration that an algorithm and its workers need."""
 
     seed: int = Field(default=0, ge=0, description="seed of everything that is random in this run")
     rounds: int = Field(default=1, ge=0, description="rounds of the run, for schedules")
@@ -63,7 +63,7 @@ class ExperimentSpec(Settings):
     agent: AgentSettings = Field(default=AgentSettings(), description="who learns")
     learning: LearningSettings = Field(default=LearningSettings(), description="the local policy step")
     algorithm: dict[str, Any] = Field(description="name of the method and its own settings")
-    sampled_episodes: int = Field(default=2, ge=0, description="training episodes that each client shows per round")
+    sampled_episodes: int = Field(default=2, ge=0, description="training episodes that each client returns per round")
     evaluation: EvaluationSettings | None = Field(
-        default=None, description="how clients judge what they have trained; null: they do not"
+        default=None, description="how clients evaluate their trained models; null: they do not"
     )

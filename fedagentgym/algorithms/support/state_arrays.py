@@ -1,4 +1,4 @@
-"""The state of a site in messages and in the server's state, where a learner's moments lie beside its parameters."""
+"""The state of a site in messages and in the server's state, with a learner's moments next to its parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedagentgym.learning.local import SiteState
 
 
 def copy_arrays(values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Writable copies of arrays that came in a message, where they are read-only views of its bytes."""
+    """Writable copies of a message's arrays, which are read-only views of its bytes."""
     return {name: np.array(array) for name, array in values.items() if isinstance(array, np.ndarray)}
 
 

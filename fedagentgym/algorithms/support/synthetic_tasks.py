@@ -1,11 +1,11 @@
-"""Where DPSDA-FL's candidates come from: the generator of the world, or the language model itself.
+"""Sources of DPSDA-FL's candidates: the environment's generator, or the language model.
 
-    GeneratedTasks   draws fresh tasks from the public generator of a world; a variation is a fresh task of the same category
-    WrittenTasks     asks the language model for a task in one of the world's categories; a variation is another one like it
+    GeneratedTasks   draws new tasks from the environment's public generator; a variation is a new task of the same category
+    WrittenTasks     asks the language model for a task of one of the environment's categories; a variation is a similar task
 
-What a model writes is a task together with its answer. It counts if it has the form that was asked for, if the world can grade
-its answer, and if it is neither known already nor asked in an evaluation. It is shown a few tasks that are no secret: those of
-the role `public`, or else of the world's generator, which such a world has even where tasks are loaded. Category names are taken
+A written task includes its answer. It is accepted if it has the requested form, if the environment can grade its answer, and if
+it is neither a duplicate nor part of an evaluation. Prompts show a few tasks that are not private: those of the role `public`,
+or else of the environment's generator, which such an environment has even if its tasks are loaded. Category names are assumed
 to be public too.
 """
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
 
 TEXT_BYTES = 4096
-"""Room for the text of one candidate in a message."""
+"""Maximum size of the text of one candidate in a message."""
 ATTEMPTS = 16
-"""Replies that a model may need for each task that it is asked for."""
+"""Maximum number of replies per requested task."""
 SHOWN, MOST_SHOWN, LONGEST_SHOWN = 3, 100, 800
-"""Tasks that one prompt shows as examples, out of how many they are drawn, and the characters of the longest."""
+"""Number of example tasks in a prompt, the number they are drawn from, and their maximum length in characters."""
 _BEGIN = "<problem>"
 _TASK = re.compile(r"<problem>(.*?)</problem>(.*?)<answer>(.*?)</answer>", re.DOTALL)
 _FORM = (
@@ -42,7 +42,7 @@ _FORM = (
 
 
 class Candidate(NamedTuple):
-    """A synthetic task: what it says at its start, and what is remembered of it."""
+    """A synthetic task: its first observation, and its record."""
 
     text: str
     category: str
@@ -50,17 +50,17 @@ class Candidate(NamedTuple):
 
 
 class CandidateSource(Protocol):
-    """What the server draws candidates from."""
+    """Where the server draws candidates from."""
 
     def draw(self, count: int) -> list[Candidate]:
-        """So many candidates, or fewer where there are no more."""
+        """This many candidates, or fewer if there are no more."""
 
     def vary(self, parents: Sequence[Candidate]) -> list[Candidate]:
-        """For each of these another one of its kind, if there is one; in any order."""
+        """For each of these a similar candidate, if there is one; in any order."""
 
 
 def is_generated(source: Mapping[str, Any]) -> bool:
-    """Whether a pool was made by a generator (all members of a mixture), and not loaded."""
+    """Whether a pool was made by a generator (all members of a mixture) rather than loaded."""
     members = source.get("mixture")
     if isinstance(members, Mapping):
         return all(is_generated(member) for member in members.values())
@@ -68,7 +68,7 @@ def is_generated(source: Mapping[str, Any]) -> bool:
 
 
 class GeneratedTasks:
-    """Fresh tasks of a world's generator, each at most once."""
+    """New tasks of an environment's generator, each at most once."""
 
     def __init__(self, env: TextEnv, judged: frozenset[str], draw: Stream, lacking: str) -> None:
         self._env, self._lacking = env, lacking
@@ -99,7 +99,7 @@ class GeneratedTasks:
 
 
 class WrittenTasks:
-    """Tasks that the language model writes, at the parameters that it has now."""
+    """Tasks that the language model writes with its current parameters."""
 
     def __init__(self, runtime: Runtime, judged: frozenset[str], seed: int) -> None:
         self._runtime, self._env, self._agent, self._seed = runtime, runtime.env, runtime.agent, seed
@@ -111,7 +111,7 @@ class WrittenTasks:
         self.replies = 0
         if not takes_written_tasks(self._env):
             raise OptionError(
-                f"a language model cannot write tasks of {self._env.id}: dpsda-fl needs the world's generator there"
+                f"a language model cannot write tasks of {self._env.id}: dpsda-fl needs the environment's generator there"
             )
 
     def draw(self, count: int) -> list[Candidate]:
@@ -124,7 +124,7 @@ class WrittenTasks:
         return self._write([(each.category, ask.format(each.text)) for each in parents])
 
     def _write(self, wanted: Sequence[tuple[str, str]]) -> list[Candidate]:
-        """A candidate for each (category, request), except where the model gives none that can be used in all its attempts."""
+        """A candidate for each (category, request), except where no attempt of the model gives a usable one."""
         found: dict[int, Candidate] = {}
         self._calls += 1
         for attempt in range(ATTEMPTS):
@@ -144,7 +144,7 @@ class WrittenTasks:
         return [candidate for _, candidate in sorted(found.items())]
 
     def _make_prompt(self, request: str, attempt: int, number: int) -> str:
-        """A request with what surrounds it. The same words again would often be answered with the same task."""
+        """A request with its context. Identical prompts would often give the same task."""
         draw = stream(self._seed, "prompt", self._calls, attempt, number)
         places = draw.choice(len(self._examples), min(SHOWN, len(self._examples)))
         shown = [self._examples[int(place)] for place in places]
@@ -158,7 +158,7 @@ class WrittenTasks:
         return "\n\n".join([*parts, _FORM, ""])
 
     def _collect_examples(self) -> list[str]:
-        """Short public tasks with their solutions, in the form that is asked for; none, if all are long."""
+        """Short public tasks with their solutions, in the requested form; none if all are long."""
         try:
             env = self._runtime.open_role_env("public")
         except OptionError:
@@ -170,8 +170,8 @@ class WrittenTasks:
         return [text for text in texts if len(text) <= LONGEST_SHOWN]
 
     def _read(self, reply: str, category: str) -> Candidate | None:
-        """The task in a reply; None if there is none, or none that its own solution solves."""
-        parts = _TASK.search(reply)  # the first one: a model may go on and write more of them
+        """The task in a reply; None if there is none, or if its own solution does not solve it."""
+        parts = _TASK.search(reply)  # the first: a model may continue and write more
         if parts is None:
             return None
         question, between, answer = (part.strip() for part in parts.groups())
@@ -194,12 +194,12 @@ class WrittenTasks:
 
 
 def make_payload(question: str, answer: str, solution: str) -> dict[str, Any]:
-    """A task in words, under the names that the worlds of questions give its parts."""
+    """A task in text form, with the field names that question environments use."""
     return {"problem": question, "question": question, "answers": [answer], "solution": solution}
 
 
 def takes_written_tasks(env: TextEnv) -> bool:
-    """Whether a question with its answer is a task of this world."""
+    """Whether a question with its answer is a task of this environment."""
     parse = getattr(env, "parse_payload", None)
     if env.takes != "reply" or parse is None:
         return False
@@ -213,8 +213,8 @@ def takes_written_tasks(env: TextEnv) -> bool:
 def write_replies(
     agent: TokenAgent, prompts: Sequence[str], begin: str, streams: Sequence[Stream], parallel: int
 ) -> list[str]:
-    """What a language model replies to each prompt, if its replies begin with these words: small models, and those without
-    instructions, take up the form then that they are shown."""
+    """The model's reply to each prompt when its replies begin with these words: small models and models without
+    instruction tuning then follow the form of the examples."""
     room, replies = get_room(agent), []
     with agent.policy.open_session() as session:
         for start in range(0, len(prompts), parallel):
@@ -238,5 +238,5 @@ def encode_prompt(agent: TokenAgent, prompt: str, begin: str) -> tuple[int, ...]
 
 
 def get_room(agent: TokenAgent) -> int:
-    """Tokens that may stand before a reply."""
+    """The tokens available for a prompt."""
     return agent.policy.context_length - agent.decoding.max_new_tokens

@@ -1,7 +1,7 @@
-"""Tasks that travel: what a message carries so that the receiver can play them.
+"""Tasks in messages: the data from which the receiver can open them.
 
-A question with its answer travels whole (worlds that take replies). A shopping goal or a household is a place in a world that
-every site has, so its id is enough (worlds that take commands).
+A question is sent whole, with its answer (environments that take replies). A WebShop goal or an ALFWorld game exists at every
+site, so its id is enough (environments that take commands).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def to_plain_payload(payload: Any) -> Any:
 
 
 def pool_from_records(records: Any, env: TextEnv) -> TaskPool:
-    """A pool of the tasks in a message; anything else is one clear error, since messages come from other machines."""
+    """A pool of the tasks in a message; invalid data is one clear error, since messages come from other machines."""
     if not isinstance(records, list | tuple) or not all(isinstance(record, Mapping) for record in records):
         raise DataError("expected a list of task records")
     if env.takes == "command":

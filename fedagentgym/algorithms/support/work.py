@@ -1,7 +1,7 @@
-"""How much a method asks of its clients and its server: counts that follow from the settings alone.
+"""The work of a method's clients and server, counted from the settings alone.
 
-A plan of a run (`experiment/estimate`) adds them up before anything is opened. Counts are of what a round does when every
-client that is asked answers, and an episode takes all its turns.
+A plan of a run (`experiment/estimate`) adds the counts up before anything is opened. They assume that every called client
+replies, and that an episode takes its maximum number of turns.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from fedagentgym.learning.settings import LearningSettings
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one round does, or the preparation before the first, over all sites together."""
+    """The work of one round, or of the preparation before the first, over all sites together."""
 
     episodes: int = 0
     """Episodes that are played to learn from."""
     judged: int = 0
-    """Episodes that are played or read only to be judged: an expert's answers, candidates that a model scores."""
+    """Episodes that are played or read only to be scored: an expert's answers, candidates that a model scores."""
     optimizer_steps: int = 0
     models_down: int = 0
     """Sets of trainable parameters that the server sends."""
@@ -28,11 +28,11 @@ class Work:
     """Episodes within the server's messages."""
     answers_up: int = 0
     tasks_down: int = 0
-    """Tasks within the server's messages, without anybody's answers."""
+    """Tasks without answers in the server's messages."""
     scores_up: int = 0
     """Single numbers within the clients' messages."""
     bits_up: int = 0
-    """Answers of yes or no within the clients' messages."""
+    """Yes-or-no answers in the clients' messages."""
 
     def __add__(self, other: Work) -> Work:
         return Work(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
@@ -43,24 +43,24 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What the counts depend on beside the method's own settings."""
+    """What the counts depend on besides the method's own settings."""
 
     learning: LearningSettings
     clients: int
     asked: int
     """Clients that take part in a round."""
     rows_per_episode: int
-    """Rows of the loss that an episode makes at most: one, or one for each turn."""
+    """Rows of the loss per episode at most: one, or one for each turn."""
     roles: Mapping[str, int]
-    """Tasks that are set aside for the server, the public and the auxiliary set."""
+    """Tasks of the server, the public and the auxiliary set."""
 
     def count_updates(self, episodes: int) -> int:
-        """Optimizer steps of one policy step on so many episodes."""
+        """Optimizer steps of one policy step on this many episodes."""
         rows, size = max(episodes * self.rows_per_episode, 1), self.learning.minibatch_rows
         steps = min(self.learning.minibatches, rows) if size is None else -(-rows // size)
         return self.learning.gradient_epochs * steps
 
     def count_local_work(self, steps: int) -> Work:
-        """So many policy steps of one site on tasks of its own."""
+        """The work of this many policy steps of one site on its own tasks."""
         episodes = self.learning.episodes_per_step
         return Work(episodes=steps * episodes, optimizer_steps=steps * self.count_updates(episodes))

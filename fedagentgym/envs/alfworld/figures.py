@@ -3,7 +3,7 @@
 `data/alfred_figures.json` holds what the generator needs of the statistics of ALFRED's scenes and trajectories: the
 receptacles of its 120 scenes, which objects a room holds and where they start, which combinations of object and destination
 occur for each task type, what may hold what, how ids are spelled. All weights are integers, so that a draw is the same on
-every machine. The file is derived from the counts by `tests/alfworld/carry_figures.py`.
+every machine. The file is derived from the counts by `tests/envs/alfworld/carry_figures.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Is this answer that number, expression, tuple, set or interval?
 
-The kind of the gold answer decides what counts as equal; the rules stand in `docs/reasoning.md`. Most answers are decided
-here, in this process, by exact numbers and by the values of expressions. Only sums, integrals and limits go to math-verify,
-in a worker with a clock and a memory limit.
+The kind of the gold answer decides what counts as equal; the rules stand in `docs/environments/reasoning.md`. Most answers
+are decided here, in this process, by exact numbers and by the values of expressions. Only sums, integrals and
+limits go to math-verify, in a worker with a clock and a memory limit.
 
 Nothing here raises or hangs, whatever the reply; `Verdict.reason` says how it was decided.
 """

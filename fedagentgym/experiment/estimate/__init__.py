@@ -1,1 +1,1 @@
-"""What a run will take - episodes, tokens, bytes, memory, hours - told from its configuration, before anything is opened."""
+"""The cost of a run - episodes, tokens, bytes, memory, hours - computed from its configuration, before anything is opened."""

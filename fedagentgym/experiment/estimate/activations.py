@@ -1,8 +1,8 @@
-"""Activations: what the greatest pass of an update keeps for its backward pass, and what the backward pass needs beside it.
+"""Activations: what the largest pass of an update keeps for its backward pass, and what the backward pass needs in addition.
 
-The tensors are those that `learning/packed.py` and its operations keep; `tests/experiment/test_activations.py` holds the sum
-against the storages of a real update. A row's tokens are counted as if no other row began like it: what rows share is held once,
-but for its keys and values.
+The tensors are those that `learning/packed.py` and its operations keep; `tests/experiment/test_activations.py` compares the sum
+with the storages of a real update. A row's tokens are counted as if no other row had the same prefix: shared prefixes are held
+once, except for their keys and values.
 """
 
 from __future__ import annotations
@@ -14,25 +14,23 @@ from fedagentgym.experiment.estimate.player import PlannedAgent
 from fedagentgym.learning.settings import LearningSettings
 
 FULL, HALF = 4, 2
-"""Bytes of a number in float32, and in bfloat16, in which products run on a GPU."""
-DEVICE_BYTES = 80 * 10**9
-"""The memory of the GPU that is meant where nothing is said."""
+"""Bytes of a number in float32, and in bfloat16, the dtype of products on a GPU."""
 GPU_SHARE = 4
 CPU_BUDGET = 512 << 20
 FEWEST_TOKENS = 64
 MOST_TOKENS = {"cpu": 4096, "cuda": 16_384}
 CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 26}
-"""How `learning/memory.py` and `learning/log_probs.py` cut an update into parts, said here without torch."""
+"""How `learning/memory.py` and `learning/log_probs.py` cut an update into parts, without importing torch."""
 LOGIT_COPIES = 4
-"""Tensors of a chunk's size that are alive at once: logits, their gradient, and what comes between."""
+"""Tensors of a chunk's size that are alive at once: logits, their gradient, and intermediate ones."""
 GATE_COPIES = 3
-"""Tensors of the inner layer's width that a block's backward pass makes while all else is still there."""
+"""Tensors of the inner layer's width that a block's backward pass makes in addition."""
 
 
 @dataclass(frozen=True)
 class Widths:
-    """Bytes of a number where types differ: `stream` between the blocks, `product` in and out of matrix products, and of the
-    copies that every adapted layer keeps of its input (None: layers with the same input keep it together)."""
+    """Bytes of a number by use: `stream` between the blocks, `product` in and out of matrix products, and of the
+    copies that every adapted layer keeps of its input (None: layers with the same input share it)."""
 
     stream: int
     product: int
@@ -48,7 +46,7 @@ class Widths:
 
 
 def estimate_activations(agent: PlannedAgent, learning: LearningSettings) -> int:
-    """Bytes of the greatest pass, above weights and gradients."""
+    """Bytes of the largest pass, above weights and gradients."""
     shape, widths = agent.shape, Widths.of(agent)
     whole, longest = count_pass_tokens(agent, learning)
     share = min(1.0, agent.generated_tokens / max(agent.episode_tokens, 1))
@@ -57,21 +55,33 @@ def estimate_activations(agent: PlannedAgent, learning: LearningSettings) -> int
     recomputed = longest * (shape.layers * shape.hidden * widths.stream + block)
     tokens = max(whole, longest)
     chosen = int(tokens * share) + 1
-    logits = min(CHUNK_LOGITS[agent.device_type], chosen * shape.vocabulary) * FULL * LOGIT_COPIES
+    logits = _count_logit_bytes(agent, chosen)
     ends = chosen * shape.hidden * 3 * widths.stream + tokens * 2 * shape.head_width * widths.stream
     gates = GATE_COPIES * shape.inner * widths.product
     return int(max(kept + max(logits, int(whole * share) * gates), recomputed + max(logits, longest * gates)) + ends)
 
 
+def _count_logit_bytes(agent: PlannedAgent, chosen: int) -> int:
+    """A chunk of logits with what its backward pass needs and, where the head learns and several chunks add to it, the head's
+    gradient; that of a lone chunk comes when half of these tensors are gone."""
+    shape = agent.shape
+    whole = chosen * shape.vocabulary
+    chunk = min(CHUNK_LOGITS[agent.device_type], whole) * FULL
+    head = 0 if agent.has_adapter else shape.vocabulary * shape.hidden * agent.width
+    if chunk < whole * FULL:
+        return chunk * LOGIT_COPIES + head
+    return max(chunk * LOGIT_COPIES, chunk * LOGIT_COPIES // 2 + head)
+
+
 def count_pass_tokens(agent: PlannedAgent, learning: LearningSettings) -> tuple[int, int]:
     """Tokens of the longest pass that is kept whole, and of the longest that is recomputed in the backward pass (0: none).
 
-    `micro_tokens: auto` keeps what a share of the device holds; a lone row that is longer is recomputed.
+    `micro_tokens: auto` keeps what fits a share of the device; a single row that is longer is recomputed.
     """
     step = learning.minibatch_rows or -(-learning.episodes_per_step * agent.rows_per_episode // learning.minibatches)
     most = step * agent.context_length
     if learning.micro_tokens == "auto":
-        budget = DEVICE_BYTES // GPU_SHARE if agent.on_gpu else CPU_BUDGET
+        budget = agent.device_bytes // GPU_SHARE if agent.on_gpu else CPU_BUDGET
         fitting = budget // estimate_token_bytes(agent.shape)
         told = min(max(fitting, FEWEST_TOKENS), MOST_TOKENS[agent.device_type])
     else:
@@ -84,12 +94,12 @@ def count_pass_tokens(agent: PlannedAgent, learning: LearningSettings) -> tuple[
 
 
 def estimate_token_bytes(shape: ModelShape) -> int:
-    """What an update takes a token for when it chooses the length of its passes (`learning/memory.py`)."""
+    """The bytes per token that an update assumes when it chooses the length of its passes (`learning/memory.py`)."""
     return 4 * shape.layers * (6 * shape.hidden + 4 * shape.heads * shape.head_width + 3 * shape.inner)
 
 
 def _count_block_bytes(agent: PlannedAgent, widths: Widths) -> int:
-    """What a block keeps of one token: its input and what follows attention; queries, keys, values and the attention's output;
+    """What a block keeps per token: its input and the state after attention; queries, keys, values and the attention's output;
     the inner layer's two parts; and the inputs of its products."""
     shape = agent.shape
     queries, keys = shape.heads * shape.head_width, shape.key_heads * shape.head_width
@@ -99,7 +109,7 @@ def _count_block_bytes(agent: PlannedAgent, widths: Widths) -> int:
 
 
 def _count_input_bytes(agent: PlannedAgent, widths: Widths) -> int:
-    """Inputs of a block's products that are kept: of all layers that learn, or where it is the same tensor, once."""
+    """Inputs of a block's products that are kept: of all layers that are trained, or once where they share a tensor."""
     inputs = {name: count for name, count, _ in agent.shape.iter_linear()}
     if widths.copy is None:
         return (inputs["q_proj"] + inputs["o_proj"] + inputs["up_proj"] + inputs["down_proj"]) * widths.product
@@ -107,7 +117,7 @@ def _count_input_bytes(agent: PlannedAgent, widths: Widths) -> int:
 
 
 def _count_last_block_bytes(agent: PlannedAgent, widths: Widths, share: float) -> int:
-    """In the last block only the places before a choice have queries and all that follows them."""
+    """In the last block only the positions before a choice have queries and what follows from them."""
     shape = agent.shape
     keys = shape.key_heads * shape.head_width
     every = 2 * shape.hidden * widths.stream + 2 * keys * widths.product

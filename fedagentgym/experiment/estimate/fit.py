@@ -1,4 +1,4 @@
-"""Whether a run fits on its devices, said before anything loads; and what would fit, where it does not."""
+"""Whether a run fits on its devices, checked before anything is loaded; and what would fit if it does not."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ADAPTER_RANK = 32
 
 
 def check_fit(config: RunConfig) -> None:
-    """Refuse a run that cannot fit whatever is played; what only its caches or activations might exceed is tried."""
+    """Refuse a run that cannot fit in any case; if only caches or activations might exceed the memory, it is tried."""
     if config.agent.model is None and config.agent.name == "tiny":
         return
     device_bytes = find_device_memory(config.agent.device)
     try:
-        plan = plan_run(config)
+        plan = plan_run(config, device_bytes)
     except OptionError:
         return  # a model whose size is not known is tried
     least = compute_least(plan.agent, config.learning, plan.proximal)
@@ -33,7 +33,7 @@ def check_fit(config: RunConfig) -> None:
 
 
 def find_device_memory(device: str) -> int:
-    """Bytes of memory that a device has: of the GPU that is meant, or of this machine."""
+    """Memory of a device in bytes: of the configured GPU, or of this machine."""
     import torch
 
     if device.startswith("cuda") or (device == "auto" and torch.cuda.is_available()):
@@ -45,7 +45,7 @@ MOST_SHARDS = 8
 
 
 def _find_shards(plan: RunPlan, device_bytes: int) -> str:
-    """The smallest number of such devices that would do for an update, or that with the parts in the machine's memory."""
+    """The smallest number of such devices that suffices for an update, or the number with parts offloaded to the machine."""
     for offload in (False, True):
         for devices in (2, 4, MOST_SHARDS):
             sharding = ShardingSettings(devices=devices, offload=offload)
@@ -56,7 +56,7 @@ def _find_shards(plan: RunPlan, device_bytes: int) -> str:
 
 
 def find_remedies(plan: RunPlan, device_bytes: int) -> str:
-    """What would fit instead, in words."""
+    """Alternatives that would fit, in words."""
     fits = []
     learning = plan.config.learning
     if not plan.agent.has_adapter:

@@ -1,9 +1,9 @@
 """The memory of a device that holds one resident agent, by part.
 
-Weights, gradients, moments and copies are exact: they follow from the number of parameters. Caches and activations depend
-on what is played; they are given for the longest episodes and the greatest passes that the settings admit. A worker plays,
-scores, computes gradients and steps one after the other, so the peak is what lasts, plus the greatest of these. Where clients
-judge with a model of their own (FedGRPO's experts), that model is resident beside the other.
+Weights, gradients, moments and copies are exact: they follow from the number of parameters. Caches and activations depend on
+the episodes; they are given for the longest episodes and the largest passes that the settings allow. A worker plays, scores,
+computes gradients and steps one after the other, so the peak is the permanent part plus the largest of these. If clients judge
+with a model of their own (FedGRPO's experts), that model is resident too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedagentgym.experiment.estimate.activations import DEVICE_BYTES, FULL, HALF, estimate_activations
+from fedagentgym.experiment.estimate.activations import FULL, HALF, estimate_activations
 from fedagentgym.experiment.estimate.player import PlannedAgent
 from fedagentgym.learning.settings import LearningSettings, ShardingSettings
 
@@ -20,7 +20,7 @@ Phase = Literal["always", "playing", "scoring", "updating", "stepping"]
 
 @dataclass(frozen=True)
 class VllmShare:
-    """What vLLM takes of a device: always, or while it plays."""
+    """vLLM's share of a device: always, or while it plays."""
 
     share: float
     sleeps: bool
@@ -31,7 +31,7 @@ class VllmShare:
 
 @dataclass(frozen=True)
 class Part:
-    """One use of memory: what for, when, how much."""
+    """One use of memory: purpose, phase, bytes."""
 
     name: str
     phase: Phase
@@ -42,7 +42,7 @@ class Part:
 def list_memory_parts(
     agent: PlannedAgent, learning: LearningSettings, proximal: float, vllm: VllmShare | None
 ) -> tuple[Part, ...]:
-    """All parts, those that last first. Gradients have the type of the weights until the optimizer steps."""
+    """All parts, permanent ones first. Gradients have the dtype of the weights until the optimizer steps."""
     weights = agent.parameters * agent.width + (agent.trainable * FULL if agent.has_adapter else 0)
     narrow = not agent.has_adapter and agent.width < FULL
     own = agent.trainable * FULL
@@ -57,7 +57,7 @@ def list_memory_parts(
         Part("moments", "always", 2 * own),
         Part("base model of the KL term", "always", own if kl and learning.kl.reference == "base" else 0),
         Part("start of the round", "always", own if proximal > 0 or (kl and learning.kl.reference == "round") else 0),
-        *(_list_rollout_parts(agent, learning) if vllm is None else [vllm.make_part(DEVICE_BYTES)]),
+        *(_list_rollout_parts(agent, learning) if vllm is None else [vllm.make_part(agent.device_bytes)]),
         Part("weights put aside for the reference", "scoring", held if kl else 0),
         Part("weights in bfloat16 for products", "updating", agent.trainable * HALF if copied else 0),
         Part("gradients", "updating", held),
@@ -75,8 +75,8 @@ _PLAYED = ("keys and values of the episodes", "base weights while the adapter is
 
 
 def _spread_parts(parts: list[Part], agent: PlannedAgent, sharding: ShardingSettings) -> list[Part]:
-    """The parts on the first of several devices, which plays: its share of what each weight needs, or none of it if that lies in
-    the machine's memory; what is played there is its own; and the weights that are put together for as long as they are used."""
+    """The parts on the first of several devices, which plays: its share of what each weight needs, or none of it if that is
+    offloaded to the machine's memory; what play needs; and the weights that are gathered while they are used."""
     devices = sharding.devices
     kept = [
         part if part.name in _PLAYED else replace(part, size=0 if sharding.offload else -(-part.size // devices))
@@ -99,7 +99,7 @@ def _spread_parts(parts: list[Part], agent: PlannedAgent, sharding: ShardingSett
 
 
 def list_judge_parts(judge: PlannedAgent, learning: LearningSettings, steps: int) -> tuple[Part, ...]:
-    """The model that clients judge with, beside the agent that learns; what training it takes, if it is trained."""
+    """The model with which clients judge, besides the agent that learns; with the memory of its training, if it is trained."""
     parts = list_memory_parts(judge, learning, 0.0, None)
     used = {"always", "playing", "scoring"} | ({"updating", "stepping"} if steps else set())
     return tuple(
@@ -110,7 +110,7 @@ def list_judge_parts(judge: PlannedAgent, learning: LearningSettings, steps: int
 
 
 def _count_step_bytes(agent: PlannedAgent) -> int:
-    """AdamW on a GPU makes one more number for every weight at once; on a processor tensor by tensor."""
+    """AdamW on a GPU needs one more number for all weights at once; on a processor tensor by tensor."""
     if agent.on_gpu:
         return agent.trainable * FULL
     return 0 if agent.has_adapter else 2 * agent.shape.vocabulary * agent.shape.hidden * FULL
@@ -128,7 +128,7 @@ def _list_rollout_parts(agent: PlannedAgent, learning: LearningSettings) -> tupl
 
 
 def compute_peak(parts: tuple[Part, ...]) -> int:
-    """What has to fit at the worst moment."""
+    """The peak."""
     sums: dict[tuple[str, Phase], int] = {}
     for part in parts:
         sums[part.owner, part.phase] = sums.get((part.owner, part.phase), 0) + part.size
@@ -137,7 +137,7 @@ def compute_peak(parts: tuple[Part, ...]) -> int:
 
 
 def compute_least(agent: PlannedAgent, learning: LearningSettings, proximal: float) -> int:
-    """What is needed whatever is played: weights, gradients, moments and copies, without caches and activations."""
+    """What is needed in any case: weights, gradients, moments and copies, without caches and activations."""
     parts = list_memory_parts(agent, learning, proximal, None)
     return compute_peak(tuple(part for part in parts if part.name in _NEEDED))
 

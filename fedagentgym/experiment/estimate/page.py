@@ -71,7 +71,7 @@ def format_plan(plan: RunPlan, tokens_per_second: float, device_bytes: int | Non
         yield f"  {part.name + when:46s}{format_bytes(part.size):>20s}"
     yield ""
     hours = plan.estimate_device_hours(tokens_per_second)
-    yield f"{hours:,.1f} device-hours of playing at {tokens_per_second:,.0f} tokens a second; learning comes on top"
+    yield f"{hours:,.1f} device-hours of playing at {tokens_per_second:,.0f} tokens a second, plus learning"
     if device_bytes is not None and plan.peak > device_bytes:
         yield f"does not fit into {format_bytes(device_bytes)}: {find_remedies(plan, device_bytes)}"
 

@@ -1,6 +1,6 @@
 """The plan of a run: counts of a round and of the whole run, memory of each device, time at a given speed.
 
-Numbers are upper bounds where the length of an episode matters: every episode takes all its turns and fills its context.
+Numbers are upper bounds if the length of an episode matters: every episode takes all its turns and fills its context.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.experiment.estimate.memory import Part, VllmShare, compute_peak, list_judge_parts, list_memory_parts
-from fedagentgym.experiment.estimate.player import PlannedAgent, plan_agent
+from fedagentgym.experiment.estimate.player import DEVICE_BYTES, PlannedAgent, plan_agent
 from fedagentgym.experiment.settings import RunConfig
 
 PARAMETER_BYTES = 4
@@ -27,7 +27,7 @@ SCORE_BYTES = 4
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a configuration asks for."""
+    """The cost of a configuration."""
 
     config: RunConfig
     agent: PlannedAgent
@@ -63,7 +63,7 @@ class RunPlan:
 
     @property
     def answer_bytes(self) -> int:
-        """The greatest size of an episode that a message admits."""
+        """Maximum size of an episode in a message."""
         return EPISODE_BYTES + TOKEN_BYTES * self.agent.context_length
 
     def count_bytes_down(self, work: Work) -> int:
@@ -76,17 +76,17 @@ class RunPlan:
 
     @property
     def peak(self) -> int:
-        """Bytes that a device needs at the worst moment."""
+        """Bytes that a device needs at the peak."""
         return compute_peak(self.memory)
 
     def estimate_device_hours(self, tokens_per_second: float) -> float:
-        """Hours of one device, were playing all that it does; learning from the episodes takes about as long again."""
+        """Device-hours of playing alone; learning from the episodes takes about as long again."""
         return self.generated_tokens / tokens_per_second / 3600
 
 
-def plan_run(config: RunConfig) -> RunPlan:
-    """The plan of a configuration. Opens no model and needs neither torch nor data."""
-    agent = plan_agent(config.agent, config.env, config.warm_start)
+def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
+    """The plan of a configuration on devices of this memory. Opens no model and needs neither torch nor data."""
+    agent = plan_agent(config.agent, config.env, config.warm_start, device_bytes)
     clients = _count_clients(config)
     asked = min(config.federation.clients_per_round or clients, clients)
     scale = Scale(config.learning, clients, asked, agent.rows_per_episode, config.partition.roles)
@@ -97,7 +97,7 @@ def plan_run(config: RunConfig) -> RunPlan:
     preparation = algorithm.estimate_preparation(settings, scale)
     if work is None or preparation is None:
         raise OptionError(
-            f"the algorithm {config.algorithm['name']!r} does not say how much a round asks for: give its class "
+            f"the algorithm {config.algorithm['name']!r} does not declare the work of a round: give its class "
             "`estimate_round`"
         )
     vllm = _find_vllm_share(config.agent)
@@ -111,7 +111,10 @@ def plan_run(config: RunConfig) -> RunPlan:
         algorithm.count_preparations(settings, config.federation.rounds),
         work,
         _count_evaluations(config),
-        (*list_memory_parts(agent, config.learning, proximal, vllm), *_list_judge_parts(config, settings)),
+        (
+            *list_memory_parts(agent, config.learning, proximal, vllm),
+            *_list_judge_parts(config, settings, device_bytes),
+        ),
         proximal,
         vllm,
         max(1, len(config.federation.device_per_worker) or config.federation.workers)
@@ -120,23 +123,23 @@ def plan_run(config: RunConfig) -> RunPlan:
 
 
 def _find_vllm_share(agent: AgentSettings) -> VllmShare | None:
-    """What vLLM takes, if it plays."""
+    """The memory of vLLM, if it plays."""
     if agent.rollouts != "vllm":
         return None
     options = VllmOptions.load(agent.options)
     return VllmShare(options.memory, options.sleep)
 
 
-def _list_judge_parts(config: RunConfig, settings: Settings) -> tuple[Part, ...]:
+def _list_judge_parts(config: RunConfig, settings: Settings, device_bytes: int) -> tuple[Part, ...]:
     """FedGRPO's experts, where they have a model of their own."""
     if not isinstance(settings, FedGRPOSettings) or settings.expert_agent is None:
         return ()
-    judge = plan_agent(settings.expert_agent, config.env, None)
+    judge = plan_agent(settings.expert_agent, config.env, None, device_bytes)
     return list_judge_parts(judge, settings.resolve_expert_learning(config.learning), settings.expert_steps)
 
 
 def _check_roles(config: RunConfig, needed: Sequence[str]) -> None:
-    """Tasks that a method needs set aside; a split from a file says itself what it has."""
+    """Check that tasks are set aside for a method's roles; a split from a file contains its roles."""
     missing = [name for name in needed if not config.partition.roles.get(name)]
     if missing and config.partition.file is None:
         raise OptionError(
@@ -155,7 +158,7 @@ def _count_clients(config: RunConfig) -> int:
 
 
 def _count_evaluations(config: RunConfig) -> int:
-    """Evaluations of the run: before the first round, every so many rounds, and after the last."""
+    """Number of evaluations of the run: before the first round, at each interval, and after the last."""
     if config.evaluation is None:
         return 0
     rounds, every = config.federation.rounds, config.evaluation.every

@@ -18,11 +18,13 @@ from fedagentgym.envs.vocabulary import list_words
 from fedagentgym.learning.settings import WarmStartSettings
 
 WIDTHS = {"float32": 4, "bfloat16": 2}
+DEVICE_BYTES = 80 * 10**9
+"""The memory of the GPU that a plan assumes where none is given."""
 
 
 @dataclass(frozen=True)
 class PlannedAgent:
-    """What the counts of a plan follow from. `trainable` are the parameters that are learnt and sent."""
+    """The numbers from which a plan is computed. `trainable` are the parameters that are trained and sent."""
 
     name: str
     model: str
@@ -30,7 +32,7 @@ class PlannedAgent:
     parameters: int
     trainable: int
     adapted: tuple[str, ...]
-    """The linear layers of a block that an adapter learns for; none where all weights are trained."""
+    """The linear layers of a block to which an adapter is added; none if all weights are trained."""
     on_gpu: bool
     width: int
     """Bytes of a stored weight of the model; an adapter's own weights take four."""
@@ -38,6 +40,8 @@ class PlannedAgent:
     reply_tokens: int
     turns: int
     rows_per_episode: int
+    device_bytes: int = DEVICE_BYTES
+    """The memory of the GPU, of which vLLM and the passes of an update take shares."""
 
     @property
     def has_adapter(self) -> bool:
@@ -49,7 +53,7 @@ class PlannedAgent:
 
     @property
     def episode_tokens(self) -> int:
-        """Tokens that the model has read and written by the end of an episode, at most: with a window every turn is a
+        """Maximum number of tokens that the model reads and writes in an episode: with a window every turn is a
         prompt of its own."""
         return self.context_length * self.rows_per_episode
 
@@ -59,8 +63,10 @@ class PlannedAgent:
         return self.reply_tokens * self.turns
 
 
-def plan_agent(settings: AgentSettings, env: EnvSettings, warm_start: WarmStartSettings | None) -> PlannedAgent:
-    """The numbers of a run's agent; an error where they are not known without loading it."""
+def plan_agent(
+    settings: AgentSettings, env: EnvSettings, warm_start: WarmStartSettings | None, device_bytes: int = DEVICE_BYTES
+) -> PlannedAgent:
+    """The numbers of a run's agent; an error if they are not known without loading it."""
     chosen = complete_settings(settings)
     if chosen.decoding is None or chosen.context is None:
         raise OptionError(f"a plan needs an agent with a language model that is trained, not {settings.name!r}")
@@ -85,28 +91,29 @@ def plan_agent(settings: AgentSettings, env: EnvSettings, warm_start: WarmStartS
         reply_tokens=chosen.decoding.max_new_tokens,
         turns=turns,
         rows_per_episode=turns if window else 1,
+        device_bytes=device_bytes,
     )
 
 
 def find_adapted_layers(targets: Sequence[str] | Literal["all-linear"]) -> tuple[str, ...]:
-    """The names of the layers that an adapter is put on."""
+    """The names of the layers to which an adapter is added."""
     return tuple(name for name in LINEAR_LAYERS if targets == "all-linear" or name in targets)
 
 
 def _is_gpu(settings: AgentSettings) -> bool:
-    """A device that is not named is taken for a GPU, but for models that are made to learn on a processor."""
+    """Whether to assume a GPU if no device is named: yes, except for models that are made to learn on a processor."""
     return settings.device != "cpu" and (settings.device != "auto" or settings.name != "tiny")
 
 
 def _has_bfloat16(device: str) -> bool:
-    """Whether a base under an adapter is stored in half the bytes; a device that is not named is taken for a GPU."""
+    """Whether a base under an adapter is stored in half the bytes; without a named device a GPU is assumed."""
     return device != "cpu" or check_bfloat16().present
 
 
 def _find_model(
     settings: AgentSettings, env: EnvSettings, warm_start: WarmStartSettings | None
 ) -> tuple[ModelShape, int]:
-    """The shape of the model, and the longest text that it reads where the agent does not say."""
+    """The shape of the model, and its maximum context length unless the agent sets one."""
     if settings.model is not None:
         return find_shape(settings.model), DEFAULT_CONTEXT
     if settings.name != "tiny":
@@ -117,7 +124,7 @@ def _find_model(
 
 
 DEFAULT_CONTEXT = 32_768
-"""Longest text of a language model whose `context_length` is not set."""
+"""Maximum context of a language model whose `context_length` is not set."""
 
 
 def _without_reward(options: dict[str, Any]) -> dict[str, Any]:

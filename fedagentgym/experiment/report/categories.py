@@ -97,7 +97,7 @@ def _name_round(record: Record) -> str:
 
 
 def _tell_clients(evaluation: Record) -> str:
-    """The global model on the clients' own mixtures of the held-out tasks, where that was asked for."""
+    """The global model on the clients' own mixtures of the held-out tasks, if it was evaluated."""
     found = evaluation.get("clients") or {}
     if not found.get("clients"):
         return ""

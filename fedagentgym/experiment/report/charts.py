@@ -1,6 +1,6 @@
-"""Small charts for pages: lines with a band, dots, ways through a plane, and reference lines, on one pair of axes.
+"""Small charts for pages: lines with a band, dots, paths through a plane, and reference lines, on one pair of axes.
 
-Shapes are SVG that is stretched to the width of the page; all text stands beside it as HTML, so that it stays as large on a
+Shapes are SVG that is stretched to the width of the page; all text is HTML outside the SVG, so that it has the same size on a
 phone as on a wide screen. No script, no library, colours from the page (`report.css`).
 """
 
@@ -15,13 +15,13 @@ from fedagentgym.experiment.report.markup import show
 SIZE = 1000
 """Width and height of a drawing, in its own units."""
 LABEL_GAP = 7.5
-"""Least distance of the labels of two reference lines, in hundredths of the height."""
+"""Minimum distance of the labels of two reference lines, in hundredths of the height."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one thing. `kind` is line, dots, or path: a way through the plane, whose start is open and whose end is named
-    by the last label. `band` gives a lower and an upper value for each point of a line. Without a name it has no key."""
+    """Points of one series. `kind` is line, dots, or path: a curve in the plane whose start is open and whose end is named
+    by the last label. `band` gives a lower and an upper value for each point of a line. Without a name it is not in the key."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -54,12 +54,12 @@ class Chart:
     plane: bool = False
     references: Sequence[Reference] = ()
     percent: bool = False
-    """The vertical axis is a share: its ticks are per cent."""
+    """The vertical axis is a share: its ticks are percentages."""
     x_labels: Sequence[str] = ()
-    """Names of the places 0, 1, ... of the horizontal axis, where these are no numbers."""
+    """Names of the positions 0, 1, ... of the horizontal axis, if these are not numbers."""
 
     def to_html(self) -> str:
-        """The chart; a note in its place when there is nothing to show."""
+        """The chart, or a note if there is nothing to show."""
         shown = [one for one in self.series if one.points]
         if not shown:
             return f'<p class="empty">{show(self.title)}: nothing to show.</p>'
@@ -193,7 +193,7 @@ def _join_points(places: Sequence[tuple[float, float]]) -> str:
 
 
 def _write_references(references: Sequence[Reference], scale: Scale) -> str:
-    """The names of the reference lines, moved apart where they would lie on each other."""
+    """The names of the reference lines, moved apart where they would overlap."""
     parts = []
     ceiling = 107.0
     for one in sorted(references, key=lambda one: -one.value):
@@ -224,7 +224,7 @@ def _write_key(shown: Sequence[Series]) -> str:
 
 
 def _pad_range(low: float, high: float) -> tuple[float, float]:
-    """A little room on both sides, and some where all values are the same."""
+    """Add a margin on both sides, also if all values are the same."""
     room = 0.06 * (high - low) or 0.06 * abs(high) or 0.06
     return low - room, high + room
 

@@ -1,4 +1,4 @@
-"""The federation on the report: what each client holds, who took part when, and how each of them fares."""
+"""The federation on the report: the tasks of each client, its participation, and its success."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedagentgym.experiment.report.markup import fold, format_percent, render_ta
 
 Record = Mapping[str, Any]
 MOST_ROWS = 60
-"""Clients in the figure, and at most in the open table."""
+"""Clients in the figure, and the maximum in the open table."""
 FIRST_ROWS = 8
 MOST_IN_TABLE = 1000
 COLOURS = 8
@@ -27,7 +27,7 @@ class ClientRow:
     client: int
     mixture: Mapping[str, int]
     rounds: Mapping[int, float | None]
-    """The rounds in which it took part, with its success in training where it reported one."""
+    """The rounds in which it took part, with its success in training if it reported one."""
     failed: tuple[int, ...]
     own: float | None
     update_norm: float | None
@@ -38,13 +38,13 @@ class ClientRow:
 
     @property
     def trained(self) -> float | None:
-        """Its success in training, the last that it reported."""
+        """The last success in training that it reported."""
         told = [value for _, value in sorted(self.rounds.items()) if value is not None]
         return told[-1] if told else None
 
 
 def collect_clients(records: Sequence[Record], background: Background | None) -> list[ClientRow]:
-    """All clients that are known from what the run began with or from its rounds, in the order of their numbers."""
+    """All clients that are known from the background or from the rounds, in the order of their numbers."""
     success = _find_success(records)
     known = set(range(len(background.counts))) if background is not None else set()
     known |= {client for record in records for client in record["participants"]}
@@ -74,7 +74,7 @@ def _collect_client(
 
 
 def _find_success(records: Sequence[Record]) -> dict[str, float]:
-    """The held-out success in every category of the last evaluation; a set's name stands for the whole set."""
+    """The held-out success in every category of the last evaluation; a set's name represents the whole set."""
     judged = [record["evaluation"] for record in records if "evaluation" in record]
     if not judged:
         return {}
@@ -83,7 +83,7 @@ def _find_success(records: Sequence[Record]) -> dict[str, float]:
 
 
 def render_federation(records: Sequence[Record], background: Background | None) -> str:
-    """The figure and the table; nothing of a run without clients."""
+    """The figure and the table; empty for a run without clients."""
     rows = collect_clients(records, background)
     if not rows:
         return ""
@@ -165,7 +165,7 @@ def _render_category_key(names: Sequence[str]) -> str:
 
 
 def render_mixture(row: ClientRow, names: Sequence[str]) -> str:
-    """A bar of the categories that a client holds, each as long as its share."""
+    """A bar of the client's categories, each as long as its share."""
     if not row.tasks:
         return '<div class="mixture empty"></div>'
     shares = [(place, name, row.mixture[name]) for place, name in enumerate(names) if row.mixture.get(name)]
@@ -236,7 +236,7 @@ def _format_holdings(row: ClientRow, names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of the table, which is left out where it is empty for all clients."""
+    """A column of the table; omitted if it is empty for all clients."""
 
     name: str
     write: Callable[[ClientRow], str]

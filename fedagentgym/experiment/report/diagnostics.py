@@ -1,4 +1,4 @@
-"""The numbers behind a run: how training went, what the messages weighed, which calls failed. Folded away on the report."""
+"""The diagnostics of a run: training metrics, sizes of messages, failed calls. Folded on the report."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _render_charts(records: Sequence[Record]) -> str:
     candidates = [
         (
             Chart("Reward in training", _make_mean_and_dots(trained, "reward/learned"), y="learned reward"),
-            "What the policy step saw, penalties included.",
+            "The rewards of the policy step, penalties included.",
         ),
         (
             Chart("Bytes exchanged", _make_byte_lines(records), y="MB, cumulative"),
@@ -47,11 +47,11 @@ def _render_charts(records: Sequence[Record]) -> str:
         ),
         (
             Chart("Invalid actions", [_make_line("invalid action", trained, "invalid")], y="share of turns"),
-            "Share of the turns of training episodes whose action the world did not understand.",
+            "Share of the turns of training episodes with an invalid action.",
         ),
         (
             Chart("Broken format", [_make_line("broken format", trained, "format/broken")], y="share of turns"),
-            "Share of the turns of training episodes whose reply had not the form that was asked for.",
+            "Share of the turns of training episodes with a malformed reply.",
         ),
         (
             Chart("Entropy", [_make_line("mean", trained, "surprisal")], y="nats per token"),
@@ -59,7 +59,7 @@ def _render_charts(records: Sequence[Record]) -> str:
         ),
         (
             Chart("KL divergence", [_make_line("KL", trained, "kl")], y="nats per token"),
-            "To the reference policy, where the loss has it.",
+            "To the reference policy, if the loss has this term.",
         ),
         *make_objective_charts(records),
     ]
@@ -75,7 +75,7 @@ def _render_charts(records: Sequence[Record]) -> str:
 
 
 def _tell_constant(chart: Chart) -> str:
-    """The chart in words, where all its values are one."""
+    """The chart as text, if all its values are equal."""
     values = {y for one in chart.series for _, y in one.points}
     if len(values) != 1 or chart.plane:
         return ""
@@ -126,7 +126,7 @@ def _render_bytes(records: Sequence[Record]) -> str:
     ]
     return (
         render_table(heads, rows, "Messages and bytes")
-        + '<p class="note">Bytes. The report (metrics and sampled episodes for this page) is no part of the method and is not'
+        + '<p class="note">Bytes. The report (metrics and sampled episodes for this page) is not part of the method and is not'
         " counted in the last column.</p>"
     )
 

@@ -1,7 +1,7 @@
 """The episode browser: one component for every page that shows episodes (`episodes.js`, `episodes.css`).
 
-The page carries the episodes as data: each text once, with numbers in its place, since observations and listed actions come
-again and again. The component writes them as text, never as markup: what an agent said can hold anything.
+The page contains the episodes as data: each text once, replaced by numbers elsewhere, since observations and listed actions are
+often repeated. The component inserts them as text, never as markup, since an agent's replies can contain anything.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fedagentgym.learning.export import read_json_lines
 from fedagentgym.learning.trajectory import Trajectory, from_plain
 
 MOST_CHARACTERS = 1_500_000
-"""Size of the episodes that a page carries; further tasks are left out, and the page says so."""
+"""Maximum size of the episodes in a page; further tasks are left out, and the page reports their number."""
 LONGEST_TEXT = 20_000
-"""Characters of one observation or reply that a page shows."""
+"""Maximum length of one observation or reply in a page."""
 
 
 @dataclass(frozen=True)
 class ShownEpisode:
-    """An episode, with the client that played it in training and the round it is of, where there are such."""
+    """An episode, with the client and the round of a training episode."""
 
     trajectory: Trajectory
     client: int | None = None
@@ -60,7 +60,7 @@ def read_episodes(file: Path) -> list[ShownEpisode]:
 
 
 def read_samples(folder: Path) -> list[ShownEpisode]:
-    """The sampled training episodes of a run. Clients sent them: what is no episode is left out."""
+    """The sampled training episodes of a run. They come from clients: malformed ones are left out."""
     found = []
     for file in sorted(folder.glob("trajectories/*.jsonl")):
         for _, record in read_jsonl(file):
@@ -82,11 +82,11 @@ def _label(trajectory: Trajectory, about: Mapping[str, Any]) -> ShownEpisode:
     )
 
 
-# ---- what a page carries ------------------------------------------------------------------------------------------
+# ---- the data of a page --------------------------------------------------------------------------------------------
 
 
 def make_browser_data(sources: Sequence[Source], most: int = MOST_CHARACTERS) -> dict[str, Any]:
-    """The data of the component. Where there are too many episodes, tasks of all categories are kept, whole and with the
+    """The data of the component. If there are too many episodes, tasks of all categories are kept, complete and with the
     episodes of every source."""
     by_task: dict[tuple[str, str, str], list[tuple[int, ShownEpisode]]] = {}
     for number, source in enumerate(sources):
@@ -114,7 +114,7 @@ def _identify(shown: ShownEpisode) -> tuple[str, str, str]:
 
 
 def _spread(tasks: Iterable[tuple[str, str, str]]) -> Iterator[tuple[str, str, str]]:
-    """Tasks in an order of which every beginning has all categories in it."""
+    """Tasks in an order such that every prefix contains all categories."""
     by_category: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
     for task in tasks:
         by_category.setdefault(task[:2], []).append(task)
@@ -159,7 +159,7 @@ def _format_episode(source: int, shown: ShownEpisode, texts: _Texts) -> dict[str
 
 
 def render_browser(data: Mapping[str, Any], name: str) -> str:
-    """The component's place in a page; `name` is unique there. The page needs `read_assets()` once."""
+    """The component's element in a page; `name` is unique there. The page needs `read_assets()` once."""
     place = escape(name, quote=True)
     return (
         f'<div class="episode-browser" data-episodes="{place}"><noscript>The episodes are shown by a script.</noscript></div>'
@@ -168,7 +168,7 @@ def render_browser(data: Mapping[str, Any], name: str) -> str:
 
 
 def to_script_json(data: object) -> str:
-    """JSON that can stand within a script element: no character of it can end the element or begin a comment."""
+    """JSON that can be inside a script element: no character of it can end the element or begin a comment."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

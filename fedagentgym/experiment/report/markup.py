@@ -1,4 +1,4 @@
-"""Numbers and names as pages write them. Every text that a page takes from elsewhere goes through `show`."""
+"""Numbers and names as markup. Every text that a page takes from elsewhere is escaped by `show`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONGEST = 2000
 
 
 def show(text: object) -> str:
-    """A text as markup: escaped, without characters that cannot be seen or that turn the text around, and not endless.
+    """A text as markup: escaped, without invisible characters or those that change the direction, and of limited length.
 
     >>> show("<b>\\u202e")
     '&lt;b&gt;⟨U+202E⟩'
@@ -39,6 +39,15 @@ def format_points(difference: float) -> str:
     return f"{'+' if rounded > 0 else '−' if rounded < 0 else '±'}{abs(rounded)}"
 
 
+def format_bound(share: float) -> str:
+    """The end of an interval of shares, in points.
+
+    >>> format_bound(-0.0512)
+    '−5'
+    """
+    return f"{100 * share:.0f}".replace("-", "−")
+
+
 def format_bytes(count: float) -> str:
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
@@ -53,12 +62,12 @@ def format_duration(seconds: float) -> str:
 
 
 def fold(title: str, body: str, *, opened: bool = False) -> str:
-    """A part of the page that is folded away; `title` is plain text."""
+    """A folded part of the page; `title` is plain text."""
     return f"<details{' open' if opened else ''}><summary>{show(title)}</summary>{body}</details>"
 
 
 def render_table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]], label: str) -> str:
-    """A table that scrolls within its own frame. A head is a name and whether its column holds numbers; cells are markup."""
+    """A table that scrolls within its own frame. A head is a name and whether its column is numeric; cells are markup."""
     names = "".join(f'<th scope="col"{" class=n" if numeric else ""}>{show(name)}</th>' for name, numeric in heads)
     body = "".join(
         "<tr>"

@@ -1,7 +1,7 @@
-"""`report.html`: a run on one page that needs nothing else, drawn from what the run wrote down.
+"""`report.html`: a run on one self-contained page, made from the run's files.
 
-First what was achieved, in a sentence and a curve; then the federation, the categories, episodes; at the end the numbers behind
-it and the commands that make it again. It can be made at any time, also of a run that is under way or was stopped.
+First the result, in a sentence and a curve; then the federation, the categories, episodes; at the end the diagnostics and the
+commands that reproduce the run. It can be made at any time, also for a run that is unfinished or was stopped.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_json, write_atomic
+from fedagentgym.experiment.report.alone import AloneAndTogether, compare_alone, render_alone
 from fedagentgym.experiment.report.background import Background, read_background
 from fedagentgym.experiment.report.categories import render_categories
 from fedagentgym.experiment.report.clients import render_federation
@@ -31,6 +32,7 @@ from fedagentgym.experiment.report.episodes import (
 )
 from fedagentgym.experiment.report.markup import fold, format_bytes, format_duration, format_percent, show
 from fedagentgym.experiment.report.results import (
+    Neighbour,
     describe_run,
     find_neighbours,
     list_references,
@@ -48,7 +50,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What a run has written down so far; `before` and `after` are the episodes of its first and last evaluation."""
+    """The run's records so far; `before` and `after` are the episodes of its first and last evaluation."""
 
     place: Path
     records: Sequence[Record]
@@ -59,10 +61,12 @@ class RunFiles:
 
 
 def write_report(folder: str | Path) -> Path:
-    """Draw the run in this folder; returns the page."""
+    """Write the report of the run in this folder; returns the page."""
     run = read_run(Path(folder))
+    neighbours = find_neighbours(run.place, run.result)
     parts = [
-        _render_top(run),
+        _render_top(run, neighbours),
+        render_alone(_compare(run, neighbours)),
         render_federation(run.records, run.background),
         render_categories(run.records),
         _render_episodes(run),
@@ -74,12 +78,22 @@ def write_report(folder: str | Path) -> Path:
     return run.place / "report.html"
 
 
+def read_comparison(folder: str | Path) -> AloneAndTogether | None:
+    """A finished run beside clients that trained alone; None where no such run lies beside it."""
+    run = read_run(Path(folder))
+    return _compare(run, find_neighbours(run.place, run.result))
+
+
+def _compare(run: RunFiles, neighbours: Sequence[Neighbour]) -> AloneAndTogether | None:
+    return compare_alone(run.records, run.result, run.after, run.background, neighbours)
+
+
 def read_run(place: Path) -> RunFiles:
-    """The files of a run, of which only the rounds must be there."""
+    """The files of a run, of which only the rounds are required."""
     chain = read_chain(place)
     records = list(read_metrics_log(place / "metrics.jsonl")) if chain is None else chain.list_records()
     if not records:
-        raise DataError(f"{place} holds no run to report on: metrics.jsonl has no whole line")
+        raise DataError(f"{place} holds no run to report on: metrics.jsonl has no complete line")
     result = read_json(place / "result.json") if (place / "result.json").is_file() else {}
     judged = [record["round"] for record in records if "evaluation" in record]
     found = [place / "evaluation" / f"{number:04d}.jsonl" for number in judged]
@@ -89,7 +103,7 @@ def read_run(place: Path) -> RunFiles:
 
 
 def render_page(title: str, body: str) -> str:
-    """A whole page, with everything that it needs in it."""
+    """A whole page, including its style and script."""
     style = (files("fedagentgym.experiment.report") / "report.css").read_text("utf-8")
     browser_style, browser_script = read_assets()
     return (
@@ -103,8 +117,8 @@ def render_page(title: str, body: str) -> str:
 # ---- parts of the page ------------------------------------------------------------------------------------------
 
 
-def _render_top(run: RunFiles) -> str:
-    """The name, the result in a sentence, the curve, and what it took."""
+def _render_top(run: RunFiles, neighbours: Sequence[Neighbour]) -> str:
+    """The name, the result in a sentence, the curve, and the cost."""
     records = run.records
     split = (run.result.get("config", {}).get("evaluation") or {}).get("split")
     title = show(run.result.get("name") or run.place.name)
@@ -113,7 +127,7 @@ def _render_top(run: RunFiles) -> str:
         f'<p class="result">{tell_result(records, measure_gain(run.before, run.after), split)}</p>'
         f'<p class="about">{describe_run(run.result, records)}</p>'
     )
-    references = list_references(records, run.background, find_neighbours(run.place, run.result))
+    references = list_references(records, run.background, neighbours)
     chart = make_success_chart(records, references)
     curve = f'<div class="card wide">{chart.to_html()}</div>' if any(one.points for one in chart.series) else ""
     return f"{top}{curve}{_render_facts(records)}"
@@ -158,7 +172,7 @@ def _render_episodes(run: RunFiles) -> str:
 
 
 def _render_commands(run: RunFiles) -> str:
-    """How to make the run again, and what can be made of it."""
+    """The commands that reproduce, resume, replay and export the run."""
     if not (run.place / "config.yaml").is_file():
         return ""
     place = shlex.quote(str(run.place))
@@ -171,7 +185,7 @@ def _render_commands(run: RunFiles) -> str:
     if run.result:
         commands += _list_policy_commands(run, place)
     else:
-        commands.append(("go on with it", f"fedagentgym train --resume {place}"))
+        commands.append(("resume it", f"fedagentgym train --resume {place}"))
     if run.after:
         commands.append(("read episodes in a terminal", f"fedagentgym episodes {place} --failed"))
     lines = "".join(f"<dt>{show(what)}</dt><dd><code>{show(command)}</code></dd>" for what, command in commands)
@@ -204,5 +218,5 @@ def _render_settings(place: Path, result: Record) -> str:
 
 
 def _show_all(text: str) -> str:
-    """A whole file, line by line: `show` shortens."""
+    """A whole file, line by line, since `show` shortens."""
     return "\n".join(show(line) for line in text.splitlines())

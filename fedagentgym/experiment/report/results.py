@@ -1,4 +1,4 @@
-"""What a run achieved: the sentence at the top of its report, and the values that its curve is compared with."""
+"""The result of a run: the sentence at the top of its report, and the values with which its curve is compared."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fedagentgym.base.numbers import mean
 from fedagentgym.experiment.report.background import Background
 from fedagentgym.experiment.report.charts import Chart, Reference, Series
 from fedagentgym.experiment.report.episodes import ShownEpisode
-from fedagentgym.experiment.report.markup import format_bytes, format_percent, format_points, show
+from fedagentgym.experiment.report.markup import format_bound, format_bytes, format_percent, format_points, show
 from fedagentgym.federation.meter import headline_bytes
 from fedagentgym.learning.evaluation import Estimate, find_interval, resample_means
 from fedagentgym.learning.settings import EvaluationSettings
 
 Record = Mapping[str, Any]
 SEED = 0
-"""Of the interval of a difference: a report is the same whenever it is made."""
+"""Seed of the interval of a difference, so that a report is reproducible."""
 MOST_NEIGHBOURS = 200
 COMPARED = ("zero-shot", "local", "centralized")
 _SAME = ("env", "partition", "agent", "warm_start", "seed")
@@ -31,7 +31,7 @@ _SAME = ("env", "partition", "agent", "warm_start", "seed")
 
 def measure_gain(before: Sequence[ShownEpisode], after: Sequence[ShownEpisode]) -> Estimate | None:
     """How much more often tasks are solved, with its interval over the tasks that were played in both evaluations; several
-    evaluation sets count alike. None if the two did not play the same tasks."""
+    evaluation sets have equal weight. None if the two did not play the same tasks."""
     first, second = _group_outcomes(before), _group_outcomes(after)
     if not first or first.keys() != second.keys():
         return None
@@ -74,7 +74,7 @@ def tell_result(records: Sequence[Record], gain: Estimate | None, split: str | N
         )
     first = read_estimate(judged[0], "success")
     found = gain or Estimate(last.mean - first.mean, float("nan"), float("nan"))
-    interval = "" if gain is None else f" [{_format_end(found.low)}, {_format_end(found.high)}]"
+    interval = "" if gain is None else f" [{format_bound(found.low)}, {format_bound(found.high)}]"
     start = "" if judged[0]["round"] == 0 else f" since round {judged[0]['round']}"
     doubt = " The interval includes no change." if gain is not None and gain.low <= 0 <= gain.high else ""
     return (
@@ -83,39 +83,37 @@ def tell_result(records: Sequence[Record], gain: Estimate | None, split: str | N
     )
 
 
-def _format_end(share: float) -> str:
-    return f"{100 * share:.0f}".replace("-", "−")
-
-
 def read_estimate(record: Record, name: str) -> Estimate:
     found = record["evaluation"]["overall"][name]
     return Estimate(found["mean"], found["low"], found["high"])
 
 
-# ---- the curve and what it is compared with -------------------------------------------------------------------------
+# ---- the curve and its references -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A finished run beside this one, in the same world and on the same tasks, by a method to compare with."""
+    """A finished run in a neighbouring folder, in the same environment and on the same tasks, with another method."""
 
     algorithm: str
     success: float
+    folder: Path
+    record: Record
 
 
 def find_neighbours(place: Path, result: Record) -> list[Neighbour]:
-    """Runs in folders beside this one that differ from it in nothing but the method."""
+    """Runs in neighbouring folders that differ from this one only in the method."""
     if not result:
         return []
     return [
-        Neighbour(str(other["algorithm"]), float(other["final"]["overall"]["success"]["mean"]))
-        for other in _iter_results(place)
+        Neighbour(str(other["algorithm"]), float(other["final"]["overall"]["success"]["mean"]), folder, other)
+        for folder, other in _iter_results(place)
         if other.get("algorithm") in COMPARED and other["algorithm"] != result["algorithm"]
         if _is_comparable(result, other)
     ]
 
 
-def _iter_results(place: Path) -> Iterator[Record]:
+def _iter_results(place: Path) -> Iterator[tuple[Path, Record]]:
     folders = (path for path in sorted(place.resolve().parent.iterdir()) if path != place.resolve())
     for folder in islice(folders, MOST_NEIGHBOURS):
         try:
@@ -123,7 +121,7 @@ def _iter_results(place: Path) -> Iterator[Record]:
         except (DataError, OSError):
             continue
         if isinstance(found, dict):
-            yield found
+            yield folder, found
 
 
 def _is_comparable(result: Record, other: Record) -> bool:
@@ -185,9 +183,9 @@ def make_client_dots(records: Sequence[Record], metric: str) -> Series:
 
 
 def describe_run(result: Record, records: Sequence[Record]) -> str:
-    """What was run, in one line."""
+    """A description of the run in one line."""
     if not result:
-        return f"A run under way: {records[-1]['round']} rounds so far."
+        return f"An unfinished run: {records[-1]['round']} rounds so far."
     config = result["config"]
     partition = config["partition"].get("file") or config["partition"]["sampler"]
     each = config["federation"].get("clients_per_round")

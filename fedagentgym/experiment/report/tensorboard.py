@@ -1,4 +1,4 @@
-"""The numbers of every round as TensorBoard files, for those who have it installed."""
+"""The numbers of every round as TensorBoard files, if TensorBoard is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run on the terminal: a line per round and one that lives below it while it goes on, and a summary at its end."""
+"""The output of a run on the terminal: a line per round, a status line below them, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rich.table import Table
+
 from fedagentgym.base.progress import StatusLine, get_console, is_quiet, show_status
+from fedagentgym.experiment.report.alone import AloneAndTogether, list_columns, list_rows, tell_gap, tell_parts
 from fedagentgym.federation.progress import ProgressCallback, TrainingProgress, format_seconds
 from fedagentgym.learning.malformed import TOLERATED
 
 
 class RoundTable:
-    """One line per round, under a heading: what happened, how well it goes, what it costs, how long it will take.
+    """One line per round, under a heading: participants, success, cost, remaining time.
 
-    80 columns hold a line, whatever its numbers. `status` is the line below the table, which makes way for each of them.
+    A line fits 80 columns whatever its numbers. `status` is the line below the table, cleared before each row.
     """
 
     COLUMNS = ("round", "clients", "success", "reward", "held-out", "MB", "time", "left")
@@ -45,7 +48,7 @@ class RoundTable:
             get_console().print(text, highlight=False)
 
     def show_progress(self, progress: TrainingProgress) -> None:
-        """Say below the table where the round stands."""
+        """Show the progress of the round below the table."""
         if self._status is None:
             return
         self._status.head = f"{str(progress).partition(':')[0]}: "
@@ -80,7 +83,7 @@ class RoundTable:
 
 
 class RunWatch(NamedTuple):
-    """What `train` and `resume` take to be watched by."""
+    """The observers that `train` and `resume` take."""
 
     observers: tuple[RoundTable, ...] = ()
     on_progress: ProgressCallback | None = None
@@ -88,7 +91,7 @@ class RunWatch(NamedTuple):
 
 @contextlib.contextmanager
 def watch_run() -> Iterator[RunWatch]:
-    """The table of a run with the line below it, while the block runs; nothing where everybody is asked to be quiet."""
+    """The table of a run with its status line, while the block runs; nothing with --quiet."""
     if is_quiet():
         yield RunWatch()
         return
@@ -131,8 +134,26 @@ def _format_held_out(evaluation: Mapping[str, Any] | None) -> str:
     return f"{mean:.3f} ±{(high - low) / 2:.2f}"
 
 
+def print_comparison(found: AloneAndTogether) -> None:
+    """Who can do what: at the start, alone, together."""
+    out = get_console()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("unseen tasks", no_wrap=True, overflow="ellipsis")
+    for name in list_columns(found):
+        table.add_column(name, justify="right", no_wrap=True, overflow="ellipsis")
+    for row in list_rows(found):
+        cells = ("" if cell is None else f"{cell.mean:.2f}" for cell in row.cells)
+        table.add_row(f"{row.name} (its own)" if row.held else row.name, *cells)
+    out.print()
+    out.print(table)
+    for one in found.alone:
+        for sentence in filter(None, (tell_gap(found, one), tell_parts(one))):
+            out.print()
+            out.print(sentence, highlight=False)
+
+
 def print_summary(folder: Path, record: Mapping[str, Any]) -> None:
-    """What is said at the end of a run."""
+    """The summary at the end of a run."""
     out = get_console()
     first, best, final = record["first"], record["best"], record["final"]
     lines = []

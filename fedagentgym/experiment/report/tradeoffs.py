@@ -1,6 +1,6 @@
-"""Several rewards at once: how their weights move, and what is paid in one for what is gained in another.
+"""Several rewards: how their weights change, and trade-offs between them.
 
-Drawn for any algorithm whose records have the numbers: `weight/NAME` and `reward/NAME` among the metrics of clients, and
+Drawn for any algorithm whose records contain the numbers: `weight/NAME` and `reward/NAME` among the metrics of clients, and
 `reward/NAME` in evaluations.
 """
 
@@ -20,7 +20,7 @@ COLOURS = 6
 
 
 def make_objective_charts(records: Sequence[Record]) -> list[tuple[Chart, str]]:
-    """The charts that these rounds have numbers for, each with what it shows; none where a single reward is learned."""
+    """The charts for which these rounds have numbers, each with a caption; none if a single reward is learned."""
     trained = [record for record in records if record["round"] > 0]
     charts = []
     if weights := _list_metrics(trained, WEIGHT):
@@ -57,7 +57,7 @@ def make_weight_chart(trained: Sequence[Record], names: Sequence[str]) -> Chart:
 
 
 def make_trade_off_chart(records: Sequence[Record], first: str, second: str) -> tuple[Chart, bool]:
-    """Two rewards against each other over the rounds, and whether the line is of evaluations."""
+    """Two rewards against each other over the rounds, and whether the line is from evaluations."""
     judged = [
         (record["round"], *pair) for record in records if (pair := _read_evaluation(record, first, second)) is not None
     ]
@@ -98,13 +98,13 @@ def make_trade_off_chart(records: Sequence[Record], first: str, second: str) -> 
 
 
 def _list_metrics(records: Sequence[Record], prefix: str) -> list[str]:
-    """The clients' metrics with this prefix, in the order in which they are first told."""
+    """The clients' metrics with this prefix, in the order of their first report."""
     told = (name for record in records for numbers in record["clients"].values() for name in numbers)
     return list(dict.fromkeys(name for name in told if name.startswith(prefix)))
 
 
 def _iter_clients(record: Record, *names: str) -> Iterator[tuple[str, Mapping[str, float]]]:
-    """The clients that told all of these numbers."""
+    """The clients that reported all of these numbers."""
     for client, numbers in record["clients"].items():
         if all(name in numbers for name in names):
             yield client, numbers

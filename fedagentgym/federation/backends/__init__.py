@@ -1,4 +1,4 @@
-"""Where clients run, by name. A backend is made from a recipe of the application and the place of the client states."""
+"""Where clients run, by name. A backend is made from an application's specification and the folder of the client states."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fedagentgym.base.settings import Settings
 from fedagentgym.federation.clients import Backend
 
 OpenBackend = Callable[..., Backend]
-"""Takes the recipe of the application and, by keyword, `folder`, `workers`, `application`, `device_per_worker` and what
-`federation.options` says: further keywords are the options that a backend knows."""
+"""Takes the application's specification and, by keyword, `folder`, `workers`, `application`, `device_per_worker` and the
+entries of `federation.options`: further keywords are the backend's options."""
 
 BACKENDS = Registry(
     "backend",
@@ -27,7 +27,7 @@ BACKENDS = Registry(
     },
 )
 COMMON_KEYWORDS = ("recipe", "folder", "workers", "application", "device_per_worker")
-"""What every backend is given; none of it is an option."""
+"""Arguments that every backend receives; they are not options."""
 
 
 class BackendOptions(Settings):
@@ -55,7 +55,7 @@ def load_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
 
 
 def describe_options(name: str) -> list[tuple[str, Any, Any]]:
-    """The options that a backend knows: name, type, default (`PydanticUndefined`: it must be given)."""
+    """The options of a backend: name, type, default (`PydanticUndefined`: required)."""
     hints = _read_hints(BACKENDS.get(name))
     return [
         (
@@ -69,12 +69,12 @@ def describe_options(name: str) -> list[tuple[str, Any, Any]]:
 
 
 def _list_parameters(name: str) -> list[inspect.Parameter]:
-    """The keywords of a backend's opener, after the recipe."""
+    """The keywords of a backend's opener, after the specification."""
     return list(inspect.signature(BACKENDS.get(name)).parameters.values())[1:]
 
 
 def _read_hints(opener: Callable[..., Backend]) -> dict[str, Any]:
-    """The annotations of an opener's keywords, as far as they can be resolved at run time."""
+    """The annotations of an opener's keywords that can be resolved at run time."""
     try:
         return get_type_hints(opener, include_extras=True)
     except (NameError, TypeError):

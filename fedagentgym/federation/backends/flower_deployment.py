@@ -1,7 +1,7 @@
 """A Flower deployment: a SuperLink, and a SuperNode on every client's machine.
 
-The server loop runs inside Flower's ServerApp, which lends its grid to this backend. On a client's machine the ClientApp is a
-thin proxy to the resident worker (`resident.py`), which keeps model, tasks and states: only messages travel, states do not.
+The server loop runs inside Flower's ServerApp, which provides its grid to this backend. On a client's machine the ClientApp is
+a thin proxy to the resident worker (`resident.py`), which keeps model, tasks and states: only messages are sent, never states.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _active_grids: list[Any] = []
 
 @contextlib.contextmanager
 def use_grid(grid: Any) -> Iterator[None]:
-    """Make a ServerApp's grid the one that `open_backend` uses."""
+    """Let `open_backend` use the grid of a ServerApp."""
     _active_grids.append(grid)
     try:
         yield
@@ -47,10 +47,10 @@ def open_backend(
     wait: Annotated[float, Field(gt=0.0)] = WAIT_SECONDS,
     nodes: Mapping[int, tuple[int, ...]] | None = None,
 ) -> Backend:
-    """The backend of a ServerApp. `wait` is how long it waits for all clients to be there.
+    """The backend of a ServerApp. `wait` is how long it waits for all clients.
 
-    `nodes` says which clients each of Flower's nodes stands for, by its number; without it every registered node is
-    believed.
+    `nodes` gives the clients of each of Flower's nodes, by node number; without it the claim of every registered node is
+    accepted.
     """
     if not _active_grids:
         raise OptionError(
@@ -81,19 +81,19 @@ class FlowerDeployment:
         return [apply_deadline(reply, deadline) for reply in send_and_receive(self._grid, sent, contents, deadline)]
 
     def commit(self, heads: Mapping[int, StateName]) -> None:
-        """States are durable on the clients' machines before their answers are sent."""
+        """States are durable on the clients' machines before their replies are sent."""
 
     def prune(self, heads: Mapping[int, StateName]) -> None:
-        """A client's machine forgets by itself what a later request no longer starts from."""
+        """A client's machine drops by itself the states from which no later request starts."""
 
     def close(self) -> None:
         """The grid belongs to the ServerApp."""
 
 
 def client_app(trusted: Sequence[str] = ()) -> Any:
-    """The ClientApp: a thin proxy. Flower starts a process for every message; what must stay lives in the resident worker.
+    """The ClientApp: a thin proxy. Flower starts a process for every message; state that must persist is in the resident worker.
 
-    `trusted` are the applications that the app is made for; the owner of the machine may add others by `trust`.
+    `trusted` are the applications for which the app is made; the owner of the machine may add others by `trust`.
     """
     flower = require("flwr.app", "flower")
     app = require("flwr.clientapp", "flower").ClientApp()

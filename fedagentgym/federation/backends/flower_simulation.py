@@ -1,7 +1,7 @@
 """The same operations on Flower's simulation engine: every client is a virtual SuperNode, Ray's actors are the workers.
 
-Client states stay with the server and travel with the request, since any actor may serve any client. What Flower cannot do is
-stop an actor: a client that hangs keeps its actor until it ends, while the round goes on without it.
+Client states stay with the server and are sent with the request, since any actor may serve any client. Flower cannot stop an
+actor: a client that hangs keeps its actor until it ends, while the round continues without it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FLOWER_VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-"""Nobody is told that a run takes place."""
+"""Flower's telemetry is off."""
 _START_SECONDS = 120.0
 _applications: dict[str, Application[Any]] = {}
 
@@ -57,7 +57,7 @@ def open_backend(
 
 
 class FlowerSimulation(StateStoreMixin):
-    """Flower's engine in a thread beside ours; its ServerApp does nothing but lend us its grid."""
+    """Flower's engine in a second thread; its ServerApp only provides its grid."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class FlowerSimulation(StateStoreMixin):
         self._nodes = dict(zip(sorted(clients), self._wait_for_nodes(len(clients)), strict=True))
 
     def _wait_for_nodes(self, count: int) -> list[int]:
-        """The nodes' numbers; Flower registers them while it lends its grid already."""
+        """The nodes' numbers; Flower registers them after it provides its grid."""
         deadline = time.monotonic() + _START_SECONDS
         while len(nodes := list(self._grid.get_node_ids())) < count:
             if time.monotonic() > deadline:
@@ -132,7 +132,7 @@ class FlowerSimulation(StateStoreMixin):
 
 
 def client_app() -> Any:
-    """The ClientApp of the simulation: build the application once per actor, then serve whatever client is asked for."""
+    """The ClientApp of the simulation: build the application once per actor, then serve requests for any client."""
     app = require("flwr.clientapp", "flower").ClientApp()
 
     @app.train()  # type: ignore[untyped-decorator]

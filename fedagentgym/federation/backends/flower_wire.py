@@ -1,10 +1,10 @@
-"""How requests and replies travel as Flower messages, the same in simulation and in a deployment.
+"""Requests and replies as Flower messages, the same in simulation and in a deployment.
 
-A Flower message carries one record with our canonical bytes. Waiting is ours: Flower gives no sign of a client that died for a
-minute or more, so every request has a deadline of its own, and there is one reply per request.
+A Flower message carries one record with our canonical bytes. We implement waiting ourselves: Flower does not report a client
+that died for a minute or more, so every request has a deadline of its own, and there is one reply per request.
 
-Neither side trusts the other. A record must hold exactly our parts, as bytes; a reply must come from the node that was asked
-and name the request that it answers; anything else costs the client of that node its call, and nobody else anything.
+Neither side trusts the other. A record must hold exactly our parts, as bytes; a reply must come from the node that was called
+and name the request that it answers; otherwise the call of that node's client fails, and no other client is affected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = get_logger(__name__)
 RECORD = "fedagentgym"
 QUERY, TRAIN = "query", "train"
 Handler = Callable[[Request, ApplicationSpec, "bytes | None"], Reply]
-"""What a client's machine does with a request."""
+"""The function with which a client's machine serves a request."""
 _POLL_SECONDS = 0.05
 _REQUEST_FRAMING = 1 << 24
 _REPLY_FRAMING = 1 << 16
@@ -33,13 +33,13 @@ _TTL_SECONDS = 86_400.0
 
 
 def encode_request(request: Request, recipe: Mapping[str, Any], state: bytes | None) -> Any:
-    """The record of a request: its header, the recipe that it belongs to, the message, and the state if it travels."""
+    """The record of a request: its header, the application's specification, the message, and the state if it is sent."""
     parts = {"header": encode({**request.to_header(), "recipe": dict(recipe)}), "message": request.body}
     return make_record(parts if state is None else {**parts, "state": state})
 
 
 def decode_request(content: Any) -> tuple[Request, ApplicationSpec, bytes | None]:
-    """Request, recipe and state of a record."""
+    """Request, specification and state of a record."""
     parts = read_record(content, ("header", "message"), ("state",))
     header = decode(parts["header"], limit=_REQUEST_FRAMING)
     if not isinstance(header, dict):
@@ -49,7 +49,7 @@ def decode_request(content: Any) -> tuple[Request, ApplicationSpec, bytes | None
 
 
 def answer_content(content: Any, handle: Handler) -> Any:
-    """The record that answers the record of a request. Whatever goes wrong is told in it: nothing is raised."""
+    """The record that answers the record of a request. Errors are returned in it, never raised."""
     try:
         request, recipe, state = decode_request(content)
     except DataError as error:
@@ -63,18 +63,18 @@ def answer_content(content: Any, handle: Handler) -> Any:
 
 
 def encode_reply(reply: Reply, answers: str) -> Any:
-    """The record of a reply to the request with the digest `answers`. A state that stays on its machine is an empty one."""
+    """The record of a reply to the request with the digest `answers`. A state that stays on its machine is sent empty."""
     parts = {"header": encode({**reply.to_header(), "answers": answers}), "message": reply.body}
     return make_record(parts if reply.state is None else {**parts, "state": reply.state})
 
 
 def decode_reply(content: Any, request: Request) -> Reply:
-    """The reply to a request; one that answers another request, or has longer parts than this one admits, is refused."""
+    """The reply to a request; one that answers another request, or has longer parts than allowed, is refused."""
     parts = read_record(content, ("header", "message"), ("state",))
     header = decode(parts["header"], limit=_REPLY_FRAMING)
     state = parts.get("state")
     if len(parts["message"]) > request.reply_limit or (state is not None and len(state) > request.state_limit):
-        return Reply(request.client, "refused", error="its answer is longer than the declaration admits")
+        return Reply(request.client, "refused", error="its answer is longer than the declaration allows")
     reply = Reply.from_header(request.client, header, parts["message"], state)
     if reply.status == "ok" and header.get("answers") != request.digest:
         return Reply(request.client, "refused", error="it answers another request")
@@ -87,7 +87,7 @@ def make_record(parts: Mapping[str, bytes]) -> Any:
 
 
 def read_record(content: Any, needed: Collection[str], optional: Collection[str] = ()) -> dict[str, bytes]:
-    """The parts of a record of ours: all that are needed, no others, and nothing but bytes."""
+    """The parts of one of our records: exactly the required ones, all bytes."""
     record = content.get(RECORD)
     if not isinstance(record, require("flwr.app", "flower").ConfigRecord) or len(content) != 1:
         raise DataError("a Flower message that is not a record of ours alone")
@@ -102,7 +102,7 @@ def read_record(content: Any, needed: Collection[str], optional: Collection[str]
 def send_and_receive(
     grid: Any, requests: Sequence[tuple[int, Request]], contents: Sequence[Any], deadline: float | None
 ) -> list[Reply]:
-    """Send each request to its node and wait for all answers, each no longer than the deadline."""
+    """Send each request to its node and wait for all replies, each until its deadline."""
     flower = require("flwr.app", "flower")
     started = time.monotonic()
     messages = [
@@ -129,9 +129,9 @@ def send_and_receive(
 
 
 def _parse_answer(answer: Any, node: int, request: Request, seconds: float) -> Reply:
-    """What came back, or why nothing useful did: a node that vanished or an app that crashed is an error of Flower's.
+    """The reply, or why there is none: a node that vanished or an app that crashed is an error of Flower's.
 
-    A client tells how long it computed; it is believed up to the time that passed here.
+    A client reports how long it computed; its report is used up to the time measured here.
     """
     if answer.has_error():
         reason = clean_text(answer.error.reason or f"code {answer.error.code}", 4 * LONGEST_ERROR, lines=True)
@@ -141,7 +141,7 @@ def _parse_answer(answer: Any, node: int, request: Request, seconds: float) -> R
         return Reply(request.client, "refused", error="its answer came from another node", seconds=seconds)
     try:
         reply = decode_reply(answer.content, request)
-    except Exception as error:  # whatever Flower makes of a record that a client forged
+    except Exception as error:  # Flower may raise any error for a forged record
         told = clean_text(f"malformed answer: {error}", LONGEST_ERROR)
         return Reply(request.client, "refused", error=told, seconds=seconds)
     return replace(reply, seconds=min(reply.seconds, seconds))

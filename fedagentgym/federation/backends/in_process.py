@@ -24,7 +24,7 @@ from fedagentgym.federation.states import StateStore, StateStoreMixin
 log = get_logger(__name__)
 MAX_TRIES = 2
 _AHEAD = 8
-"""Requests per worker that may be sent before the reply to an earlier one is there: a bound on the replies that wait."""
+"""Requests per worker that may be sent before the reply to an earlier one is there; bounds the number of waiting replies."""
 
 
 def open_backend(
@@ -35,7 +35,7 @@ def open_backend(
     application: Application[Any] | None = None,
     device_per_worker: Sequence[str] = (),
 ) -> Backend:
-    """`workers` 0 runs the clients in this process; `application` may then be one that is built already."""
+    """`workers` 0 runs the clients in this process, where an `application` that is already built may be given."""
     store = StateStore(folder)
     if workers <= 0:
         return SequentialBackend(application if application is not None else recipe.build(), store)
@@ -43,7 +43,7 @@ def open_backend(
 
 
 class SequentialBackend(StateStoreMixin):
-    """One client after the other, here. A call cannot be interrupted: a late answer is thrown away when it comes."""
+    """One client after the other, in this process. A call cannot be interrupted: a late reply is discarded when it comes."""
 
     def __init__(self, application: Application[Any], store: StateStore) -> None:
         super().__init__(store)
@@ -63,7 +63,7 @@ class SequentialBackend(StateStoreMixin):
 
 @dataclass
 class _InFlight:
-    """A request that a worker is busy with."""
+    """A request that a worker is serving."""
 
     index: int
     request: Request
@@ -73,7 +73,7 @@ class _InFlight:
 
 @dataclass
 class _Batch:
-    """One call under way: what is waiting, what is in flight, what is answered."""
+    """One running call: waiting requests, requests in flight, and replies."""
 
     waiting: list[tuple[int, Request, int]]
     replies: dict[int, Reply] = field(default_factory=dict)
@@ -81,14 +81,14 @@ class _Batch:
     handed_out: int = 0
 
     def ready(self) -> Iterator[Reply]:
-        """The replies that are next in the order of the requests."""
+        """The next replies in the order of the requests."""
         while self.handed_out in self.replies:
             self.handed_out += 1
             yield self.replies.pop(self.handed_out - 1)
 
 
 class WorkerPoolBackend(StateStoreMixin):
-    """Worker processes that keep the application (tasks, models) warm and may be lost at any time."""
+    """Worker processes that keep the application (tasks, models) in memory and may be lost at any time."""
 
     def __init__(self, recipe: ApplicationSpec, store: StateStore, workers: int, devices: Sequence[str] = ()) -> None:
         super().__init__(store)
@@ -111,7 +111,7 @@ class WorkerPoolBackend(StateStoreMixin):
             raise
 
     def _send(self, batch: _Batch) -> None:
-        """Give every idle worker a request, its own client's if one is near; no reply waits long for those before it."""
+        """Give every idle worker a request, its own client's if one is near; no reply waits long for earlier ones."""
         last = batch.handed_out + _AHEAD * len(self._workers)
         for slot in range(len(self._workers)):
             near = [k for k, (index, _, _) in enumerate(batch.waiting) if index < last]
@@ -130,7 +130,7 @@ class WorkerPoolBackend(StateStoreMixin):
                 self._handle_death(batch, slot, str(death))
 
     def _receive(self, batch: _Batch, deadline: float | None) -> None:
-        """Take what has come; stop workers whose client is late."""
+        """Read the available replies; stop workers whose client is late."""
         if not batch.flights:
             return
         busy = {worker.connection: slot for slot in batch.flights if (worker := self._workers[slot]) is not None}
@@ -178,7 +178,7 @@ class WorkerPoolBackend(StateStoreMixin):
         batch.replies[flight.index] = reply
 
     def _get_worker(self, slot: int) -> WorkerProcess:
-        """The worker of this slot; a new one needs seconds until it is ready, and several get ready at the same time."""
+        """The worker of this slot; a new one takes seconds to start, and several start at the same time."""
         worker = self._workers[slot]
         if worker is None:
             device = self._devices[slot % len(self._devices)] if self._devices else None

@@ -1,11 +1,11 @@
 """A worker process and the pipe to it.
 
-The pipe carries frames of bytes, never pickles: first the recipe, answered when the application is built; then for each
-request a header, the state if there is one, and the message, answered by a header, the message and the new state. The
-reader of a frame states the greatest length that it takes, so an oversized answer is refused unread.
+The pipe carries frames of bytes, never pickles: first the application's specification, answered when the application is built;
+then for each request a header, the state if there is one, and the message, answered by a header, the message and the new state.
+The reader of a frame limits its length, so an oversized answer is refused unread.
 
-A worker runs code that the server's process must outlive: an answer that is none is refused, and one that stops in the middle
-of a frame counts as dead after `STALL_SECONDS`. Either costs the client whose request it was.
+A worker runs code whose faults the server's process must survive: a malformed answer is refused, and a worker that stops in the
+middle of a frame counts as dead after `STALL_SECONDS`. In both cases only the request's client fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedagentgym.federation.operation import ApplicationSpec
 Pipe = Connection
 HEADER_LIMIT = 1 << 20
 STALL_SECONDS = 30
-"""How long a frame that has begun may stand still: both ends are on one machine."""
+"""How long a frame may be incomplete without new bytes: both ends are on one machine."""
 ONE_THREAD_VARIABLES = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
 )
@@ -60,7 +60,7 @@ class WorkerProcess:
                 pass_fds=(theirs.fileno(),),
                 env={**os.environ, **ONE_THREAD_VARIABLES},
                 stdin=subprocess.DEVNULL,
-                process_group=0,  # Ctrl-C in a terminal goes to us alone, also while the worker still imports
+                process_group=0,  # Ctrl-C in a terminal reaches only this process, even while the worker imports
             )
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", STALL_SECONDS, 0))
@@ -84,7 +84,7 @@ class WorkerProcess:
             self.kill()
             raise WorkerError(f"a worker could not start: {clean_text(hello['error'], 2000)}")
         if hello != {"ready": True}:
-            raise WorkerDied("it did not say that it is ready")
+            raise WorkerDied("it did not report that it is ready")
         self._ready = True
 
     def send(self, request: Request, state: bytes | None) -> None:
@@ -94,8 +94,8 @@ class WorkerProcess:
         self._put(request.body)
 
     def receive(self, request: Request) -> Reply | None:
-        """The reply that is there; one that is malformed or longer than the request admits is refused. None: the worker has
-        only told what it is at, which is passed on."""
+        """The available reply; one that is malformed or longer than the request allows is refused. None if the worker only
+        sent a progress report, which is forwarded."""
         try:
             return self._read_reply(request)
         except DataError as error:
@@ -111,9 +111,9 @@ class WorkerProcess:
         sizes = {part: header.get(part) for part in limits}
         for part, size in sizes.items():
             if type(size) is not int and not (part == "state" and size is None):
-                raise DataError(f"it does not say how long its {part} is")
+                raise DataError(f"it does not give the length of its {part}")
             if size is not None and size > limits[part]:
-                error = f"its {part} has {size} bytes, at most {limits[part]} are admitted by the declaration"
+                error = f"its {part} has {size} bytes, at most {limits[part]} are allowed by the declaration"
                 return Reply(request.client, "refused", error=error, seconds=told.seconds)
         message = self._get(request.reply_limit)
         state = self._get(request.state_limit) if sizes["state"] is not None else None
@@ -146,7 +146,7 @@ class WorkerProcess:
 
 
 def _read_activity(told: object, client: int) -> ClientActivity:
-    """What a worker says that its client is at."""
+    """A worker's progress report."""
     if not isinstance(told, list) or len(told) != 4 or any(type(part) is not int or part < 0 for part in told):
-        raise DataError("what it says it is at is no activity")
+        raise DataError("its progress report is malformed")
     return ClientActivity(client, *told[1:])

@@ -1,14 +1,14 @@
 """The resident worker on a client's machine: it keeps model, tasks and states while Flower starts a new process per message.
 
-Flower's ClientApp is only a proxy to it. The two talk over a Unix socket in a folder that only their user can read; the worker
-starts when first needed, serves one request at a time, and ends when nobody has asked for a while.
+Flower's ClientApp is only a proxy to it. The two communicate over a Unix socket in a folder that only their user can read; the
+worker starts when first needed, serves one request at a time, and ends after some time without requests.
 
-States never leave the machine. Every answer is stored before it is sent: a request that comes twice (a message delivered again,
-a server that went back to its last commit) gets the stored answer. States belong to the recipe of their run: a request with
-another recipe neither starts from them nor removes them.
+States never leave the machine. Every reply is stored before it is sent: a repeated request (a message delivered again, or a
+server that resumed from its last commit) gets the stored reply. States belong to the application of their run: a request with
+another application neither starts from them nor removes them.
 
-A request is a server's word, and the server is not the owner of this machine: nothing in it ends the worker, names a file, or
-chooses code beyond what `NodeConfig` admits, and tracebacks stay in `worker.log`.
+A request comes from the server, which does not own this machine: nothing in it ends the worker, names a file, or chooses code
+beyond what `NodeConfig` allows, and tracebacks stay in `worker.log`.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from fedagentgym.federation.states import StateStore
 
 log = get_logger(__name__)
 KEPT_RUNS = 4
-"""Runs whose states are kept; those of the run that was served least recently go when one more begins."""
+"""Number of runs whose states are kept; those of the least recently served run are removed when another begins."""
 IDLE_SECONDS = 3600.0
 START_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """What the owner of a client's machine decides: whom it stands for, where it keeps its states, whose code it runs.
+    """The choices of the owner of a client's machine: its clients, the folder of its states, the code that it runs.
 
-    The server names the application to build; it is built only if it is in `trust`, to which the app adds what it was made for.
-    A whole package is never trusted: a module's name leads to all that it imports. Plugins are loaded only if they are named
-    here.
+    The server names the application to build; it is built only if it is in `trust`, to which the app adds the one it was made
+    for. A whole package is never trusted: a module's name leads to all that it imports. Plugins are loaded only if they are
+    named here.
     """
 
     folder: Path
@@ -84,7 +84,7 @@ class NodeConfig:
 
     @property
     def address(self) -> str:
-        """The socket's path: short, since such paths may have 107 bytes only."""
+        """The socket's path: short, since such paths are limited to 107 bytes."""
         name = hashlib.sha256(str(self.folder).encode()).hexdigest()[:24]
         private = Path(tempfile.gettempdir()) / f"fedagentgym-{os.getuid()}"
         private.mkdir(mode=0o700, exist_ok=True)
@@ -103,7 +103,7 @@ class NodeConfig:
             with os.fdopen(handle, "w") as file:
                 file.write(secrets.token_hex(32))
             with contextlib.suppress(FileExistsError):
-                os.link(fresh, path)  # whole or not at all: another proxy may be here at the same time
+                os.link(fresh, path)  # atomic: another proxy may do this at the same time
             Path(fresh).unlink()
         return path.read_bytes()
 
@@ -126,7 +126,7 @@ def _read_idle(value: object) -> float:
 
 
 def forward_request(place: NodeConfig, request: Request, recipe: Mapping[str, Any]) -> Reply:
-    """Hand a request to the resident worker, starting it if it is not there."""
+    """Pass a request to the resident worker, starting it if necessary."""
     with _connect(place) as connection:
         try:
             connection.send_bytes(encode({**request.to_header(), "recipe": dict(recipe)}))
@@ -182,14 +182,14 @@ class ResidentWorker:
         load_plugins(place.plugins)
 
     def handle_request(self, request: Request, recipe: object) -> tuple[dict[str, Any], bytes]:
-        """The stored answer to this very request, or a new one, stored before it is given."""
+        """The stored reply to this request, or a new one, stored before it is returned."""
         try:
             return self._answer(request, ApplicationSpec.load(recipe))
         except FedAgentGymError as error:
             failed = Reply(request.client, "error", error=clean_text(error, LONGEST_ERROR))
         except Exception as error:
             log.exception("request %s of client %d", request.name, request.client)
-            text = f"{type(error).__name__}: its worker.log says more"
+            text = f"{type(error).__name__}: see its worker.log"
             failed = Reply(request.client, "error", error=clean_text(text, LONGEST_ERROR))
         return {**failed.to_header(), "changed": False}, b""
 
@@ -250,7 +250,7 @@ class ResidentWorker:
 
 
 def _remove_oldest(folder: Path, kept: int) -> None:
-    """Remove all folders here but those that were used last."""
+    """Remove all folders except the most recently used ones."""
     found = [entry for entry in folder.iterdir() if entry.is_dir()] if folder.is_dir() else []
     for old in sorted(found, key=lambda entry: entry.stat().st_mtime, reverse=True)[kept:]:
         log.warning("the states in %s are removed: %d runs are kept", old, KEPT_RUNS)
@@ -289,7 +289,7 @@ def _serve(listener: Listener, resident: ResidentWorker) -> None:
 
 
 def _serve_one(resident: ResidentWorker, encoded: bytes, data: bytes) -> tuple[dict[str, Any], bytes]:
-    """The answer to what came on the socket; bytes that are no request get an error for an answer."""
+    """The reply to a message on the socket; malformed bytes get an error as reply."""
     try:
         header = decode(encoded)
         recipe = header.pop("recipe", None) if isinstance(header, dict) else None

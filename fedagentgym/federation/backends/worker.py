@@ -60,7 +60,7 @@ def _serve(pipe: Pipe, application: Application[Any]) -> None:
 
 
 def _make_teller(pipe: Pipe) -> Listener:
-    """What tells the server's process now and then what this one is at; whoever does not watch reads over it."""
+    """A function that sends the server's process progress reports now and then; a reader may skip them."""
     told = -math.inf
 
     def tell(activity: ClientActivity) -> None:

@@ -63,7 +63,7 @@ def _check_target(out: Path) -> None:
 
 
 def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePage:
-    places = _rank_all(found)
+    places = rank_entries(found)
     write_atomic(place / f"{found.key}.md", write_markdown(found, places[OVERALL]))
     write_atomic(place / f"{found.key}.csv", write_csv(found, places[OVERALL]))
     links = {}
@@ -75,7 +75,7 @@ def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePag
     return SuitePage(found, places, links)
 
 
-def _rank_all(found: SuiteEntries) -> Mapping[str, Mapping[str, Place]]:
+def rank_entries(found: SuiteEntries) -> Mapping[str, Mapping[str, Place]]:
     """Ranks over all scenarios, among the entries that have played all of them, and in each scenario."""
     values = {entry.name: entry.read_values() for entry in found.entries}
     better = find_metric(found.entries[0].manifest.ranked).better or "higher"

@@ -77,7 +77,7 @@ def _render_panel(page: SuitePage) -> str:
     return (
         f'<section class="suite" role="tabpanel" id="panel-{key}" aria-labelledby="tab-{key}" data-suite="{key}">'
         f'<h2 class="title">{show(suite.title)}</h2><p class="result">{_tell_leader(page)}</p>'
-        f'<p class="about">{show(suite.about)}</p>{_render_facts(page)}'
+        f'<p class="about">{show(suite.about)}</p>{_render_facts(page)}{_render_expected(suite)}'
         '<div class="board"><noscript>The table is drawn by a script; the same numbers are in'
         f' <a href="{key}.md">{key}.md</a>.</noscript></div>'
         f'<p class="note">The same table as <a href="{key}.md">Markdown</a>, every number as <a href="{key}.csv">CSV</a>.'
@@ -145,6 +145,12 @@ def _render_scenarios(suite: Suite) -> str:
         for name, one in suite.scenarios.items()
     )
     return fold("Scenarios", f'<ul class="scenarios">{items}</ul><p class="note"><code>{suite.digest}</code></p>')
+
+
+def _render_expected(suite: Suite) -> str:
+    """What was expected before anything was played."""
+    items = "".join(f"<li>{show(one)}</li>" for one in suite.expected)
+    return fold("What was expected, written down before it was played", f"<ul>{items}</ul>") if items else ""
 
 
 def _render_checks(page: SuitePage) -> str:

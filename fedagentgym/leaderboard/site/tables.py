@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 
+from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.text import show_invisible_characters
 from fedagentgym.leaderboard.metrics import METRICS, Metric
 from fedagentgym.leaderboard.record import Interval
@@ -68,19 +69,31 @@ def write_markdown(found: SuiteEntries, places: Mapping[str, Place]) -> str:
     measures = [
         name for name in list_measures(found.entries) if any(name in one.manifest.overall for one in found.entries)
     ]
+    head = [f"# {_escape(found.suite.title)}", "", f"`{found.suite.name}`, version {found.suite.version}.", ""]
+    table = _write_table(order_entries(found.entries, places), places, measures)
+    return "\n".join([*head, *table]) + "\n"
+
+
+def write_top(found: SuiteEntries, places: Mapping[str, Place], most: int, measures: Sequence[str] = ()) -> str:
+    """The best entries as a table without a heading, for a README; by the ranked measure alone, unless others are named."""
+    known = list_measures(found.entries)
+    if unknown := [name for name in measures if name not in known]:
+        raise unknown_name_error(f"measure of {found.key}", unknown[0], known)
+    chosen = measures or [found.entries[0].manifest.ranked]
+    return "\n".join(_write_table(order_entries(found.entries, places)[:most], places, chosen)) + "\n"
+
+
+def _write_table(entries: Sequence[Entry], places: Mapping[str, Place], measures: Sequence[str]) -> list[str]:
+    """The lines of a Markdown table."""
     heads = ["band", "rank", "entry", *(find_metric(name).title for name in measures), "status"]
-    lines = [f"# {_escape(found.suite.title)}", "", f"`{found.suite.name}`, version {found.suite.version}.", ""]
-    lines += [f"| {' | '.join(map(_escape, heads))} |", "|" + "---|" * len(heads)]
-    for entry in order_entries(found.entries, places):
-        place = places.get(entry.name)
-        cells = [
-            str(place.band) if place else "",
-            str(place.rank) if place else "",
-            _escape(entry.manifest.entry.title),
-        ]
-        cells += [_format_cell(entry.manifest.overall.get(name), name) for name in measures]
+    lines = [f"| {' | '.join(map(_escape, heads))} |", "|" + "---|" * len(heads)]
+    for entry in entries:
+        place, overall = places.get(entry.name), entry.manifest.overall
+        start = [str(place.band), str(place.rank)] if place else ["", ""]
+        cells = [*start, _escape(entry.manifest.entry.title)]
+        cells += [_format_cell(overall.get(name), name) for name in measures]
         lines.append(f"| {' | '.join([*cells, tell_status(entry)])} |")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def order_entries(entries: Sequence[Entry], places: Mapping[str, Place]) -> list[Entry]:

@@ -222,11 +222,11 @@ def plot_solved_histogram(statistics: Statistics, axes: Any = None) -> Any:
     return axes
 
 
-# ---- shared strokes ---------------------------------------------------------------------------------------------
+# ---- shared helpers ---------------------------------------------------------------------------------------------
 
 
 def _select_main_categories(statistics: Statistics) -> tuple[list[str], Floats, Floats]:
-    """Categories from the most common on; beyond the eighth they are summed up as `other`."""
+    """Categories in descending order of frequency; those after the eighth are summed up as `other`."""
     order = np.argsort(-statistics.pool_shares, kind="stable")
     names = [statistics.categories[code] for code in order.tolist()]
     shares, pool = statistics.shares[:, order], statistics.pool_shares[order]

@@ -1,4 +1,4 @@
-"""What a split looks like in numbers: sizes, mixtures, overlap, Jaccard, dispersion, and whether chance explains them."""
+"""Statistics of a split: sizes, mixtures, overlap, Jaccard, dispersion, and whether chance explains them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JACCARD_CLIENTS = 500
 
 
 class ChanceComparison(NamedTuple):
-    """How far counts lie from what drawing without replacement gives: `ratio` is 1 by chance, `z` in standard errors."""
+    """How far counts deviate from drawing without replacement: `ratio` is 1 by chance, `z` is in standard errors."""
 
     ratio: float
     z: float
@@ -73,7 +73,7 @@ class Statistics:
         return int(self.distances.argmax())
 
     def dispersion(self) -> tuple[str, float]:
-        """The measure that belongs to the sampler."""
+        """The measure that the sampler's parameter controls."""
         if self.sampler == "coverage":
             return "standard deviation of sizes / mean", self.size_dispersion
         if self.sampler == "hardness" and self.hardness_dispersion is not None:
@@ -81,7 +81,7 @@ class Statistics:
         return "total variance of mixtures", self.mixture_dispersion
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers for scripts."""
+        """The measures as plain numbers, for scripts."""
         name, value = self.dispersion()
         result: dict[str, Any] = {
             "clients": len(self.sizes),
@@ -152,7 +152,7 @@ def count_labels(assignment: Assignment, labels: Ints, count: int) -> Ints:
 
 
 def jaccard(assignment: Assignment, items: int) -> tuple[float, float]:
-    """Mean and greatest |A and B| / |A or B| over pairs of clients; of many clients, every so-manieth is compared."""
+    """Mean and greatest |A and B| / |A or B| over pairs of clients; if there are many, an evenly spaced subset is compared."""
     from scipy.sparse import csr_matrix
 
     clients = len(assignment)
@@ -171,7 +171,7 @@ def jaccard(assignment: Assignment, items: int) -> tuple[float, float]:
 
 
 def compare_with_chance(assignment: Assignment, labels: Ints, strata: Ints) -> ChanceComparison:
-    """Are the clients' labels more mixed up than chance would have it, given how many tasks of each stratum they hold?
+    """Test whether the clients' labels vary more than chance would have it, given how many tasks of each stratum they hold.
 
     Pearson's sum over clients, strata and labels, with its mean and variance under drawing without replacement.
     """

@@ -1,9 +1,9 @@
 """Placing copies of items on clients: sizes exact, copies of two items differ by at most one, nothing twice on a client.
 
-Algorithm 3 of the paper walks over the items and draws distinct clients in proportion to their remaining room. That takes
-a weighted draw per item and can run out of distinct clients near the end. The same law is reached by dealing: put every
+Algorithm 3 of the paper walks over the items and draws distinct clients in proportion to their remaining places. That takes
+a weighted draw per item and can run out of distinct clients near the end. Dealing gives the same distribution: put every
 client into a deck as often as it has places, shuffle the deck, deal it out over the items in order. A client that an item
-got twice is then exchanged with a random client of a random other item that keeps both free of repeats.
+got twice is then exchanged with a random client of a random other item such that neither item has a repeat.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PROPOSALS_PER_PASS = 1 << 18
 def assign_balanced(sizes: Ints, items: int, stream: Stream) -> Assignment:
     """Every client k gets `sizes[k]` different items; every item goes to floor or ceil of sum(sizes) / items clients.
 
-    Needs 0 <= sizes[k] <= items. Possible always: dealing in turn, client after client, is one solution.
+    Needs 0 <= sizes[k] <= items. Always possible: dealing in turn, client after client, is one solution.
     """
     clients, total = len(sizes), int(sizes.sum())
     if not total:
@@ -39,7 +39,7 @@ def assign_balanced(sizes: Ints, items: int, stream: Stream) -> Assignment:
 
 
 def _complement(assignment: Assignment, items: int) -> Assignment:
-    """For every client the items that it does not hold."""
+    """For every client the items that it lacks."""
     held = np.zeros((len(assignment), items), dtype=bool)
     held[assignment.owners, assignment.items] = True
     clients, left = np.nonzero(~held)
@@ -47,7 +47,7 @@ def _complement(assignment: Assignment, items: int) -> Assignment:
 
 
 def _remove_repeats(keys: Ints, starts: Ints, clients: int, stream: Stream) -> Ints:
-    """`keys` are sorted item * clients + client: all repeats look for an exchange at once, until hardly any is left."""
+    """`keys` are sorted item * clients + client: exchanges are tried for all repeats at once, until few remain."""
     for _ in range(_MAX_EXCHANGE_PASSES):
         repeats = _find_repeats(keys)
         if not repeats.size:
@@ -63,7 +63,7 @@ def _find_repeats(keys: Ints) -> Ints:
 
 
 def _find_partners(keys: Ints, clients: int, repeats: Ints, stream: Stream) -> tuple[Ints, Ints]:
-    """For every repeat the first of many random positions with which it could exchange clients; those without are left out."""
+    """For every repeat the first of many random positions with which it could exchange clients; others are omitted."""
     tries = min(max(_PROPOSALS_PER_PASS // repeats.size, 4), 2048)
     second = stream.integers(keys.size, size=repeats.size * tries)
     first = np.repeat(repeats, tries)
@@ -76,13 +76,13 @@ def _find_partners(keys: Ints, clients: int, repeats: Ints, stream: Stream) -> t
 
 
 def _preview_exchange(keys: Ints, clients: int, first: Ints, second: Ints) -> tuple[Ints, Ints]:
-    """What the positions would hold after the exchange of their clients."""
+    """The keys of the positions after the exchange of their clients."""
     client, other_client = keys[first] % clients, keys[second] % clients
     return keys[first] - client + other_client, keys[second] - other_client + client
 
 
 def _apply_exchanges(keys: Ints, clients: int, first: Ints, second: Ints) -> Ints:
-    """Exchange the clients of all pairs of positions that do not get into each other's way."""
+    """Exchange the clients of all pairs of positions that do not interfere with each other."""
     new, other_new = _preview_exchange(keys, clients, first, second)
     free = _mark_first_occurrences(second)
     free &= _mark_first_occurrences(np.where(free, new, -1 - np.arange(new.size)))
@@ -95,20 +95,20 @@ def _apply_exchanges(keys: Ints, clients: int, first: Ints, second: Ints) -> Int
 
 
 def _contains(keys: Ints, wanted: Ints) -> NDArray[np.bool_]:
-    """Which of the wanted keys stand among the sorted keys."""
+    """Which of the wanted keys occur among the sorted keys."""
     at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
     return np.asarray(keys[at] == wanted)
 
 
 def _mark_first_occurrences(values: Ints) -> NDArray[np.bool_]:
-    """Marks the first occurrence of every value."""
+    """Mark the first occurrence of every value."""
     first = np.zeros(values.size, dtype=bool)
     first[np.unique(values, return_index=True)[1]] = True
     return first
 
 
 def _repair_one_by_one(keys: Ints, starts: Ints, clients: int, stream: Stream) -> Ints:
-    """The last repeats, in corners where random partners hardly ever fit.
+    """Resolve the last repeats, for which random partners hardly ever fit.
 
     Take the repeat whose item has the fewest different clients. Every item that lacks its client then holds some client
     that this item lacks: otherwise it would hold fewer different clients than this one while having at most one place

@@ -17,7 +17,7 @@ _MAX_BATCH_ENTRIES = 1 << 19
 
 
 def iter_batches(clients: int, entries_each: int) -> Iterator[range]:
-    """Ranges of clients small enough that a batch of them stays in the processor's cache. The result does not depend on it."""
+    """Ranges of clients whose batch fits into the processor's cache. The result does not depend on the size."""
     step = max(1, _MAX_BATCH_ENTRIES // max(1, entries_each))
     return (range(start, min(start + step, clients)) for start in range(0, clients, step))
 
@@ -25,8 +25,8 @@ def iter_batches(clients: int, entries_each: int) -> Iterator[range]:
 def sample_distinct(streams: StreamBatch, owner: Ints, size: Ints, want: Ints) -> tuple[Ints, Ints]:
     """For every group g, `want[g]` distinct numbers below `size[g]`, from the stream of client `owner[g]`.
 
-    Groups stand in the order of their owners. Numbers are drawn until enough different ones are there, which gives every
-    set the same chance; where more than half is wanted, those left out are drawn instead. Returns (group, number) pairs,
+    Groups are in the order of their owners. Numbers are drawn until enough different ones are found, which gives every
+    set the same probability; if more than half is wanted, the complement is drawn instead. Returns (group, number) pairs,
     ascending.
     """
     flipped = want > size - want
@@ -51,7 +51,7 @@ def _merge_keys(old: Ints, new: Ints) -> Ints:
 
 
 def _complement_groups(keys: Ints, flipped: NDArray[np.bool_], size: Ints, span: int) -> Ints:
-    """The keys, with the groups that are flipped replaced by what they left out."""
+    """The keys, with the flipped groups replaced by their complement."""
     groups = np.flatnonzero(flipped)
     owner = np.repeat(groups, size[groups])
     first = np.repeat(np.cumsum(size[groups]) - size[groups], size[groups])
@@ -87,10 +87,10 @@ def sample_category_counts(streams: StreamBatch, total: Ints, weights: Ints) -> 
 
 
 def redistribute_overflow(streams: StreamBatch, counts: Ints, weights: Ints, capacity: Ints) -> Ints:
-    """Cut counts to the capacity of their category and draw what is left over again among categories with room.
+    """Cut counts to the capacity of their category and redraw the remainder among categories with free capacity.
 
-    Every pass either places all that was left over or fills one more category, so it ends after at most as many passes as
-    there are categories. Where no category with room has a positive weight, the room itself is the weight.
+    Every pass either places the whole remainder or fills one more category, so there are at most as many passes as
+    categories. If no category with free capacity has a positive weight, the free capacity itself is the weight.
     """
     held, left = np.minimum(counts, capacity), np.maximum(counts - capacity, 0).sum(axis=1)
     while int(left.sum()):

@@ -49,10 +49,10 @@ def sample_beta_sizes(
 
 
 def scale_to_sum(sizes: Floats, total: int, low: int, high: int) -> Floats:
-    """Scale sizes by one factor so that they sum to `total`; whoever would leave the bounds stays at the bound.
+    """Scale sizes by one factor so that they sum to `total`; a size that would leave the bounds stays at the bound.
 
-    Scaling first and clipping after would lose what was cut. Here those who violate a bound on the side that outweighs
-    the other are fixed there, and the rest is scaled anew, until nobody leaves.
+    Scaling first and clipping afterwards would change the sum. Instead, the sizes that violate a bound on the side with
+    the larger total violation are fixed there, and the others are scaled again, until none violates a bound.
     """
     most = float(sizes.max(initial=0.0))
     sizes = np.rint(sizes / most * GRID) / GRID if most > 0 else np.ones_like(sizes)
@@ -74,7 +74,7 @@ def scale_to_sum(sizes: Floats, total: int, low: int, high: int) -> Floats:
 
 
 def round_to_sum(sizes: Floats, total: int, low: int, high: int) -> Ints:
-    """Largest remainder: round down, then give one more to those that lost most; the sum is exactly `total`."""
+    """Largest remainder: round down, then add one to those with the largest remainders; the sum is exactly `total`."""
     exact = np.rint(sizes * (1 << 20)).astype(np.int64)
     whole, remainder = exact >> 20, exact & ((1 << 20) - 1)
     missing = total - int(whole.sum())

@@ -1,1 +1,1 @@
-"""Split files and label files: what they hold, and how they are read and written."""
+"""Split files and label files: their content, reading and writing."""

@@ -1,7 +1,7 @@
 """The arrays of a large split: a folder of flat files, or a zip that stores them as they are.
 
-A file is mapped, not read, and only after its length is known to be what the header says; where each client's slice begins
-is checked before any slice is taken. What the numbers mean is for whoever knows the pool.
+A file is mapped, not read, and only after its length has been compared with the header; the offsets of the clients' slices
+are checked before any slice is taken. Whether the numbers are valid for the pool is checked by the caller.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ DTYPES = {
 }
 HEADER = "header.json"
 MAX_VARIANT = 1 << 20
-"""The longest description of one client's variant, in bytes."""
+"""Maximum size of the description of one client's variant, in bytes."""
 _LOCAL_HEADER = 30
 _LOCAL_MAGIC = b"PK\x03\x04"
 
 
 @dataclass(frozen=True)
 class StoredFile:
-    """Where the bytes of one member lie: a file of a folder, or a stretch of a zip."""
+    """The bytes of one member: a file of a folder, or a range of a zip."""
 
     path: Path
     start: int
@@ -43,7 +43,7 @@ class StoredFile:
 
 
 def locate_files(path: Path) -> dict[str, StoredFile]:
-    """The members of a split folder or zip by name; whatever else lies there is not read."""
+    """The members of a split folder or zip by name; other files in it are not read."""
     if path.is_file():
         return _locate_members(path)
     known = (HEADER, *DTYPES)
@@ -51,7 +51,7 @@ def locate_files(path: Path) -> dict[str, StoredFile]:
 
 
 def read_header_file(files: Mapping[str, StoredFile], where: str) -> Any:
-    """The JSON value of the header, of bounded length."""
+    """The JSON value of the header, of limited length."""
     if HEADER not in files:
         raise DataError(f"{where} is not a split: it holds no {HEADER}")
     found = files[HEADER]
@@ -63,7 +63,7 @@ def read_header_file(files: Mapping[str, StoredFile], where: str) -> Any:
 
 
 def open_array(files: Mapping[str, StoredFile], name: str, count: int, where: str) -> NDArray[Any]:
-    """An array of the split, mapped; its file must be there with exactly the bytes that it should have."""
+    """An array of the split, memory-mapped; its file must exist and have the expected size."""
     dtype = np.dtype(DTYPES[name])
     if name not in files:
         raise DataError(f"{where} is not whole: {name} is missing")
@@ -81,7 +81,7 @@ def open_array(files: Mapping[str, StoredFile], name: str, count: int, where: st
 
 
 def open_offsets(files: Mapping[str, StoredFile], name: str, rows: int, total: int, where: str) -> NDArray[Any]:
-    """Where each of `rows` slices begins: from 0, never backwards, to `total`."""
+    """The offsets of `rows` slices: from 0, never decreasing, to `total`."""
     offsets = open_array(files, name, rows + 1, where)
     if offsets[0] != 0 or offsets[-1] != total or bool(np.any(offsets[1:] < offsets[:-1])):
         raise DataError(f"{where}: {name} is damaged: it does not divide {total:,} entries among {rows:,} clients")
@@ -89,7 +89,7 @@ def open_offsets(files: Mapping[str, StoredFile], name: str, rows: int, total: i
 
 
 class StoredVariants(Sequence[Any]):
-    """Variants that are read when asked for."""
+    """Variants that are read on demand."""
 
     def __init__(self, offsets: NDArray[np.int64], raw: NDArray[np.uint8]) -> None:
         self._offsets, self._raw = offsets, raw
@@ -112,7 +112,7 @@ class StoredVariants(Sequence[Any]):
 
 
 def open_variants(files: Mapping[str, StoredFile], clients: int, where: str) -> StoredVariants:
-    """The variants of all clients, none of them longer than one may be."""
+    """The variants of all clients, each within the maximum size."""
     size = files["variants.bin"].size if "variants.bin" in files else 0
     offsets = open_offsets(files, "variant_offsets.bin", clients, size, where)
     if int(np.max(np.diff(offsets))) > MAX_VARIANT:
@@ -121,7 +121,7 @@ def open_variants(files: Mapping[str, StoredFile], clients: int, where: str) -> 
 
 
 def _locate_members(path: Path) -> dict[str, StoredFile]:
-    """Where each stored member of the zip begins; members are not compressed, so they can be mapped in place."""
+    """The offset of each stored member of the zip; members are not compressed, so they can be mapped in place."""
     found: dict[str, StoredFile] = {}
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:

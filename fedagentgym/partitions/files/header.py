@@ -1,7 +1,7 @@
 """The header of a split file, checked field by field before anything is computed from it.
 
-A file may come from anybody, so a digest that fits says little: whoever changes a field can make the digest anew. Every
-field therefore has a type and a range here, and what has neither is refused. Saving checks the same, so that no split is
+A file may come from anybody, so a matching digest proves little: anyone who changes a field can recompute the digest. Every
+field therefore has a type and a range, and other values are refused. Saving checks the same, so that no split is
 written that could not be read.
 """
 
@@ -43,7 +43,7 @@ _NESTED_FIELDS: tuple[tuple[str, str, type], ...] = (
     ("sampler", "parameters", dict),
 )
 _BESIDE = ("schema", "digest", "provenance", "variants", "clients", "assignments")
-"""What a split file holds beside the fields that are under its digest."""
+"""The fields of a split file that its digest does not cover."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class SplitHeader:
 
 
 def check_header(data: Any, where: str) -> SplitHeader:
-    """The header of a file's JSON object, or a sentence that names the first field that cannot be."""
+    """The header of a file's JSON object, or a `DataError` that names the first invalid field."""
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else None
         raise DataError(f"{where} is not a split file of schema {SCHEMA!r} (found {str(found)[:40]!r})")
@@ -87,11 +87,11 @@ def _check_types(data: Mapping[str, Any], where: str) -> None:
             raise DataError(f"{where}: the field '{place}.{name}' is missing or has the wrong type")
 
 
-# ---- what each field may hold -----------------------------------------------------------------------------------
+# ---- valid values of each field -----------------------------------------------------------------------------------
 
 
 def is_id_list(row: Any) -> bool:
-    """Whether something is a list of task ids."""
+    """Whether a value is a list of task ids."""
     return isinstance(row, list) and all(isinstance(name, str) for name in row)
 
 
@@ -99,7 +99,7 @@ def _check_env(env: dict[str, Any]) -> str | None:
     if set(env) != {"id", "split", "options"}:
         return "must hold id, split and options alone"
     if reserved := next((name for name in _RESERVED_OPTIONS if name in env["options"]), None):
-        return f"has an option {reserved!r}, which the split itself decides"
+        return f"has an option {reserved!r}, which the split itself determines"
     return _find_odd_value(env)
 
 
@@ -152,7 +152,7 @@ _RANGES: dict[str, Callable[[Any], str | None]] = {
 
 
 def _find_odd_value(value: Any) -> str | None:
-    """What is wrong with a small plain value: too large, or a text that would disturb whoever prints it."""
+    """What is wrong with a small plain value: too large, or a text with characters that cannot be printed."""
     waiting = [value]
     seen = 0
     while waiting:

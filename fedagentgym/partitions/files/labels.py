@@ -1,5 +1,5 @@
 """Hardness labels: how often a named policy solved each task of a pool. Made by `fedagentgym label`, shipped for the
-default pools, and carried inside every split that was sampled with them."""
+default pools, and stored in every split that was sampled with them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Which tasks of a pool count as solved, in the order of the sorted ids, and who says so."""
+    """Which tasks of a pool count as solved, in the order of the sorted ids, and according to which source."""
 
     solved: Flags
     source: Mapping[str, Any]
@@ -38,7 +38,7 @@ class Labels:
 
     @classmethod
     def from_record(cls, record: Any) -> Labels:
-        """The labels of a split file, which may say anything: the bits must be there before they are unpacked."""
+        """The labels of a split file; its bits are checked before they are unpacked."""
         what = "the labels of the split file are malformed"
         if not isinstance(record, dict) or set(record) != {"source", "tasks", "solved"}:
             raise DataError(f"{what}: they hold source, tasks and solved alone")
@@ -61,7 +61,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class LabelFile:
-    """The content of a label file: successes per task and how they came about."""
+    """The content of a label file: successes per task and how they were measured."""
 
     env: str
     split: str
@@ -109,7 +109,7 @@ class LabelFile:
 
 
 def is_count(value: object, most: int = 1 << 62) -> TypeGuard[int]:
-    """Whether something read from a file is a whole number from 0 to `most`."""
+    """Whether a value read from a file is a whole number from 0 to `most`."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
 
 
@@ -202,12 +202,12 @@ def from_mapping(solved: Mapping[str, Any], ids: Sequence[str]) -> Labels:
 
 
 def from_pool(pool: TaskPool, ids: Sequence[str]) -> Labels:
-    """Labels made of the difficulty that the tasks bring themselves: the easier half counts as solved."""
+    """Labels from the tasks' own difficulty: the easier half counts as solved."""
     values = [pool[name].hardness for name in ids]
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         raise DataError(
-            f"{len(values) - len(known):,} of {len(values):,} tasks of {pool.env} ({pool.split}) bring no hardness"
+            f"{len(values) - len(known):,} of {len(values):,} tasks of {pool.env} ({pool.split}) have no hardness"
         )
     border = float(np.median(known))
     flags = np.array([value <= border for value in known], dtype=bool)

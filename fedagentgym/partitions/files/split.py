@@ -1,8 +1,8 @@
-"""The split file: who holds which tasks in which variant of the environment, made from what, and how to prove it.
+"""The split file: an assignment of tasks and variants to clients, its provenance, and the digests that prove it.
 
-A client split is a value that people publish and cite. Its digest covers everything that decides what a client plays: the
-environment and its options, the digest of the pool, sampler, parameters and seed, roles, and one digest per client over
-its task ids and its variant. When and by which library version it was made stands beside the digest, not under it.
+A client split is a value that people publish and cite. Its digest covers everything that determines what a client plays: the
+environment and its options, the digest of the pool, sampler, parameters and seed, roles, and one digest per client over its
+task ids and its variant. The date and the library version are stored beside the digest, not covered by it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROLES = ("public", "auxiliary", "server", "warmup")
 
 
 class NoVariants(Sequence[None]):
-    """The clients' variants where everybody plays the unchanged environment."""
+    """The clients' variants if all play the unchanged environment."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -45,7 +45,7 @@ class NoVariants(Sequence[None]):
 
 @dataclass(frozen=True, eq=False)
 class SplitRecord:
-    """One division of one pool, as it is stored. `clients` numbers the tasks by their place among the sorted `ids`."""
+    """One division of one pool as stored. `clients` numbers the tasks by their index among the sorted `ids`."""
 
     env_id: str
     env_split: str
@@ -76,12 +76,12 @@ class SplitRecord:
             expected = self.stored_digests[32 * client : 32 * client + 32]
             if compute_client_digest(ids, self.variants[client]) != expected:
                 raise DataError(
-                    f"client {client} of the split does not match its digest: the file was changed, or the pool is another one"
+                    f"client {client} of the split does not match its digest: the file was changed, or it belongs to another pool"
                 )
         return ids
 
     def validate_client(self, client: int) -> int:
-        """The number of a client as a plain integer, or one sentence that says which numbers there are."""
+        """The number of a client as a plain integer; the error names the valid numbers."""
         if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < len(self):
             raise OutOfRangeError(
                 f"there is no client {show_value(client)}: the split has {len(self):,}, numbered 0 to {len(self) - 1:,}"
@@ -93,7 +93,7 @@ class SplitRecord:
         return (self._lookup_ids(client) for client in range(len(self)))
 
     def check_clients(self) -> None:
-        """Hold every client of a stored split to its digest, and to tasks that ascend without repeats."""
+        """Compare every client of a stored split with its digest, and check that its tasks ascend without repeats."""
         if self.stored_digests is not None:
             for client in range(len(self)):
                 self.get_tasks(client)
@@ -105,7 +105,7 @@ class SplitRecord:
         return self if self.ids is not None else replace(self, ids=ids)
 
     def to_header(self) -> dict[str, Any]:
-        """Everything under the digest except who holds what."""
+        """Everything that the digest covers except the assignment."""
         return {
             "schema": SCHEMA,
             "env": {"id": self.env_id, "split": self.env_split, "options": dict(self.env_options)},
@@ -153,7 +153,7 @@ def record_digest(header: Mapping[str, Any], client_digests: bytes) -> str:
 
 
 def find_unordered(clients: Assignment) -> int | None:
-    """The first client whose items do not ascend, each once; looked at in pieces, since a file may hold very many."""
+    """The first client whose items do not ascend strictly; checked in pieces, since a file may hold very many."""
     for start in range(0, max(len(clients.items) - 1, 0), _PIECE):
         piece = np.asarray(clients.items[start : start + _PIECE + 1])
         places = np.flatnonzero(piece[1:] <= piece[:-1]) + start + 1
@@ -165,7 +165,7 @@ def find_unordered(clients: Assignment) -> int | None:
 
 
 def find_outside(clients: Assignment, tasks: int) -> int | None:
-    """The first client that holds a number which is none of so many tasks."""
+    """The first client with a task number that is out of range."""
     for start in range(0, len(clients.items), _PIECE):
         piece = np.asarray(clients.items[start : start + _PIECE])
         if int(piece.min()) < 0 or int(piece.max()) >= tasks:

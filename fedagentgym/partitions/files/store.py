@@ -3,7 +3,7 @@
 The folder holds `header.json` and flat little-endian arrays: `offsets.bin` (int64), `items.bin` (int32, numbers among the
 pool's sorted ids), `digests.bin` (32 bytes per client), and, if clients play in different variants, `variants.bin` with
 `variant_offsets.bin`. A client is read by its slice alone and checked against its own digest; the digests themselves are
-under the digest of the split. A file is hostile until its header, its lengths and its digest have been checked.
+covered by the digest of the split. A file is not trusted until its header, lengths and digest have been checked.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def save(record: SplitRecord, path: str | Path, pool_ids: Sequence[str]) -> Path
 
 
 def load(path: str | Path) -> SplitRecord:
-    """Read a split and check that it is whole; ids of a folder come with the pool."""
+    """Read a split and check that it is complete; a folder takes its ids from the pool."""
     path = Path(path)
     try:
         mode = path.stat().st_mode
@@ -187,7 +187,7 @@ def _write_arrays(record: SplitRecord, folder: Path, pool_ids: Sequence[str]) ->
 
 
 def _to_pool_numbers(record: SplitRecord, pool_ids: Sequence[str]) -> NDArray[np.int64]:
-    """The items as numbers among all sorted ids of the pool, whatever they were numbered by."""
+    """The items as numbers among all sorted ids of the pool, however they were numbered before."""
     if record.ids is None or record.ids is pool_ids:
         return np.asarray(record.clients.items)
     place = {name: number for number, name in enumerate(pool_ids)}

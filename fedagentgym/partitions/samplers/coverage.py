@@ -1,4 +1,4 @@
-"""Coverage: clients know differently many tasks (Algorithm 3 of the FedAgent paper)."""
+"""Coverage: clients hold different numbers of tasks (Algorithm 3 of the FedAgent paper)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Coverage(Sampler):
 
 
 def validate_bounds(bounds: Bounds, items: int, clients: int, what: str) -> Bounds:
-    """Line 2 and what it takes for granted."""
+    """Line 2, with its preconditions."""
     total, low, mean, high = bounds
     if not low <= mean <= high:
         raise OptionError(f"the mean of {mean:g} {what} per client must lie between {low:,} and {high:,}")

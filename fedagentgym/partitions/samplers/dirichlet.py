@@ -24,14 +24,14 @@ class Dirichlet(LabelSampler):
     """Disjoint clients with skewed labels; small beta means few labels per client.
 
     Plain: every label's tasks are cut into shares ~ Dirichlet(beta) over the clients (FedGRPO: beta 0.1); sizes differ.
-    `equal_size=True`: every client has a mixture ~ Dirichlet(beta) over the labels and fills L places from it, as long as
-    a label has tasks left (PubSwap: beta 0.3 and 0.1).
+    `equal_size=True`: every client has a mixture ~ Dirichlet(beta) over the labels and fills L places from it, while
+    the labels have tasks left (PubSwap: beta 0.3 and 0.1).
     """
 
     beta: float = Field(gt=0, description="concentration: 0.1 strongly skewed, 100 nearly alike")
     equal_size: bool = Field(default=False, description="all clients hold equally many tasks")
     tasks_per_client: int | None = Field(default=None, ge=1, description="with equal_size; None: pool / clients")
-    min_tasks: int = Field(default=1, ge=0, description="without equal_size: a poorer client gets tasks of the richest")
+    min_tasks: int = Field(default=1, ge=0, description="without equal_size: smaller clients take tasks of the largest")
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         labels, names = table.find_labels(self.label)
@@ -75,7 +75,7 @@ class Dirichlet(LabelSampler):
 
 
 def _choose_winners(wanted: Ints, room: Ints, source: Stream) -> Ints:
-    """Of those who want a task of one label, as many as there are tasks, chosen at random."""
+    """Of the clients that want a task of one label, as many as there are tasks, chosen at random."""
     won = wanted.copy()
     for label in np.flatnonzero(wanted.sum(axis=0) > room):
         rivals = np.repeat(np.arange(len(wanted)), wanted[:, label])
@@ -85,7 +85,7 @@ def _choose_winners(wanted: Ints, room: Ints, source: Stream) -> Ints:
 
 
 def _enforce_minimum(counts: Ints, minimum: int) -> Ints:
-    """Clients with too few tasks take them, one by one, from the most frequent label of the client that has most."""
+    """Clients with too few tasks take tasks, one by one, of the most frequent label of the largest client."""
     sizes = counts.sum(axis=1)
     rich = [(-int(size), client) for client, size in enumerate(sizes.tolist()) if size > minimum]
     heapq.heapify(rich)

@@ -1,4 +1,4 @@
-"""Hardness: clients meet differently many solvable tasks (Algorithm 4 of the FedAgent paper)."""
+"""Hardness: clients hold different numbers of solvable tasks (Algorithm 4 of the FedAgent paper)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Ints = NDArray[np.int64]
 
 
 class Hardness(Sampler):
-    """Tasks that a reference policy solves are spread like `coverage` spreads tasks; each client is then filled up to L
-    with unsolved ones. Sizes stay equal; needs labels."""
+    """Tasks that a reference policy solves are distributed as `coverage` distributes tasks; each client is then filled up to
+    L with unsolved ones. Sizes stay equal; needs labels."""
 
     axes: ClassVar[frozenset[Axis]] = frozenset({"hardness"})
     needs_labels: ClassVar[bool] = True

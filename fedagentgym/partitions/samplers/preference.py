@@ -1,4 +1,4 @@
-"""Preference: clients like different categories (Algorithm 2 of the FedAgent paper)."""
+"""Preference: clients prefer different categories (Algorithm 2 of the FedAgent paper)."""
 
 from __future__ import annotations
 

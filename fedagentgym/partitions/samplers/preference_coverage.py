@@ -17,8 +17,8 @@ from fedagentgym.partitions.table import TaskTable
 
 
 class PreferenceCoverage(Sampler):
-    """Moves two axes at once, each by its own knob: omega the mixtures, xi the sizes. How many clients hold a task is left
-    to chance here, since a preference already decides who may want it."""
+    """Varies two axes at once, each by its own parameter: omega the mixtures, xi the sizes. How many clients hold a task is
+    left to chance, since the preferences already determine which clients can hold it."""
 
     axes: ClassVar[frozenset[Axis]] = frozenset({"mixture", "sizes"})
 

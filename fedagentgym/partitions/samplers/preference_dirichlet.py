@@ -1,4 +1,4 @@
-"""Preference by a Dirichlet draw: the variant of the authors' later code."""
+"""Preference by a Dirichlet draw, as in the authors' later code."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fedagentgym.partitions.table import TaskTable
 
 
 class PreferenceDirichlet(Sampler):
-    """q ~ Dirichlet(p * (1 - omega) / omega): the mean is exactly the global mixture p, and the total variance of q is
-    exactly omega * (1 - sum p_c^2), so omega is dispersion itself. Its scale is not that of `preference`."""
+    """q ~ Dirichlet(p * (1 - omega) / omega): the mean is the global mixture p, and the total variance of q is exactly
+    omega * (1 - sum p_c^2), so omega is the dispersion itself. Its scale differs from that of `preference`."""
 
     axes: ClassVar[frozenset[Axis]] = frozenset({"mixture"})
 

@@ -1,4 +1,4 @@
-"""What every sampler is, a small frozen settings class with one method `sample`, and the way from its name to an assignment."""
+"""The interface of samplers: a frozen settings class with one method `sample`; and how a name becomes an assignment."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Axis = Literal["mixture", "sizes", "hardness"]
 Compat = Literal["fedagent"]
 
 MOST_CLIENTS = 1_000_000
-"""Of one split: its file holds an entry for every client."""
+"""Maximum number of clients of a split, since its file holds an entry for each."""
 
 
 class Sampler(Settings):
-    """Settings of one sampler. The fields are its parameters; they are written into the split file as they are."""
+    """Settings of one sampler. The fields are its parameters; they are stored in the split file."""
 
     axes: ClassVar[frozenset[Axis]] = frozenset()
-    """What this sampler makes clients differ in; the other axes stay at what chance gives."""
+    """What this sampler makes clients differ in; the other axes follow from chance."""
 
     needs_labels: ClassVar[bool] = False
 
     @abstractmethod
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
-        """Which items of the table each client holds. Depends on nothing but the arguments."""
+        """Assign items of the table to each client. Depends only on the arguments."""
 
     def count_clients(self, table: TaskTable) -> int | None:
         """How many clients there are where the caller names no number; None where nothing tells."""
@@ -85,7 +85,7 @@ class FunctionSampler:
 
 
 def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | FunctionSampler:
-    """The sampler of this name with its parameters checked. `tasks_per_client` is the mean where sizes vary."""
+    """The sampler of this name with validated parameters. `tasks_per_client` is the mean if sizes vary."""
     target = SAMPLERS.get(name)
     given = {key: value for key, value in parameters.items() if value is not None}
     if isinstance(target, type) and issubclass(target, Sampler):
@@ -129,12 +129,12 @@ def check_client_count(clients: Any) -> int:
 
 
 def dump_parameters(sampler: Sampler | FunctionSampler) -> dict[str, Any]:
-    """The parameters as they go into the split file: those that were left at None are left out."""
+    """The parameters as stored in the split file; those that are None are omitted."""
     return {key: value for key, value in sampler.model_dump(mode="json").items() if value is not None}
 
 
 def sample_clients(sampler: Sampler | FunctionSampler, table: TaskTable, clients: int, seed: int) -> Assignment:
-    """Sample, and hold the sampler to what every split must be."""
+    """Sample, and check the assignment: the number of clients, known items, no repeats."""
     clients = check_client_count(clients)
     assignment = sampler.sample(table, clients, seed)
     if len(assignment) != clients:
@@ -146,11 +146,11 @@ def sample_clients(sampler: Sampler | FunctionSampler, table: TaskTable, clients
     return assignment
 
 
-# ---- sizes that fit ---------------------------------------------------------------------------------------------
+# ---- feasible sizes ---------------------------------------------------------------------------------------------
 
 
 def check_pool_size(clients: int, tasks: int, table: TaskTable) -> None:
-    """Every client gets `tasks` different items: more than the pool has is impossible."""
+    """Raise if a client would need more tasks than the pool has."""
     if tasks > len(table):
         raise OptionError(
             f"{tasks:,} tasks per client are asked for, the pool has {len(table):,}: "
@@ -159,12 +159,12 @@ def check_pool_size(clients: int, tasks: int, table: TaskTable) -> None:
 
 
 def check_disjoint(clients: int, tasks: int, table: TaskTable) -> None:
-    """No two clients share an item: the sizes must fit into the pool together."""
+    """Raise if the sizes exceed the pool, since no two clients share an item."""
     check_overlap(clients, tasks, 1.0, clients * tasks, table)
 
 
 def check_overlap(clients: int, tasks: int, overlap: float, needed: int, table: TaskTable) -> None:
-    """`needed` different items are dealt out with the given number of copies."""
+    """Raise if the pool has fewer than the `needed` different items, which are distributed with the given number of copies."""
     if needed > len(table):
         enough = -(-clients * tasks * 100 // len(table)) / 100
         most = int(overlap * len(table)) // clients

@@ -1,4 +1,4 @@
-"""Uniform: every client gets L tasks, all clients alike in distribution."""
+"""Uniform: every client gets L tasks; all clients have the same distribution."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fedagentgym.partitions.table import TaskTable
 class Uniform(Sampler):
     """L tasks per client without repeats inside a client.
 
-    By default every client draws on its own, so tasks repeat across clients as chance has it. `overlap=r` places every
-    task that is used on floor(r) or ceil(r) clients; `disjoint=True` is overlap 1. `compat="fedagent"` gives the
+    By default every client draws independently, so tasks repeat across clients as chance has it. `overlap=r` places every
+    used task on floor(r) or ceil(r) clients; `disjoint=True` is overlap 1. `compat="fedagent"` gives the
     contiguous windows of the published code, where only neighbours share tasks.
     """
 
@@ -31,9 +31,7 @@ class Uniform(Sampler):
         None, ge=1, description="tasks of every client; disjoint alone may leave it out"
     )
     disjoint: bool = Field(default=False, description="no two clients share a task")
-    overlap: float | None = Field(
-        default=None, ge=1, description="copies of every task that is used; None: as chance has it"
-    )
+    overlap: float | None = Field(default=None, ge=1, description="copies of every used task; None: by chance")
     compat: Compat | None = Field(default=None, description="'fedagent': contiguous windows, as in the authors' code")
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:

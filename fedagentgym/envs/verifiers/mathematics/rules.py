@@ -1,4 +1,4 @@
-"""What is equal, decided by the kind of the gold answer. The rules stand in words in `docs/reasoning.md`."""
+"""What is equal, decided by the kind of the gold answer. The rules stand in words in `docs/environments/reasoning.md`."""
 
 from __future__ import annotations
 

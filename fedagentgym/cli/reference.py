@@ -1,0 +1,75 @@
+"""The page of the documentation that lists every command with its options: `python -m fedagentgym.cli.reference`.
+
+It is read from the commands themselves, so that it says what `--help` says.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+
+import click
+
+from fedagentgym.cli.application import build_app
+from fedagentgym.cli.main import COMMANDS
+
+_HEAD = """# Commands
+
+Written by `python -m fedagentgym.cli.reference > docs/commands.md`; a test compares. Every command says the same
+with `--help`. An error ends with exit code 2 and one sentence, an interruption with 130.
+"""
+
+
+def write_reference() -> str:
+    """The whole page, in Markdown."""
+    app = build_app(COMMANDS)
+    before = [f"## Before any command\n\n{_list_parameters(app)}"]
+    return "\n".join([_HEAD, *before, *_describe(app, "fedagentgym", 2)])
+
+
+def _describe(command: click.Command, name: str, level: int) -> Iterator[str]:
+    if not isinstance(command, click.Group):
+        yield f"{'#' * level} {name}\n\n{_say(command.help)}\n\n```text\n{_write_usage(command, name)}\n```\n"
+        parameters = _list_parameters(command)
+        if parameters:
+            yield parameters
+        return
+    if level > 2:
+        yield f"{'#' * (level - 1)} {name}\n\n{_say(command.help)}\n"
+    for below, one in sorted(command.commands.items()):
+        yield from _describe(one, f"{name} {below}", level + isinstance(one, click.Group))
+
+
+def _write_usage(command: click.Command, name: str) -> str:
+    return " ".join([name, *command.collect_usage_pieces(click.Context(command))])
+
+
+def _list_parameters(command: click.Command) -> str:
+    rows = [_write_row(one) for one in command.params if not getattr(one, "hidden", False) and one.name != "help"]
+    return "\n".join(["| | | default |", "|---|---|---|", *rows, ""]) if rows else ""
+
+
+def _write_row(one: click.Parameter) -> str:
+    context = click.Context(click.Command("any"))
+    if isinstance(one, click.Option):
+        names = ", ".join(f"`{name}`" for name in (*one.opts, *one.secondary_opts))
+        value = "" if one.is_flag or one.count else f" `{one.make_metavar(context)}`"
+    else:
+        names, value = f"`{one.make_metavar(context)}`", ""
+    shown = one.default is not None and one.default is not False and not callable(one.default) and one.default != ()
+    default = f"`{one.default}`" if shown and "UNSET" not in repr(one.default).upper() else ""
+    return f"| {names}{_escape(value)} | {_escape(_say(getattr(one, 'help', None)))} | {default} |"
+
+
+def _say(text: str | None) -> str:
+    """Help without what is meant for a terminal: line ends within a sentence, and marks of its formatter."""
+    return re.sub(r"\s+", " ", (text or "").replace("\b", "")).strip()
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(write_reference())

@@ -1,0 +1,80 @@
+"""`fedagentgym eval` and `fedagentgym pretrain`, as a person would type them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedagentgym.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path / "cache"))
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(["--quiet", *words])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_an_evaluation_is_written_and_checked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = command(capsys, "eval", "--env", "Guess", "--agent", "expert", "--tasks", "9")
+    assert code == 0 and "success 1.000" in out
+    file = tmp_path / "evaluation" / "Guess-v0-val-expert-0.jsonl"
+    assert len(file.read_text().splitlines()) == 9
+    code, out, _ = command(capsys, "eval", "--env", "Guess", "--replay", str(file))
+    assert code == 0 and "replays as recorded" in out
+    file.write_text(file.read_text().replace('"reward": 1.0', '"reward": 0.5', 1))
+    code, _, err = command(capsys, "eval", "--env", "Guess", "--replay", str(file))
+    assert code == 2 and "does not replay as recorded" in err
+
+
+def test_the_json_form(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = command(
+        capsys, "eval", "--env", "Guess", "--agent", "random", "--tasks", "5", "--repeats", "2", "--json"
+    )
+    result = json.loads(out)
+    assert code == 0 and result["tasks"] == 5 and result["episodes"] == 10
+    assert set(result["overall"]["success"]) == {"mean", "low", "high"}
+
+
+def test_a_tiny_agent_from_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("pretrain", "tiny", "--env", "Guess", "--set", "steps=5", "--set", "episodes=20")
+    code, out, _ = command(capsys, *words)
+    assert code == 0 and out.startswith("made ")
+    code, out, _ = command(capsys, *words, "--json")
+    assert json.loads(out)["reused"] is True
+    code, out, _ = command(capsys, "eval", "--env", "Guess", "--tasks", "3", "--temperature", "0", "--json")
+    assert code == 0 and json.loads(out)["tasks"] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("eval", "--env", "Gues"), "unknown environment 'Gues'"),
+        (("eval", "--env", "QA", "--env-set", "size=tiny", "--agent", "tiny"), "pretrain tiny"),
+        (("eval", "--env", "Math", "--env-set", "size=easy", "--agent", "tiny"), "comes with the package"),
+        (("pretrain", "tiny"), "--env: in which world"),
+        (("pretrain", "tiny", "--check", "--env", "QA"), "no tiny agent of fedagentgym/QA-v0"),
+        (("pretrain", "smollm2", "--check"), "for the tiny agents of the package"),
+        (("pretrain", "tiny", "--check", "--ship"), "one of the two"),
+        (("pretrain", "tiny", "--ship", "--env", "Guess", "--set", "steps=3"), "only --env goes with"),
+        (("eval", "--env", "Guess", "--agent", "expret"), "did you mean 'expert'"),
+        (("eval", "--env", "Guess", "--agent", "./nowhere"), "nowhere"),
+        (("eval", "--env", "Guess", "--agent", "expert", "--split", "tset"), "did you mean 'test'"),
+        (("eval", "--env", "Guess", "--agent", "expert", "--agent-set", "contxt=window"), "did you mean 'context'"),
+        (("eval", "--env", "Guess", "--agent", "expert", "--env-set", "sed=1"), "did you mean 'seed'"),
+        (("eval", "--env", "Guess", "--replay", "gone.jsonl"), "gone.jsonl"),
+        (("pretrain", "tiny", "--env", "Guess", "--set", "stesp=3"), "did you mean 'steps'"),
+        (("pretrain", "tiny", "--env", "Guess", "--set", "size=huge"), "unknown tiny model size"),
+        (("pretrain", "tiny", "--env", "Guess", "--set", "context_length=20", "--set", "episodes=2"), "tokens"),
+    ],
+)
+def test_mistakes_are_one_sentence(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str) -> None:
+    code, _, err = command(capsys, *words)
+    assert code == 2 and told in err and "Traceback" not in err

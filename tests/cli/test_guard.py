@@ -1,0 +1,132 @@
+"""How a command ends when something stops it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedagentgym.cli.guard import run_guarded
+from fedagentgym.cli.main import main
+
+
+def raise_unsayable() -> None:
+    class UnsayableError(Exception):
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    raise UnsayableError
+
+
+def test_what_nobody_expected_is_one_sentence_with_the_file_of_the_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path))
+    assert run_guarded(lambda: {}["key"]) == 70
+    said = capsys.readouterr().err
+    (file,) = (tmp_path / "errors").iterdir()
+    assert said.count("\n") == 1 and "KeyError" in said and str(file) in said
+    assert "Traceback" in file.read_text() and "Traceback" not in said
+    assert run_guarded(raise_unsayable) == 70
+
+
+def test_a_trace_that_cannot_be_written_is_no_second_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path / "file"))
+    assert run_guarded(lambda: {}["key"]) == 70
+    assert "the full trace is in" in capsys.readouterr().err
+
+
+def leave() -> None:
+    sys.exit(0)
+
+
+def use_all_memory() -> None:
+    raise MemoryError
+
+
+def use_a_full_disk() -> None:
+    raise OSError(28, "No space left on device", "/somewhere/a[red]")
+
+
+STOPPED = {leave: "sys.exit(0)", use_all_memory: "memory", use_a_full_disk: "/somewhere/a[red]: No space left"}
+
+
+@pytest.mark.parametrize("stop", STOPPED, ids=lambda stop: stop.__name__)
+def test_what_a_user_can_mend_is_exit_code_2(stop: object, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_guarded(stop) == 2  # type: ignore[arg-type]
+    assert STOPPED[stop] in capsys.readouterr().err  # type: ignore[index]
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "[red]x[/bold]:smile:.json"
+    made = ["uniform", "--env", "Guess", "--clients", "3", "--tasks-per-client", "5"]
+    assert main(["split", "make", *made, "--out", str(file)]) == 0
+    assert "[red]x[/bold]:smile:.json" in capsys.readouterr().out
+    assert main(["split", "show", f"{file}\x1b[31m"]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+WRONG = {
+    "a number beyond a word": ["split", "make", "uniform", "--env", "Guess", "--clients", str(10**20)],
+    "too many clients": ["split", "make", "uniform", "--env", "Guess", "--clients", str(10**12)],
+    "no number": ["split", "make", "uniform", "--env", "Guess", "--clients", "3", "--omega", "nan"],
+    "half a character": ["envs", "\ud800"],
+    "NUL": ["envs", "a\0b"],
+    "a long name": ["split", "show", "a" * 300],
+    "a long preset": ["train", "a" * 300],
+    "an impossible folder": ["split", "plot", "x.json", "--out", "/proc/nowhere/x.png"],
+    "a keyword of another option": ["split", "make", "uniform", "--env", "Guess", "--clients", "3", "--set", "pool=5"],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_no_command_takes_is_one_sentence(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(WRONG[name]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedagentgym.cli", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for(condition: object, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition() and process.poll() is None and time.monotonic() < deadline:  # type: ignore[operator]
+        time.sleep(0.05)
+
+
+def test_an_interrupted_label_file_says_how_to_go_on(tmp_path: Path) -> None:
+    out = tmp_path / "labels.jsonl"
+    process = start("label", "ALFWorld", "--split", "train", "--attempts", "9", "--out", str(out))
+    wait_for(lambda: out.exists() and out.stat().st_size > 2000, process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "the same command continues" in said and said.count("\n") == 1 and "Traceback" not in said
+
+
+def test_an_interrupted_player_is_told_that_nothing_is_kept() -> None:
+    process = start("play", "Guess")
+    assert process.stdout is not None
+    shown = ""
+    while "Which one is it?" not in shown:
+        shown += process.stdout.readline()
+    time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and "the episode is not saved" in said, said

@@ -1,0 +1,313 @@
+"""The base of all environments, proved on the smallest one."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import gymnasium
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedagentgym
+from fedagentgym.base.encoding import digest
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, UnknownNameError
+from fedagentgym.base.streams import stream
+from fedagentgym.envs import open_env
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.envs.pool import TaskIds, TaskPool
+from fedagentgym.testing import check_env, play_steps
+
+GUESS = "fedagentgym/Guess-v0"
+
+
+def guess(**options: Any) -> TextEnv:
+    return open_env(GUESS, **options)
+
+
+def test_the_example_conforms() -> None:
+    check_env(GUESS)
+    check_env(GUESS, split="val", reward="success10", max_turns=3)
+
+
+def random_actions(seed: int) -> list[str]:
+    draw = stream(seed, "actions")
+    return [f"guess {1 + draw.integers(110)}" if draw.integers(8) else "?" for _ in range(8)]
+
+
+def test_ten_thousand_episodes_replay_to_identical_bytes() -> None:
+    env = GuessEnv()
+    ids = [env.pool.ids[number % len(env.pool)] for number in range(10_000)]
+    scripts = [random_actions(seed) for seed in range(10_000)]
+
+    def play() -> str:
+        episodes = env.reset_many(ids, range(10_000))
+        texts = [[episode.view.observation for episode in episodes]]
+        for turn in range(8):
+            episodes = env.step_many(episodes, [script[turn] for script in scripts])
+            texts.append([f"{episode.view.observation}{episode.reward}{episode.over}" for episode in episodes])
+        return digest(texts)
+
+    assert play() == play()
+    one = env.reset_many(ids[77:78], [77])
+    for action in scripts[77]:
+        one = env.step_many(one, [action])
+    gym_env = guess()
+    gym_env.reset(seed=77, options={"task": ids[77]})
+    for action in scripts[77]:
+        observation, *_ = gym_env.step(action)
+    assert observation == one[0].view.observation
+
+
+CONTINUE = """
+import pickle, sys
+import fedagentgym
+from fedagentgym.envs.guess import GuessEnv
+snapshot, actions = pickle.loads(bytes.fromhex(sys.stdin.read()))
+env = GuessEnv()
+env.restore(snapshot)
+sys.stdout.write(repr([env.step(action) for action in actions]))
+"""
+
+
+def test_a_snapshot_goes_on_in_another_process() -> None:
+    env = guess()
+    env.reset(seed=3, options={"task": env.pool.ids[5]})
+    actions = random_actions(3)
+    for action in actions[:4]:
+        env.step(action)
+    frozen = pickle.dumps((env.snapshot(), actions[4:])).hex()
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", CONTINUE], input=frozen, capture_output=True, text=True, check=True
+    )
+    assert elsewhere.stdout == repr([env.step(action) for action in actions[4:]])
+
+
+@given(st.lists(st.text(max_size=30), max_size=12))
+@settings(deadline=None, max_examples=50)
+def test_any_text_is_an_action(actions: list[str]) -> None:
+    env = GuessEnv()
+    env.reset(seed=0)
+    for action in actions:
+        before = env.snapshot()
+        observation, reward, *_, info = env.step(action)
+        assert isinstance(observation, str) and isinstance(reward, float)
+        if not info["valid"]:
+            assert env.snapshot().state == before.state
+
+
+def test_seed_picks_the_task_and_options_name_it() -> None:
+    env = guess()
+    tasks = {env.reset(seed=seed)[1]["task"] for seed in range(200)}
+    assert len(tasks) > 100
+    assert env.reset(seed=4)[1]["task"] == env.reset(seed=4)[1]["task"]
+    env.reset(seed=4)
+    following = [env.reset()[1]["task"] for _ in range(5)]
+    env.reset(seed=4)
+    assert [env.reset()[1]["task"] for _ in range(5)] == following and len(set(following)) > 1
+    assert env.reset(options={"task": "guess/train/00042"})[1]["task"] == "guess/train/00042"
+
+
+def test_turns_end_the_episode() -> None:
+    env = guess(max_turns=2)
+    env.reset(seed=0)
+    assert env.step("?")[2:4] == (False, False)
+    assert env.step("?")[2:4] == (False, True)
+
+
+def test_success10_pays_ten_for_success_only() -> None:
+    env = guess(reward="success10")
+    env.reset(seed=0)
+    expert, total = env.expert(), 0.0
+    while not env.episode.over:
+        total += env.step(expert.act(env.episode))[1]
+    assert total == 10.0 and env.episode.view.score == 1.0
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test", "warmup"])
+def test_the_expert_wins_every_game(split: str) -> None:
+    env = GuessEnv(split=split)
+    episodes = env.reset_many(list(env.pool.ids), range(len(env.pool)))
+    experts = [env.expert() for _ in episodes]
+    for _ in range(env.max_turns):
+        episodes = [
+            episode if episode.over else env.step_many([episode], [expert.act(episode)])[0]
+            for episode, expert in zip(episodes, experts, strict=True)
+        ]
+    assert all(episode.terminated and episode.view.success for episode in episodes)
+
+
+def test_all_is_every_split_in_order() -> None:
+    env = GuessEnv()
+    assert list(env.load_pool("all").ids) == [
+        identifier for split in env.splits for identifier in env.load_pool(split).ids
+    ]
+    assert env.load_pool("all")["guess/val/00003"].split == "val"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "sentence"),
+    [
+        ({"split": "trian"}, UnknownNameError, "did you mean 'train'"),
+        ({"reward": "sum"}, UnknownNameError, "known are score, success10"),
+        ({"max_turns": 0}, OptionError, "at least 1"),
+        ({"max_turns": "many"}, OptionError, "option 'max_turns'"),
+        ({"sead": 1}, OptionError, "did you mean 'seed'"),
+        ({"tasks": ["guess/train/99999"]}, UnknownNameError, "task of fedagentgym/Guess-v0"),
+        ({"tasks": ["guess/train/00001"] * 2}, DataError, "repeats"),
+        ({"tasks": []}, DataError, "no tasks"),
+        ({"client": 3}, OptionError, "belong together"),
+        ({"render_mode": "rgb_array"}, UnknownNameError, "render_mode"),
+    ],
+)
+def test_wrong_options_are_one_sentence(options: dict[str, Any], error: type[FedAgentGymError], sentence: str) -> None:
+    with pytest.raises(error) as caught:
+        gymnasium.make(GUESS, disable_env_checker=True, **options)
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_wrong_calls_are_one_sentence() -> None:
+    env = guess()
+    with pytest.raises(OptionError, match="call reset"):
+        env.step("guess 1")
+    with pytest.raises(UnknownNameError, match="did you mean"):
+        env.reset(options={"task": "guess/train/0042"})
+    with pytest.raises(OptionError, match="unknown reset option"):
+        env.reset(options={"tsk": "x"})
+    with pytest.raises(OptionError, match="is a task id"):
+        env.reset(options={"task": 3})
+    env.reset(seed=0)
+    with pytest.raises(OptionError, match="an action is a string"):
+        env.step(3)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="not a snapshot"):
+        env.restore("x")  # type: ignore[arg-type]
+    with pytest.raises(OptionError):
+        env.reset_many(["guess/train/00000"], [])
+
+
+def test_pools_are_named_by_what_is_in_them() -> None:
+    pool = GuessEnv().pool
+    assert pool.digest == GuessEnv().pool.digest != GuessEnv(seed=1).pool.digest
+    assert sum(pool.categories.values()) == len(pool) == 600
+    assert pool.subset(pool.ids[:10]).digest != pool.subset(pool.ids[1:11]).digest
+    assert pool["guess/train/00007"] == pool[7] == list(pool)[7]
+    assert "guess/train/00007" in pool and "guess/train/7" not in pool and 7 not in pool
+    hidden = pool.without_answers(pool.ids[:3])
+    assert not hidden[0].graded and pool[0].graded
+    with pytest.raises(DataError, match="out of range"):
+        pool[600]
+
+
+def test_a_million_tasks_cost_nothing() -> None:
+    ids = TaskIds(GUESS, "train", 1_000_000)
+    assert ids[999_999] == "guess/train/999999" and ids.find_position("guess/train/123456") == 123_456
+    assert ids.find_position("guess/train/0123456") is None and ids.find_position("guess/val/00001") is None
+    assert ids[-2:] == ["guess/train/999998", "guess/train/999999"]
+
+
+def test_pools_of_given_records() -> None:
+    pool = TaskPool.from_records(
+        [{"category": "small", "payload": (10, 3)}, {"category": "x", "payload": (10, 4)}], env=GUESS
+    )
+    env = GuessEnv(pool=pool)
+    env.reset(options={"task": "guess/train/00001"})
+    assert env.step("guess 4")[2]
+    with pytest.raises(DataError, match="lacks the field 'payload'"):
+        TaskPool.from_records([{"category": "x"}], env=GUESS)
+    with pytest.raises(DataError, match="twice"):
+        TaskPool.from_records([{"category": "x", "payload": 1, "id": "a"}] * 2, env=GUESS)
+
+
+def test_an_environment_of_your_own_registers_under_its_id() -> None:
+    fedagentgym.register_env("mine/Guess-v0", "fedagentgym.envs.guess:GuessEnv", replace=True)
+    assert gymnasium.make("mine/Guess-v0").reset(seed=0)[1]["task"].startswith("guess/")
+    for wrong in ("Guess", "mine/Guess"):
+        with pytest.raises(OptionError, match="form"):
+            fedagentgym.register_env(wrong, "a:b")
+
+
+def test_conformance_catches_a_broken_environment() -> None:
+    class Impure(GuessEnv):
+        """Remembers the last guess outside the state."""
+
+        last = 0
+
+        def advance(self, state: Any, action: str) -> Any:
+            self.last += 1
+            state, view = super().advance(state, action)
+            return state, view._replace(observation=f"{view.observation} {self.last}")
+
+    with pytest.raises(AssertionError):
+        check_env(Impure())
+
+
+def test_played_is_reproducible() -> None:
+    assert repr(play_steps(GuessEnv(), 30)) == repr(play_steps(GuessEnv(), 30))
+
+
+# ---- rendering and gymnasium's description ------------------------------------------------------------------------
+
+
+def play_three_turns(env: gymnasium.Env[str, str]) -> None:
+    env.reset(options={"task": "guess/train/00003"}, seed=1)
+    env.step("guess 1")
+    env.step("nonsense")
+
+
+def test_ansi_shows_the_transcript_and_the_choices() -> None:
+    env = gymnasium.make("fedagentgym/Guess-v0", render_mode="ansi")
+    play_three_turns(env)
+    shown = str(env.render())
+    assert shown.startswith("guess/train/00003 (") and shown.count("> ") == 2
+    assert "> guess 1\n  It is higher than 1." in shown and "  That is not a guess." in shown
+    assert shown.splitlines()[-1].startswith("Choices: guess 1 | guess 2 | ")
+    copied = pickle.loads(pickle.dumps(env.unwrapped))
+    assert copied.render() == shown
+    start = env.unwrapped.snapshot()  # type: ignore[attr-defined]
+    env.unwrapped.restore(start)  # type: ignore[attr-defined]
+    assert "> " not in str(env.render()) and "That is not a guess." in str(env.render())
+    env.reset(options={"task": "guess/train/00003"})
+    number = env.unwrapped.pool["guess/train/00003"].payload.number  # type: ignore[attr-defined]
+    env.step(f"guess {number}")
+    assert str(env.render()).endswith("(solved, score 1)")
+
+
+def test_ansi_shows_the_goal_where_there_is_one() -> None:
+    env = gymnasium.make("fedagentgym/WebShop-v0", size="tiny", render_mode="ansi")
+    env.reset(seed=0)
+    unwrapped: Any = env.unwrapped
+    assert f"Goal: {unwrapped.goal(unwrapped.episode.task)}" in str(env.render())
+
+
+def test_human_prints_as_it_happens_what_ansi_would_show(capsys: pytest.CaptureFixture[str]) -> None:
+    env = gymnasium.make("fedagentgym/Guess-v0", render_mode="human")
+    play_three_turns(env)
+    assert env.render() is None
+    said = capsys.readouterr().out
+    again = gymnasium.make("fedagentgym/Guess-v0", render_mode="ansi")
+    play_three_turns(again)
+    kept = [line for line in said.splitlines() if not line.startswith("Choices")]
+    assert kept == [line for line in str(again.render()).splitlines() if not line.startswith("Choices")]
+    assert said.count("Choices: ") == 3
+
+
+def test_without_a_render_mode_nothing_is_kept_or_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    env = gymnasium.make("fedagentgym/Guess-v0")
+    play_three_turns(env)
+    assert not env.unwrapped._steps and not capsys.readouterr().out  # type: ignore[attr-defined]
+
+
+def test_the_spec_tells_the_true_number_of_turns() -> None:
+    assert gymnasium.make("fedagentgym/Guess-v0").spec.max_episode_steps == GuessEnv.default_max_turns  # type: ignore[union-attr]
+    env = gymnasium.make("fedagentgym/Guess-v0", max_turns=3)
+    spec = env.spec
+    assert spec is not None and spec.max_episode_steps == 3 and pickle.loads(pickle.dumps(env)).spec == spec
+    for made in (env, gymnasium.make(spec), gymnasium.make("fedagentgym/Guess-v0", max_episode_steps=3)):
+        made.reset(seed=0, options={"task": "guess/train/00003"})
+        ends = [made.step("nonsense")[2:4] for _ in range(3)]
+        assert ends == [(False, False), (False, False), (False, True)]
+        assert made.spec is not None and made.spec.max_episode_steps == 3

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.experiment.report.charts import Chart, Series, compute_ticks
+from fedagentgym.experiment.report.page import write_report
+from fedagentgym.federation.commits import Commit
+from fedagentgym.federation.message import Message
+from fedagentgym.learning.export import to_json_line
+from fedagentgym.learning.trajectory import Trajectory, Turn
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def judged(number: int, state: Message) -> dict[str, object]:
+    estimate = {"mean": 0.2 + 0.1 * number, "low": 0.1, "high": 0.9}
+    overall = dict.fromkeys(("success", "score", "turns"), estimate)
+    return {
+        "success": estimate["mean"],
+        "tasks": 3,
+        "episodes": 3,
+        "overall": overall,
+        "categories": {HOSTILE: overall},
+    }
+
+
+def test_the_page_shows_the_run_and_needs_nothing_else(run_toy: Callable[..., Commit], tmp_path: Path) -> None:
+    faults = {"2": {"1": "raise"}}
+    run_toy(tmp_path, faults=faults, plan={"evaluate": judged})
+    turn = Turn(HOSTILE, "go", "go", 0.0, valid=False, format=True)
+    episode = Trajectory("t", 0, (turn,), success=True, last=HOSTILE)
+    (tmp_path / "evaluation").mkdir()
+    (tmp_path / "evaluation" / "0003.jsonl").write_text(to_json_line(episode) + "\n")
+    page = write_report(tmp_path).read_text()
+    assert HOSTILE not in page
+    assert "&lt;script&gt;" in page
+    assert "this client is broken" in page
+    assert not re.search(r"(src|href)=(?!.data:)|https?://|url\(", page)
+    for chart in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
+        ElementTree.fromstring(chart)
+    assert "Success by round" in page and "took part in rounds" in page
+
+
+def test_a_run_under_way_has_a_page_too(run_toy: Callable[..., Commit], tmp_path: Path) -> None:
+    run_toy(tmp_path, rounds=0)
+    assert "An unfinished run" in write_report(tmp_path).read_text()
+    with pytest.raises(DataError, match="no run to report on"):
+        write_report(tmp_path / "empty")
+
+
+def test_charts_survive_odd_numbers() -> None:
+    for points in ([(0, 0.0)], [(1, 5.0), (1, 5.0)], [(0, -3.0), (7, 1e9)], [(0, 1e-9), (1, 2e-9)]):
+        ElementTree.fromstring(Chart("x", [Series("a & b", points)]).to_html())
+    assert "nothing to show" in Chart("x", [Series("a", [])]).to_html()
+    assert compute_ticks(0, 3, whole=True) == [0.0, 1.0, 2.0, 3.0]
+    assert compute_ticks(0, 0.3)[-1] == 0.3

@@ -1,0 +1,119 @@
+"""The documentation site: what can be checked without its generator, and, slowly, the strict build itself."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fedagentgym.cli import reference
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+SOURCE = "https://github.com/fedagentgym/fedagentgym/blob/main/"
+FENCE = re.compile(r"^(```+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(!?)\[[^\]]*\]\(([^)\s]+)\)")
+MAKE_COMMANDS = "run: python -m fedagentgym.cli.reference > docs/commands.md"
+
+
+def read_prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return FENCE.sub("", page.read_text("utf-8"))
+
+
+def list_links(page: Path) -> Iterator[str]:
+    return (match[2] for match in LINK.finditer(re.sub(r"(?<!\[)`[^`\n]*`(?!\])", "", read_prose(page))))
+
+
+def list_anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, where the generator and GitHub make the same of them."""
+    titles = re.findall(r"^#{1,6} (.*)$", read_prose(page), re.MULTILINE)
+    return {make_anchor(title) for title in titles}
+
+
+def make_anchor(title: str) -> str:
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).replace("`", "")
+    plain = unicodedata.normalize("NFKD", plain).encode("ascii", "ignore").decode()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower())
+
+
+def list_nav(entry: Any) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for below in entry.values() if isinstance(entry, dict) else entry:
+            yield from list_nav(below)
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    named = list(list_nav(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]))
+    assert sorted(named) == [page.relative_to(DOCS).as_posix() for page in PAGES]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for link in list_links(page):
+        target, _, anchor = link.partition("#")
+        if link.startswith(SOURCE):
+            assert (ROOT / target.removeprefix(SOURCE)).exists(), f"{link} is not in the repository"
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        path = (page.parent / target).resolve() if target else page
+        assert path.is_file(), f"{page.name} links to {target}, which is not there"
+        if page.is_relative_to(DOCS):
+            assert path.is_relative_to(DOCS), f"{link} leads out of docs/: write it as {SOURCE}..."
+        if anchor:
+            assert anchor in list_anchors(path), f"{path.name} has no heading #{anchor}"
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "api").glob("*.md")), ids=lambda page: page.stem)
+def test_what_the_reference_names_exists(page: Path) -> None:
+    for name in re.findall(r"^::: ([\w.]+)$", page.read_text("utf-8"), re.MULTILINE):
+        assert name.startswith("fedagentgym.")
+        path = ROOT.joinpath(*name.split("."))
+        if not (path.is_dir() or path.with_suffix(".py").is_file()):
+            module, _, attribute = name.rpartition(".")
+            assert hasattr(importlib.import_module(module), attribute), f"{name} does not exist"
+
+
+def test_the_page_of_commands_is_made_anew() -> None:
+    assert (DOCS / "commands.md").read_text("utf-8") == reference.write_reference(), MAKE_COMMANDS
+
+
+def test_anchors_are_made_as_the_generator_makes_them() -> None:
+    assert make_anchor("Rooms of one's own: the variant `scene_split`") == "rooms-of-ones-own-the-variant-scene_split"
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    command = shutil.which("zensical")
+    if command is None:
+        pytest.skip("needs the extra docs: pip install -e '.[docs]'")
+    settings = (ROOT / "mkdocs.yml").read_text("utf-8").replace("site_dir: build/site", "site_dir: site")
+    (tmp_path / "mkdocs.yml").write_text(settings, "utf-8")
+    for name in ("docs", "fedagentgym"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [command, "build", "--strict", "--clean"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0 and "No issues found" in done.stdout, done.stdout + done.stderr
+    for page in PAGES:
+        name = page.relative_to(DOCS).with_suffix("")
+        place = name.parent if name.name == "index" else name
+        assert (tmp_path / "site" / place / "index.html").is_file(), f"{page.name} was not built"
