@@ -19,7 +19,7 @@ from fedagentgym.benchmarks.skills_figures import compute_band
 from fedagentgym.benchmarks.skills_results import TableResults, load_results
 from fedagentgym.benchmarks.skills_tables import KEPT
 from fedagentgym.experiment.config import load_config
-from fedagentgym.partitions.analysis.plots import save_figure
+from fedagentgym.partitions.analysis.style import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
