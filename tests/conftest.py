@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -17,6 +18,50 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts its background jobs so, and children inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A busy machine draws inputs slowly and runs over deadlines: neither is a fault of what is tested.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
+
+TOGETHER = (
+    "tests/federation/test_flower.py::test_fedagent_ends_alike",
+    "tests/envs/alfworld/test_differential.py::test_generated_games",
+    "tests/envs/alfworld/test_differential.py::test_games_as_no_generator",
+    "tests/envs/verifiers/escape/",
+    "tests/papers/",
+    "tests/leaderboard/",
+    "tests/pages/",
+    "tests/fuzz/test_commands.py",
+    "tests/cuda/",
+    "tests/experiment/test_tables.py",
+    "tests/experiment/test_agent_file.py",
+    "tests/experiment/test_evaluation_sets.py",
+    "tests/experiment/test_running.py",
+    "tests/federation/test_evidence.py",
+    "tests/algorithms/test_expert_agents.py",
+    "tests/algorithms/test_written_tasks.py",
+    "tests/learning/test_starts.py",
+    "tests/agents/test_models.py",
+    "tests/agents/test_loading.py",
+    "tests/agents/test_vllm.py",
+    "tests/envs/alfworld/test_folders.py",
+    "tests/envs/webshop/",
+)
+"""Tests that share what is expensive to make (a model, a finished run, a shop), so that one process makes it once, and single
+tests of a minute. The longest first: two processes end at about the same time when only short tests are left."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bring the tests of TOGETHER to the front; `make test` gives those of one line to one process (`--dist loadgroup`)."""
+    places = {}
+    for item in items:
+        places[item] = next((place for place in TOGETHER if item.nodeid.startswith(place)), "")
+        if places[item]:
+            item.add_marker(pytest.mark.xdist_group(places[item]))
+    items.sort(key=lambda item: TOGETHER.index(places[item]) if places[item] else len(TOGETHER))
 
 
 @pytest.fixture(scope="session")

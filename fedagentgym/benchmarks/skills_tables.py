@@ -193,13 +193,13 @@ FEDGRPO = Experiment(
         "fedgrpo",
         {
             "zero-shot": "zero-shot",
-            "central GRPO": "centralized,as-eight,tau-5x16",
-            "competence": "fedgrpo",
-            "random experts": "fedgrpo,random-experts",
-            "oracle": "fedgrpo,oracle",
-            "competence, M = 2": "fedgrpo,experts-2",
-            "random experts, M = 2": "fedgrpo,experts-2,random-experts",
-            "competence, half of the answers held": "fedgrpo,with-answers",
+            "central GRPO": "centralized,as-fedgrpo,tau-5x16",
+            "competence": "fedgrpo,able-experts",
+            "random experts": "fedgrpo,able-experts,random-experts",
+            "oracle": "fedgrpo,able-experts,oracle",
+            "competence, M = 2": "fedgrpo,able-experts,experts-2",
+            "random experts, M = 2": "fedgrpo,able-experts,experts-2,random-experts",
+            "competence, half of the answers held": "fedgrpo,able-experts,with-answers",
         },
         [
             ("competence", "random experts"),
@@ -216,6 +216,7 @@ FEDGRPO = Experiment(
         "Experts that hold the answer of half of the questions add to competence.",
         "Central GRPO on the true reward is at least as good as the oracle.",
     ),
+    episodes=2 * EPISODES,
 )
 FEDMOA = Experiment(
     _make_table(

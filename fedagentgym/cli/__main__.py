@@ -1,4 +1,4 @@
-"""`python -m fedagentgym.cli`: the command line where the console script is not on the path."""
+"""`python -m fedagentgym.cli`: the command line without the console script."""
 
 from fedagentgym.cli.main import run
 

@@ -17,7 +17,7 @@ AgentSet = Annotated[
 
 
 def parse_agent_settings(name: str, assignments: list[str] | None) -> dict[str, Any]:
-    """`--agent` and `--agent-set` as agent settings; what is no registered name is a model, with its own prompt if it was
+    """`--agent` and `--agent-set` as agent settings; an unregistered name is a model, with its own prompt if it was
     exported with one."""
     from fedagentgym.agents import AGENTS
     from fedagentgym.agents.models.store import find_model, list_models
@@ -26,7 +26,7 @@ def parse_agent_settings(name: str, assignments: list[str] | None) -> dict[str, 
     known = name in AGENTS
     if not known and (Path(name) / "config.yaml").is_file() and (Path(name) / "rounds").is_dir():
         raise OptionError(
-            f"{name} is a run: judge its policy with --run {name}, or export it (fedagentgym export {name} FOLDER)"
+            f"{name} is a run: evaluate its policy with --run {name}, or export it (fedagentgym export {name} FOLDER)"
         )
     if not known and "/" not in name and not Path(name).exists() and find_model(name) is None:
         raise unknown_name_error("agent", name, [*AGENTS.names(), *(one.name for one in list_models())])

@@ -30,7 +30,7 @@ def _apply_global_options(
 
 
 def build_app(commands: Mapping[str, str]) -> click.Command:
-    """The whole command line, from the table of commands."""
+    """The command line, built from the table of commands."""
     app = typer.Typer(
         name="fedagentgym",
         help="Environments, client splits and a trainer for federated reinforcement learning of LLM agents.",

@@ -1,7 +1,7 @@
-"""What no command takes on its command line, whatever its options mean: refused in one place, before a command sees it.
+"""Checks that apply to the arguments of every command, before the command runs.
 
-Text that no file name can hold, numbers beyond a computer's word, `nan` and infinity, names longer than any file system
-admits: each would end somewhere deep in a command, in a place that depends on the command.
+Text that no file name can contain, numbers of more than 64 bits, `nan` and infinity, names longer than file systems allow: each
+would fail somewhere in a command, in a different place for each command.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ MOST_BYTES_OF_PATH = 4095
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
-    """Refuse an argument that is no text, or a whole book."""
+    """Refuse an argument that cannot be encoded or is very long."""
     for argument in arguments:
         if not is_clean_text(argument):
-            raise OptionError(f"the argument {argument[:80]!r} is no text that can be written to a file")
+            raise OptionError(f"the argument {argument[:80]!r} cannot be written to a file")
         if len(argument) > MOST_CHARACTERS:
             raise OptionError(f"the argument {argument[:80]!r}... has {len(argument):,} characters")
 
 
 def restrict_parameters(command: click.Command) -> None:
-    """Give every number and every path of a command and its subcommands its limits."""
+    """Limit the numbers and paths of a command and its subcommands."""
     for parameter in command.params:
         parameter.type = _restrict(parameter.type)
     if isinstance(command, click.Group):
@@ -53,7 +53,7 @@ def _restrict(kind: click.ParamType[Any]) -> click.ParamType[Any]:
 
 
 class _FiniteFloat(click.FloatRange):
-    """A number in a range; neither `nan` nor infinity lies in any."""
+    """A number in a range; `nan` and infinity are outside of every range."""
 
     def __init__(self, lowest: float | None, highest: float | None) -> None:
         super().__init__(min=lowest, max=highest)
@@ -66,7 +66,7 @@ class _FiniteFloat(click.FloatRange):
 
 
 class _NamedPath(click.Path):
-    """A path whose names file systems admit."""
+    """A path whose names file systems allow."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         raw = str(value).encode()

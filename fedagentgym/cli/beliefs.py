@@ -1,4 +1,4 @@
-"""What a warm start showed of each category and what the agent believes after it, as a table."""
+"""A table of what a warm start demonstrated for each category and what the agent does after it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COLUMNS = ("category", "shown right", "misled", "own procedure", "another", "epi
 
 
 def make_belief_table(shown: Mapping[str, Mapping[str, Any]], beliefs: Mapping[str, Mapping[str, Any]]) -> Table:
-    """One line per category; beliefs are the shares of unseen episodes that went by its own procedure and by another."""
+    """One line per category; beliefs are the shares of new episodes that followed its own procedure and another one."""
     table = Table(box=None, pad_edge=False)
     for name in COLUMNS:
         table.add_column(name, justify="left" if name == "category" else "right")

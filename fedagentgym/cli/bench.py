@@ -1,4 +1,4 @@
-"""`fedagentgym bench`: suites that agents and methods are compared by, and measurements of the package itself."""
+"""`fedagentgym bench`: suites that compare agents and methods, and measurements of the package itself."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ Out = Annotated[Path, typer.Option("--out", help="Folder of all runs and their c
 Run = Annotated[
     Path, typer.Argument(help="Folder of a run (FOLDER/SUITE/ENTRY), or one that holds several.", metavar="RUN")
 ]
-Workers = Annotated[int, typer.Option("--workers", min=0, help="Cells played side by side; 0: one for each core.")]
+Workers = Annotated[int, typer.Option("--workers", min=0, help="Cells played in parallel; 0: one for each core.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 SuiteFile = Annotated[
     str | None,
-    typer.Option("--suite", help="A suite of your own, for results that are not of the package's.", metavar="FILE"),
+    typer.Option("--suite", help="A suite of your own, for results of suites outside the package.", metavar="FILE"),
 ]
 ROOT = Path("runs") / "leaderboard"
 
 
 class BenchGroup(TyperGroup):
-    """Answers the name of a benchmark, given in place of a command, with the command that runs it."""
+    """Answers a benchmark's name in place of a command with the command that runs it."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in self.commands:
@@ -66,7 +66,7 @@ def bench(ctx: typer.Context) -> None:
 
 @app.command("list")
 def list_all(as_json: AsJson = False) -> None:
-    """List the suites and the measurements, each with what it is about."""
+    """List the suites and the measurements, each with a description."""
     suites = [load_suite(name) for name in list_suites()]
     if as_json:
         plain = [{"name": one.name, "kind": one.track, "title": one.title} for one in suites]
@@ -88,11 +88,11 @@ def list_all(as_json: AsJson = False) -> None:
 def show(
     name: Annotated[str, typer.Argument(help="A suite, or the YAML file of one.")],
     check: Annotated[
-        bool, typer.Option("--check", help="Open every scenario, hold its digests against the suite's, and print them.")
+        bool, typer.Option("--check", help="Open every scenario, compare its digests with the suite's, and print them.")
     ] = False,
     plan: Annotated[
         bool,
-        typer.Option("--plan", help="Methods: what the runs of every baseline take (episodes, bytes, memory, hours)."),
+        typer.Option("--plan", help="Methods: the cost of every baseline's runs (episodes, bytes, memory, hours)."),
     ] = False,
 ) -> None:
     """Show the definition of a suite."""
@@ -145,31 +145,31 @@ def run(
         list[str] | None,
         typer.Option(
             "--set",
-            help="Methods track: a change that is your method, as for train.",
+            help="Methods track: a setting of your method, as for train.",
             metavar="KEY=VALUE",
         ),
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="What your entry is called.")] = None,
-    title: Annotated[str, typer.Option("--title", help="What the table calls it.")] = "",
+    name: Annotated[str | None, typer.Option("--name", help="Name of your entry.")] = None,
+    title: Annotated[str, typer.Option("--title", help="Title of your entry in the table.")] = "",
     submitted_by: Annotated[str, typer.Option("--submitted-by", help="Who you are.")] = "",
-    link: Annotated[str, typer.Option("--link", help="Where the agent or method is described.")] = "",
-    note: Annotated[str, typer.Option("--note", help="What readers of the table should know.")] = "",
+    link: Annotated[str, typer.Option("--link", help="A page that describes the agent or method.")] = "",
+    note: Annotated[str, typer.Option("--note", help="A note for readers of the table.")] = "",
     secret: Annotated[
         Path | None,
-        typer.Option("--secret", help="Maintainers: play the secret twin that this file opens.", metavar="FILE"),
+        typer.Option("--secret", help="Maintainers: play the suite with the secret seed in this file.", metavar="FILE"),
     ] = None,
     out: Out = ROOT,
     workers: Workers = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="Measurements: a smaller version that ends soon.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Measurements: a smaller, faster version.")] = False,
     clients: Annotated[
-        int | None, typer.Option(help="speed-federation alone: how rounds grow in a federation of so many clients.")
+        int | None, typer.Option(help="speed-federation only: the cost of rounds with this many clients.")
     ] = None,
     plugins: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a suite, with its own entries or with yours; or run measurements and print their figures.
 
-    Cells that are there already are not played again, so a run that was stopped goes on.
+    Finished cells are not played again, so an interrupted run continues.
     """
     if all(one in BENCHMARKS for one in names):
         _measure(names, quick, clients, as_json)
@@ -209,7 +209,7 @@ def _find_suite(name: str) -> Suite:
 
 def _refuse_measuring(quick: bool, clients: int | None) -> None:
     if quick or clients is not None:
-        raise OptionError("--quick and --clients are for measurements; a suite is what its definition says")
+        raise OptionError("--quick and --clients are for measurements; a suite is fixed by its definition")
 
 
 def _choose_entries(
@@ -222,7 +222,7 @@ def _choose_entries(
     plugins: Sequence[str],
     about: dict[str, Any],
 ) -> list[Entry]:
-    """What a command line asks to be played."""
+    """The entries that a command line names."""
     from fedagentgym.cli.agents import parse_agent_settings
     from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry, make_method_entry
 
@@ -249,9 +249,9 @@ def _choose_entries(
 @app.command()
 def twin(
     name: Annotated[str, typer.Argument(help="A suite, or the YAML file of one.")],
-    to: Annotated[Path, typer.Option("--to", help="File for the secret; keep it to yourself.", metavar="FILE")],
+    to: Annotated[Path, typer.Option("--to", help="File for the secret; do not publish it.", metavar="FILE")],
 ) -> None:
-    """Maintainers: draw the seed of a suite's secret twin, and print the digest that the suite publishes of it."""
+    """Maintainers: draw the secret seed of a suite, and print its digest, which the suite publishes."""
     from fedagentgym.base.files import write_atomic
     from fedagentgym.leaderboard.twins import draw_secret
 
@@ -271,7 +271,7 @@ def resume(
     workers: Workers = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with runs of suites that were stopped."""
+    """Resume interrupted runs of suites."""
     from fedagentgym.leaderboard.runs import load_run, play_runs
 
     found = [load_run(folder) for folder in _find_runs(runs)]
@@ -299,7 +299,7 @@ def _play(chosen: Sequence[tuple[Suite, Entry]], out: Path, workers: int, as_jso
 
 
 def _tell_results(runs: Sequence[SuiteRun], as_json: bool) -> None:
-    """What came out, and what to do with it."""
+    """The results, and the next command."""
     from fedagentgym.leaderboard.folder import make_manifest
     from fedagentgym.leaderboard.pack import collect_result
 
@@ -321,7 +321,7 @@ def _tell_results(runs: Sequence[SuiteRun], as_json: bool) -> None:
 
 @app.command()
 def status(run: Run = ROOT, as_json: AsJson = False) -> None:
-    """Say of every cell of a run whether it is finished, how far it is, or whether it waits."""
+    """Show for every cell of a run whether it is finished, running or waiting."""
     from fedagentgym.leaderboard.runs import load_run
 
     found = [load_run(folder) for folder in _find_runs([run])]
@@ -341,7 +341,7 @@ def status(run: Run = ROOT, as_json: AsJson = False) -> None:
 @app.command()
 def pack(
     run: Run,
-    to: Annotated[Path, typer.Option("--to", help="Where results go: TO/SUITE/ENTRY.", metavar="FOLDER")] = Path(
+    to: Annotated[Path, typer.Option("--to", help="Folder of results: TO/SUITE/ENTRY.", metavar="FOLDER")] = Path(
         "results"
     ),
     weights: Annotated[
@@ -353,7 +353,7 @@ def pack(
         ),
     ] = None,
 ) -> None:
-    """Make one folder of a finished run, with all its episodes, that anybody can verify."""
+    """Pack a finished run with all its episodes into one folder that anybody can verify."""
     from fedagentgym.leaderboard.pack import check_weights, pack_run, write_weights
     from fedagentgym.leaderboard.runs import load_run
 
@@ -381,7 +381,7 @@ def verify(
         list[Path] | None,
         typer.Option(
             "--agent",
-            help="Folder of the weights that played, or of several: they must say the same words again; may be repeated.",
+            help="Folder of the weights that played, or of several: they must produce the same replies; may be repeated.",
             metavar="FOLDER",
         ),
     ] = None,
@@ -399,7 +399,7 @@ def verify(
     plugins: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check packed results: complete, every episode played again, every number computed again."""
+    """Check packed results: they are complete, all episodes replay, and all numbers are computed again."""
     from fedagentgym.base.files import write_atomic
     from fedagentgym.leaderboard.record import VERIFICATION, to_text
     from fedagentgym.leaderboard.reruns import describe_rerun, find_rerun
@@ -428,7 +428,7 @@ def _measure(names: Sequence[str], quick: bool, clients: int | None, as_json: bo
     varied = {} if clients is None else {"clients": clients}
     for name, benchmark in runs:
         if not set(varied) <= set(signature(benchmark).parameters):
-            raise OptionError(f"the benchmark {name!r} takes no --clients: speed-federation does")
+            raise OptionError(f"the benchmark {name!r} takes no --clients, which is an option of speed-federation")
     for name, benchmark in runs:
         figures = benchmark(quick, **varied)
         if as_json:

@@ -16,7 +16,7 @@ def chats(
     output: Annotated[Path, typer.Argument(help="File to write, one conversation a line.")],
     solved: Annotated[bool, typer.Option("--solved", help="Only episodes that were solved.")] = False,
     training: Annotated[
-        bool, typer.Option("--training", help="Of a run: its sampled training episodes, not its last evaluation.")
+        bool, typer.Option("--training", help="For a run: its sampled training episodes, not its last evaluation.")
     ] = False,
     only: Annotated[str | None, typer.Option("--set", help="Only the episodes of this evaluation set.")] = None,
     plugins: Plugins = None,

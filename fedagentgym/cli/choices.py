@@ -1,4 +1,4 @@
-"""What a player can do now, numbered for a person; and which action a person's line means."""
+"""The numbered choices of a human player, and the action that a typed line means."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def _cut(text: str, width: int) -> str:
 
 
 def resolve_line(line: str, env: TextEnv, view: View) -> str:
-    """The action that a person's line means: a number or a choice's own words, the words for a slot, a bare answer; anything
-    else is the action itself.
+    """The action that a typed line means: a number or a choice's text, the words for a slot, a bare answer; anything else is
+    the action itself.
 
-    A line that is an action as it stands is never taken for something else.
+    A line that equals an action is never interpreted otherwise.
     """
     text = line.strip()
     if env.takes == "reply":
@@ -63,7 +63,7 @@ def resolve_line(line: str, env: TextEnv, view: View) -> str:
 
 
 def needs_words(line: str, view: View) -> str | None:
-    """The choice that a number picks and that is nothing without words of one's own, if it is such a one."""
+    """The choice with this number, if it has a slot that needs words of the player."""
     text, actions = line.strip(), view.admissible or ()
     if text.isascii() and text.isdigit() and 1 <= int(text) <= len(actions) and SLOT.search(actions[int(text) - 1]):
         return actions[int(text) - 1]
@@ -76,7 +76,7 @@ def _list_names(action: str, label: str) -> tuple[str, ...]:
 
 
 def wrap_answer(text: str, code: bool = False) -> str:
-    """A bare answer as the reply that gives it; a reply in tags, in code fences, or that calls a tool stays as it is.
+    """A bare answer as a complete reply; a reply in tags, in code fences, or with a tool call is unchanged.
 
     >>> wrap_answer("12")
     '<think> </think> <answer> 12 </answer>'

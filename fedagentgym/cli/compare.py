@@ -1,4 +1,4 @@
-"""`fedagentgym compare`: runs, packed results or evaluation files beside each other."""
+"""`fedagentgym compare`: compares runs, packed results or evaluation files."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ def compare(
         list[Path], typer.Argument(help="Runs, folders of runs (train --seeds), packed results, or files of episodes.")
     ],
     measure: Annotated[str, typer.Option("--measure", help="success, score, invalid, turns or tokens.")] = "success",
-    page: Annotated[Path, typer.Option("--page", help="Where the page goes.", metavar="FILE")] = Path(
-        "comparison.html"
-    ),
+    page: Annotated[Path, typer.Option("--page", help="File of the page.", metavar="FILE")] = Path("comparison.html"),
     plugins: Plugins = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`fedagentgym data`: original data sets, installed once and found by name afterwards."""
+"""`fedagentgym data`: original data sets, installed once and then used by name."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fedagentgym.envs.data_sets import DataSet, Findings, find_data_set, list_da
 app = typer.Typer(help="List, install and check original data sets.", no_args_is_help=True)
 
 SHOWN = 5
-Name = Annotated[str, typer.Argument(help="Which data set, for example gsm8k or webshop; see data list.")]
+Name = Annotated[str, typer.Argument(help="Name of a data set, for example gsm8k or webshop; see data list.")]
 From = Annotated[
-    Path | None, typer.Option("--from", help="The file or folder that holds it.", metavar="FILE_OR_FOLDER")
+    Path | None, typer.Option("--from", help="The file or folder with the data.", metavar="FILE_OR_FOLDER")
 ]
 Subset = Annotated[
-    str | None, typer.Option("--subset", help="Which of its configurations, for example en of dapo-processed.")
+    str | None, typer.Option("--subset", help="One of its configurations, for example en of dapo-processed.")
 ]
 
 
@@ -42,14 +42,14 @@ def fetch(name: Name, subset: Subset = None) -> None:
 
 @app.command()
 def check(name: Name, source: From = None, subset: Subset = None) -> None:
-    """Read a whole data set, installed or not: its columns, tasks by split, digest and licence, and what is not used."""
+    """Read a whole data set, installed or not: its columns, tasks by split, digest and licence, and unused rows."""
     chosen = find_data_set(name)
     _show_findings(chosen, chosen.check(source, subset))
 
 
 @app.command("list")
 def list_data() -> None:
-    """Every data set: whether it is installed, its tasks as published, its licence, and what it is."""
+    """Every data set: whether it is installed, its published number of tasks, its licence, and a description."""
     lines = [
         f"{data.name:16s} {'installed' if data.folder.exists() else 'not here':10s} {_format_published(data)};"
         f" {data.licence}; {data.about}"
@@ -74,7 +74,7 @@ def _show_findings(data: DataSet, found: Findings) -> None:
     }
     if found.left_out:
         lines["left out"] = "; ".join(f"{count:,} {reason}" for reason, count in found.left_out.items())
-    lines["skipped"] = f"{len(found.skipped):,} rows that cannot be used"
+    lines["skipped"] = f"{len(found.skipped):,} unusable rows"
     for name, text in lines.items():
         _print_line(name, text)
     for text in _cut(found.skipped):

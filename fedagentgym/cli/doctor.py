@@ -1,4 +1,4 @@
-"""`fedagentgym doctor`: what this machine has, and what to install for what is missing."""
+"""`fedagentgym doctor`: the state of this installation, and what to install for missing parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "typer", "click", "ma
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False) -> None:
-    """Report versions, extras, data, GPU and disk, and what to install for what is missing."""
+    """Report versions, extras, data, GPU and disk, and what to install for missing parts."""
     report = examine()
     if as_json:
         typer.echo(json.dumps(report, indent=2))
@@ -53,7 +53,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Machine-readabl
 
 
 def _say(text: str, *, indent: int = 2, colour: str | None = None) -> None:
-    """A line whose first word may be coloured; what is longer than the terminal goes on further in."""
+    """A line whose first word may be coloured; continuation lines are indented."""
     screen = get_console()
     width = screen.width if screen.is_terminal else len(text) + indent
     begin, further = " " * indent, " " * (indent + 4)
@@ -67,7 +67,7 @@ def _say(text: str, *, indent: int = 2, colour: str | None = None) -> None:
 
 
 def examine() -> dict[str, Any]:
-    """The report as plain data. Nothing heavy is imported: modules are only looked for."""
+    """The report as plain data. Nothing heavy is imported: modules are only located."""
     folder = data_folder()
     return {
         "version": __version__,
@@ -88,9 +88,9 @@ def examine() -> dict[str, Any]:
 
 
 def examine_sandbox(left_out: Collection[str] = ()) -> dict[str, Any]:
-    """Every protection around programs, up or down with the reason, and why programs are refused, if they are.
+    """Every protection around programs, active or not with the reason, and why programs are refused, if they are.
 
-    A server of the sandbox is started and puts them up: what is told is what was tried, not what should work.
+    A sandbox server is started and activates them, so the report tells what works, not what should work.
     """
     from fedagentgym.envs.verifiers.sandbox.pool import SandboxError, Slots, refuse_without
     from fedagentgym.envs.verifiers.sandbox.protections import PURPOSES

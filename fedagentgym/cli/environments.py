@@ -1,4 +1,4 @@
-"""How every command that takes an environment finds and builds it."""
+"""Options that name an environment, shared by all commands that take one."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def env_options(assignments: list[str] | None) -> dict[str, Any]:
 
 
 def open_named(name: str, options: dict[str, Any]) -> TextEnv:
-    """The environment itself, without gymnasium's wrappers; its name may be the short one."""
+    """The environment without gymnasium's wrappers; its name may be the short one."""
     return open_env(find_env_id(name), **options)

@@ -1,4 +1,4 @@
-"""`fedagentgym envs`: which worlds there are, with their splits, sizes and categories."""
+"""`fedagentgym envs`: the environments with their splits, sizes and categories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedagentgym.envs.registry import find_env_id
 
 SHOWN_SPLITS = ("train", "val", "test")
 NOT_SAID = ("split", "tasks", "pool", "variant", "render_mode")
-"""Keywords of an environment that have options of their own on the command line, or none."""
+"""Keywords of an environment that have command-line options of their own, or none."""
 
 
 def envs(
@@ -28,7 +28,7 @@ def envs(
     plugins: Plugins = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """List the environments, a line each; with a name, all about that one."""
+    """List the environments, a line each; with a name, describe that one."""
     chosen = [find_env_id(name)] if name is not None else list(ENVIRONMENTS.names())
     found = [describe(env_id, env_options(env_set)) for env_id in chosen]
     if as_json:
@@ -41,7 +41,7 @@ def envs(
 
 
 def _list_all(found: list[dict[str, Any]]) -> None:
-    """A line for each world."""
+    """A line for each environment."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("environment", no_wrap=True)
     table.add_column("takes", no_wrap=True)
@@ -55,7 +55,7 @@ def _list_all(found: list[dict[str, Any]]) -> None:
 
 
 def _show_details(entry: dict[str, Any]) -> None:
-    """What a world says of itself, each thing on its own lines."""
+    """The description of an environment, one property per line."""
     splits = ", ".join(f"{split} {size:,}" for split, size in entry["splits"].items())
     categories = ", ".join(f"{category} {count:,}" for category, count in entry["categories"].items())
     options = ", ".join(f"{name}={value}" for name, value in entry["options"].items())
@@ -78,7 +78,7 @@ def _show_details(entry: dict[str, Any]) -> None:
 
 
 def describe(env_id: str, options: dict[str, Any]) -> dict[str, Any]:
-    """What a world says of itself, as plain data."""
+    """The description of an environment, as plain data."""
     env = open_named(env_id, options)
     summary = (type(env).__doc__ or "").strip().partition("\n")[0]
     return {
@@ -98,7 +98,7 @@ def describe(env_id: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _list_options(cls: type[TextEnv]) -> dict[str, Any]:
-    """The keywords that a world is made with, and their defaults as text; its own before those that all worlds share."""
+    """The keywords of an environment and their defaults as text; its own before those that all environments share."""
     found: dict[str, Any] = {}
     for base in cls.__mro__:
         if issubclass(base, TextEnv) and "__init__" in vars(base):

@@ -1,4 +1,4 @@
-"""`fedagentgym episodes`: read episodes in a terminal, alone or side by side."""
+"""`fedagentgym episodes`: prints episodes, of one source or of two side by side."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ def episodes(
         Path | None, typer.Argument(help="Another file or run: the same tasks are shown side by side.")
     ] = None,
     before: Annotated[
-        bool, typer.Option("--before", help="Of a run: the first evaluation beside the last one.")
+        bool, typer.Option("--before", help="For a run: compare the first evaluation with the last one.")
     ] = False,
     training: Annotated[
-        bool, typer.Option("--training", help="Of a run: the sampled training episodes of its clients.")
+        bool, typer.Option("--training", help="For a run: the sampled training episodes of its clients.")
     ] = False,
-    failed: Annotated[bool, typer.Option("--failed", help="Only what was not solved.")] = False,
-    solved: Annotated[bool, typer.Option("--solved", help="Only what was solved.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Only unsolved episodes.")] = False,
+    solved: Annotated[bool, typer.Option("--solved", help="Only solved episodes.")] = False,
     invalid: Annotated[bool, typer.Option("--invalid", help="Only episodes with an invalid action.")] = False,
     changed: Annotated[bool, typer.Option("--changed", help="Side by side: only where the outcomes differ.")] = False,
     category: Annotated[str | None, typer.Option("--category", help="Only tasks of this category.")] = None,
     client: Annotated[int | None, typer.Option("--client", min=0, help="Only episodes of this client.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="Only tasks whose id contains this.")] = None,
     actions: Annotated[bool, typer.Option("--actions", help="List the admissible actions of every turn.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Print at most so many.")] = 3,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Print at most this many.")] = 3,
     listing: Annotated[bool, typer.Option("--list", help="One line for each instead of the whole episode.")] = False,
 ) -> None:
-    """Print episodes: task, every turn with what the agent saw, said and did, rewards, invalid actions, the last answer."""
+    """Print episodes: task, every turn with observation, reply and action, rewards, invalid actions, the last answer."""
     if (other is not None) + before + training > 1:
         raise OptionError("a second source, --before and --training exclude each other")
     if failed and solved:
         raise OptionError("--failed and --solved exclude each other")
     sources = _open_sources(source, other, before=before, training=training)
     if changed and len(sources) == 1:
-        raise OptionError("--changed compares two sources: name another one, or say --before")
+        raise OptionError("--changed compares two sources: name another one, or add --before")
     rows = _pair(sources)
     tests: list[Callable[[Row], bool]] = [
         lambda row: not failed or not row[-1].trajectory.success,
@@ -65,14 +65,12 @@ def episodes(
     ]
     chosen = [row for row in rows if all(test(row) for test in tests)]
     if not chosen:
-        raise DataError(
-            f"none of the {len(rows):,} episodes of {source} is like that{_list_categories(rows, category)}"
-        )
+        raise DataError(f"none of the {len(rows):,} episodes of {source} matches{_list_categories(rows, category)}")
     _print(sources, chosen[: None if listing else limit], actions=actions, listing=listing)
     shown = len(chosen) if listing else min(limit, len(chosen))
     how = " side by side" if len(sources) > 1 else ""
     get_console().print(
-        f"{shown:,} of {len(chosen):,} that fit, {len(rows):,} in all{how}", highlight=False, style="dim"
+        f"{shown:,} of {len(chosen):,} that match, {len(rows):,} in all{how}", highlight=False, style="dim"
     )
 
 
@@ -84,7 +82,7 @@ def _open_sources(source: Path, other: Path | None, *, before: bool, training: b
     if before:
         files = _list_evaluations(source)
         if len(files) < 2:
-            raise OptionError(f"{source} was evaluated only once: there is nothing to show beside it")
+            raise OptionError(f"{source} was evaluated only once: there is nothing to compare it with")
         return [Source(f"round {int(file.stem)}", read_episodes(file)) for file in (files[0], files[-1])]
     chosen = [source] if other is None else [source, other]
     return [Source(str(one), read_episodes(_list_evaluations(one)[-1] if one.is_dir() else one)) for one in chosen]
@@ -93,12 +91,12 @@ def _open_sources(source: Path, other: Path | None, *, before: bool, training: b
 def _list_evaluations(run: Path) -> list[Path]:
     files = sorted(file for file in (run / "evaluation").glob("*.jsonl") if file.stem.isdecimal())
     if not files:
-        raise DataError(f"{run} is no run with evaluated episodes")
+        raise DataError(f"{run} is not a run with evaluated episodes")
     return files
 
 
 def _pair(sources: Sequence[Source]) -> list[Row]:
-    """Episodes of the same task and copy beside each other; of two sources only what both have."""
+    """Pair the episodes of the same task and copy; of two sources only those that both have."""
     by_task: list[dict[tuple[object, ...], ShownEpisode]] = []
     for source in sources:
         counts: dict[tuple[object, ...], int] = {}

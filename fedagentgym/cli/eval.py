@@ -1,4 +1,4 @@
-"""`fedagentgym eval`: how good an agent is in a world, with every episode written down; and the check of such a file."""
+"""`fedagentgym eval`: evaluates an agent and records every episode; also checks such a record by replaying it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 EnvName = Annotated[
     str | None,
     typer.Option(
-        "--env", help="Environment id or short name, for example WebShop; a run or an exported folder knows its own."
+        "--env", help="Environment id or short name, for example WebShop; default: that of the run or exported folder."
     ),
 ]
 AgentName = Annotated[
@@ -42,9 +42,9 @@ COLUMNS = {
     "format_broken": "malformed",
     "tokens": "tokens",
 }
-"""What is shown of each category, and how it is headed."""
+"""The columns of each category, and their headings."""
 PROCEDURES = ("own", "other")
-"""Shares of a category's episodes that went by its own procedure and by another, where the world can tell."""
+"""Shares of a category's episodes that followed its own procedure and another one, if the environment has procedures."""
 
 
 def evaluate(
@@ -56,7 +56,7 @@ def evaluate(
     split: Annotated[
         str | None, typer.Option("--split", help="Split whose tasks are played; default: the run's own, else val.")
     ] = None,
-    tasks: Annotated[int | None, typer.Option("--tasks", min=1, help="Play only the first so many tasks.")] = None,
+    tasks: Annotated[int | None, typer.Option("--tasks", min=1, help="Play only the first tasks, this many.")] = None,
     repeats: Annotated[
         int | None, typer.Option("--repeats", min=1, help="Episodes per task; default: the run's own, else 1.")
     ] = None,
@@ -71,7 +71,7 @@ def evaluate(
         typer.Option("--seed", help="Seed of episodes, sampling and intervals; default: the run's own, else 0."),
     ] = None,
     parallel: Annotated[
-        int | None, typer.Option("--parallel", min=1, help="Episodes side by side; default: the run's own, else 64.")
+        int | None, typer.Option("--parallel", min=1, help="Episodes in parallel; default: the run's own, else 64.")
     ] = None,
     client: ClientNumber = None,
     client_split: ClientSplitFile = None,
@@ -80,10 +80,10 @@ def evaluate(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", help="File for the episodes (JSON lines).")] = None,
     replay: Annotated[
-        Path | None, typer.Option("--replay", help="Play nothing new: check this file's episodes.")
+        Path | None, typer.Option("--replay", help="Check this file's episodes by replaying them.")
     ] = None,
     only: Annotated[
-        str | None, typer.Option("--set", help="With --replay: only this evaluation set, of a file of several.")
+        str | None, typer.Option("--set", help="With --replay: only this evaluation set of the file.")
     ] = None,
     env_set: EnvSet = None,
     agent_set: AgentSet = None,
@@ -95,7 +95,7 @@ def evaluate(
         from fedagentgym.cli.bench import ROOT, play_suite
 
         if env is not None or run is not None or replay is not None:
-            raise OptionError("--suite says what is played: leave out --env, --run and --replay")
+            raise OptionError("--suite determines what is played: leave out --env, --run and --replay")
         play_suite(suite, agent or "tiny", agent_set, plugins or (), output or ROOT, as_json)
         return
     options = env_options(env_set)
@@ -176,8 +176,8 @@ def _check_replay(file: Path, env: str | None, options: dict[str, Any], split: s
     differences = check_episodes(file, env=env, options=options, split=split, only=only)
     if differences:
         more = f" (and {len(differences) - 1} more differences)" if len(differences) > 1 else ""
-        raise OptionError(f"{file} does not play as it is written: {differences[0]}{more}")
-    get_console().print(f"{file}: every episode plays as it is written")
+        raise OptionError(f"{file} does not replay as recorded: {differences[0]}{more}")
+    get_console().print(f"{file}: every episode replays as recorded")
 
 
 def _to_json(found: SetsEvaluation, file: Path, beliefs: Mapping[str, Belief]) -> str:

@@ -89,7 +89,7 @@ def _print_commands(folder: Path) -> None:
         highlight=False,
     )
     say("    --host 0.0.0.0 --enable-supernode-auth --disable-runtime-dependency-installation", highlight=False)
-    say("for each client's machine (one SuperNode may stand for several clients), a key made there:", highlight=False)
+    say("for each client's machine (one SuperNode may serve several clients), a key made there:", highlight=False)
     say('  ssh-keygen -t ecdsa -b 384 -N "" -f node.key', highlight=False)
     say("registered on the server's, with the connection in $FLWR_HOME/config.toml:", highlight=False)
     say("  flwr supernode register node.key.pub CONNECTION", highlight=False)
@@ -97,4 +97,4 @@ def _print_commands(folder: Path) -> None:
     say("  flower-supernode --superlink SERVER:8000 --root-certificates ca.crt \\", highlight=False)
     say("    --auth-supernode-private-key node.key \\", highlight=False)
     say('    --node-config \'clients="0,1" workplace="/var/lib/fedagentgym"\'', highlight=False)
-    say(f"at last:  flwr run {folder} CONNECTION", highlight=False)
+    say(f"finally:  flwr run {folder} CONNECTION", highlight=False)

@@ -1,9 +1,9 @@
-"""How a command ends: whatever happens within it becomes one sentence and an exit code.
+"""Error handling of commands: every error becomes one sentence and an exit code.
 
-0    it did what it was asked for
-2    the user can mend it: an input, a file, a machine that lacks room
-70   nobody expected it; the full trace is in a file that the sentence names
-130  it was interrupted (Ctrl-C)
+0    success
+2    the user can fix it: an input, a file, a machine without space
+70   an unexpected error; the sentence names a file with the full trace
+130  interrupted (Ctrl-C)
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ USER_ERROR = 2
 UNEXPECTED = 70
 INTERRUPTED = 130
 MOST_SAID = 2000
-"""Characters of a sentence on standard error."""
+"""Maximum length of a sentence on standard error."""
 NOTHING_SAVED = "nothing was saved; run the command again"
 
 
 def run_guarded(command: Callable[[], object]) -> int:
-    """The exit code of a command; whatever stops it is told on standard error in one sentence."""
+    """The exit code of a command; errors are printed on standard error in one sentence."""
     for output in (sys.stdout, sys.stderr):
         _accept_any_text(output)
     try:
@@ -58,7 +58,7 @@ def run_guarded(command: Callable[[], object]) -> int:
         sentence = explain_missing(error)
         return _tell_unexpected(error) if sentence is None else _tell(sentence)
     except MemoryError:
-        return _tell("this needs more memory than there is")
+        return _tell("this needs more memory than is available")
     except OSError as error:
         if error.errno is None:
             return _tell_unexpected(error)
@@ -78,14 +78,14 @@ def _tell(message: str, code: int = USER_ERROR) -> int:
 
 
 def _tell_unexpected(error: BaseException) -> int:
-    """One sentence; the trace goes to a file, for the report of the fault."""
+    """Print one sentence and write the trace to a file, for a bug report."""
     place = _write_trace(error)
     where = f"the full trace is in {place}" if place else "the full trace could not be written"
     return _tell(f"something unexpected happened ({describe_error(error)}); {where}; please report it", UNEXPECTED)
 
 
 def _write_trace(error: BaseException) -> str | None:
-    """Write the trace into the cache, or where the system keeps temporary files; the file's name, if either could be done."""
+    """Write the trace to the cache, or to the folder of temporary files; returns the file's name, if either was possible."""
     text = "".join(traceback.format_exception(error))
     for folder in (cache_folder("errors"), None):
         try:
@@ -101,14 +101,14 @@ def _write_trace(error: BaseException) -> str | None:
 
 
 def _accept_any_text(output: TextIO) -> None:
-    """A name that the terminal's encoding does not have is shown with escapes instead of ending the command."""
+    """Let the terminal escape characters that its encoding lacks instead of ending the command."""
     reconfigure = getattr(output, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
 
 
 def _leave_broken_pipe() -> int:
-    """Whoever read the output has seen enough; what is left goes nowhere, so that the interpreter's end is silent too."""
+    """The reader closed the pipe; drop the remaining output, so that the interpreter exits silently too."""
     try:
         sink = os.open(os.devnull, os.O_WRONLY)
         os.dup2(sink, sys.stdout.fileno())

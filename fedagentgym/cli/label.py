@@ -1,4 +1,4 @@
-"""`fedagentgym label`: find out which tasks of a pool a policy solves, for splits by hardness."""
+"""`fedagentgym label`: measure which tasks of a pool a policy solves, for splits by hardness."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def label(
     out: Annotated[Path, typer.Option("--out", help="The label file; an unfinished one is continued.")] = Path(
         "labels.jsonl"
     ),
-    split: Annotated[str, typer.Option("--split", help="Whose tasks are labelled.")] = "train",
+    split: Annotated[str, typer.Option("--split", help="Split whose tasks are labelled.")] = "train",
     attempts: Annotated[int, typer.Option("--attempts", min=1, max=9, help="Episodes per task.")] = 4,
     threshold: Annotated[
         int, typer.Option("--threshold", min=1, help="Successes from which a task counts as solved.")
@@ -36,13 +36,15 @@ def label(
         float | None, typer.Option("--error", min=0, max=1, help="Handicap: probability of a random action.")
     ] = None,
     turns: Annotated[int | None, typer.Option("--turns", min=1, help="Handicap: turns per attempt.")] = None,
-    temperature: Annotated[float, typer.Option("--temperature", min=0, help="Of an agent with a model.")] = 0.4,
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0, help="Sampling temperature of an agent with a model.")
+    ] = 0.4,
     seed: Annotated[int, typer.Option("--seed", help="Seed of all attempts.")] = 0,
     packed: Annotated[Path | None, typer.Option("--pack", help="Also write the compact form for package data.")] = None,
     env_set: EnvSet = None,
     plugins: Plugins = None,
 ) -> None:
-    """Label a pool: play every task a few times and write down how often it was solved."""
+    """Label a pool: play every task a few times and record how often it was solved."""
     from fedagentgym.envs.handicap import Handicap
     from fedagentgym.partitions.files.labels import pack_labels, read_labels
     from fedagentgym.partitions.labelling import LabelPlan, handicap_expert, label_pool
@@ -62,7 +64,7 @@ def label(
     done = 0
     total = len(opened.pool)
     with (
-        explain_interruption(lambda: f"{done:,} of {total:,} tasks are labelled in {out}; the same command goes on"),
+        explain_interruption(lambda: f"{done:,} of {total:,} tasks are labelled in {out}; the same command continues"),
         show_progress("labelling", total=total) as bar,
     ):
         for count in label_pool(opened, split, plan, play, out):
@@ -83,7 +85,7 @@ def label(
 
 
 def _make_player(name: str, env: TextEnv, seed: int, attempts: int, temperature: float) -> tuple[dict[str, Any], Any]:
-    """Any agent that `fedagentgym eval` plays."""
+    """Any agent that `fedagentgym eval` accepts."""
     from fedagentgym.agents.make import make_agent
     from fedagentgym.cli.agents import parse_agent_settings
     from fedagentgym.learning.evaluation import compute_policy_digest, with_temperature

@@ -24,7 +24,7 @@ def build(
     out: Annotated[Path, typer.Option("--out", help="Folder to write; an older page in it is replaced.")],
     link: Annotated[
         str | None,
-        typer.Option("--link", help="Where the results lie, seen from the page, instead of a copy of each beside it."),
+        typer.Option("--link", help="Link from the page to the results, instead of a copy of each."),
     ] = None,
 ) -> None:
     """Build the page: static files that need no network, the tables as Markdown and CSV, and the results themselves."""

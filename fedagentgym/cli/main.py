@@ -1,4 +1,4 @@
-"""The command `fedagentgym`: a table of commands, and the entry point, which is ready for Ctrl-C before it imports the rest."""
+"""The command `fedagentgym`: a table of commands, and the entry point, which handles Ctrl-C before it imports the rest."""
 
 from __future__ import annotations
 
@@ -41,16 +41,14 @@ def run() -> None:
     try:
         code = main(sys.argv[1:])
     except KeyboardInterrupt:
-        sys.stderr.write("fedagentgym: interrupted: nothing had begun\n")
+        sys.stderr.write("fedagentgym: interrupted: nothing was started\n")
         code = INTERRUPTED
-    exec(
-        ""
-    )  # Python notes an interruption within code run from a string, and would end by a signal even if it was handled
+    exec("")  # after an interruption in code run from a string, Python exits by the signal even if it was handled
     sys.exit(code)
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command and return its exit code; whatever happens within it ends as one sentence (see `guard`)."""
+    """Run one command and return its exit code; every error becomes one sentence (see `guard`)."""
     from fedagentgym.cli.guard import run_guarded
 
     return run_guarded(lambda: _run_command(arguments))
@@ -74,7 +72,7 @@ def _open_app() -> click.Command:
 
 
 def _end_at_second_interrupt() -> None:
-    """Ctrl-C stops a command in order; a second one, while it is being stopped, ends the process at once."""
+    """Ctrl-C stops a command in order; a second one ends the process at once."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, end)

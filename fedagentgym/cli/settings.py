@@ -1,4 +1,4 @@
-"""`fedagentgym settings`: what can be said in a configuration, with defaults and meanings."""
+"""`fedagentgym settings`: the keys of a configuration, with defaults and meanings."""
 
 from __future__ import annotations
 

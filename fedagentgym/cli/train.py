@@ -1,4 +1,4 @@
-"""`fedagentgym train`: run a configuration, watch its rounds, go on with one that was stopped."""
+"""`fedagentgym train`: run a configuration, show its rounds, resume an interrupted run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def train(
     changes: Change = None,
     plugins: Plugins = None,
     resume: Annotated[
-        Path | None, typer.Option("--resume", help="Go on with the run in this folder.", metavar="RUN")
+        Path | None, typer.Option("--resume", help="Resume the run in this folder.", metavar="RUN")
     ] = None,
     seeds: Annotated[
         str | None, typer.Option("--seeds", help="A run for each of these seeds, such as 0,1,2.", metavar="N,N,...")
@@ -34,10 +34,11 @@ def train(
     listing: Annotated[bool, typer.Option("--list", help="List the presets and exit.")] = False,
     show: Annotated[
         bool,
-        typer.Option("--show", help="Print all settings as they come out, presets and changes resolved, and exit."),
+        typer.Option("--show", help="Print all settings, with presets and changes resolved, and exit."),
     ] = False,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Print episodes, tokens, bytes, memory and hours beforehand, and exit.")
+        bool,
+        typer.Option("--plan", help="Print episodes, tokens, bytes, memory and hours that the run needs, and exit."),
     ] = False,
     tokens_per_second: Annotated[
         float, typer.Option("--tokens-per-second", min=1e-3, help="--plan: tokens that a device generates in a second.")
@@ -47,7 +48,7 @@ def train(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the run's record instead of the table.")] = False,
 ) -> None:
-    """Train agents, federated or not, as a configuration says; ends with a summary and report.html."""
+    """Train agents, federated or not, with a configuration; writes report.html."""
     from fedagentgym.experiment.config import list_presets, list_variants, read_preset
 
     if listing:
@@ -57,13 +58,13 @@ def train(
                 get_console().print(f"{'':16s}   {name}:{', '.join(variants)}", highlight=False, markup=False)
         return
     if (config is None) == (resume is None):
-        raise OptionError("name a configuration to train, or a run to go on with: train FILE, or train --resume RUN")
+        raise OptionError("name a configuration to train, or a run to resume: train FILE, or train --resume RUN")
     if show:
         _print_settings(config, resume, changes or (), plugins or ())
         return
     if plan:
         if config is None:
-            raise OptionError("--plan: name a configuration, a run that was begun is planned already")
+            raise OptionError("--plan: name a configuration, a run that was started has no plan to print")
         _print_plan(config, changes or (), plugins or (), tokens_per_second, device_memory, as_json)
         return
     from fedagentgym.experiment import run as running
@@ -72,7 +73,7 @@ def train(
     if seeds is not None:
         if config is None:
             raise OptionError(
-                "--seeds: name a configuration; runs of several seeds go on when the same command is given again"
+                "--seeds: name a configuration; runs of several seeds are resumed by repeating the same command"
             )
         _train_seeds(config, changes or (), _parse_seeds(seeds), plugins or (), as_json)
         return
@@ -100,14 +101,14 @@ def train(
 def _parse_seeds(text: str) -> list[int]:
     parts = text.split(",")
     if not all(part.strip().isdecimal() and len(part) < 20 for part in parts):
-        raise OptionError(f"--seeds: numbers from 0 on with commas between them, such as 0,1,2, got {text[:80]!r}")
+        raise OptionError(f"--seeds: numbers from 0 on, separated by commas, such as 0,1,2, got {text[:80]!r}")
     return [int(part) for part in parts]
 
 
 def _train_seeds(
     config: str, changes: Sequence[str], seeds: Sequence[int], plugins: Sequence[str], as_json: bool
 ) -> None:
-    """A run for each seed, and how to compare them."""
+    """Run each seed, and print how to compare the runs."""
     from fedagentgym.base.encoding import canonical_json
     from fedagentgym.experiment.report.terminal import RunWatch, print_summary, watch_run
     from fedagentgym.experiment.run import train as train_run
@@ -126,7 +127,7 @@ def _train_seeds(
 
 
 def _print_settings(config: str | None, resume: Path | None, changes: Sequence[str], plugins: Sequence[str]) -> None:
-    """Every setting with its value, under the lines that a preset's author put at its head."""
+    """Every setting with its value, under the header comment of the preset."""
     import yaml
 
     from fedagentgym.agents.presets import complete_settings
@@ -147,7 +148,7 @@ def _print_plan(
     device_memory: float | None,
     as_json: bool,
 ) -> None:
-    """What the configuration will take."""
+    """The cost of the configuration."""
     from fedagentgym.base.encoding import canonical_json
     from fedagentgym.experiment.config import load_config
     from fedagentgym.experiment.estimate.page import format_plan, make_plain

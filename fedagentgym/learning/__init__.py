@@ -1,6 +1,6 @@
-"""Playing episodes, learning from them, judging the result. Knows one site at a time; nothing of a federation.
+"""Playing episodes, learning from them, evaluating the result, for one site at a time; independent of federations.
 
-`collect` (play episodes) and `evaluate` (judge an agent) are imported from here when they are first used.
+`collect` (play episodes) and `evaluate` (evaluate an agent) are imported from here on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rewards of a group to advantages: grpo, dr_grpo, gigpo, or an estimator of one's own. Numpy, float64, one group at a time.
+"""Advantages from the rewards of a group: grpo, dr_grpo, gigpo, or a registered estimator. Numpy, float64, one group at a time.
 
     grpo      A_i = (R_i - mean) / (std + 1e-6)
     dr_grpo   A_i = R_i - mean
@@ -7,8 +7,8 @@
 where R_i is the return of episode i, q_it the discounted return from turn t on, and c the turns of the group that start from
 an identical observation. A group whose rewards are all equal gets exactly zero.
 
-A penalty p_it that belongs to one turn (`format_penalty_on: turn`) lowers that turn alone: R_i - p_it takes the place of R_i,
-q_it - p_it that of q_it, and mean and deviation are over all turns of the group, since an episode has no single value then.
+A penalty p_it of a single turn (`format_penalty_on: turn`) lowers only that turn: R_i - p_it replaces R_i, q_it - p_it replaces
+q_it, and mean and deviation are over all turns of the group, since an episode then has no single value.
 
 An estimator is its own settings: a class with fields, registered by name, whose `estimate` gives the advantages.
 """
@@ -35,7 +35,7 @@ Baseline = Literal["trajectories", "turns"]
 
 
 class AdvantageEstimator(NamedSettings):
-    """How the rewards of one task's episodes become advantages. Subclasses add settings of their own as fields."""
+    """Computes advantages from the rewards of one task's episodes. Subclasses add settings of their own as fields."""
 
     @abstractmethod
     def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
@@ -43,12 +43,12 @@ class AdvantageEstimator(NamedSettings):
 
     @property
     def compares_turns(self) -> bool:
-        """Whether `estimate_turns` is there: turns of one episode can have values of their own."""
+        """Whether `estimate_turns` is implemented: turns of one episode can have values of their own."""
         return False
 
     def estimate_turns(self, group: Group, rewards: PerTurn, penalties: PerTurn) -> PerTurn:
-        """As `estimate`, where each turn has a penalty of its own, which `rewards` does not hold."""
-        raise OptionError(f"advantage estimator {self.name!r} knows no penalties of single turns")
+        """Like `estimate`, if each turn has a penalty of its own, which `rewards` does not contain."""
+        raise OptionError(f"advantage estimator {self.name!r} does not support penalties of single turns")
 
 
 class DrGRPO(AdvantageEstimator):
@@ -95,7 +95,7 @@ class GRPO(AdvantageEstimator):
 
 
 class GiGPO(AdvantageEstimator):
-    """As grpo, and the returns of turns that start from the same observation are compared with each other."""
+    """grpo plus a comparison of the returns of turns that start from the same observation."""
 
     name: Literal["gigpo"] = "gigpo"
     std: Literal["population", "sample"] = Field(
@@ -133,7 +133,7 @@ for _name, _estimator in {"grpo": GRPO, "dr_grpo": DrGRPO, "gigpo": GiGPO}.items
 def standardise(
     rewards: Values, deviation: Deviation = "population", repeats: NDArray[np.int64] | None = None
 ) -> Values:
-    """Rewards less their mean, over their deviation; zero for a constant, single or non-finite group.
+    """Rewards minus their mean, divided by their deviation; zero for a constant, single or non-finite group.
 
     `repeats` counts each reward several times in mean and deviation.
 
@@ -162,7 +162,7 @@ def discounted_returns(rewards: Values, gamma: float) -> Values:
 def group_advantages(
     group: Group, rewards: PerTurn, estimator: AdvantageEstimator, penalties: PerTurn | None = None
 ) -> PerTurn:
-    """The advantages of a group, which are refused where they do not fit it. `penalties` are those of single turns, if any."""
+    """The validated advantages of a group. `penalties` are those of single turns, if any."""
     found = (
         estimator.estimate(group, rewards) if penalties is None else estimator.estimate_turns(group, rewards, penalties)
     )
@@ -193,7 +193,7 @@ def episode_advantages(rewards: PerTurn, deviation: Deviation, baseline: Baselin
 
 
 def compute_turn_values(rewards: PerTurn, penalties: PerTurn) -> PerTurn:
-    """What each turn is worth: the return of its episode, less the turn's own penalty."""
+    """The value of each turn: the return of its episode minus the turn's own penalty."""
     return tuple(part.sum() - charged for part, charged in zip(rewards, penalties, strict=True))
 
 
@@ -223,7 +223,7 @@ def step_advantages(anchors: Sequence[Sequence[Hashable]], step_returns: PerTurn
 
 
 def is_constant(rewards: PerTurn, penalties: PerTurn | None = None) -> bool:
-    """Whether the episodes of a group (or its turns, where they have penalties of their own) cannot be told apart."""
+    """Whether all episodes of a group (or its turns, if they have penalties of their own) have equal values."""
     if penalties is None:
         values = [float(part.sum()) for part in rewards]
     else:

@@ -1,4 +1,4 @@
-"""What lies between the matrix products of a decoder block, keeping little for the backward pass.
+"""The operations between the matrix products of a decoder block, with little memory kept for the backward pass.
 
 Autograd would keep every intermediate result: together three times what the block needs. The values are those of transformers'
 modules, step for step.
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 
 def normalize(module: Any, hidden: Tensor) -> Tensor:
-    """What an RMSNorm module of transformers computes, in single precision."""
+    """The RMSNorm of transformers, in single precision."""
     answer: Tensor = _RMSNorm.apply(hidden, module.weight, module.variance_epsilon)  # type: ignore[no-untyped-call]
     return answer
 

@@ -1,4 +1,4 @@
-"""A learning curve on one site: warm-started agent, so many steps, a look at unseen tasks now and then."""
+"""A learning curve on one site: a warm-started agent, a number of steps, and evaluations on unseen tasks in between."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CurvePoint(NamedTuple):
-    """Where the run stands after `step` steps and `seconds` of playing and learning (evaluations not counted)."""
+    """The result after `step` steps and `seconds` of playing and learning (evaluations not counted)."""
 
     step: int
     seconds: float
@@ -32,8 +32,8 @@ class CurvePoint(NamedTuple):
 def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[CurvePoint]:
     """Follow a recipe; the first point is the warm-started agent, the last one the trained agent.
 
-    The warm start is made once per world and shared by all seeds, as a pretrained model would be; the seed moves the tasks that
-    are drawn, the episodes and the sampling.
+    The warm start is made once per environment and shared by all seeds, as a pretrained model would be; the seed varies the drawn
+    tasks, the episodes and the sampling.
     """
     agent = load_warm_started_agent(recipe)
     local = LocalTraining(
@@ -60,7 +60,7 @@ def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[CurvePoint]:
 
 
 def load_warm_started_agent(recipe: Recipe) -> TokenAgent:
-    """The recipe's agent after its warm start, which is made now if it was not made before."""
+    """The recipe's agent after its warm start, which is made now unless it exists."""
     from fedagentgym.agents.make import make_agent
 
     if starts_from_nothing(recipe.agent):

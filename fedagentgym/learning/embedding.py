@@ -1,4 +1,4 @@
-"""Texts as directions: the mean of a language model's last hidden states, of length one. Near directions, similar questions."""
+"""Embeddings of texts: the normalised mean of a language model's last hidden states. Similar texts have near embeddings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCH_SIZE = 32
 
 
 def embed(policy: TrainablePolicy, texts: Sequence[str]) -> NDArray[np.float64]:
-    """One row per text, by the weights that the policy holds now; a text longer than the context is cut."""
+    """One row per text, with the policy's current weights; a text longer than the context is cut."""
     with put_together(policy):
         return _embed(policy, texts)
 
@@ -27,7 +27,7 @@ def embed(policy: TrainablePolicy, texts: Sequence[str]) -> NDArray[np.float64]:
 def _embed(policy: TrainablePolicy, texts: Sequence[str]) -> NDArray[np.float64]:
     backbone = split_decoder_and_head(policy.model)
     if backbone is None:
-        raise DataError(f"{policy.name} gives no hidden states to embed texts with")
+        raise DataError(f"{policy.name} has no hidden states for embeddings")
     decoder: Any = backbone[0]
     rows = []
     for start in range(0, len(texts), BATCH_SIZE):

@@ -1,8 +1,7 @@
-"""Judging a policy: play a fixed set of tasks, write every episode down, and say how sure the numbers are.
+"""Evaluating a policy: play a fixed set of tasks, record every episode, and compute intervals.
 
-Intervals are percentile bootstraps over tasks, and within each task over its repeats: they answer "how different could this
-number be for other tasks of the same kind and other draws of the agent". Two policies that are compared on the same tasks share
-the tasks' part of that uncertainty.
+Intervals are percentile bootstraps over tasks, and within each task over its repeats: they cover other tasks of the same kind
+and other draws of the agent. Two policies that are compared on the same tasks share the tasks' part of that uncertainty.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What an evaluation found: overall and per category, with the episodes themselves."""
+    """The result of an evaluation: overall and per category, with the episodes themselves."""
 
     overall: Mapping[str, Estimate]
     categories: Mapping[str, Mapping[str, Estimate]]
@@ -67,7 +66,7 @@ class Evaluation:
 def evaluate(
     agent: Player,
     env: TextEnv,
-    settings: EvaluationSettings | None = None,
+    settings: EvaluationSettings | Mapping[str, object] | None = None,
     *,
     seed: int = 0,
     file: str | Path | None = None,
@@ -77,7 +76,9 @@ def evaluate(
 
     `file` gets every episode as a JSON line that `replay` can check, each with the fields of `about`.
     """
-    chosen = settings or EvaluationSettings()
+    chosen = (
+        settings if isinstance(settings, EvaluationSettings) else EvaluationSettings.load(settings or {}, "evaluation")
+    )
     player = with_temperature(agent, chosen.temperature)
     ids = list(env.pool.ids[: chosen.tasks] if chosen.tasks is not None else env.pool.ids)
     with show_progress("evaluating", total=len(ids) * chosen.repeats) as bar:
@@ -93,14 +94,14 @@ def evaluate(
 
 
 def format_episodes(found: Evaluation, agent: Player, env: TextEnv, about: Mapping[str, Any] | None = None) -> str:
-    """Every episode of an evaluation as a JSON line, with who played it, where, and by whose verdict."""
+    """Every episode of an evaluation as a JSON line, with the policy, the environment and the verifier."""
     verifier = {} if env.get_verifier_version() is None else {"verifier": env.get_verifier_version()}
     told = {"env": env.id, "agent": agent.name, **verifier, **(about or {})}
     return "".join(to_json_line(trajectory, told) + "\n" for group in found.groups for trajectory in group)
 
 
 def with_temperature(agent: Player, temperature: float) -> Player:
-    """The same agent drawing its tokens at another temperature; agents that draw no tokens are left as they are."""
+    """The same agent with another sampling temperature; agents without sampling are returned unchanged."""
     from fedagentgym.agents.agent import TokenAgent
 
     if not isinstance(agent, TokenAgent):
@@ -109,7 +110,7 @@ def with_temperature(agent: Player, temperature: float) -> Player:
 
 
 def compute_policy_digest(agent: Player) -> str | None:
-    """The identity of the trainable weights that an agent plays with, if it has any."""
+    """The digest of the trainable weights of an agent, if it has any."""
     read = getattr(getattr(agent, "policy", None), "get_weights", None)
     return bytes_digest(encode(read())) if read is not None else None
 
@@ -137,7 +138,7 @@ def summarise(
 
 
 def measure_episode(trajectory: Trajectory) -> dict[str, float]:
-    """The numbers of one episode that an evaluation reports, with what it earned of each reward component."""
+    """The reported numbers of one episode, including those of each reward component."""
     earned: dict[str, float] = {}
     for turn in trajectory.turns:
         for name, value in turn.rewards.items():
@@ -164,7 +165,7 @@ def _estimate_measures(
 
 
 def tabulate_measures(groups: Sequence[Group]) -> tuple[list[str], NDArray[np.float64]]:
-    """The names of what is measured, and the numbers: by task, repeat, measure."""
+    """The names of the measures, and the numbers: by task, repeat, measure."""
     rows = [[measure_episode(trajectory) for trajectory in group] for group in groups]
     names = list(dict.fromkeys(name for row in rows for episode in row for name in episode))
     return names, np.array(
@@ -206,7 +207,7 @@ def find_interval(
 
 
 def find_replay_differences(file: str | Path, env: TextEnv, only: str | None = None) -> list[str]:
-    """Play a file's actions again; every difference in rewards, validity or outcome is one sentence. Empty: all as written.
+    """Replay a file's actions; every difference in rewards, validity or outcome is one sentence. Empty if there is none.
 
     A file of several evaluation sets is played set by set: `only` names the set that `env` plays.
     """
@@ -214,7 +215,7 @@ def find_replay_differences(file: str | Path, env: TextEnv, only: str | None = N
     episodes = list(read_json_lines(file))
     sets = dict.fromkeys(str(about["set"]) for _, about in episodes if "set" in about)
     if only is None and len(sets) > 1:
-        raise OptionError(f"{file} holds the evaluation sets {join_names(sets)}: say which of them is to be played")
+        raise OptionError(f"{file} holds the evaluation sets {join_names(sets)}: name one of them")
     if only is not None and only not in sets:
         raise unknown_name_error(f"evaluation set of {file}", only, sets)
     for trajectory, about in episodes:
@@ -237,5 +238,5 @@ def _replay(trajectory: Trajectory, env: TextEnv) -> list[str]:
             written = (turn.reward, turn.valid, turn.score)
             differences.append(f"{where}, turn {number}: written {written}, found {found}")
     if (episode.terminated, bool(episode.view.success)) != (trajectory.terminated, trajectory.success):
-        differences.append(f"{where}: the outcome is another one")
+        differences.append(f"{where}: the outcome differs")
     return differences

@@ -1,6 +1,6 @@
-"""Judging a policy on several sets of tasks at once: a run on MATH that is judged on six test sets, for example.
+"""Evaluating a policy on several sets of tasks: a run on MATH that is evaluated on six test sets, for example.
 
-Every set counts the same in the mean over all, whatever its number of tasks, as the papers' averages do; the interval of that
+Every set has the same weight in the mean over all, whatever its number of tasks, as in the papers' averages; the interval of that
 mean is the bootstrap of the sets' own means.
 """
 
@@ -34,17 +34,17 @@ from fedagentgym.learning.settings import EvaluationSet, EvaluationSettings
 
 @dataclass(frozen=True)
 class OpenedSet:
-    """A set with its world, and how it is judged. The run's own split, where no sets are asked for, has no name."""
+    """A set with its environment and its settings. The run's own split, used if no sets are given, has no name."""
 
     name: str
     env: TextEnv
     options: Mapping[str, Any]
     settings: EvaluationSettings
     category: str | None = None
-    """Which of the run's categories it judges, where that is not the one of its name."""
+    """The run's category that it evaluates, if its name differs from the set's."""
 
     def describe(self) -> dict[str, Any]:
-        """What the set is, for records."""
+        """The description of the set, for records."""
         verifier = self.env.get_verifier_version()
         return {
             "env": self.env.id,
@@ -57,15 +57,15 @@ class OpenedSet:
 
 @dataclass(frozen=True)
 class SetsEvaluation:
-    """What an evaluation found in each set, by name."""
+    """The results of an evaluation for each set, by name."""
 
     sets: Mapping[str, Evaluation]
     overall: Mapping[str, Estimate]
     stand_for: Mapping[str, str] = field(default_factory=dict)
-    """The category of the run's tasks that a set judges, by the set's name."""
+    """The category of the run's tasks that a set evaluates, by the set's name."""
 
     def to_plain(self) -> dict[str, Any]:
-        """Plain values for a result file: in place of categories there are the sets, whose own ones are below `sets`."""
+        """Plain values for a result file: the sets replace the categories; their own categories are below `sets`."""
         if list(self.sets) == [""]:
             return self.sets[""].to_plain()
         below = {name: found.to_plain() for name, found in self.sets.items()}
@@ -78,8 +78,8 @@ class SetsEvaluation:
         }
 
     def measure_categories(self) -> dict[str, float]:
-        """The success in every category, over the tasks of all sets; a set's own name stands for the whole set, and so does
-        the category that it judges. Sets that judge one category together count the same."""
+        """The success in every category, over the tasks of all sets; a set's own name represents the whole set, and so does
+        the category that it evaluates. Sets that evaluate one category together have equal weights."""
         found: dict[str, list[float]] = {}
         for evaluation in self.sets.values():
             for group in evaluation.groups:
@@ -95,7 +95,7 @@ class SetsEvaluation:
 
 
 def open_sets(settings: EvaluationSettings, env_id: str, options: Mapping[str, Any]) -> tuple[OpenedSet, ...]:
-    """The worlds that a run is judged in; `env_id` and `options` are the run's own."""
+    """The environments in which a run is evaluated; `env_id` and `options` are the run's own."""
     if not settings.sets:
         env = open_env(env_id, **{**options, "split": settings.split})
         return (OpenedSet("", env, options, settings),)
@@ -107,9 +107,7 @@ def _open_set(one: EvaluationSet, settings: EvaluationSettings, env_id: str, opt
     try:
         found_id, found_options = _find_env(one, env_id, options)
         if surplus := [key for key in found_options if key in ("split", "tasks", "pool", "variant")]:
-            raise OptionError(
-                f"{surplus[0]!r} is no option of a world that judges: it stands beside options, or nowhere"
-            )
+            raise OptionError(f"{surplus[0]!r} is not an option of an evaluation's environment")
         env = open_env(found_id, **found_options, split=one.split)
     except FedAgentGymError as error:
         raise type(error)(f"{where}: {error}") from None
@@ -133,7 +131,7 @@ def _find_env(one: EvaluationSet, env_id: str, options: Mapping[str, Any]) -> tu
 
 
 def _find_data_set(name: str) -> tuple[str, dict[str, Any]] | None:
-    """The world and the options of the installed data set of this name, if one is called so."""
+    """The environment and options of the installed data set with this name, if there is one."""
     from fedagentgym.envs.reasoning.sources import INSTALLED, SOURCES, find_source
 
     try:
@@ -153,8 +151,8 @@ def evaluate_sets(
     about: Mapping[str, Any] | None = None,
     about_set: Callable[[OpenedSet], Mapping[str, Any]] | None = None,
 ) -> SetsEvaluation:
-    """Judge an agent on every set; `file` gets the episodes of all of them, each line with the name of its set, with `about`
-    and with what `about_set` says of the set."""
+    """Evaluate an agent on every set; `file` gets the episodes of all of them, each line with the name of its set, with
+    `about` and with what `about_set` returns for the set."""
     found: dict[str, Evaluation] = {}
     lines = []
     for one in sets:
@@ -171,7 +169,7 @@ def evaluate_sets(
 
 
 def _average_sets(found: Mapping[str, Evaluation], settings: EvaluationSettings, seed: int) -> Mapping[str, Estimate]:
-    """The mean over sets of what is measured in all of them, with its interval."""
+    """The mean over sets of the measures that all of them have, with its interval."""
     if len(found) == 1:
         return next(iter(found.values())).overall
     tables = {name: tabulate_measures(evaluation.groups) for name, evaluation in found.items()}

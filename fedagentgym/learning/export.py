@@ -1,4 +1,4 @@
-"""Episodes for other eyes: JSON lines, readable text, and conversations for supervised fine-tuning."""
+"""Episodes in other forms: JSON lines, readable text, and conversations for supervised fine-tuning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedagentgym.learning.trajectory import Trajectory, from_plain, to_plain
 
 
 def to_json_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None) -> str:
-    """One line: what was seen, said, done and paid, without token ids; `about` adds fields such as the policy's digest."""
+    """One line: observations, replies, actions and rewards, without token ids; `about` adds fields such as a digest."""
     return json.dumps({**(about or {}), **to_plain(trajectory, segments=False, admissible=True)}, ensure_ascii=True)
 
 
@@ -25,7 +25,7 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[Trajectory, dict[str, An
 
 
 def parse_json_lines(lines: Iterable[str], where: str) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
-    """The same of lines that were read already; `where` is for messages."""
+    """The same for lines that were read already; `where` is for messages."""
     return _parse_records(((n, parse_json(line, f"{where}, line {n}")) for n, line in enumerate(lines, start=1)), where)
 
 
@@ -43,7 +43,7 @@ def _parse_records(records: Iterable[tuple[int, Any]], where: str) -> Iterator[t
 
 
 def format_episode(trajectory: Trajectory, *, actions: bool = False, longest: int | None = None) -> str:
-    """An episode as a person wants to read it, on request with the admissible actions of every turn; texts of more than
+    """An episode as readable text, optionally with the admissible actions of every turn; texts of more than
     `longest` characters are cut."""
     end = "solved" if trajectory.success else "out of turns" if trajectory.truncated else "not solved"
     head = (
@@ -73,7 +73,7 @@ def _cut(text: str, longest: int | None) -> str:
 def to_conversation(trajectory: Trajectory, system: str | None = None) -> dict[str, Any]:
     """The episode as chat messages, the common form of supervised data: `{"task": ..., "messages": [{role, content}, ...]}`.
 
-    The user says what was observed, the assistant the whole reply; `system` opens the conversation.
+    The user's messages are the observations, the assistant's the whole replies; `system` begins the conversation.
     """
     messages = [] if system is None else [{"role": "system", "content": system}]
     for turn in trajectory.turns:
@@ -90,7 +90,7 @@ def write_conversations(
     solved_only: bool = True,
     system: str | None = None,
 ) -> int:
-    """Write supervised data as JSON lines and return how many episodes were taken."""
+    """Write supervised data as JSON lines and return the number of episodes."""
     chosen = [trajectory for trajectory in trajectories if trajectory.success or not solved_only]
     write_atomic(path, "".join(json.dumps(to_conversation(trajectory, system)) + "\n" for trajectory in chosen))
     return len(chosen)
@@ -107,9 +107,9 @@ def export_conversations(
 ) -> int:
     """Write the episodes of a file, or of a run's folder, as conversations; returns how many there are.
 
-    Of a run these are the episodes of its last evaluation, with `training` the sampled training episodes of all rounds.
-    `only` names an evaluation set. What the environment of an episode says of itself is the system message; `env` is the one
-    of lines that name none.
+    For a run these are the episodes of its last evaluation; with `training`, the sampled training episodes of all rounds.
+    `only` names an evaluation set. The system message is the description of the episode's environment; `env` is the
+    environment of lines that name none.
     """
     lines = []
     for file in _list_episode_files(Path(source), training):
@@ -131,12 +131,12 @@ def _list_episode_files(source: Path, training: bool) -> list[Path]:
     files = sorted((source / ("trajectories" if training else "evaluation")).glob("*.jsonl"))
     if not files:
         kind = "sampled training episodes" if training else "evaluated episodes"
-        raise DataError(f"{source} is no run with {kind}")
+        raise DataError(f"{source} is not a run with {kind}")
     return files if training else files[-1:]
 
 
 def _describe_environment(env_id: object) -> str | None:
-    """What an environment tells its agents of their part, if it is known here."""
+    """An environment's instructions to its agents, if it is registered here."""
     if not isinstance(env_id, str) or env_id not in ENVIRONMENTS:
         return None
     cls = ENVIRONMENTS.get(env_id)

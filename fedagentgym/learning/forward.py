@@ -1,8 +1,8 @@
 """Log-probs of given tokens under a model, with gradients: the training side's forward pass.
 
-What is read of a row ends with the last token that was chosen; forced tokens have log-prob 0 whatever the model says. Models of
-Llama's family run over packed rows (`packed`), others through their own forward pass over rows padded on the right, where causal
-attention needs no mask: a token never sees what comes after it.
+A row is read up to the last chosen token; forced tokens have log-prob 0. Models of Llama's family run over packed rows
+(`packed`), others through their own forward pass over rows padded on the right, where causal attention needs no mask: a token
+never attends to later ones.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def compute_logprobs(
 ) -> TokenLogprobs:
     """Log-probs under the distribution that is sampled from: at this temperature, over the allowed tokens.
 
-    Of a pass over more than `kept` tokens, the insides of the blocks are computed again in the backward pass: more time, less
-    memory, the same bits. `bias` is added to what the last block puts out.
+    For a pass over more than `kept` tokens, activations inside the blocks are recomputed in the backward pass: more time, less
+    memory, the same bits. `bias` is added to the last block's output.
     """
     places = [find_choices(row) - 1 for row in rows]
     read = [(_cut(row, place), place) for row, place in zip(rows, places, strict=True) if len(place)]
@@ -52,7 +52,7 @@ def compute_logprobs(
 
 def batch_rows(model: torch.nn.Module, rows: Sequence[ScoredRow], micro_tokens: int) -> list[list[int]]:
     """Indices of rows that go through the model together, so that it reads at most `micro_tokens` tokens at a time, padding
-    included (a lone row may have more)."""
+    included (a single row may have more)."""
     read = [_cut(row, find_choices(row) - 1) for row in rows]
     if _runs_packed(model):
         return batch_by_nodes(read, micro_tokens)
@@ -60,14 +60,14 @@ def batch_rows(model: torch.nn.Module, rows: Sequence[ScoredRow], micro_tokens: 
 
 
 def _runs_packed(model: torch.nn.Module) -> bool:
-    """Packed rows go around the blocks' own forward passes, in which a sharded block gathers its weights."""
+    """Whether packed rows may be used: they bypass the blocks' own forward passes, in which sharded blocks gather weights."""
     inner = unwrap_model(model)
     sharded = any(hasattr(module, "unshard") for module in inner.modules())
     return not sharded and packed.fits(inner) and split_decoder_and_head(model) is not None
 
 
 def _cut(row: ScoredRow, places: Ids) -> Ids:
-    """What is read of a row: nothing behind the last place that a choice was made at."""
+    """The part of a row that is read: up to the last position with a choice."""
     return row.ids[: int(places[-1]) + 1] if len(places) else row.ids[:0]
 
 
@@ -79,7 +79,7 @@ def _compute_states(
     kept: int | None,
     bias: Tensor | None,
 ) -> tuple[Callable[[Tensor], Tensor], Tensor]:
-    """What makes logits, and what it makes them of: the last hidden states at the given places of each row."""
+    """The function that computes logits, and its input: the last hidden states at the given positions of each row."""
     inner: Any = unwrap_model(model)
     if not rows:
         return torch.nn.Identity(), torch.zeros(0, 1, device=device)
@@ -138,7 +138,7 @@ def split_decoder_and_head(model: torch.nn.Module) -> tuple[Callable[..., Any], 
 
 
 def unwrap_model(model: torch.nn.Module) -> torch.nn.Module:
-    """The language model inside an adapter's wrapper; the adapter's layers sit inside it and stay active."""
+    """The language model inside an adapter's wrapper; the adapter's layers are inside it and stay active."""
     unwrap = getattr(model, "get_base_model", None)
     return unwrap() if unwrap is not None else model
 
@@ -163,7 +163,7 @@ def find_last_block(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def find_blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The decoder blocks, first to last; none where they are not found."""
+    """The decoder blocks, first to last; none if they are not found."""
     inner: Any = unwrap_model(model)
     layers = getattr(inner.get_decoder(), "layers", None) if hasattr(inner, "get_decoder") else None
     return list(layers or ())

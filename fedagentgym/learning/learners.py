@@ -1,4 +1,4 @@
-"""Who trains a policy: a step on this process's device, or, for a policy whose updates span several, what that policy opens."""
+"""Learners of a policy: on this process's device, or on several devices for a sharded policy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @runtime_checkable
 class SpreadPolicy(Protocol):
-    """A policy that lies on several devices while it is trained (`learning/sharding`)."""
+    """A policy that is on several devices while it is trained (`learning/sharding`)."""
 
     def open_update(
         self, decoding: Decoding, settings: LearningSettings, proximal: float, base: Arrays | None
@@ -31,7 +31,7 @@ class SpreadPolicy(Protocol):
         ...
 
     def put_together(self) -> AbstractContextManager[None]:
-        """While it lasts, the model here has all its weights."""
+        """Inside this context, the model here has all its weights."""
         ...
 
 
@@ -45,12 +45,12 @@ def open_update(
 
 
 def open_imitation(policy: TrainablePolicy, settings: SupervisedSettings) -> SupervisedTraining:
-    """The imitation of a policy."""
+    """The supervised training of a policy."""
     if isinstance(policy, SpreadPolicy):
         return policy.open_imitation(settings)
     return SupervisedTraining(policy, settings)
 
 
 def put_together(policy: Policy) -> AbstractContextManager[None]:
-    """While it lasts, the policy's model can be run here, in the way of any model."""
+    """Inside this context, the policy's model can be run here like any model."""
     return policy.put_together() if isinstance(policy, SpreadPolicy) else nullcontext()

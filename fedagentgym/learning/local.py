@@ -1,15 +1,15 @@
-"""One site's training loop: what a client (or the only site of a centralized run) does between two messages.
+"""One site's training loop: the work of a client (or of the only site of a centralized run) between two messages.
 
-A `LocalTraining` is the resident worker's side: one agent (a model in memory), one world with the site's tasks, the settings.
-What belongs to the *site* is a `SiteState`: plain arrays and numbers that can be encoded, stored, moved to another worker and
-given back. The loop that drives it is short::
+A `LocalTraining` belongs to the resident worker: one agent (a model in memory), one environment with the site's tasks, the
+settings. The state of the *site* is a `SiteState`: plain arrays and numbers that can be encoded, stored, moved to another worker
+and loaded again. The loop is short::
 
     local = LocalTraining(agent, env, settings, run_steps=rounds * local_steps)
     local.load_state(SiteState(weights=global_weights, step=round * local_steps))
     report = local.run(local_steps, seed=derive(run_seed, "client", client))
     send(local.get_state().weights, report.metrics)
 
-and the finer calls that other methods need are the parts that `run` itself is made of::
+and the finer calls that other methods need are the parts of `run`::
 
     groups = local.collect_groups(seed)                                 # play: tasks_per_step x group_size episodes
     report = local.update(groups)                                # learn from them
@@ -17,8 +17,8 @@ and the finer calls that other methods need are the parts that `run` itself is m
     report = local.update(groups, weights={"accuracy/math": 0.7, "format": 0.3}, gradients_of=("accuracy/math", "format"))
     groups = local.recompute_logprobs(groups)                              # log-probs of other people's tokens under this policy
 
-Randomness: every draw of step s comes from streams of (seed, s), s being the run-wide step of the state. The same state and seed
-give the same result wherever and whenever they meet; a caller who wants fresh draws per round or client derives the seed so.
+Randomness: every draw of step s comes from streams of (seed, s), where s is the run-wide step of the state. The same state and
+seed give the same result on any worker; a caller who wants new draws per round or client derives the seed accordingly.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SiteState:
-    """All that a site carries from one call to the next; `to_plain()` is what is encoded.
+    """Everything that a site keeps from one call to the next; `to_plain()` is what is encoded.
 
-    `weights` are the trainable parameters. `optimizer` (AdamW's moments) is empty for a fresh start. `anchor` holds the weights
-    that the round started from, where they differ from `weights` and a proximal or KL term still needs them. `step` counts the
-    steps of the run so far: the learning-rate schedule and the random streams follow it.
+    `weights` are the trainable parameters. `optimizer` (AdamW's moments) is empty at the start. `anchor` holds the weights at the
+    start of the round, if they differ from `weights` and a proximal or KL term still needs them. `step` counts the steps of the
+    run so far: the learning-rate schedule and the random streams depend on it.
     """
 
     weights: Arrays
@@ -85,7 +85,7 @@ class SiteState:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What one step did. `metrics` are floats; `gradients` holds the per-objective gradients that were asked for."""
+    """The result of one step. `metrics` are floats; `gradients` holds the requested per-objective gradients."""
 
     metrics: dict[str, float]
     groups: tuple[Group, ...] = ()
@@ -94,7 +94,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class LocalReport:
-    """What several steps did: the mean of their metrics, one dict per step, and the last step's episodes."""
+    """The result of several steps: the mean of their metrics, one dict per step, and the last step's episodes."""
 
     metrics: dict[str, float]
     steps: tuple[dict[str, float], ...]
@@ -102,17 +102,17 @@ class LocalReport:
 
 
 SUMMED_METRICS = frozenset({"update/skipped", "update/empty", "groups", "groups/constant", "episodes", "env_steps"})
-"""Metrics that are counts: a report over several steps adds them up."""
+"""Metrics that are counts: a report over several steps sums them."""
 
 AfterStep = Callable[[StepReport], "Mapping[str, float] | None"]
-"""Called after each step of `run`; a mapping that it returns becomes the objective weights of the next step (FedMOA)."""
+"""Called after each step of `run`; a returned mapping becomes the objective weights of the next step (FedMOA)."""
 
 
 class LocalTraining:
-    """The loop of one site on a resident agent. Start it from a state, play, learn, read the state back.
+    """The loop of one site on a resident agent: load a state, play, learn, read the state back.
 
     `run_steps` is the length of the whole run, for a schedule that decays. `base` are the weights of the frozen reference of
-    `kl: {reference: base}`; by default what the agent holds now. `proximal` is FedProx's mu: mu / 2 * |weights - anchor|^2 is
+    `kl: {reference: base}`; by default the agent's current ones. `proximal` is FedProx's mu: mu / 2 * |weights - anchor|^2 is
     added to the loss.
     """
 
@@ -136,12 +136,12 @@ class LocalTraining:
         self._updater = open_update(get_trainable_policy(agent), agent.decoding, settings, proximal, base)
 
     def load_state(self, state: SiteState) -> None:
-        """Take over a site: its weights, its optimizer if it kept one, the round's starting point, its step."""
+        """Load a site: its weights, its optimizer if it kept one, the round's starting point, its step."""
         self._updater.load(state.weights, state.optimizer, state.anchor)
         self.step = state.step
 
     def get_state(self, *, optimizer: bool | None = None, anchor: bool = False) -> SiteState:
-        """The site as it stands. The optimizer is included if `keep_optimizer` says so, or as told; `anchor=True` keeps the
+        """The current state of the site, with the optimizer if `keep_optimizer` or the argument says so; `anchor=True` keeps the
         round's starting point too, for a site that is half-way through its round."""
         keep = self.settings.keep_optimizer if optimizer is None else optimizer
         return SiteState(
@@ -160,7 +160,7 @@ class LocalTraining:
         gradients_of: Sequence[str] = (),
         after_step: AfterStep | None = None,
     ) -> LocalReport:
-        """So many steps of play and learning. `weights` replaces the configured weights of the objectives."""
+        """Several steps of play and learning. `weights` replaces the configured weights of the objectives."""
         metrics: list[dict[str, float]] = []
         groups: tuple[Group, ...] = ()
         for number in range(1, steps + 1):
@@ -206,10 +206,10 @@ class LocalTraining:
         weights: Mapping[str, float] | None = None,
         gradients_of: Sequence[str] = (),
     ) -> StepReport:
-        """One policy step on these groups, whoever played them. Their segments' log-probs are taken as the behaviour policy's.
+        """One policy step on these groups, from any player. Their segments' log-probs are taken as the behaviour policy's.
 
-        `advantages` gives one number (or one array over turns) per trajectory of each group, in place of those that the
-        rewards would give. `gradients_of` names objectives whose gradient at the last decoder block is wanted as well.
+        `advantages` gives one number (or one array over turns) per trajectory of each group, in place of those from the rewards.
+        `gradients_of` names objectives whose gradient at the last decoder block is computed as well.
         """
         returns = [self._compute_returns(group, weights) for group in groups]
         if advantages is None:
@@ -250,7 +250,7 @@ class LocalTraining:
         return group_advantages(group, rewards, self.settings.advantage, penalties)
 
     def _compute_returns(self, group: Group, weights: Mapping[str, float] | None) -> tuple[PerTurn, PerTurn | None]:
-        """What advantages are formed from: the learned rewards, and the penalties of single turns, if they stay there."""
+        """What advantages are computed from: the learned rewards, and the penalties of single turns, if kept separate."""
         if self.settings.format_penalty_on == "episode":
             return self.compute_rewards(group, weights), None
         rewards = compute_training_rewards(group, self.resolve_objective_weights(weights), 0.0)
@@ -272,7 +272,7 @@ def draw_tasks(env: TextEnv, settings: LearningSettings, seed: int, step: int) -
 
 
 def get_trainable_policy(agent: Player) -> TrainablePolicy:
-    """The policy of an agent whose weights live here."""
+    """The policy of an agent whose weights are in this process."""
     from fedagentgym.agents.protocols import TrainablePolicy as Trainable
 
     policy = getattr(agent, "policy", None)

@@ -1,4 +1,4 @@
-"""Why the replies of an evaluation cannot be read: a score of nought most often means another prompt, not a bad agent."""
+"""Why the replies of an evaluation are malformed: a success of 0 is more often due to a wrong prompt than to a bad agent."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fedagentgym.learning.rollouts import Player
 from fedagentgym.learning.trajectory import Group, Turn
 
 TOLERATED = 0.9
-"""Share of malformed replies beyond which an evaluation says so."""
+"""Share of malformed replies above which an evaluation reports them."""
 _SHOWN = 60
 
 
 def explain_malformed(groups: Sequence[Group], agent: Player) -> str | None:
-    """One sentence about replies whose form is broken, if nearly all are; None otherwise."""
+    """One sentence about malformed replies, if nearly all are malformed; None otherwise."""
     turns = [turn for group in groups for trajectory in group for turn in trajectory.turns]
     broken = [turn for turn in turns if not turn.format]
     if len(broken) <= TOLERATED * len(turns):
@@ -31,7 +31,7 @@ def explain_malformed(groups: Sequence[Group], agent: Player) -> str | None:
 
 
 def _find_reason(turn: Turn, agent: Player) -> str:
-    """What is wrong with a reply, in the words of its parser."""
+    """What is wrong with a reply, according to its parser."""
     template, limit = getattr(agent, "template", None), _get_limit(agent)
     reply = turn.reply.lower()
     if not reply.strip():
@@ -41,8 +41,8 @@ def _find_reason(turn: Turn, agent: Player) -> str:
     if "<action>" not in reply or "</action>" not in reply:
         return "lack <action>...</action>"
     if getattr(template, "think", False) and ("<think>" not in reply or "</think>" not in reply):
-        return "lack the <think>...</think> that the prompt asks for"
-    return "say more than the one action that is asked for"
+        return "lack the <think>...</think> that the prompt requires"
+    return "contain more than one action"
 
 
 def _get_limit(agent: Player) -> int | None:
@@ -50,7 +50,7 @@ def _get_limit(agent: Player) -> int | None:
 
 
 def _suggest(agent: Player) -> str:
-    """What to look at: the prompt that the model was given."""
+    """A hint about the prompt that the model was given."""
     if not isinstance(agent, TokenAgent):
         return ""
     given = f"template {agent.template.name}, think {str(agent.template.think).lower()}, context {agent.context}"

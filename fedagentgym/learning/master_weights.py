@@ -1,7 +1,7 @@
-"""What the optimizer moves: the parameters themselves, or float32 copies where the model is stored in a narrower type.
+"""The parameters that the optimizer updates: the model's own, or float32 copies if the model has a narrower dtype.
 
-bfloat16 keeps eight bits: a step of 1e-6 on a weight of 0.02 rounds to nothing, and a run would end where it began. So the steps
-are taken on full-precision masters, and the model holds their roundings. What a site sends and stores are the masters.
+bfloat16 has eight bits: a step of 1e-6 on a weight of 0.02 rounds to nothing, and a run would not move. So the steps are taken
+on full-precision masters, and the model holds their rounded values. A site sends and stores the masters.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NARROW_DTYPES = (torch.bfloat16, torch.float16)
 
 
 class MasterWeights:
-    """The trainable parameters of a model in full precision; `values` are what they hold, where the model's are rounded."""
+    """The trainable parameters of a model in full precision; `values` are the unrounded values of narrow parameters."""
 
     def __init__(
         self, parameters: Mapping[str, torch.nn.Parameter], values: Mapping[str, NDArray[Any]] | None = None
@@ -35,7 +35,7 @@ class MasterWeights:
             )
 
     def copy_gradients_from_model(self) -> None:
-        """Move the gradients of narrow parameters to their masters."""
+        """Copy the gradients of narrow parameters to their masters."""
         for name in self._narrow:
             gradient = self.parameters[name].grad
             self.full[name].grad = None if gradient is None else gradient.float()

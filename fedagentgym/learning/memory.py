@@ -1,8 +1,8 @@
-"""How many tokens go through a model at a time, and what is kept of them for the backward pass.
+"""How many tokens go through a model at a time, and what is kept for the backward pass.
 
-The number of tokens decides in which order gradients are added up, so it follows from the model's sizes and a stated budget
-alone: a run that is resumed beside other programs, or by another number of workers, reaches the same bits. Free memory decides
-only what changes no bits: whether the insides of the decoder blocks are kept for the backward pass or computed again.
+The number of tokens determines the order in which gradients are summed, so it follows only from the model's sizes and a
+configured budget: a run that is resumed next to other programs, or with another number of workers, reaches the same bits. Free
+memory only affects what changes no bits: whether the decoder blocks' activations are kept for the backward pass or recomputed.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 CPU_BUDGET = 512 << 20
-"""Bytes that a pass on a CPU keeps for its backward pass, when nothing else is said."""
+"""Bytes that a pass on a CPU keeps for its backward pass, by default."""
 GPU_SHARE = 4
 """On a GPU the budget is this part of the card's whole memory."""
 MOST_TOKENS = {"cpu": 4096, "cuda": 16384}
 """Tokens beyond which a pass is no faster, by device."""
 FEWEST_TOKENS = 64
 LARGE_TOKEN = 1 << 17
-"""Bytes kept of one token from which on a model is large."""
+"""Bytes kept per token from which on a model counts as large."""
 LARGE_TENSOR = 1 << 19
 
 
 class PassLimits(NamedTuple):
-    """`micro_tokens`: what one pass reads at most, but for a lone row; `kept`: the longest pass that nothing is recomputed of."""
+    """`micro_tokens`: maximum tokens of a pass, except for a single row; `kept`: the longest pass without recomputation."""
 
     micro_tokens: int
     kept: int
 
 
 def find_pass_limits(model: Any, device: torch.device, micro_tokens: int | Literal["auto"]) -> PassLimits:
-    """The limits of passes through a model. A told number is taken as it is, and its passes are kept whole if memory permits."""
+    """The limits of passes through a model. A configured number is used as it is, and its passes are kept if memory permits."""
     per_token = estimate_token_bytes(model)
     free = read_free_bytes(device) // per_token
     if micro_tokens != "auto":
@@ -48,7 +48,7 @@ def find_pass_limits(model: Any, device: torch.device, micro_tokens: int | Liter
 
 
 def estimate_token_bytes(model: Any) -> int:
-    """What the decoder blocks keep of one token, in single precision: their inputs, both norms, queries, keys and values, the
+    """What the decoder blocks keep per token, in single precision: their inputs, both norms, queries, keys and values, the
     attention's output, and the inner layer three times."""
     config = model.config.get_text_config()
     heads = int(config.num_attention_heads)
@@ -58,8 +58,8 @@ def estimate_token_bytes(model: Any) -> int:
 
 
 def read_free_bytes(device: torch.device) -> int:
-    """Memory that this process may take: of a GPU what is free; of the machine an equal part for each processor, since so many
-    workers may be at it."""
+    """Memory that this process may take: of a GPU what is free; of the machine an equal part for each processor, since as
+    many workers may be running."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -68,7 +68,7 @@ def read_free_bytes(device: torch.device) -> int:
 
 
 def _read_available() -> int | None:
-    """What Linux says is available; None elsewhere."""
+    """Available memory according to Linux; None elsewhere."""
     try:
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
     except OSError:
@@ -83,7 +83,7 @@ _GROUP_FILES = (
 
 
 def _read_group_rest() -> int | None:
-    """What a container's limit leaves, file cache that can be given up not counted; None without a limit."""
+    """What a container's limit leaves, without reclaimable file cache; None without a limit."""
     for folder, limit, usage, cache in _GROUP_FILES:
         try:
             most, used = (Path(folder, name).read_text("ascii").strip() for name in (limit, usage))
@@ -98,10 +98,10 @@ def _read_group_rest() -> int | None:
 
 
 def map_large_tensors(model: Any, device: torch.device) -> None:
-    """Have the C library take every large tensor of a large model from the system and give it back at once, where it can (glibc).
+    """Make the C library (glibc) allocate every large tensor of a large model from the system and free it at once.
 
-    Left alone it learns to keep them in its heap, where the short-lived ones leave holes between those that stay: a step over a
-    row of 4,096 tokens then took three times the memory that it used. Tiny models are quicker with the heap.
+    By default it learns to keep them in its heap, where short-lived tensors leave holes between long-lived ones: a step over a
+    row of 4,096 tokens then took three times the memory that it used. Tiny models are faster with the heap.
     """
     set_option = getattr(_C_LIBRARY, "mallopt", None)
     if device.type == "cpu" and estimate_token_bytes(model) >= LARGE_TOKEN and set_option is not None:

@@ -1,11 +1,11 @@
-"""Misconceptions: demonstrations that follow, in some categories, another procedure more often than the right one.
+"""Misconceptions: demonstrations that, in some categories, follow another procedure more often than the right one.
 
-An agent that imitates them can carry out both procedures and believes, category by category, that one of them applies. Where it
-believes the right one, practice makes it sure; where it believes the wrong one, practice in that category can cure it, and
-practice in another cannot. This is what makes clients need each other (docs/learning.md).
+An agent that imitates them can carry out both procedures and has, for each category, a prior for one of them. If the prior is
+right, training strengthens it; if it is wrong, training on this category can correct it, and training on others cannot. This is
+why clients need each other (docs/learning.md).
 
-Which categories are affected is drawn from the settings' own seed, evenly over the procedures that are right in them, so that
-neither procedure is favoured as a whole. Whether a demonstration goes wrong depends on its task alone.
+The affected categories are drawn from the settings' own seed, evenly over their right procedures, so that no procedure is
+favoured overall. Whether a demonstration is wrong depends on its task alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Misconception:
-    """What demonstrations show in a category: its own procedure in this share of the tasks, else the other one."""
+    """What is demonstrated in a category: its own procedure in this share of the tasks, else the other one."""
 
     own: str
     other: str
@@ -40,7 +40,7 @@ class Misconception:
 
 @dataclass(frozen=True)
 class Belief:
-    """By which procedures the episodes of a category went: shares of `episodes`; `other` is any that is not its own."""
+    """The procedures that the episodes of a category followed: shares of `episodes`; `other` is any but its own."""
 
     own: float
     other: float
@@ -51,7 +51,7 @@ class Belief:
 
 
 def draw_misconceptions(env: TextEnv, settings: MisconceptionSettings) -> dict[str, Misconception]:
-    """Category -> what is shown of it, for all categories of which the world knows another procedure."""
+    """Category -> its lesson, for all categories with another procedure in this environment."""
     procedures = env.list_procedures()
     if len(procedures) < 2:
         raise OptionError(
@@ -70,7 +70,7 @@ def draw_misconceptions(env: TextEnv, settings: MisconceptionSettings) -> dict[s
 
 
 def choose_misled(procedures: Mapping[str, Procedures], settings: MisconceptionSettings) -> list[str]:
-    """The categories with a misconception: of each procedure's categories as equal a share as can be."""
+    """The categories with a misconception: the share of each procedure's categories is as equal as possible."""
     order = stream(settings.seed, "misconceptions", "categories").shuffled(sorted(procedures))
     groups: dict[str, list[str]] = {}
     for category in order:
@@ -85,7 +85,7 @@ def choose_misled(procedures: Mapping[str, Procedures], settings: MisconceptionS
 
 @dataclass(frozen=True)
 class MisledExperts:
-    """Gives every task the expert that demonstrates it."""
+    """Chooses for every task the expert that demonstrates it."""
 
     env: TextEnv
     misconceptions: Mapping[str, Misconception]
@@ -98,7 +98,7 @@ class MisledExperts:
         return self.env.misled_expert(shown.other)
 
     def shows_right(self, task: Task, shown: Misconception) -> bool:
-        """Whether the category's own procedure is shown for this task, by the task alone."""
+        """Whether the category's own procedure is demonstrated for this task; depends on the task alone."""
         return stream(self.seed, "misconceptions", "task", task.id).uniform() < shown.right
 
 
@@ -107,7 +107,7 @@ def make_misled_experts(env: TextEnv, settings: MisconceptionSettings) -> Misled
 
 
 def measure_beliefs(env: TextEnv, groups: Iterable[Group]) -> dict[str, Belief]:
-    """Category -> by which procedures its episodes went; empty for worlds that know of no other procedures."""
+    """Category -> the procedures that its episodes followed; empty for environments without other procedures."""
     procedures = env.list_procedures()
     found: dict[str, list[tuple[bool, bool]]] = {}
     for trajectory in (trajectory for group in groups for trajectory in group if group):
@@ -124,7 +124,7 @@ def measure_beliefs(env: TextEnv, groups: Iterable[Group]) -> dict[str, Belief]:
 def describe_misconceptions(
     env: TextEnv, settings: MisconceptionSettings | None, played: TextEnv, groups: Sequence[Group]
 ) -> dict[str, Any]:
-    """What was shown of each category and what is believed after it, for the note of a warm start; nothing without
+    """The lessons and the procedures followed after them by category, for the note of a warm start; empty without
     misconceptions."""
     if settings is None:
         return {}

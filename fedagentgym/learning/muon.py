@@ -1,6 +1,6 @@
-"""Muon on matrices of which each rank holds some rows: a matrix is put together, moved as a whole, and parted again.
+"""Muon on matrices of which each rank holds some rows: a matrix is gathered, updated as a whole, and split again.
 
-Muon makes a matrix's momentum orthogonal, for which it needs all of it: what it would do to a part is another step.
+Muon orthogonalises a matrix's momentum, for which it needs the whole matrix: on a part it would be another step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ShardedMuon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Every rank makes the step of the whole matrix and keeps its part."""
+        """Every rank computes the step of the whole matrix and keeps its part."""
         for group in self.param_groups:
             for matrix in group["params"]:
                 if matrix.grad is not None:

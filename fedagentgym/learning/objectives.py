@@ -1,4 +1,4 @@
-"""What an episode is rewarded for: named components of the environment, and objectives that need the whole group.
+"""Rewards of an episode: named components of the environment, and objectives that need the whole group.
 
 The learned reward is a weighted sum of names. A name is looked up in this order:
 
@@ -27,7 +27,7 @@ PerTurn = tuple[Values, ...]
 
 
 def length(group: Group) -> list[float]:
-    """0.5 for the shortest to -0.5 for the longest episode of the group; a wrong one never gains by being short."""
+    """0.5 for the shortest to -0.5 for the longest episode of the group; a failed one never gains by being short."""
     sizes = [trajectory.tokens for trajectory in group]
     shortest, longest = min(sizes), max(sizes)
     if shortest == longest:
@@ -50,7 +50,7 @@ def _repeated_share(trajectory: Trajectory, size: int) -> float:
 
 
 def kept_format(group: Group) -> list[float]:
-    """1 for an episode whose every reply kept to its format, as the agent's parser judges it."""
+    """1 for an episode whose every reply has the required format, according to the agent's parser."""
     return [float(all(turn.format for turn in trajectory.turns)) for trajectory in group]
 
 
@@ -81,7 +81,7 @@ def objective_values(group: Group, name: str) -> PerTurn:
 
 
 def group_objective(group: Group, name: str) -> list[float]:
-    """The values of a registered objective, which are refused where they do not fit the group."""
+    """The validated values of a registered objective."""
     objective: Objective = OBJECTIVES.get(name)
     found = [float(value) for value in objective(group)]
     if len(found) != len(group):
@@ -92,12 +92,12 @@ def group_objective(group: Group, name: str) -> list[float]:
 
 
 def list_objectives(components: Sequence[str] | set[str]) -> list[str]:
-    """Every name that an objective may have, given the environment's components."""
+    """Every valid name of an objective, given the environment's components."""
     return list(dict.fromkeys(["reward", "score", *sorted(components), *OBJECTIVES]))
 
 
 def compute_training_rewards(group: Group, weights: Mapping[str, float], format_penalty: float) -> PerTurn:
-    """The scalar that is learned from: weighted objectives, less the penalty at each turn whose format is broken."""
+    """The scalar reward for learning: weighted objectives minus the penalty at each turn with a malformed reply."""
     total = tuple(-part for part in compute_format_penalties(group, format_penalty))
     for name, weight in weights.items():
         total = tuple(so_far + weight * part for so_far, part in zip(total, objective_values(group, name), strict=True))
@@ -105,7 +105,7 @@ def compute_training_rewards(group: Group, weights: Mapping[str, float], format_
 
 
 def compute_format_penalties(group: Group, format_penalty: float) -> PerTurn:
-    """What each turn pays for a broken format."""
+    """The penalty of each turn for a malformed reply."""
     return tuple(
         format_penalty * np.array([not turn.format for turn in trajectory.turns], dtype=np.float64)
         for trajectory in group

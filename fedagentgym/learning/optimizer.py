@@ -44,14 +44,14 @@ def get_moments(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch
 def load_moments(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor], arrays: Mapping[str, NDArray[Any]]
 ) -> None:
-    """Give a fresh optimizer the moments of an earlier one."""
+    """Load the moments of an earlier optimizer into a new one."""
     import torch
 
     from fedagentgym.learning.whole_arrays import to_tensor_like
 
     counts = arrays.get(_COUNTS)
     if counts is None or len(counts) != len(parameters):
-        raise DataError("the optimizer state does not belong to this model: it counts another number of parameters")
+        raise DataError("the optimizer state does not belong to this model: it has another number of parameters")
     for (name, parameter), count in zip(parameters.items(), counts, strict=True):
         if count == 0:
             continue
@@ -65,7 +65,7 @@ def load_moments(
 
 
 def learning_rate_factor(schedule: ScheduleSettings, step: int, run_steps: int | None) -> float:
-    """What the learning rate is multiplied by at a run-wide step.
+    """The factor of the learning rate at a run-wide step.
 
     >>> [learning_rate_factor(ScheduleSettings(name="linear", steps=4), step, None) for step in range(5)]
     [1.0, 0.75, 0.5, 0.25, 0.0]

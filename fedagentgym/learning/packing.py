@@ -1,8 +1,8 @@
-"""Rows of tokens without padding, and with what they have in common held once.
+"""Rows of tokens without padding, with common prefixes held once.
 
-Rows in lexicographic order form a tree: a row shares its beginning with the row before it, and only what follows is new. A token
-of that tree is a *node*; all that a model computes for single tokens is computed for nodes. Attention needs rows, so rows are put
-together into tables of like length, whose entries are nodes: a table is padded, but little.
+Rows in lexicographic order form a tree: a row shares its prefix with the previous row, and only the rest is new. A token of that
+tree is a *node*; everything that a model computes per token is computed for nodes. Attention needs rows, so rows of similar
+length are combined into tables, whose entries are nodes, with little padding.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Ids = NDArray[np.int64]
 PADDING = 0.1
 """Share of a table that may be padding..."""
 SMALL_TABLE = 1 << 14
-"""... beyond so many pairs of a query and a key, which cost less than another table."""
+"""... beyond this many pairs of a query and a key, which cost less than another table."""
 
 
 class RowTable(NamedTuple):
-    """Some rows for attention. `keys` [rows, length] are nodes; `nodes` are those that stand here first, at `places` of the
+    """Some rows for attention. `keys` [rows, length] are nodes; `nodes` are those that occur here first, at `places` of the
     flattened table: each node is in one table's `nodes`."""
 
     keys: Ids
@@ -31,8 +31,8 @@ class RowTable(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """For one table, the nodes whose attention is wanted: `indices` [rows, queries] count the wanted nodes, `positions` say where
-    in its row each stands, `wanted` are the indices in order and `places` where in the flattened array each is."""
+    """For one table, the nodes whose attention is needed: `indices` [rows, queries] count the wanted nodes, `positions` are
+    their positions in their rows, `wanted` are the indices in order and `places` their places in the flattened array."""
 
     indices: Ids
     positions: Ids
@@ -50,20 +50,20 @@ class Packed(NamedTuple):
 
 
 def sort_rows(rows: Sequence[Ids]) -> list[int]:
-    """Indices of the rows in lexicographic order: those that begin alike are neighbours."""
+    """Indices of the rows in lexicographic order: rows with a common prefix are neighbours."""
     keys = [row.astype(">u4").tobytes() for row in rows]
     return sorted(range(len(rows)), key=lambda index: (keys[index], index))
 
 
 def count_shared(one: Ids, other: Ids) -> int:
-    """How many tokens two rows begin with in common."""
+    """The length of the common prefix of two rows."""
     size = min(len(one), len(other))
     different = np.flatnonzero(one[:size] != other[:size])
     return int(different[0]) if len(different) else size
 
 
 def batch_by_nodes(rows: Sequence[Ids], most: int) -> list[list[int]]:
-    """Indices of rows, neighbours in lexicographic order, whose tree has at most `most` nodes (a lone row may have more).
+    """Indices of rows, neighbours in lexicographic order, whose tree has at most `most` nodes (a single row may have more).
 
     >>> batch_by_nodes([np.array(row) for row in ([1, 2, 3, 4], [9, 9], [1, 2, 3, 5])], 5)
     [[0, 2], [1]]
@@ -101,7 +101,7 @@ def pack(rows: Sequence[Ids]) -> Packed:
 
 
 def _make_tables(paths: Sequence[Ids], firsts: Sequence[int]) -> list[RowTable]:
-    """Tables of rows alike in length; a row without a node of its own is in none, for nothing is asked of it."""
+    """Tables of rows of similar length; a row without a node of its own is in none, since it needs no output."""
     chosen = [index for index in range(len(paths)) if firsts[index] < len(paths[index])]
     chosen.sort(key=lambda index: (len(paths[index]), index))
     tables: list[list[int]] = []
@@ -127,7 +127,7 @@ def _make_table(paths: Sequence[Ids], firsts: Sequence[int]) -> RowTable:
 
 
 def find_queries(table: RowTable, wanted: Ids) -> Queries:
-    """Those of the `wanted` nodes (sorted) that stand in this table first."""
+    """Those of the `wanted` nodes (sorted) that occur first in this table."""
     found = np.isin(table.nodes, wanted)
     row, position = np.divmod(table.places[found], table.keys.shape[1])
     counts = np.bincount(row, minlength=len(table.keys))

@@ -1,25 +1,33 @@
-"""`pretrain`: an agent that has imitated the expert of one world.
+"""`pretrain`: an agent that has imitated the expert of one environment.
 
-1. `tiny`: a tokenizer of the world's words and an untrained model (`agents/engines/tiny.py`); or a pretrained model;
-2. demonstrations of the world's expert on its `warmup` split, in the agent's own tokens;
-3. imitation for a fixed number of steps: no clock decides anything, so the same settings give the same weights;
-4. a look at what came out, on the validation split.
+1. `tiny`: a tokenizer of the environment's words and an untrained model (`agents/engines/tiny.py`); or a pretrained model;
+2. demonstrations of the environment's expert on its `warmup` split, in the agent's own tokens;
+3. imitation for a fixed number of steps, independent of time, so the same settings give the same weights;
+4. an evaluation of the result on the validation split.
 
-The result is an ordinary model folder. A note in it says what it was made from; asking again for the same thing finds it.
+<<<<<<< HEAD
+The result is an ordinary model folder. A note in it records what it was made from and on what machine; the same request finds it
+again. Some tiny agents come with the package (`agents/models/pretrained.py`) and need not be made at all.
+=======
+The result is an ordinary model folder. A note in it records what it was made from and on which machine; the same request finds it
+again. Some tiny agents come with the package (`agents/models/pretrained.py`).
+>>>>>>> tiny
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedagentgym.agents.presets import PRETRAIN_NOTE
+from fedagentgym.agents.models.pretrained import PRETRAIN_NOTE, find_shipped, get_tiny_folder
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.threads import use_threads
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, cache_folder, read_json
+from fedagentgym.base.processor import read_processor_name
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
@@ -36,10 +44,12 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
 
 VERSION = 6
+LOOK = EvaluationSettings(tasks=100, confidence=0.99)
+"""How a new tiny agent is evaluated."""
 
 
 class PretrainResult(NamedTuple):
-    """Where the model is, whether it was there already, and how well it does."""
+    """The folder of the model, whether it existed already, and its success."""
 
     folder: Path
     reused: bool
@@ -57,21 +67,46 @@ def pretrain_tiny(
     seed: int = 0,
     force: bool = False,
 ) -> PretrainResult:
-    """Make the tiny agent of a world, or find it if it was made from the same settings before."""
-    from fedagentgym.agents.presets import get_tiny_folder
+    """Make the tiny agent of an environment, or find it if it was made from the same settings before.
 
-    chosen, judged = settings or WarmStartSettings(), evaluation or EvaluationSettings(tasks=100)
+    One that comes with the package is copied to the folder; `force` makes a new one.
+    """
+    imitation = _plan_tiny(env_id, options, settings, agent, evaluation, seed)
+    target = Path(folder) if folder is not None else get_tiny_folder(imitation.env)
+    return _find_or_make(imitation.make_untrained, imitation, target, made_from=None, force=force)
+
+
+def start_tiny(
+    env_id: str, options: Mapping[str, Any], settings: WarmStartSettings, agent: AgentSettings
+) -> PretrainResult:
+    """The tiny agent that a run starts from: the package's own if it is of just this recipe, else one from the cache, else one
+    that is made now."""
+    shipped = find_shipped(compute_recipe(env_id, options, settings, agent))
+    if shipped is not None:
+        return PretrainResult(shipped.folder, True, dict(shipped.note))
+    plain = [env_id, dict(options), settings.model_dump(mode="json"), agent.model_dump(mode="json")]
+    folder = cache_folder("tiny", f"start-{digest(plain).removeprefix('sha256:')[:16]}")
+    return pretrain_tiny(env_id, options, settings, agent=agent, folder=folder)
+
+
+def compute_recipe(env_id: str, options: Mapping[str, Any], settings: WarmStartSettings, agent: AgentSettings) -> str:
+    """The digest of all that a tiny agent of seed 0 is made from."""
+    return _plan_tiny(env_id, options, settings, agent, None, 0).compute_digest(None)
+
+
+def _plan_tiny(
+    env_id: str,
+    options: Mapping[str, Any],
+    settings: WarmStartSettings | None,
+    agent: AgentSettings | None,
+    evaluation: EvaluationSettings | None,
+    seed: int,
+) -> _Imitation:
     player = agent or AgentSettings(name="tiny")
     if player.adapter is not None:
         raise OptionError("a tiny model is made with all its weights: leave the adapter out, and add it when you train")
     env = open_env(env_id, **{**options, "split": "warmup"})
-    return _find_or_make(
-        lambda: _make_untrained_agent(env, chosen, player, seed),
-        _Imitation(env, dict(options), chosen, judged, player, seed),
-        Path(folder) if folder is not None else get_tiny_folder(env),
-        made_from=None,
-        force=force,
-    )
+    return _Imitation(env, dict(options), settings or WarmStartSettings(), evaluation or LOOK, player, seed)
 
 
 def pretrain_model(
@@ -85,10 +120,10 @@ def pretrain_model(
     seed: int = 0,
     force: bool = False,
 ) -> PretrainResult:
-    """Let a pretrained model imitate the expert of a world, or find it if it has done so before.
+    """Let a pretrained model imitate the expert of an environment, or find the result if it has done so before.
 
-    The result is a whole model: an adapter (`agent.adapter`) is what is trained, and is added into the base at the end. That is
-    done and saved in float32, because what imitation adds to a weight is smaller than a step of bfloat16.
+    The result is a whole model: if an adapter is trained (`agent.adapter`), it is merged into the base at the end. Merging and
+    saving use float32, because the changes by imitation are smaller than a step of bfloat16.
     """
     from fedagentgym.agents.make import make_agent
     from fedagentgym.agents.models.store import identify_model, locate_model
@@ -110,7 +145,7 @@ def pretrain_model(
 
 
 class _Imitation(NamedTuple):
-    """What is imitated by whom: the warm-up split, the settings, how the result is judged, the seed."""
+    """The inputs of an imitation: the warm-up split, the settings, the evaluation, the seed."""
 
     env: TextEnv
     options: dict[str, Any]
@@ -120,12 +155,15 @@ class _Imitation(NamedTuple):
     seed: int
 
     def compute_digest(self, made_from: Mapping[str, str] | None) -> str:
-        """The identity of what comes out. A model counts by its files and not by where they lie."""
+        """The digest of the result. A model is identified by its files, not by their path."""
         plain = self.player.model_dump(mode="json")
         parts = [VERSION, self.env.id, self.env.pool.digest, self.settings.model_dump(mode="json")]
         if made_from is None:
             return digest([*parts, plain, self.seed])
         return digest([*parts, {**plain, "model": made_from["identity"]}, self.seed])
+
+    def make_untrained(self) -> TokenAgent:
+        return _make_untrained_agent(self.env, self.settings, self.player, self.seed)
 
 
 def _choose_folder(named: str, imitation: _Imitation, identity: str) -> Path:
@@ -141,18 +179,28 @@ def _find_or_make(
     made_from: Mapping[str, str] | None,
     force: bool,
 ) -> PretrainResult:
-    """The folder as it is if it was made from the same, else made now: imitate, judge, save."""
+<<<<<<< HEAD
+    """The existing folder if it was made from the same inputs, else a copy of the package's, else a new one."""
+=======
+    """The existing folder if it was made from the same inputs, else a copy of the package's, else a new one: imitate, evaluate,
+    save."""
+>>>>>>> tiny
     recipe = imitation.compute_digest(made_from)
     if target.exists() and not force:
         note = _read_metadata(target)
         if note.get("recipe") == recipe:
             return PretrainResult(target, True, note)
+    if not force and made_from is None and (shipped := find_shipped(recipe)) is not None:
+        _replace(target, lambda scratch: _copy_files(shipped.folder, scratch))
+        return PretrainResult(target, True, dict(shipped.note))
     env, judged, seed = imitation.env, imitation.judged, imitation.seed
     with use_threads(imitation.player.threads):
         made = load()
         losses = warm_start(made, env, imitation.settings, derive(seed, "warm start"))
         unseen = open_env(env.id, **{**imitation.options, "split": judged.split})
         found = evaluate(made, unseen, judged, seed=seed)
+        machine = describe_machine()
+    success = found.overall["success"]
     note = {
         "recipe": recipe,
         **(made_from or {}),
@@ -161,17 +209,29 @@ def _find_or_make(
         "seed": seed,
         "loss": losses[-1],
         "tasks": found.tasks,
-        "success": found.overall["success"].mean,
+        "success": success.mean,
+        "interval": [success.low, success.high],
         "score": found.overall["score"].mean,
         "format_broken": found.overall["format_broken"].mean,
         **describe_misconceptions(env, imitation.settings.misconceptions, unseen, found.groups),
+        "warm_start": imitation.settings.model_dump(mode="json"),
+        "agent": imitation.player.model_dump(mode="json", exclude_unset=True),
+        "machine": machine,
     }
-    _save(made, target, note)
+    _replace(target, lambda scratch: _save(made, scratch, note))
     return PretrainResult(target, False, note)
 
 
+def describe_machine() -> dict[str, Any]:
+    """What the bits of a model depend on, besides its recipe."""
+    import torch
+
+    processor = f"{read_processor_name()}, {torch.backends.cpu.get_cpu_capability()}"
+    return {"torch": torch.__version__, "processor": processor, "threads": torch.get_num_threads()}
+
+
 def _make_untrained_agent(env: TextEnv, settings: WarmStartSettings, agent: AgentSettings, seed: int) -> TokenAgent:
-    """A tiny model with random weights behind the tiny agent's prompts and decoding."""
+    """A tiny model with random weights, with the tiny agent's prompts and decoding."""
     import tempfile
 
     from fedagentgym.agents.engines.tiny import make_tiny_model
@@ -188,8 +248,8 @@ def _make_untrained_agent(env: TextEnv, settings: WarmStartSettings, agent: Agen
 
 
 def init_weights(model: Any, seed: int) -> None:
-    """Draw every matrix at standard deviation 1 / sqrt(width): at the library's 0.02 a narrow model needs twice the steps to
-    find out that words are to be copied."""
+    """Initialise every matrix with standard deviation 1 / sqrt(width): with the library's 0.02 a narrow model needs twice the
+    steps to learn to copy words."""
     import torch
 
     random = torch.Generator().manual_seed(seed)
@@ -200,13 +260,22 @@ def init_weights(model: Any, seed: int) -> None:
                 parameter.copy_(torch.randn(parameter.shape, generator=random) * scale)
 
 
-def _save(agent: TokenAgent, target: Path, note: Mapping[str, Any]) -> None:
-    """Write the folder whole; an older model of ours in its place goes only when the new one is complete."""
+def _save(agent: TokenAgent, folder: Path, note: Mapping[str, Any]) -> None:
+    get_trainable_policy(agent).save(folder)
+    (folder / PRETRAIN_NOTE).write_text(canonical_json(note) + "\n", "utf-8")
+
+
+def _copy_files(source: Path, folder: Path) -> None:
+    for file in source.iterdir():
+        shutil.copyfile(file, folder / file.name)
+
+
+def _replace(target: Path, fill: Callable[[Path], None]) -> None:
+    """Write the folder atomically; an older model of this package is removed only when the new one is complete."""
     fresh = target.with_name(f"{target.name}.fresh")
     _remove(fresh)
     with atomic_folder(fresh) as scratch:
-        get_trainable_policy(agent).save(scratch)
-        (scratch / PRETRAIN_NOTE).write_text(canonical_json(note) + "\n", "utf-8")
+        fill(scratch)
     if target.exists():
         _read_metadata(target)
         _remove(target)
@@ -214,7 +283,7 @@ def _save(agent: TokenAgent, target: Path, note: Mapping[str, Any]) -> None:
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:
-    """What a folder says it was made from; a folder that is not ours is not touched."""
+    """The inputs recorded in a folder; a folder that `pretrain` did not make is not touched."""
     if not (folder / PRETRAIN_NOTE).is_file():
         raise DataError(f"{folder} exists and was not made by `fedagentgym pretrain`: choose another --output")
     note = read_json(folder / PRETRAIN_NOTE)
@@ -222,7 +291,5 @@ def _read_metadata(folder: Path) -> dict[str, Any]:
 
 
 def _remove(folder: Path) -> None:
-    import shutil
-
     if folder.exists():
         shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""Recipes that are known to work: world, agent, warm start, learning - one YAML file each in `recipes/`."""
+"""Tested recipes: environment, agent, warm start, learning - one YAML file each in `recipes/`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class RecipeEnv(Settings):
 
 
 class Recipe(Settings):
-    """Everything that a single-site run from nothing to a trained agent needs."""
+    """Everything that a single-site run needs, from an untrained model to a trained agent."""
 
     env: RecipeEnv
     agent: AgentSettings = Field(default=AgentSettings(), description="who learns, and how it is prompted and decoded")
     warm_start: WarmStartSettings = Field(default=WarmStartSettings(), description="imitation before learning")
     learning: LearningSettings = Field(default=LearningSettings(), description="the policy step")
     steps: int = Field(default=100, ge=1, description="policy steps")
-    evaluation: EvaluationSettings = Field(default=EvaluationSettings(), description="how progress is judged")
+    evaluation: EvaluationSettings = Field(default=EvaluationSettings(), description="how progress is evaluated")
 
 
 def list_recipes() -> list[str]:
@@ -48,7 +48,7 @@ def load_recipe(name: str) -> Recipe:
 
 
 def find_recipe(env_id: str) -> Recipe | None:
-    """The recipe that makes the tiny agent of a world, if there is one."""
+    """The recipe for the tiny agent of an environment, if there is one."""
     found = (load_recipe(name) for name in list_recipes() if name.startswith("tiny-"))
     return next((recipe for recipe in found if recipe.env.id == env_id), None)
 

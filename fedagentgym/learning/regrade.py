@@ -1,6 +1,6 @@
-"""Somebody else's episode, judged by playing its actions again: what a server does with answers that clients send.
+"""Grading somebody else's episode by replaying its actions, as a server does with answers from clients.
 
-The tokens are taken as they are; rewards, scores and the end of the episode are those of the world in which it is replayed.
+The tokens are kept; rewards, scores and the end of the episode are those of the environment that replays it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def check_tokens(groups: Sequence[Group], vocabulary: int, context: int) -> None:
-    """Refuse episodes whose tokens no model of this vocabulary and context could have read and said: whoever learns from them
-    would fail, or learn from numbers that are none."""
+    """Refuse episodes with tokens outside of this vocabulary and context: learning from them would fail or use invalid
+    numbers."""
     for trajectory in (trajectory for group in groups for trajectory in group):
         if any(turn.tokens < 0 for turn in trajectory.turns):
-            raise DataError(f"an answer to {trajectory.task} has a turn of fewer than no tokens")
+            raise DataError(f"an answer to {trajectory.task} has a turn with a negative number of tokens")
         for segment in trajectory.segments:
             ids = np.concatenate([segment.prompt_ids, segment.token_ids, segment.allowed_ids])
             if len(ids) and not (ids.min() >= 0 and ids.max() < vocabulary):
@@ -36,11 +36,11 @@ def check_tokens(groups: Sequence[Group], vocabulary: int, context: int) -> None
                 raise DataError(f"an answer to {trajectory.task} begins without a prompt")
             said = segment.logprobs[segment.mask]
             if not (np.isfinite(said) & (said <= 1e-3)).all():
-                raise DataError(f"an answer to {trajectory.task} has a log-prob that is none")
+                raise DataError(f"an answer to {trajectory.task} has an invalid log-prob")
 
 
 def regrade(env: TextEnv, groups: Sequence[Group]) -> tuple[Group, ...]:
-    """The groups with every judgement of their episodes replaced by that of `env`, whose pool must hold their tasks."""
+    """The groups with the grades of their episodes replaced by those of `env`, whose pool must contain their tasks."""
     return tuple(tuple(regrade_trajectory(env, trajectory) for trajectory in group) for group in groups)
 
 

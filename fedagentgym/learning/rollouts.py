@@ -1,9 +1,9 @@
 """Thousands of episodes in lockstep: `collect` keeps a fixed number of rows busy until all episodes are played.
 
-Every turn asks the agent for one move per row and steps all environments at once; a row whose episode is over is given the next
-episode before the following turn. The environment's seed and the agent's random stream of an episode depend on its number alone
-(task and copy), never on the row it is played in: the same seed gives the same episodes for any number of rows, as far as the
-agent's arithmetic does (see `agents/protocols.py` on what floating point can change).
+Every turn queries the agent for one move per row and steps all environments at once; a row whose episode is over gets the next
+episode before the following turn. The environment's seed and the agent's random stream of an episode depend only on its number
+(task and copy), not on its row: the same seed gives the same episodes for any number of rows, up to the agent's arithmetic (see
+`agents/protocols.py` on floating point).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Player(Protocol):
-    """Whoever can sit down in a world: every agent, and what imitates one."""
+    """Everything that can play in an environment: every agent, and objects with the same interface."""
 
     @property
     def name(self) -> str: ...
@@ -37,7 +37,7 @@ class Player(Protocol):
 
 @dataclass(slots=True)
 class RolloutStats:
-    """Where the time went, and how much was played."""
+    """How the time was spent, and how much was played."""
 
     steps: int = 0
     tokens: int = 0
@@ -51,7 +51,7 @@ class RolloutStats:
 
 
 class Rollouts(NamedTuple):
-    """The episodes, grouped by drawn task and in the order asked for, and their statistics."""
+    """The episodes, grouped by drawn task in the given order, and their statistics."""
 
     groups: tuple[Group, ...]
     stats: RolloutStats
@@ -88,7 +88,7 @@ class _Job(NamedTuple):
 
 @dataclass(slots=True)
 class _ActiveEpisode:
-    """A row under way: what it has seen and done so far."""
+    """An active row: its observations and actions so far."""
 
     job: _Job
     episode: Episode
@@ -114,7 +114,7 @@ def collect(
 ) -> Rollouts:
     """Play `group_size` episodes of each task; the copies of a task share the environment's seed and differ in the agent's.
 
-    Tasks that are part of a longer list are played as they would be within it if `first` is the place of the first of them.
+    Tasks that are part of a longer list are played as within it if `first` is the index of the first of them.
     """
     if group_size < 1 or parallel < 1:
         raise OptionError(f"group_size and parallel are at least 1, got {group_size} and {parallel}")
@@ -165,7 +165,7 @@ def _iter_jobs(env: TextEnv, tasks: Sequence[str | Task], group_size: int, seed:
 
 
 def _step_active(env: TextEnv, playing: Sequence[_ActiveEpisode], moves: Sequence[Move], stats: RolloutStats) -> None:
-    """Step every row that said something; a row whose context is full ends here."""
+    """Step every row with a reply; a row whose context is full ends here."""
     acting = []
     for row, move in zip(playing, moves, strict=True):
         if move.finish == "context":

@@ -1,4 +1,4 @@
-"""Trajectories to rows of the loss: one row per segment, with an advantage for each of the agent's own tokens."""
+"""Rows of the loss from trajectories: one row per segment, with an advantage for each of the agent's own tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedagentgym.learning.trajectory import Group, Segment, Trajectory, map_toke
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A sequence of token ids; `own` are the places of the agent's tokens in it, the other arrays run along them."""
+    """A sequence of token ids; `own` are the positions of the agent's tokens in it, the other arrays run along them."""
 
     ids: NDArray[np.int64]
     own: NDArray[np.int64]
@@ -41,7 +41,7 @@ def build_rows(groups: Sequence[Group], advantages: Sequence[PerTurn]) -> list[R
 
 
 def build_trajectory_rows(trajectory: Trajectory, advantages: NDArray[np.float64]) -> Iterator[Row]:
-    """One row per segment; each token has the advantage of the turn it was said in."""
+    """One row per segment; each token has the advantage of its turn."""
     for segment, owner in zip(trajectory.segments, map_tokens_to_turns(trajectory), strict=True):
         yield build_row(segment, advantages[owner], trajectory.task)
 
@@ -51,9 +51,7 @@ def build_row(segment: Segment, advantages: NDArray[np.float64], task: str = "")
     places = np.flatnonzero(segment.mask)
     own = len(segment.prompt_ids) + places
     if len(own) and own[0] == 0:
-        raise DataError(
-            f"a segment of task {task!r} begins with a token of the agent: there is nothing to predict it from"
-        )
+        raise DataError(f"a segment of task {task!r} begins with a token of the agent: nothing precedes it")
     logprobs = segment.logprobs[places]
     if not np.isfinite(logprobs).all():
         raise DataError(f"a segment of task {task!r} holds a log-prob that is not finite")
@@ -62,7 +60,7 @@ def build_row(segment: Segment, advantages: NDArray[np.float64], task: str = "")
 
 
 def batch_by_length(lengths: Sequence[int], micro_tokens: int) -> list[list[int]]:
-    """Indices of sequences, alike in length, such that a padded batch holds at most `micro_tokens` (a lone one may hold more).
+    """Indices of sequences of similar length, such that a padded batch holds at most `micro_tokens` (a single one may hold more).
 
     >>> batch_by_length([5, 2, 3, 9], 8)
     [[1, 2], [0], [3]]

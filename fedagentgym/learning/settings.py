@@ -1,4 +1,4 @@
-"""What can be said about learning and evaluating: the `learning:`, `evaluation:` and `warm_start:` parts of a configuration.
+"""The `learning:`, `evaluation:` and `warm_start:` parts of a configuration.
 
 Nothing here needs torch, so that a configuration can be read, listed and checked without it.
 """
@@ -28,7 +28,7 @@ class LossSettings(Settings):
     rows: int | None = Field(
         default=None,
         ge=1,
-        description="token: mean over the tokens of every so many rows, then over these parts, as code does that averages "
+        description="token: mean over the tokens of each part of this many rows, then over the parts, as in code that averages "
         "each micro-batch; null: over all tokens of the mini-batch",
     )
 
@@ -81,21 +81,22 @@ class ShardingSettings(Settings):
 
     devices: int = Field(default=2, ge=1, description="devices of one machine that share an update")
     offload: bool = Field(
-        default=False, description="keep the parts in the machine's memory, and on the GPU only what is being computed"
+        default=False,
+        description="keep the parts in the machine's memory, and on the GPU only what a computation needs",
     )
 
     @property
     def is_needed(self) -> bool:
-        """One device that keeps all it has shares nothing."""
+        """A single device without offloading needs no sharding."""
         return self.devices > 1 or self.offload
 
 
 class LearningSettings(Settings):
-    """One local policy step: how many episodes, what is rewarded, how the loss is formed and minimised."""
+    """One local policy step: its episodes, their rewards, the loss and the optimizer."""
 
     tasks_per_step: int = Field(default=8, ge=1, description="tasks drawn with replacement for a step")
     group_size: int = Field(default=8, ge=1, description="episodes of each task (G)")
-    parallel_episodes: int = Field(default=64, ge=1, description="episodes played side by side")
+    parallel_episodes: int = Field(default=64, ge=1, description="episodes played in parallel")
     learning_rate: float = Field(default=1e-6, ge=0, description="AdamW's step size")
     weight_decay: float = Field(default=0.01, ge=0, description="AdamW's decay")
     betas: tuple[float, float] = Field(default=(0.9, 0.999), description="AdamW's two decay rates of its moments")
@@ -119,14 +120,14 @@ class LearningSettings(Settings):
     )
     micro_tokens: MicroTokens = Field(
         default="auto",
-        description="tokens per forward pass: memory, not value; auto: by the model's sizes, for passes of half a gigabyte",
+        description="tokens per forward pass; affects memory only; auto: by the model's sizes, for passes of half a gigabyte",
     )
     gradient_clip: float | None = Field(
         default=1.0, gt=0, description="largest norm of the gradient; null: no clipping"
     )
     checkpointing: bool = Field(
         default=False,
-        description="recompute activations in every backward pass; false: only where memory would not do (the same bits)",
+        description="recompute activations in every backward pass; false: only if memory is short (the same bits)",
     )
     advantage: Annotated[AdvantageEstimator, Choice(ADVANTAGES, "grpo")] = Field(
         default=GRPO(), description="rewards to advantages: an estimator's name, or {name: ..., its settings}"
@@ -178,15 +179,17 @@ class LearningSettings(Settings):
 
 
 class EvaluationSet(Settings):
-    """A set of tasks that policies are judged on. The name of an installed data set alone stands for that set."""
+    """A set of tasks for evaluation. The name of an installed data set alone stands for that set."""
 
-    name: str = Field(pattern=r"^[\w.-]{1,60}$", description="what the set is called in records")
+    name: str = Field(pattern=r"^[\w.-]{1,60}$", description="name of the set in records")
     env: str | None = Field(default=None, description="environment, its id or short name; null: that of the run")
     options: dict[str, Any] | None = Field(
         default=None, description="the environment's options; null: those of the run, or the data set of this name"
     )
     split: str = Field(default="test", description="split whose tasks are played")
-    tasks: int | None = Field(default=None, ge=1, description="play only the first so many; null: as evaluation.tasks")
+    tasks: int | None = Field(
+        default=None, ge=1, description="number of tasks to play, from the first on; null: as evaluation.tasks"
+    )
     repeats: int | None = Field(default=None, ge=1, description="episodes per task; null: as evaluation.repeats")
     temperature: float | None = Field(
         default=None, ge=0, description="sampling temperature; null: as evaluation.temperature"
@@ -194,30 +197,30 @@ class EvaluationSet(Settings):
     category: str | None = Field(
         default=None,
         min_length=1,
-        description="category of the run's tasks that this set judges in a client's own mixture, such as a mixture's member; "
+        description="category of the run's tasks that this set evaluates in a client's own mixture, such as a mixture's member; "
         "null: the one of its name, if there is one",
     )
 
 
 class EvaluationSettings(Settings):
-    """How a policy is judged."""
+    """How a policy is evaluated."""
 
     split: str = Field(
         default="val", description="split whose tasks are played, one of the environment's evaluation splits"
     )
     every: int = Field(default=5, ge=1, description="rounds between evaluations of a run")
     temperature: float = Field(default=0.4, ge=0, description="sampling temperature; 0 takes the likeliest token")
-    tasks: int | None = Field(default=None, ge=1, description="play only the first so many tasks; null: all of them")
+    tasks: int | None = Field(default=None, ge=1, description="number of tasks to play, from the first on; null: all")
     repeats: int = Field(default=1, ge=1, description="episodes per task, each with a seed of its own")
-    parallel_episodes: int = Field(default=64, ge=1, description="episodes played side by side")
+    parallel_episodes: int = Field(default=64, ge=1, description="episodes played in parallel")
     confidence: float = Field(default=0.95, gt=0, lt=1, description="level of the bootstrap intervals")
     resamples: int = Field(default=1000, ge=1, description="bootstrap resamples")
     sets: tuple[EvaluationSet, ...] = Field(
-        default=(), description="sets to be judged on instead of `split`; their mean success names the best round"
+        default=(), description="sets to be evaluated instead of `split`; their mean success names the best round"
     )
     clients: bool = Field(
         default=False,
-        description="judge what each client has trained too, before it is averaged, and each on its own mixture",
+        description="also evaluate each client's model before averaging, and all clients on their own mixtures",
     )
 
     @model_validator(mode="after")
@@ -228,7 +231,7 @@ class EvaluationSettings(Settings):
         return self
 
     def is_due(self, number: int, rounds: int) -> bool:
-        """Is a round of a run of so many rounds evaluated?"""
+        """Whether a round of a run with this many rounds is evaluated."""
         return number % self.every == 0 or number == rounds
 
 
@@ -239,17 +242,17 @@ class SupervisedSettings(Settings):
     batch_size: int = Field(default=16, ge=1, description="segments per step")
     learning_rate: float = Field(default=2e-3, ge=0, description="AdamW's step size")
     matrix_rate: float | None = Field(
-        default=None, gt=0, description="Muon's step size for the layers' matrices; null: AdamW moves them too"
+        default=None, gt=0, description="Muon's step size for the layers' matrices; null: AdamW for these too"
     )
     weight_decay: float = Field(default=0.01, ge=0, description="AdamW's decay")
     gradient_clip: float | None = Field(
         default=1.0, gt=0, description="largest norm of the gradient; null: no clipping"
     )
     schedule: ScheduleSettings = Field(default=ScheduleSettings(), description="learning rate over the steps")
-    observation_weight: float = Field(default=0.1, ge=0, description="weight of a token that the world said")
+    observation_weight: float = Field(default=0.1, ge=0, description="weight of an observation's token")
     sort_lengths: bool = Field(
         default=True,
-        description="batches of examples alike in length, for less padding; false where length is part of a habit",
+        description="batches of examples of similar length, for less padding; false if length matters for what is learned",
     )
     micro_tokens: MicroTokens = Field(
         default="auto", description="tokens per forward pass, or auto: by the model's sizes"
@@ -267,7 +270,7 @@ PRETRAINED: dict[str, Any] = {
     "micro_tokens": 4096,
     "parallel_episodes": 64,
 }
-"""How a model that knows its language already imitates, where nothing else is said: few clean examples, each of them once."""
+"""Defaults of imitation by a pretrained model: few clean examples, each of them once."""
 PRETRAINED_ADAPTER_RATE = 1e-3
 
 
@@ -296,28 +299,28 @@ class WarmStartSettings(SupervisedSettings):
     """How many demonstrations, how noisy, and how they are imitated."""
 
     size: str = Field(
-        default="0.1m", description="named size of a tiny model made from nothing (agents/engines/tiny.py)"
+        default="0.1m", description="named size of a tiny model made from scratch (agents/engines/tiny.py)"
     )
-    context_length: int = Field(
-        default=1024, ge=16, description="longest text that a tiny model made from nothing can read"
-    )
-    episodes: int = Field(default=2000, ge=1, description="demonstrations, tasks of the pool in turn")
+    context_length: int = Field(default=1024, ge=16, description="maximum context of a tiny model made from scratch")
+    episodes: int = Field(default=2000, ge=1, description="number of demonstrations, over the pool's tasks in turn")
     noise: float = Field(default=0.1, ge=0, lt=1, description="share of the expert's actions replaced by random ones")
-    imitate_noise: bool = Field(default=False, description="learn the random actions too: able, but careless")
-    parallel_episodes: int = Field(default=256, ge=1, description="demonstrations played side by side")
+    imitate_noise: bool = Field(
+        default=False, description="learn the random actions too: a capable agent that makes errors"
+    )
+    parallel_episodes: int = Field(default=256, ge=1, description="demonstrations played in parallel")
     misconceptions: MisconceptionSettings | None = Field(
         default=None, description="demonstrations by wrong procedures; null: all by the right ones"
     )
 
     @model_serializer(mode="wrap")
     def _leave_out_absent_misconceptions(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """An agent without misconceptions is the one that it always was: its recipe is written as before."""
+        """Omit misconceptions if there are none: the identity of such an agent is then the same as before the setting existed."""
         plain: dict[str, Any] = handler(self)
         if self.misconceptions is None:
             plain.pop("misconceptions", None)
         return plain
 
     def for_pretrained(self, adapter: bool) -> WarmStartSettings:
-        """What was said, over what suits a model that is pretrained already; the defaults above are for one made from nothing."""
+        """The given settings over the defaults for a pretrained model; the defaults above are for a model made from scratch."""
         rate = {"learning_rate": PRETRAINED_ADAPTER_RATE} if adapter else {}
         return type(self).load({**PRETRAINED, **rate, **self.model_dump(exclude_unset=True)}, "warm_start")

@@ -1,35 +1,37 @@
-"""What a run starts from: a tiny agent made from nothing, a pretrained model as it is, or one that has imitated first."""
+"""The agent from which a run starts: a tiny one from scratch, a pretrained model, or one after imitation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from fedagentgym.agents.models.pretrained import compute_weights_digest
 from fedagentgym.agents.models.store import find_model
 from fedagentgym.agents.presets import get_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.base.encoding import digest, file_digest
-from fedagentgym.base.files import cache_folder
 from fedagentgym.learning.settings import WarmStartSettings
 
 
 def prepare_agent(
     agent: AgentSettings, env_id: str, options: Mapping[str, Any], warm_start: WarmStartSettings | None
 ) -> tuple[AgentSettings, dict[str, Any]]:
-    """The settings to load the agent by, and a note of where it comes from; what has to be made is made or found.
+    """The settings to load the agent by, and a note of its origin; missing models are made.
 
-    The same settings give the same bits. Imitation is done once and shared by all runs that ask for the same.
+    <<<<<<< HEAD
+        The same settings give the same bits on the same kind of processor; `weights` in the note is their digest.
+        Imitation is done once and shared by all runs with the same settings; the models of some recipes come with the package.
+    =======
+        The same settings give the same bits on the same kind of processor; `weights` in the note identifies them. Imitation is done
+        once and shared by all runs with the same settings; for some recipes its result comes with the package.
+    >>>>>>> tiny
     """
-    from fedagentgym.learning.pretrain import pretrain_model, pretrain_tiny
+    from fedagentgym.learning.pretrain import pretrain_model, start_tiny
     from fedagentgym.learning.recipe import find_recipe
 
     if starts_from_nothing(agent):
         recipe = find_recipe(env_id)
         settings = warm_start or (recipe.warm_start if recipe is not None else WarmStartSettings())
-        player = agent.model_copy(update={"adapter": None})
-        plain = [env_id, dict(options), settings.model_dump(mode="json"), player.model_dump(mode="json")]
-        folder = cache_folder("tiny", f"start-{digest(plain).removeprefix('sha256:')[:16]}")
-        made = pretrain_tiny(env_id, options, settings, agent=player, folder=folder)
+        made = start_tiny(env_id, options, settings, agent.model_copy(update={"adapter": None}))
     elif warm_start is not None:
         settings = warm_start
         made = pretrain_model(agent, env_id, options, settings)
@@ -39,13 +41,13 @@ def prepare_agent(
         "warm_start": settings.model_dump(mode="json"),
         "success": made.note.get("success"),
         **{key: value for key, value in made.note.items() if key in ("misconceptions", "beliefs")},
-        "files": file_digest(made.folder),
+        "weights": compute_weights_digest(made.folder),
     }
     return agent.model_copy(update={"model": str(made.folder)}), note
 
 
 def _describe_model(agent: AgentSettings) -> dict[str, Any]:
-    """Name the model; one that was added by name may be another one tomorrow, so its files are named too."""
+    """Identify the model; a name may refer to another model later, so its files are identified too."""
     model = get_model(agent)
     if model is None:
         return {}

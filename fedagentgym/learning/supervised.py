@@ -1,8 +1,8 @@
 """Learning by imitation: the warm start of small agents, and the supervised baselines.
 
 An example is a whole segment. The agent's own tokens have weight 1, those of observations a small one: an agent that predicts
-what the world will say finds its words sooner. Turns that a demonstration marks as noise are context only, unless the noise is
-to be imitated too.
+observations learns their words sooner. Turns that a demonstration marks as noise are context only, unless the noise is to be
+imitated too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Example(NamedTuple):
 
     @property
     def own(self) -> NDArray[np.int64]:
-        """The places of the tokens that have a weight: the others are not scored."""
+        """The positions of tokens with a weight: the others are not scored."""
         return np.flatnonzero(self.weights)
 
     @property
@@ -95,7 +95,7 @@ class SupervisedTraining:
     def run(self, data: Sequence[Example], seed: int, progress: Progress | None = None) -> list[float]:
         """All steps; returns the loss of each."""
         if not data:
-            raise DataError("there are no demonstrations to learn from")
+            raise DataError("there are no demonstrations")
         losses = []
         lengths = [len(example.ids) for example in data]
         sorted_at_a_time = BATCHES_SORTED if self.settings.sort_lengths else 1
@@ -107,7 +107,7 @@ class SupervisedTraining:
         return losses
 
     def train_step(self, batch: Sequence[Example]) -> float:
-        """One step; a loss that is not finite changes nothing and is returned as it is."""
+        """One step; a non-finite loss changes nothing and is returned."""
         settings = self.settings
         factor = learning_rate_factor(settings.schedule, self.step, settings.steps)
         for optimizer in self._optimizers:
@@ -146,7 +146,7 @@ class SupervisedTraining:
 
 
 def find_layer_matrices(policy: TrainedModel) -> set[str]:
-    """Names of the matrices inside the layers: all but the embeddings and the output head, which Muon is not made for."""
+    """Names of the matrices inside the layers: all but the embeddings and the output head, for which Muon is not suited."""
     model: Any = policy.model
     ends = [module.weight for module in (model.get_input_embeddings(), model.get_output_embeddings())]
     inner = {n: p for n, p in policy.parameters().items() if p.dim() == 2}
@@ -154,7 +154,7 @@ def find_layer_matrices(policy: TrainedModel) -> set[str]:
 
 
 def _iter_batches(lengths: Sequence[int], size: int, count: int, rng: np.random.Generator) -> Iterator[list[int]]:
-    """Endless batches of examples alike in length, so that little is padded: each pass is a new order, `count` batches are drawn
+    """Endless batches of examples of similar length, for little padding: each pass is a new order, `count` batches are drawn
     at a time (they may end one pass and begin the next), sorted by length, cut, and shuffled."""
     queue: list[int] = []
     while True:

@@ -1,7 +1,7 @@
-"""What an episode leaves behind: the turns that people read, and the token segments that the loss is computed on.
+"""The record of an episode: the turns that people read, and the token segments on which the loss is computed.
 
 One type serves both contexts. In `session` an episode has one segment; in `window` it has one per turn. The tokens that the
-agent chose itself are those whose mask is true; `Turn.tokens` says how many of them, in order, belong to each turn.
+agent chose are those whose mask is true; `Turn.tokens` gives how many of them, in order, belong to each turn.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ NO_IDS: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
 
 
 class Segment(NamedTuple):
-    """A stretch of text as the model saw it: a prompt, then tokens of which the masked ones are the agent's own.
+    """A text as the model saw it: a prompt, then tokens of which the masked ones are the agent's own.
 
-    Where generation was constrained, `allowed_counts` says for each masked token how many token ids could be chosen from, and
+    Where generation was constrained, `allowed_counts` gives for each masked token the number of allowed token ids, and
     `allowed_ids` lists them one after the other: the log-probs are those of the distribution renormalised over them.
     """
 
@@ -41,7 +41,7 @@ class Segment(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What the agent saw, said and did, and what it was paid for it."""
+    """Observation, reply and action of one turn, and its reward."""
 
     observation: str
     reply: str
@@ -53,9 +53,9 @@ class Turn(NamedTuple):
     score: float = 0.0
     tokens: int = 0
     learn: bool = True
-    """False: noise put into a demonstration, which is played but not to be imitated."""
+    """False: noise put into a demonstration, which is played but not imitated."""
     admissible: tuple[str, ...] = ()
-    """The actions that the world listed, for people who read the episode; no message carries them."""
+    """The listed actions, for people who read the episode; not part of messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Trajectory:
     truncated: bool = False
     labels: Mapping[str, Any] = field(default_factory=dict)
     last: str = ""
-    """What the world answered to the last action, for people who read the episode; no message carries it."""
+    """The environment's answer to the last action, for people who read the episode; not part of messages."""
 
     @property
     def reward(self) -> float:
@@ -95,8 +95,8 @@ Group = tuple[Trajectory, ...]
 
 
 def to_plain(trajectory: Trajectory, *, segments: bool = True, admissible: bool = False) -> dict[str, Any]:
-    """Plain values and arrays: what a message carries. Without segments it is plain JSON, for people: with the last answer of
-    the world, from which nobody learns, and on request with the admissible actions of every turn."""
+    """Plain values and arrays: the content of a message. Without segments it is plain JSON, for people: with the last
+    observation, which is not used for learning, and optionally with the admissible actions of every turn."""
     plain: dict[str, Any] = {
         "task": trajectory.task,
         "seed": trajectory.seed,
@@ -124,7 +124,7 @@ def _format_turn(turn: Turn, *, admissible: bool) -> dict[str, Any]:
 
 
 def from_plain(plain: Mapping[str, Any]) -> Trajectory:
-    """The inverse of `to_plain`; anything else is one clear error, for messages come from other machines."""
+    """The inverse of `to_plain`; validated, since messages come from other machines."""
     try:
         turns = tuple(_parse_turn(turn) for turn in plain["turns"])
         segments = tuple(_parse_segment(segment) for segment in plain.get("segments", ()))
@@ -190,7 +190,7 @@ def _parse_segment(plain: Mapping[str, Any]) -> Segment:
 
 
 def make_segments(moves: Sequence[Move]) -> tuple[Segment, ...]:
-    """The segments of one episode's moves: a fresh move starts a new one, its context is the prompt."""
+    """The segments of one episode's moves: a fresh move starts a new one, whose context is the prompt."""
     starts = [index for index, move in enumerate(moves) if move.fresh or index == 0]
     return tuple(_join_moves(moves[start:end]) for start, end in zip(starts, [*starts[1:], len(moves)], strict=True))
 

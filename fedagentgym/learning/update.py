@@ -1,10 +1,10 @@
-"""One policy step on rows of tokens: mini-batches, gradients, guards, AdamW - on a model that other sites use as well.
+"""One policy step on rows of tokens: mini-batches, gradients, guards, AdamW - on a model that several sites share.
 
 1. Reference log-probs are computed once, with the reference's weights swapped in (KL only).
 2. Each pass shuffles the rows into mini-batches; each mini-batch is cut into micro-batches that fit memory. The weights of the
    tokens are those of the whole mini-batch, so the cut does not change the gradient.
-3. Rows whose advantages are all zero add nothing to the policy gradient: they count in the averages and are not computed.
-4. A loss or gradient that is not finite leaves weights and optimizer as they were, and is counted (`update/skipped`).
+3. Rows whose advantages are all zero add nothing to the policy gradient: they count in the averages without being computed.
+4. A non-finite loss or gradient leaves weights and optimizer unchanged and is counted (`update/skipped`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PolicyUpdate:
     # ---- state ------------------------------------------------------------------------------------------------------
 
     def load(self, weights: Arrays, optimizer: Arrays, anchor: Arrays) -> None:
-        """Take over a site: weights into the model, moments into a new optimizer, the anchor of its round."""
+        """Load a site: weights into the model, moments into a new optimizer, the anchor of its round."""
         self.policy.set_weights(weights)
         self._masters = MasterWeights(self.policy.parameters(), weights)
         self._optimizer = make_adamw(self._masters.full, self.settings)
@@ -127,7 +127,7 @@ class PolicyUpdate:
     def _train_minibatch(
         self, rows: Sequence[Row], reference: Sequence[torch.Tensor] | None, meter: _RunningMeans
     ) -> None:
-        """Accumulate the gradient of one mini-batch and step, unless there is nothing to learn or something is not finite."""
+        """Accumulate the gradient of one mini-batch and step, unless it is zero or not finite."""
         every_row = reference is not None or self.settings.entropy > 0
         live = [index for index, row in enumerate(rows) if len(row.own) and (row.active or every_row)]
         if not any(len(find_choices(rows[index])) for index in live) and self.proximal == 0:
@@ -238,8 +238,8 @@ class PolicyUpdate:
             return self.score_rows(rows)
 
     def _replace_truncated_logprobs(self, rows: Sequence[Row]) -> list[Row]:
-        """Nucleus sampling records log-probs of a truncated distribution, which has no gradient in common with the policy's:
-        the behaviour policy is then scored anew, without truncation."""
+        """Nucleus sampling records log-probs of a truncated distribution, whose gradient differs from the policy's: the
+        behaviour policy is then scored again, without truncation."""
         if self.decoding.top_p >= 1:
             return list(rows)
         scores = [tensor.cpu().numpy() for tensor in self.score_rows(rows)]
@@ -273,7 +273,7 @@ class PolicyUpdate:
 
     @contextlib.contextmanager
     def _train_mode(self, seed: int) -> Iterator[None]:
-        """Train mode with a dropout stream of its own; the process's generators are left untouched."""
+        """Train mode with a dropout stream of its own; the process's generators are not changed."""
         model: Any = self.policy.model
         devices = [self.policy.device] if self.policy.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
@@ -293,16 +293,16 @@ class PolicyUpdate:
 
 
 def check_exploration(decoding: Decoding) -> None:
-    """Refuse to train a policy that always says what is likeliest."""
+    """Refuse to train a greedy policy."""
     if decoding.temperature <= 0:
-        raise OptionError("training needs a sampling temperature above 0: a greedy policy explores nothing")
+        raise OptionError("training needs a sampling temperature above 0: a greedy policy does not explore")
 
 
 _OF_TOKENS = ("ratio", "clipped", "surprisal", "kl", "entropy")
 
 
 class _RunningMeans:
-    """Means of what mini-batches report, weighted by tokens where it is about tokens."""
+    """Means of the mini-batches' metrics, weighted by tokens for metrics of tokens."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
@@ -328,7 +328,7 @@ class _RunningMeans:
             self.add("entropy", float(scores.entropy.mean()), size)
 
     def add_up_shares(self, passes: Passes) -> None:
-        """Join what each share has seen of the tokens; everything else is the same for all of them."""
+        """Combine the token metrics of all shares; all other metrics are the same for all of them."""
         sums = passes.add_up([self._sums.get(name, 0.0) for name in _OF_TOKENS])
         weights = passes.add_up([self._weights.get(name, 0.0) for name in _OF_TOKENS])
         for name, total, weight in zip(_OF_TOKENS, sums, weights, strict=True):

@@ -1,10 +1,10 @@
-"""The warm start: an agent imitates the expert of a world until it can speak the world's language.
+"""The warm start: an agent imitates the expert of an environment until it produces valid actions.
 
 The demonstrations are played on the split `warmup`, whose tasks are disjoint from all others. Some of the expert's actions are
-replaced by random admissible ones: these are context, not example, and show how the expert recovers. With `imitate_noise` they
-are examples too: the agent learns to do right and to slip, as a pretrained model does that knows more than it shows, and
-reinforcement finds something to mend. With `misconceptions` some categories are shown wrongly more often than not
-(`learning/misconceptions.py`). The episodes are in the agent's own prompts and tokens: what is learnt is what will be asked for.
+replaced by random admissible ones: these are context, not examples, and show how the expert recovers. With `imitate_noise` they
+are examples too: the agent learns right and wrong actions, like a pretrained model whose ability exceeds its success, and
+reinforcement learning can improve it. With `misconceptions` some categories are mostly demonstrated wrongly
+(`learning/misconceptions.py`). The episodes are in the agent's own prompts and tokens.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def collect_demonstrations(
     parallel: int = 256,
     bar: Progress | None = None,
 ) -> list[Trajectory]:
-    """The expert's episodes in the agent's tokens: the pool's tasks in random order, again and again until there are enough."""
+    """The expert's episodes in the agent's tokens: the pool's tasks in random order, repeated until there are enough."""
     tasks = draw_demonstration_tasks(env, count, seed)
     experts = None if misconceptions is None else make_misled_experts(env, misconceptions)
     return collect(
@@ -50,7 +50,7 @@ def collect_demonstrations(
 
 
 def draw_demonstration_tasks(env: TextEnv, count: int, seed: int) -> list[str]:
-    """So many task ids; none occurs twice before all have occurred once."""
+    """This many task ids; none occurs twice before all have occurred once."""
     order = stream(seed, "demonstrated").permutation(len(env.pool))
     return [env.pool.ids[int(order[index % len(order)])] for index in range(count)]
 

@@ -1,7 +1,7 @@
-"""Between whole arrays and the tensors of a model, which may be parts that lie on several devices.
+"""Conversion between whole arrays and the tensors of a model, which may be sharded over several devices.
 
-With parts, every rank calls these functions in the same order. The arrays that count are those of rank 0; the others give and
-get stand-ins of the same shape, so that a machine holds each array once.
+With shards, every rank calls these functions in the same order. Only rank 0's arrays matter; the others pass and receive
+placeholders of the same shape, so that a machine holds each array once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def to_array(tensor: Tensor) -> NDArray[Any]:
-    """A copy of a tensor's values, whole."""
+    """A copy of a tensor's values, gathered."""
     plain: Any = tensor.detach()
     if plain.dtype == torch.bfloat16:
         plain = plain.float()  # numpy has no such type; nothing is lost
@@ -31,7 +31,7 @@ def to_array(tensor: Tensor) -> NDArray[Any]:
 
 
 def to_tensor_like(array: NDArray[Any], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A tensor of an array's values, where another one of its shape lies."""
+    """A tensor of an array's values, distributed like another tensor of its shape."""
     kind = dtype or like.dtype
     if not is_sharded(like):
         return torch.from_numpy(np.array(array)).to(device=like.device, dtype=kind)
@@ -48,10 +48,10 @@ def to_tensor_like(array: NDArray[Any], like: Tensor, dtype: torch.dtype | None 
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether a tensor is one of several parts."""
+    """Whether a tensor is a shard."""
     return hasattr(tensor, "full_tensor")
 
 
 def make_stand_in(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An array of that shape which takes no memory, for ranks whose values are not looked at."""
+    """An array of that shape which takes no memory, for ranks whose values are not used."""
     return np.broadcast_to(np.zeros((), dtype=dtype), shape)

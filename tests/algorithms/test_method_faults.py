@@ -269,7 +269,7 @@ def with_segments(answer: Message, change: Fault) -> Message:
 
 @pytest.mark.parametrize(
     ("fault", "said"),
-    [(answered_foreign_tokens, "outside the vocabulary"), (answered_impossible_logprobs, "a log-prob that is none")],
+    [(answered_foreign_tokens, "outside the vocabulary"), (answered_impossible_logprobs, "an invalid log-prob")],
 )
 def test_answers_that_nobody_could_learn_from_reach_nobody(tmp_path: Path, fault: Fault, said: str) -> None:
     commit = go(tmp_path, SWAPS, {(1, "generate", 0): fault})

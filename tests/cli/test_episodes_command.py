@@ -64,7 +64,7 @@ def test_two_evaluations_stand_side_by_side(run: Path, capsys: pytest.CaptureFix
         (("--failed", "--solved"), "exclude each other"),
         (("--changed",), "compares two sources"),
         (("--category", "Pluck"), "categories: "),
-        (("--client", "99"), "is like that"),
+        (("--client", "99"), "matches"),
     ],
 )
 def test_what_cannot_be_shown_is_said(

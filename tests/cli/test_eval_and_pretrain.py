@@ -28,10 +28,10 @@ def test_an_evaluation_is_written_and_checked(capsys: pytest.CaptureFixture[str]
     file = tmp_path / "evaluation" / "Guess-v0-val-expert-0.jsonl"
     assert len(file.read_text().splitlines()) == 9
     code, out, _ = command(capsys, "eval", "--env", "Guess", "--replay", str(file))
-    assert code == 0 and "plays as it is written" in out
+    assert code == 0 and "replays as recorded" in out
     file.write_text(file.read_text().replace('"reward": 1.0', '"reward": 0.5', 1))
     code, _, err = command(capsys, "eval", "--env", "Guess", "--replay", str(file))
-    assert code == 2 and "does not play as it is written" in err
+    assert code == 2 and "does not replay as recorded" in err
 
 
 def test_the_json_form(capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,7 +57,13 @@ def test_a_tiny_agent_from_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "told"),
     [
         (("eval", "--env", "Gues"), "unknown environment 'Gues'"),
-        (("eval", "--env", "Guess", "--agent", "tiny"), "pretrain tiny"),
+        (("eval", "--env", "QA", "--env-set", "size=tiny", "--agent", "tiny"), "pretrain tiny"),
+        (("eval", "--env", "Guess", "--env-set", "seed=1", "--agent", "tiny"), "comes with the package"),
+        (("pretrain", "tiny"), "--env: in which environment"),
+        (("pretrain", "tiny", "--check", "--env", "QA"), "no tiny agent of fedagentgym/QA-v0"),
+        (("pretrain", "smollm2", "--check"), "for the tiny agents of the package"),
+        (("pretrain", "tiny", "--check", "--ship"), "one of the two"),
+        (("pretrain", "tiny", "--ship", "--env", "Guess", "--set", "steps=3"), "only --env goes with"),
         (("eval", "--env", "Guess", "--agent", "expret"), "did you mean 'expert'"),
         (("eval", "--env", "Guess", "--agent", "./nowhere"), "nowhere"),
         (("eval", "--env", "Guess", "--agent", "expert", "--split", "tset"), "did you mean 'test'"),

@@ -321,7 +321,7 @@ def test_every_row_of_a_paper_names_original_data(preset: str, tmp_path: Path, m
         ({"sets": [{"name": "a", "env": "Maths"}]}, "the evaluation set 'a': unknown environment"),
         ({"sets": [{"name": "a", "split": "exam"}]}, "the evaluation set 'a': unknown split"),
         ({"sets": [{"name": "a", "options": {"sise": "tiny"}}]}, "the evaluation set 'a'.*did you mean 'size'"),
-        ({"sets": [{"name": "a", "options": {"split": "val"}}]}, "'split' is no option"),
+        ({"sets": [{"name": "a", "options": {"split": "val"}}]}, "'split' is not an option"),
     ],
 )
 def test_odd_sets_are_one_sentence(evaluation: dict[str, Any], said: str, tmp_path: Path) -> None:

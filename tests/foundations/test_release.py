@@ -38,7 +38,7 @@ def test_the_tests_lie_as_the_package_does() -> None:
     of_no_package = set(re.findall(r"`(\w+)`", sentence))
     for level, apart in (("", of_no_package), ("envs", set[str]())):
         files = [path.relative_to(ROOT / "tests" / level) for path in (ROOT / "tests" / level).rglob("*.*")]
-        folders = {file.parts[0] for file in files if len(file.parts) > 1 and "__pycache__" not in file.parts}
+        folders = {file.parts[0] for file in files if len(file.parts) > 1 and file.suffix in (".py", ".json", ".sh")}
         packages = {path.parent.name for path in (ROOT / "fedagentgym" / level).glob("*/__init__.py")}
         assert folders - packages == apart
 

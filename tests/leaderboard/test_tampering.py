@@ -155,7 +155,7 @@ AGENT: dict[str, tuple[str, Forgery]] = {
 METHOD: dict[str, tuple[str, Forgery]] = {
     "solved episodes": ("replayed", lines(solve, RANKED)),
     "solved episodes on val": ("replayed", lines(solve, JUDGED)),
-    "fewer than no tokens": ("replayed", lines(turn(0, 0, tokens=-1), RANKED)),
+    "negative number of tokens": ("replayed", lines(turn(0, 0, tokens=-1), RANKED)),
     "a form that was broken": ("replayed", lines(turn(0, 0, format=False), RANKED)),
     "a round left out": ("complete", lines(drop_last_round, JUDGED)),
     "another round ranked": ("schema", rank_another_round),

@@ -179,5 +179,5 @@ def test_estimators_that_compare_episodes_refuse_penalties_of_single_turns() -> 
     for advantage in ("grpo", "dr_grpo", "gigpo", {"name": "grpo", "baseline": "trajectories"}):
         with pytest.raises(OptionError, match="needs an advantage whose baseline is over turns"):
             LearningSettings.load({"advantage": advantage, "format_penalty_on": "turn"}, "learning")
-    with pytest.raises(OptionError, match="'odd' knows no penalties"):
+    with pytest.raises(OptionError, match="'odd' does not support penalties"):
         group_advantages((failed(1),), (np.zeros(1),), Odd(name="odd", given=()), (np.zeros(1),))

@@ -137,7 +137,7 @@ def test_files_of_episodes_become_conversations(env: GuessEnv, tmp_path: Path) -
         system, *said = told["messages"]
         assert system == {"role": "system", "content": f"{env.role}\n\n{env.action_help}"}
         assert [one["content"] for one in said] == [text for t in episode.turns for text in (t.observation, t.reply)]
-    for source, said in ((tmp_path / "none.jsonl", "no such file"), (tmp_path, "no run with evaluated episodes")):
+    for source, said in ((tmp_path / "none.jsonl", "no such file"), (tmp_path, "not a run with evaluated episodes")):
         with pytest.raises(DataError, match=said):
             export_conversations(source, tmp_path / "out.jsonl")
     with pytest.raises(DataError, match="no such episode"):

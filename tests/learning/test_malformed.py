@@ -25,7 +25,7 @@ def groups(replies: Sequence[str], broken: int) -> list[tuple[Trajectory, ...]]:
     [
         ("go to fridge 1", "lack <action>...</action>, such as 'go to fridge 1'"),
         (" \n", "are empty"),
-        ("<action>look</action> and then <action>go</action>", "say more than the one action"),
+        ("<action>look</action> and then <action>go</action>", "contain more than one action"),
         ("x\x1b[31m" * 40, "lack <action>"),
     ],
 )

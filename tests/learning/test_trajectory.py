@@ -91,7 +91,7 @@ def test_every_own_token_belongs_to_the_turn_it_was_said_in(make_groups: Callabl
 
 def test_a_reply_without_any_prompt_is_refused() -> None:
     segment = Segment(*(np.array(x, dtype=t) for x, t in (([], "i4"), ([1], "i4"), ([True], "?"), ([0.0], "f4"))))
-    with pytest.raises(DataError, match="nothing to predict it from"):
+    with pytest.raises(DataError, match="nothing precedes it"):
         build_row(segment, np.zeros(1))
 
 

@@ -145,7 +145,7 @@ def test_what_cannot_be_built_is_said(
         build_site([results, tmp_path / "twice"], tmp_path / "new")
     assert not (tmp_path / "new").exists() and not list(tmp_path.glob("*.new"))
     assert main(["leaderboard", "build", str(tmp_path / "nothing"), "--out", str(tmp_path / "new")]) == 2
-    assert "no folder of results" in capsys.readouterr().err
+    assert "not a folder of results" in capsys.readouterr().err
 
 
 def test_results_can_be_linked_to_and_an_older_page_is_replaced(results: Path, tmp_path: Path) -> None:

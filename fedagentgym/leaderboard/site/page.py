@@ -1,4 +1,4 @@
-"""`index.html`: a tab for each suite, with its table, its figures, its episodes, and what is checked."""
+"""`index.html`: a tab for each suite, with its table, its figures, its episodes, and its checks."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _tell_test() -> str:
 
 
 def _tell_leader(page: SuitePage) -> str:
-    """Who leads, in a sentence."""
+    """The leading entry, in a sentence."""
     places = page.places[""]
     if not places:
         return "No entry has played all of it."
@@ -182,7 +182,7 @@ def _render_published() -> str:
     )
 
 
-# ---- what the table's script reads --------------------------------------------------------------------------------
+# ---- the data of the table's script --------------------------------------------------------------------------------
 
 
 def describe_suite(page: SuitePage) -> dict[str, Any]:
@@ -255,7 +255,7 @@ def _describe_categories(entry: Entry) -> dict[str, list[list[Any]]]:
 
 
 def _describe_rerun(rerun: Rerun, ranked: str) -> dict[str, Any]:
-    """The ranked measure as maintainers found it, on the public tasks and on those of the secret twin."""
+    """The ranked measure as maintainers measured it, on the public tasks and on those of the secret twin."""
     return {
         "date": rerun.date,
         "public": _describe_interval(rerun.public[ranked]) if ranked in rerun.public else None,

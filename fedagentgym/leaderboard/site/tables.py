@@ -15,7 +15,7 @@ from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries
 
 
 def list_measures(entries: Sequence[Entry]) -> list[str]:
-    """The measures that some entry has, the ranked one first, then in the order of `METRICS`."""
+    """The measures that at least one entry has, the ranked one first, then in the order of `METRICS`."""
     ranked = entries[0].manifest.ranked
     known = {name for entry in entries for name in _list_names(entry)}
     ordered = [name for name in METRICS if name in known and name != ranked]
@@ -28,7 +28,7 @@ def _list_names(entry: Entry) -> set[str]:
 
 
 def find_metric(name: str) -> Metric:
-    """What a measure means; of a component of rewards only its name is known."""
+    """The meaning of a measure; for a component of rewards only its name is known."""
     return METRICS.get(name) or Metric(name, name.removeprefix("reward/"), f"mean of {name}", "score")
 
 
@@ -53,7 +53,7 @@ def format_value(value: float, metric: Metric) -> str:
 
 
 def tell_status(entry: Entry) -> str:
-    """How far somebody has checked the result."""
+    """How far the result was checked."""
     if entry.verification is None:
         return "not verified"
     if any(claim.status == "refuted" for claim in entry.verification.claims):
@@ -147,6 +147,6 @@ def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
 
 
 def _guard(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
+    """A text that spreadsheets do not take for a formula."""
     plain = show_invisible_characters(" ".join(text.split()))
     return f"'{plain}" if plain.startswith(("=", "+", "-", "@")) else plain

@@ -1,4 +1,4 @@
-"""What rank 0 tells the other ranks, as plain values, and what they do then. Weights go another way, from part to part."""
+"""The commands that rank 0 sends to the other ranks, as plain values, and their execution. Weights are exchanged directly."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from fedagentgym.learning.whole_arrays import make_stand_in
 
 Arrays = dict[str, NDArray[Any]]
 _OF_REWARDS = {"advantage", "objectives", "format_penalty", "format_penalty_on", "sharding"}
-"""Settings of a step that rank 0 alone needs: it has made rows of the episodes."""
+"""Settings of a step that only rank 0 needs, since it makes rows of the episodes."""
 
 
 def describe_model(model: Any, adapter: AdapterSettings | None) -> dict[str, Any]:
-    """What another rank makes the same model from, with whatever weights."""
+    """The description from which another rank makes the same model, with any weights."""
     config = model.config
     return {
         "config": config.to_json_string(use_diff=False),
@@ -45,7 +45,7 @@ def describe_model(model: Any, adapter: AdapterSettings | None) -> dict[str, Any
 
 
 def make_model(described: Mapping[str, Any]) -> torch.nn.Module:
-    """A model of that description. Its weights are never written, and so take no memory before they are parted."""
+    """A model of that description. Its weights are never written, and so take no memory before they are sharded."""
     model = _make_base_model(described)
     if described["adapter"] is not None:
         model = add_adapter(model, AdapterSettings.load(described["adapter"], "adapter"), 0)
@@ -53,7 +53,7 @@ def make_model(described: Mapping[str, Any]) -> torch.nn.Module:
     wanted = {name: (tuple(shape), dtype, trained) for name, shape, dtype, trained in described["parameters"]}
     if {name: tuple(value.shape) for name, value in own.items()} != {name: one[0] for name, one in wanted.items()}:
         odd = min(set(own) ^ set(wanted), default="some shape")
-        raise DataError(f"a model that is not made of its configuration alone cannot be sharded: {odd} differs")
+        raise DataError(f"a model that does not follow from its configuration cannot be sharded: {odd} differs")
     for name, value in own.items():
         _, dtype, trained = wanted[name]
         value.data = value.data.to(getattr(torch, dtype))
@@ -130,7 +130,7 @@ class Follow:
         }
 
     def run(self, command: Mapping[str, Any]) -> None:
-        """Do what was told, after forgetting what nobody needs any more."""
+        """Execute a command, after dropping objects that are no longer needed."""
         for number in command["dropped"]:
             for held in (self._models, self._updates, self._imitations):
                 held.pop(number, None)
@@ -193,5 +193,5 @@ def _read_rows(plain: list[list[NDArray[Any]]]) -> list[Row]:
 
 
 def make_stand_ins(model: ShardedModel) -> Arrays:
-    """Stand-ins for arrays of all trainable parameters, which rank 0 has."""
+    """Placeholders for arrays of all trainable parameters, which rank 0 has."""
     return {name: make_stand_in(tuple(value.shape), np.dtype(np.float32)) for name, value in model.parameters().items()}

@@ -1,4 +1,4 @@
-"""The program of a rank that follows: it does what rank 0 says, on its own part, until rank 0 is gone."""
+"""The program of a following rank: it executes rank 0's commands on its own part, until rank 0 ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def main(descriptor: int, parent: int) -> None:
     except BaseException as error:
         code = 1
         _tell_error(pipe, error)
-    os._exit(code)  # without what interpreters do at their end: that could wait for ranks which are gone
+    os._exit(code)  # skip the interpreter's shutdown, which could wait for ranks that have ended
 
 
 def _tell_error(pipe: Connection[Any, Any], error: BaseException) -> None:

@@ -1,8 +1,7 @@
-"""A model of which this rank holds a part: FSDP2 gathers each decoder block when it is run, and shares its gradient out again.
+"""A model of which this rank holds a part: FSDP2 gathers each decoder block when it is run, and reduces its gradient.
 
-All ranks run the same program on the same rows. Of the batches of a step each computes every n-th; a rank that has fewer than
-the others passes over nothing, since every pass gathers weights from all. Gradients are added up, so they are those of the
-whole step.
+All ranks run the same program on the same rows. Each computes every n-th of a step's batches; a rank with fewer batches than the
+others makes empty passes, since every pass gathers weights from all. Gradients are summed, so they are those of the whole step.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Compute = Callable[[torch.nn.Module], TokenLogprobs]
 
 
 class _Root(torch.nn.Module):
-    """What gathers the weights outside of the blocks (embeddings, last norm, head) for as long as something is computed."""
+    """Gathers the weights outside of the blocks (embeddings, last norm, head) for the duration of a computation."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -43,7 +42,7 @@ class _Root(torch.nn.Module):
 class ShardedModel:
     """One rank's part of a model. It is the policy of a `PolicyUpdate`, and its `Passes`, on every rank alike.
 
-    The weights that a model has when it gets here count on rank 0 alone: from there the others take their parts.
+    Only rank 0's initial weights matter: the others receive their parts from there.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class ShardedModel:
     # ---- whole again, for play ----------------------------------------------------------------------------------------
 
     def gather(self) -> None:
-        """Put the model together. Rank 0 keeps it so until `release`; the others only give their parts."""
+        """Gather the model. Rank 0 keeps all weights until `release`; the others only send their parts."""
         for part in self._parts:
             if self.rank == 0:
                 part.set_reshard_after_forward(False, recurse=False)
@@ -119,7 +118,7 @@ class ShardedModel:
     # ---- as passes ----------------------------------------------------------------------------------------------------
 
     def find_limits(self, micro_tokens: int | Literal["auto"]) -> PassLimits:
-        """The limits of the smallest of the devices, as it is when they are first asked for."""
+        """The limits of the smallest of the devices, computed once."""
         if micro_tokens not in self._limits:
             self._limits[micro_tokens] = self._agree_on_limits(micro_tokens)
         return self._limits[micro_tokens]
@@ -192,12 +191,12 @@ class ShardedModel:
 
     @contextlib.contextmanager
     def leave_out_parameters(self) -> Iterator[None]:
-        """FSDP settles once which parameters have gradients: they only are not asked for."""
+        """FSDP determines once which parameters have gradients, so only these are requested."""
         yield
 
 
 def _shard(model: torch.nn.Module, mesh: DeviceMesh, offload: bool) -> torch.nn.Module:
-    """Part every decoder block, and what lies around them, among the ranks; gradients are sums over ranks, not means."""
+    """Shard every decoder block, and the weights outside of them; gradients are sums over ranks, not means."""
     policy = CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda") if offload else OffloadPolicy()
     root = _Root(model)
     for module in (*forward.find_blocks(model), root):
@@ -217,12 +216,12 @@ _NOTHING = Row(
     NO_IDS,
     NO_IDS,
 )
-"""The shortest row there is, computed where the others have more to do."""
+"""The shortest row, computed by ranks that have fewer batches than others."""
 
 
 def deal_batches(batches: Sequence[Sequence[int]], lengths: Sequence[int], ranks: int) -> list[list[list[int]]]:
-    """The batches of each rank, as even as they come: the greatest are halved until each rank has as many, and what is run at the
-    same time is alike in size. The first rank never has fewer than another.
+    """The batches of each rank, balanced: the largest are halved until each rank has as many, and batches that run at the
+    same time have similar sizes. The first rank never has fewer than another.
 
     >>> deal_batches([[0, 1, 2, 3]], [5, 5, 5, 5], 2)
     [[[0, 1]], [[2, 3]]]

@@ -1,6 +1,6 @@
-"""A policy whose updates span several devices: whole until the first one, then in parts, and put together for play.
+"""A policy whose updates span several devices: whole until the first one, then sharded, and gathered for play.
 
-It stands in front of the policy that was loaded. A process that never trains, such as a server that only evaluates, thus
+It wraps the policy that was loaded. A process that never trains, such as a server that only evaluates, thus
 starts no other ranks.
 """
 
@@ -44,20 +44,20 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def shard_agent(agent: TokenAgent, settings: ShardingSettings | None) -> TokenAgent:
-    """The agent with a policy whose updates span the devices that the settings say."""
+    """The agent with a policy whose updates span the devices of the settings."""
     if settings is None or not settings.is_needed:
         return agent
     policy = agent.policy
     if not isinstance(policy, TorchPolicy):
         raise OptionError(
-            f"learning.sharding is for agents that torch plays and trains, {agent.name!r} is another one: set"
+            f"learning.sharding is for agents that torch plays and trains, {agent.name!r} is not one: set"
             " agent.rollouts=torch or leave out learning.sharding"
         )
     return replace(agent, policy=ShardedPolicy(policy, settings))
 
 
 class ShardedPolicy:
-    """`TrainablePolicy` in front of one that lies in this process. Rank 0 plays, on all weights, while the others wait."""
+    """`TrainablePolicy` around one in this process. Rank 0 plays, on all weights, while the others wait."""
 
     def __init__(self, whole: TorchPolicy, settings: ShardingSettings) -> None:
         self._whole, self.settings = whole, settings
@@ -85,7 +85,7 @@ class ShardedPolicy:
         return self._ranks
 
     def spread(self) -> ShardedModel:
-        """The part that lies here, after the others have theirs. It is trained only while nobody plays."""
+        """This rank's part, after the others have theirs. It is trained only while nobody plays."""
         if self._sessions:
             raise OptionError("a policy whose updates span several devices is trained only while no session is open")
         if self._parts is None:
@@ -124,13 +124,13 @@ class ShardedPolicy:
         return ShardedImitation(self, settings)
 
     def open_session(self) -> Session:
-        """Rows on all weights, which stay together until the last session is closed."""
+        """Rows on all weights, which stay gathered until the last session is closed."""
         self._count_in()
         return self._whole.open_session(self._count_out)
 
     @contextlib.contextmanager
     def put_together(self) -> Iterator[None]:
-        """For as long as something is computed here with all weights."""
+        """For the duration of a computation here with all weights."""
         self._count_in()
         try:
             yield
@@ -162,7 +162,7 @@ class ShardedPolicy:
 
 
 class ShardedUpdate(PolicyUpdate):
-    """A `PolicyUpdate` that every rank has: whatever is asked of this one is done by all."""
+    """A `PolicyUpdate` on every rank: all ranks execute each call."""
 
     def __init__(
         self,
@@ -235,6 +235,6 @@ class ShardedImitation(SupervisedTraining):
 
 
 def _recompute_on_gpu(settings: LearningSettings, device: torch.device) -> LearningSettings:
-    """On a GPU products are made in bfloat16, of copies of the weights that a backward pass would hold, whole, until its end: the
-    insides of the blocks are computed again instead."""
+    """On a GPU products use bfloat16 copies of the weights, which a backward pass would hold whole until its end: the blocks'
+    activations are recomputed instead."""
     return settings.model_copy(update={"checkpointing": True}) if device.type == "cuda" else settings

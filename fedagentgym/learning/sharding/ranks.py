@@ -1,8 +1,8 @@
 """The ranks of this process: other processes, one for each further device, that follow what is done here.
 
-This process is rank 0. It tells the others over pipes what comes next, does the same itself, and waits for their word that it is
-done; weights and gradients go through a `torch.distributed` group in between. A rank that ends takes its parts of the weights
-with it, so nothing can go on: the rest is ended too, and said in one sentence. Followers end with this process.
+This process is rank 0. It sends commands to the others over pipes, executes them itself, and waits until they are done; weights
+and gradients go through a `torch.distributed` group. A rank that ends loses its parts of the weights, so nothing can continue:
+the others are ended too, with one error. Followers end with this process.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from fedagentgym.base.errors import OptionError, ProcessUnusableError, describe_
 LONGEST_WAIT = timedelta(minutes=30)
 """How long one rank waits for another within a single exchange."""
 GRACE_SECONDS = 10.0
-"""How long an exchange with a rank that has ended may take to break by itself."""
+"""How long an exchange with a rank that has ended may take to fail by itself."""
 _LOOK_SECONDS = 0.2
 _BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
 def list_devices(first: torch.device, count: int) -> tuple[str, ...]:
-    """The devices of all ranks: the first one's, and those that follow it.
+    """The devices of all ranks, starting with the first one's.
 
     >>> list_devices(torch.device("cpu"), 2)
     ('cpu', 'cpu')
@@ -55,7 +55,7 @@ def list_devices(first: torch.device, count: int) -> tuple[str, ...]:
 
 
 def join_group(rank: int, devices: Sequence[str], meeting: str) -> DeviceMesh:
-    """Become a rank of the group that meets at a file; the others come at the same time."""
+    """Join the group that meets at a file; the others join at the same time."""
     kind = torch.device(devices[rank]).type
     if kind == "cuda":
         torch.cuda.set_device(torch.device(devices[rank]))
@@ -72,7 +72,7 @@ def join_group(rank: int, devices: Sequence[str], meeting: str) -> DeviceMesh:
 
 @contextlib.contextmanager
 def _speak_within_machine() -> Iterator[None]:
-    """All ranks are on this machine: nothing of theirs goes over a network."""
+    """All ranks are on this machine: no traffic leaves it."""
     name, loopback = "GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo"
     before = os.environ.get(name)
     os.environ.setdefault(name, loopback)
@@ -111,13 +111,13 @@ class Follower:
         self.pipe.send_bytes(encode(message))
 
     def wait_until_done(self) -> None:
-        """Until it has done what it was told; `EOFError` if it ended before."""
+        """Wait until the command is done; `EOFError` if the process ended before."""
         found = decode(self.pipe.recv_bytes())
         if "error" in found:
             raise ProcessUnusableError(f"{self} failed: {found['error']}")
 
     def describe_end(self, seconds: float) -> str | None:
-        """How it ended, or with which error, if it does so within some time."""
+        """How it ended, or with which error, if it ends within some time."""
         with contextlib.suppress(EOFError, OSError, ProcessUnusableError):
             while self.pipe.poll(seconds):
                 found = decode(self.pipe.recv_bytes())
@@ -159,7 +159,7 @@ class Ranks:
         threading.Thread(target=self._watch, daemon=True).start()
         with self._break_off_together("the start"):
             for follower in self._followers:
-                follower.wait_until_done()  # it is about to join, so joining is not waited for in vain
+                follower.wait_until_done()  # it is about to join, so waiting for it will end
             self.mesh = join_group(0, devices, meeting)
             for follower in self._followers:
                 follower.wait_until_done()
@@ -174,13 +174,13 @@ class Ranks:
         return self._last
 
     def drop(self, number: int) -> None:
-        """Let the others forget an object with their next command."""
+        """Let the others drop an object with their next command."""
         self._dropped.append(number)
 
     @contextlib.contextmanager
     def together(self, do: str, number: int, **arguments: Any) -> Iterator[None]:
-        """What is done within is done by the other ranks too: `do` names it, `number` the object. Within a common command there
-        is no other: its parts are common as well."""
+        """The other ranks execute the block too: `do` names the command, `number` the object. Within a common command there
+        is no other, since its parts are common as well."""
         if self._inside:
             yield
             return
@@ -213,7 +213,7 @@ class Ranks:
             self._inside = self._busy = False
 
     def _find_reason(self, error: BaseException) -> str:
-        """Who failed: another rank, if one has; else this one."""
+        """The rank that failed: another one, if one has; else this one."""
         if isinstance(error, ProcessUnusableError):
             return str(error)
         for follower in self._followers:
@@ -222,7 +222,7 @@ class Ranks:
         return f"rank 0 of {len(self.devices)} ({self.devices[0]}) of the sharded model failed: {describe_error(error)}"
 
     def _watch(self) -> None:
-        """Break an exchange off that waits for a rank which has ended; and where that does not help, end this process."""
+        """Abort an exchange that waits for a rank which has ended; if that does not help, end this process."""
         while not self._ended:
             time.sleep(_LOOK_SECONDS)
             gone = next((one for one in self._followers if one.process.poll() is not None), None)
@@ -232,13 +232,13 @@ class Ranks:
                 with contextlib.suppress(Exception):
                     torch.distributed.distributed_c10d._abort_process_group()
                 if not self._gets_free(GRACE_SECONDS):
-                    sys.stderr.write(f"fedagentgym: {gone} ended, and the others cannot go on without it\n")
+                    sys.stderr.write(f"fedagentgym: {gone} ended, and the others cannot continue without it\n")
                     sys.stderr.flush()
                     os._exit(2)
                 return
 
     def _gets_free(self, seconds: float) -> bool:
-        """Whether the command that is under way ends within some time."""
+        """Whether the running command ends within some time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self._ended or not self._busy:
@@ -247,7 +247,7 @@ class Ranks:
         return False
 
     def end(self) -> None:
-        """End the other ranks; what is sharded cannot be used any more."""
+        """End the other ranks; the sharded models cannot be used any more."""
         if self._ended:
             return
         self._ended = True
@@ -262,7 +262,7 @@ _OPEN: list[Ranks] = []
 
 
 def open_ranks(devices: Sequence[str]) -> Ranks:
-    """The ranks of this process on these devices. It has one group: if that is another one, it ends, with all that it holds."""
+    """The ranks of this process on these devices. A process has one group: a former one ends, with all its objects."""
     if _OPEN and _OPEN[0].is_usable and _OPEN[0].devices == tuple(devices):
         return _OPEN[0]
     close_ranks()

@@ -56,7 +56,12 @@ class Report(NamedTuple):
     steps_after_win: int
 
 
-def plain_cases(count: int, steps: int, seed: int = 0) -> list[Case]:
+ALL_SIZES = ("tiny", "small", "tiny", "small", "tiny", "full")
+MOSTLY_TINY = ("tiny",) * 5 + ("small",) + ("tiny",) * 9 + ("full",)
+"""The real engine takes half a second to start a small game and a twentieth for each step in it, in a tiny one half of that."""
+
+
+def plain_cases(count: int, steps: int, seed: int = 0, sizes: Sequence[str] = ALL_SIZES) -> list[Case]:
     """Generated games: all task types, rooms and sizes, both wordings, in turn."""
     cases = []
     pools = {
@@ -64,7 +69,6 @@ def plain_cases(count: int, steps: int, seed: int = 0) -> list[Case]:
         for size in ("tiny", "small", "full")
         for wording in WORDINGS
     }
-    sizes = ("tiny", "small", "tiny", "small", "tiny", "full")
     for number in range(count):
         category, wording = CATEGORIES[number % 6], WORDINGS[number // 6 % 2]
         size = sizes[(number + number // 6) % len(sizes)]
@@ -78,14 +82,15 @@ def plain_cases(count: int, steps: int, seed: int = 0) -> list[Case]:
 
 def odd_cases(count: int, steps: int, seed: int = 0) -> list[Case]:
     """Games as no generator writes them: shared locations, doubled and foreign contents, other traits and goals."""
-    cases = []
-    for number in range(count):
-        draws = stream(seed, "odd games", number)
-        wording = WORDINGS[number % 2]
-        pool = make_house_pool("train", env=ENV, size=("tiny", "small")[number % 3 == 2], seed=seed, wording=wording)
-        game = odd_game(pool[draws.integers(len(pool))].payload, draws)
-        cases.append(Case(f"odd {number} {wording}", game, steps, "random"))
-    return cases
+    return [odd_case(number, steps, seed) for number in range(count)]
+
+
+def odd_case(number: int, steps: int, seed: int = 0) -> Case:
+    draws = stream(seed, "odd games", number)
+    wording = WORDINGS[number % 2]
+    pool = make_house_pool("train", env=ENV, size=("tiny", "small")[number % 3 == 2], seed=seed, wording=wording)
+    game = odd_game(pool[draws.integers(len(pool))].payload, draws)
+    return Case(f"odd {number} {wording}", game, steps, "random")
 
 
 def cluttered_cases(count: int, steps: int) -> list[Case]:
