@@ -22,6 +22,11 @@ import fedagentgym
 assert not pathlib.Path(fedagentgym.__file__).is_relative_to(sys.argv[1]), "the checkout was imported, not the package"
 for name in fedagentgym.registration.ENVIRONMENTS.names():
     gymnasium.make(name).reset(seed=0)
+
+from fedagentgym.agents.models.pretrained import list_shipped
+
+weights = [one.folder / "model.safetensors" for one in list_shipped()]
+assert len(weights) == 5 and all(file.stat().st_size > 400_000 for file in weights), weights
 PYTHON
     )
     echo "installed and run: $(basename "$package")"

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.engines.loading import choose_device, choose_dtype
+from fedagentgym.agents.models.pretrained import find_tiny_folder
 from fedagentgym.agents.models.store import locate_model
 from fedagentgym.agents.protocols import Decoding, Policy
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.agents.threads import set_threads
-from fedagentgym.base.encoding import digest
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
-from fedagentgym.base.files import cache_folder, read_json
-from fedagentgym.base.logs import get_logger
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
-from fedagentgym.envs.registry import format_env_words
-from fedagentgym.envs.task import shorten_env_id
 
 if TYPE_CHECKING:
     from fedagentgym.agents.engines.torch_policy import TorchPolicy
     from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
     from fedagentgym.envs.core import TextEnv
 
-log = get_logger(__name__)
-PRETRAIN_NOTE = "pretrain.json"
-"""The file that `pretrain` writes into a model's folder."""
 _PAPER = {
     "context": "window",
     "history": 2,
@@ -159,49 +151,8 @@ def make_vllm_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed
     return make_transformers_agent(settings.model_copy(update={"rollouts": "vllm"}), env=env, seed=seed)
 
 
-def get_tiny_folder(env: TextEnv) -> Path:
-    """Return where ``fedagentgym pretrain tiny`` writes the model of an environment.
-
-    It depends on the id and the source of the tasks (generator, size, seed): the same for every split and every client's variant
-    of the environment.
-    """
-    source = digest([env.id, dict(env.pool.source)]).removeprefix("sha256:")
-    return cache_folder("tiny", f"{shorten_env_id(env.id)}-{source[:12]}")
-
-
-def find_tiny_folder(env: TextEnv) -> Path:
-    """Return the tiny model of an environment: the one that was pretrained for it, else the single warm start that runs
-    have left in the cache."""
-    folder = get_tiny_folder(env)
-    if folder.is_dir():
-        return folder
-    found = _list_warm_starts(env)
-    if len(found) == 1:
-        log.warning(
-            "agent tiny: no model was pretrained for %s, the warm start of a run is taken: %s", env.id, found[0]
-        )
-        return found[0]
-    words = format_env_words(env.id, env.world_options)
-    make = f"make it with `fedagentgym pretrain tiny --env {words}`"
-    if found:
-        make = f"runs have left {len(found)} (--agent-set model={found[0]} is one), or {make}"
-    raise DataError(f"there is no tiny model for {env.id} with these options yet: {make}")
-
-
-def _list_warm_starts(env: TextEnv) -> list[Path]:
-    """The models in the cache that imitated the expert of this environment; misled ones only if there are no others."""
-    able: list[Path] = []
-    misled: list[Path] = []
-    for note in sorted(cache_folder("tiny").glob(f"*/{PRETRAIN_NOTE}")):
-        with contextlib.suppress(FedAgentGymError):
-            plain = read_json(note)
-            if isinstance(plain, dict) and plain.get("env") == env.id and plain.get("options") == env.world_options:
-                (misled if "misconceptions" in plain else able).append(note.parent)
-    return able or misled
-
-
 def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    """Load the tiny model that was warm-started on this environment (or the folder given as ``model``)."""
+    """Load the tiny model of this environment (or the folder given as ``model``)."""
     _refuse_options(settings)
     chosen = _apply_defaults(settings, _TINY)
     if chosen.model is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,15 +30,24 @@ def check_bfloat16() -> Ability:
     )
 
 
+def read_processor_name() -> str:
+    """Return what the system calls this kind of processor; where it has no name for it, the architecture."""
+    return (_read_cpu_field("model name") or "").strip() or platform.machine()
+
+
 def _read_cpu_flags() -> frozenset[str] | None:
     """Return the instruction sets of the first core; None where the system does not list them."""
+    found = _read_cpu_field("flags", "Features")
+    return None if found is None else frozenset(found.split())
+
+
+def _read_cpu_field(*names: str) -> str | None:
+    """Return what is said of the first core under one of these names."""
     try:
         lines = _CPU_FILE.read_text("utf-8", "replace").splitlines()
     except OSError:
         return None
-    listed = (line.partition(":")[2] for line in lines if line.partition(":")[0].strip() in ("flags", "Features"))
-    found = next(listed, None)
-    return None if found is None else frozenset(found.split())
+    return next((line.partition(":")[2] for line in lines if line.partition(":")[0].strip() in names), None)
 
 
 def count_usable_cores() -> int:

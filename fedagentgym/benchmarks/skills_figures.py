@@ -18,7 +18,7 @@ from fedagentgym.base.extras import require
 from fedagentgym.benchmarks.skills_results import RowResults, TableResults
 from fedagentgym.experiment.curves import Point
 from fedagentgym.experiment.result_table import half_width, mean
-from fedagentgym.partitions.analysis.plots import save_figure
+from fedagentgym.partitions.analysis.style import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.settings import assign
 from fedagentgym.cli.agents import AgentSet, parse_agent_settings
@@ -19,6 +20,7 @@ from fedagentgym.envs.registry import find_env_id
 if TYPE_CHECKING:
     from fedagentgym.agents.settings import AgentSettings
     from fedagentgym.learning.settings import WarmStartSettings
+    from fedagentgym.learning.shipped import Comparison
 
 
 def pretrain(
@@ -26,7 +28,9 @@ def pretrain(
         str,
         typer.Argument(help="tiny (made from scratch), an agent such as smollm2, or a model: name, folder or hub id."),
     ],
-    env: Annotated[str, typer.Option("--env", help="Environment id or short name, for example ALFWorld.")],
+    env: Annotated[
+        str | None, typer.Option("--env", help="Environment id or short name, for example ALFWorld.")
+    ] = None,
     env_set: EnvSet = None,
     agent_set: AgentSet = None,
     plugins: Plugins = None,
@@ -40,12 +44,29 @@ def pretrain(
         typer.Option("--output", help="Folder; default: in the cache, for 'tiny' the folder that this agent loads."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Make it again even if it exists.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="tiny: make the package's agents again (or those of --env), and compare.")
+    ] = False,
+    ship: Annotated[
+        bool, typer.Option("--ship", help="tiny: make the package's agents (or those of --env) and write them there.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Imitate an environment's expert on the warmup split, and save the model as an ordinary folder."""
     from fedagentgym.agents.presets import starts_from_nothing
     from fedagentgym.learning.pretrain import pretrain_model, pretrain_tiny
 
+    if check or ship:
+        if check and ship:
+            raise OptionError("--check and --ship exclude each other: say one of the two")
+        if model != "tiny" or any((env_set, agent_set, settings, output, seed, force)):
+            raise OptionError(
+                "--check and --ship are for the tiny agents of the package, by their recipes: only --env goes with them"
+            )
+        (_ship if ship else _check)(None if env is None else find_env_id(env), as_json)
+        return
+    if env is None:
+        raise OptionError("--env: in which environment is it to imitate the expert? For example --env ALFWorld")
     env_id, options = find_env_id(env), env_options(env_set)
     agent, chosen = _choose_settings(env_id, model, agent_set, settings)
     if starts_from_nothing(agent):
@@ -54,8 +75,6 @@ def pretrain(
         chosen = chosen.for_pretrained(agent.adapter is not None)
         made = pretrain_model(agent, env_id, options, chosen, folder=output, seed=seed, force=force)
     if as_json:
-        import json
-
         typer.echo(json.dumps({"folder": str(made.folder), "reused": made.reused, **made.note}))
         return
     found = "found" if made.reused else "made"
@@ -64,6 +83,41 @@ def pretrain(
     get_console().print(f"success {made.note['success']:.3f}, score {made.note['score']:.3f} on {judged}")
     if "beliefs" in made.note:
         get_console().print(make_belief_table(made.note["misconceptions"], made.note["beliefs"]))
+
+
+def _ship(env_id: str | None, as_json: bool) -> None:
+    """Make the package's agents, and put them into it."""
+    from fedagentgym.learning import shipped
+
+    for name, recipe in shipped.list_shipped_recipes(env_id).items():
+        made = shipped.ship(name, recipe)
+        if as_json:
+            typer.echo(json.dumps({"folder": str(made.folder), **made.note}))
+        else:
+            get_console().print(f"made {made.folder}: success {made.note['success']:.3f}", highlight=False)
+
+
+def _check(env_id: str | None, as_json: bool) -> None:
+    """Make the package's agents again, and compare."""
+    from fedagentgym.learning import shipped
+
+    found = []
+    for name, recipe in shipped.list_shipped_recipes(env_id).items():
+        found.append(shipped.compare(name, recipe))
+        if not as_json:
+            get_console().print(_describe(found[-1]), highlight=False)
+    if as_json:
+        typer.echo(json.dumps([{**one._asdict(), "agrees": one.agrees} for one in found]))
+    if wrong := [one.name for one in found if not one.agrees]:
+        raise DataError(f"not what the package holds: {', '.join(wrong)}")
+
+
+def _describe(one: Comparison) -> str:
+    low, high = one.interval
+    if one.equal:
+        return f"{one.name}: equal, bit by bit"
+    where = "on the same kind of processor" if one.bits else "on another processor or torch"
+    return f"{one.name}: other bits {where}, success {one.success:.3f} beside {low:.3f} to {high:.3f}"
 
 
 def _choose_settings(

@@ -1,6 +1,6 @@
-"""`make demo`: FedAgent on preference-skewed clients in generated houses, on two cores in minutes, with a page at the end.
+"""`make demo`: one client alone, then six together, in generated houses; on two cores in minutes, with a page at the end.
 
-It is `fedagentgym train demo` with the page put where it is easy to find.
+It is `fedagentgym train demo:alone` and `fedagentgym train demo` with the runs and the page put where they are easy to find.
 """
 
 from __future__ import annotations
@@ -8,23 +8,25 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import get_console
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.run import RunResult, finish_or_read
+from fedagentgym.experiment.settings import RunConfig
 
-PRESET = "demo"
+PRESETS = {"alone": "demo:alone", "together": "demo"}
+"""The two runs in their order, by the folder that each has."""
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="fedagentgym.experiment.demo", description=__doc__)
-    parser.add_argument("--report", type=Path, default=Path("demo-report"), help="folder for the run and its page")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the run")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the preset"
-    )
+    parser.add_argument("--report", type=Path, default=Path("demo-report"), help="folder for the runs and their page")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the runs")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of both runs")
     given = parser.parse_args(arguments)
     try:
         page = run(given.report, given.seed, given.set)
@@ -36,30 +38,57 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(folder: Path, seed: int, changes: Sequence[str] = ()) -> Path:
-    """The demo's run and its page. A run that was interrupted goes on; one that is finished makes room for a new one."""
-    from fedagentgym.experiment import run as running
-    from fedagentgym.experiment.report.terminal import print_summary, watch_run
+    """The demo's runs and their page. A run that was interrupted goes on; runs that are finished make room for new ones."""
+    from fedagentgym.experiment.report.page import read_comparison
+    from fedagentgym.experiment.report.terminal import print_comparison, print_summary
 
-    place = folder / "run"
-    if (place / "result.json").exists():
-        shutil.rmtree(place)
-    if (place / "config.yaml").exists():
-        get_console().print(f"going on with the run in {place}", highlight=False)
-        with watch_run() as watch:
-            result = running.resume(place, observers=watch.observers, on_progress=watch.on_progress)
-    else:
-        get_console().print(
-            "12 clients with different preferences, 4 of them in a round; first a tiny agent learns the world's words by"
-            " imitation, then the clients teach it to solve their tasks.",
-            highlight=False,
-        )
-        chosen = [f"seed={seed}", f"output.folder={place}", *changes]
-        with watch_run() as watch:
-            result = running.train(PRESET, chosen, observers=watch.observers, on_progress=watch.on_progress)
+    configs = {
+        name: load_config(preset, [f"seed={seed}", f"output.folder={folder / name}", *changes])
+        for name, preset in PRESETS.items()
+    }
+    _make_room(configs)
+    alone, together = configs["alone"], configs["together"]
+    _say(
+        f"Each of {together.partition.clients} clients has one kind of chore, and their agent takes some chores for others."
+    )
+    _say(f"1. Client {alone.algorithm.get('client', 0)} learns from its own chores, alone.")
+    _finish(alone)
+    _say(
+        f"\n2. All {together.partition.clients} clients learn, each from its own chores, and average what they have learnt."
+    )
+    result = _finish(together)
+    found = read_comparison(result.folder)
+    if found is not None:
+        print_comparison(found)
     print_summary(result.folder, result.record)
     page = folder / "index.html"
     write_atomic(page, (result.folder / "report.html").read_bytes())
     return page
+
+
+def _make_room(configs: Mapping[str, RunConfig]) -> None:
+    """Remove runs of other settings, and all of them once the last is finished."""
+    places = [Path(config.output.folder) for config in configs.values()]
+    finished = all((place / "result.json").is_file() for place in places)
+    for place, config in zip(places, configs.values(), strict=True):
+        there = place / "config.yaml"
+        if there.is_file() and (finished or load_config(there).digest != config.digest):
+            shutil.rmtree(place)
+
+
+def _finish(config: RunConfig) -> RunResult:
+    """The run, watched while it goes on; what is there of it is not done again."""
+    from fedagentgym.experiment.report.terminal import watch_run
+
+    place = Path(config.output.folder)
+    if (place / "config.yaml").is_file():
+        _say(f"going on with the run in {place}")
+    with watch_run() as watch:
+        return finish_or_read(config, watch.observers, watch.on_progress)
+
+
+def _say(text: str) -> None:
+    get_console().print(text, highlight=False)
 
 
 if __name__ == "__main__":

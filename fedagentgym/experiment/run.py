@@ -118,14 +118,12 @@ def train(
     """
     chosen = load_config(config, changes, plugins)
     if seeds is not None:
-        return [_finish_or_read(run, observers, on_progress) for run in make_seed_configs(chosen, seeds)]
+        return [finish_or_read(run, observers, on_progress) for run in make_seed_configs(chosen, seeds)]
     return _train_once(chosen, observers, on_progress)
 
 
-def _finish_or_read(
-    chosen: RunConfig, observers: Sequence[Observer], on_progress: ProgressCallback | None
-) -> RunResult:
-    """A run that may be finished already, or have been stopped."""
+def finish_or_read(chosen: RunConfig, observers: Sequence[Observer], on_progress: ProgressCallback | None) -> RunResult:
+    """The run of a configuration, which may be finished already, or have been stopped."""
     folder = Path(chosen.output.folder)
     if (folder / "result.json").is_file():
         return RunResult(folder, read_result(folder))

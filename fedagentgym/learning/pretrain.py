@@ -5,21 +5,24 @@
 3. imitation for a fixed number of steps, independent of time, so the same settings give the same weights;
 4. an evaluation of the result on the validation split.
 
-The result is an ordinary model folder. A note in it records what it was made from; the same request finds it again.
+The result is an ordinary model folder. A note in it records what it was made from and on which machine; the same request finds it
+again. Some tiny agents come with the package (`agents/models/pretrained.py`).
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedagentgym.agents.presets import PRETRAIN_NOTE
+from fedagentgym.agents.models.pretrained import PRETRAIN_NOTE, find_shipped, get_tiny_folder
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.threads import use_threads
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, cache_folder, read_json
+from fedagentgym.base.processor import read_processor_name
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
 
 VERSION = 6
+LOOK = EvaluationSettings(tasks=100, confidence=0.99)
+"""How a new tiny agent is evaluated."""
 
 
 class PretrainResult(NamedTuple):
@@ -57,21 +62,46 @@ def pretrain_tiny(
     seed: int = 0,
     force: bool = False,
 ) -> PretrainResult:
-    """Make the tiny agent of an environment, or find it if it was made from the same settings before."""
-    from fedagentgym.agents.presets import get_tiny_folder
+    """Make the tiny agent of an environment, or find it if it was made from the same settings before.
 
-    chosen, judged = settings or WarmStartSettings(), evaluation or EvaluationSettings(tasks=100)
+    One that comes with the package is copied to the folder; `force` makes a new one.
+    """
+    imitation = _plan_tiny(env_id, options, settings, agent, evaluation, seed)
+    target = Path(folder) if folder is not None else get_tiny_folder(imitation.env)
+    return _find_or_make(imitation.make_untrained, imitation, target, made_from=None, force=force)
+
+
+def start_tiny(
+    env_id: str, options: Mapping[str, Any], settings: WarmStartSettings, agent: AgentSettings
+) -> PretrainResult:
+    """The tiny agent that a run starts from: the package's own if it is of just this recipe, else one from the cache, else one
+    that is made now."""
+    shipped = find_shipped(compute_recipe(env_id, options, settings, agent))
+    if shipped is not None:
+        return PretrainResult(shipped.folder, True, dict(shipped.note))
+    plain = [env_id, dict(options), settings.model_dump(mode="json"), agent.model_dump(mode="json")]
+    folder = cache_folder("tiny", f"start-{digest(plain).removeprefix('sha256:')[:16]}")
+    return pretrain_tiny(env_id, options, settings, agent=agent, folder=folder)
+
+
+def compute_recipe(env_id: str, options: Mapping[str, Any], settings: WarmStartSettings, agent: AgentSettings) -> str:
+    """The digest of all that a tiny agent of seed 0 is made from."""
+    return _plan_tiny(env_id, options, settings, agent, None, 0).compute_digest(None)
+
+
+def _plan_tiny(
+    env_id: str,
+    options: Mapping[str, Any],
+    settings: WarmStartSettings | None,
+    agent: AgentSettings | None,
+    evaluation: EvaluationSettings | None,
+    seed: int,
+) -> _Imitation:
     player = agent or AgentSettings(name="tiny")
     if player.adapter is not None:
         raise OptionError("a tiny model is made with all its weights: leave the adapter out, and add it when you train")
     env = open_env(env_id, **{**options, "split": "warmup"})
-    return _find_or_make(
-        lambda: _make_untrained_agent(env, chosen, player, seed),
-        _Imitation(env, dict(options), chosen, judged, player, seed),
-        Path(folder) if folder is not None else get_tiny_folder(env),
-        made_from=None,
-        force=force,
-    )
+    return _Imitation(env, dict(options), settings or WarmStartSettings(), evaluation or LOOK, player, seed)
 
 
 def pretrain_model(
@@ -127,6 +157,9 @@ class _Imitation(NamedTuple):
             return digest([*parts, plain, self.seed])
         return digest([*parts, {**plain, "model": made_from["identity"]}, self.seed])
 
+    def make_untrained(self) -> TokenAgent:
+        return _make_untrained_agent(self.env, self.settings, self.player, self.seed)
+
 
 def _choose_folder(named: str, imitation: _Imitation, identity: str) -> Path:
     recipe = imitation.compute_digest({"identity": identity}).removeprefix("sha256:")
@@ -141,18 +174,24 @@ def _find_or_make(
     made_from: Mapping[str, str] | None,
     force: bool,
 ) -> PretrainResult:
-    """The existing folder if it was made from the same inputs, else a new one: imitate, evaluate, save."""
+    """The existing folder if it was made from the same inputs, else a copy of the package's, else a new one: imitate, evaluate,
+    save."""
     recipe = imitation.compute_digest(made_from)
     if target.exists() and not force:
         note = _read_metadata(target)
         if note.get("recipe") == recipe:
             return PretrainResult(target, True, note)
+    if not force and made_from is None and (shipped := find_shipped(recipe)) is not None:
+        _replace(target, lambda scratch: _copy_files(shipped.folder, scratch))
+        return PretrainResult(target, True, dict(shipped.note))
     env, judged, seed = imitation.env, imitation.judged, imitation.seed
     with use_threads(imitation.player.threads):
         made = load()
         losses = warm_start(made, env, imitation.settings, derive(seed, "warm start"))
         unseen = open_env(env.id, **{**imitation.options, "split": judged.split})
         found = evaluate(made, unseen, judged, seed=seed)
+        machine = describe_machine()
+    success = found.overall["success"]
     note = {
         "recipe": recipe,
         **(made_from or {}),
@@ -161,13 +200,25 @@ def _find_or_make(
         "seed": seed,
         "loss": losses[-1],
         "tasks": found.tasks,
-        "success": found.overall["success"].mean,
+        "success": success.mean,
+        "interval": [success.low, success.high],
         "score": found.overall["score"].mean,
         "format_broken": found.overall["format_broken"].mean,
         **describe_misconceptions(env, imitation.settings.misconceptions, unseen, found.groups),
+        "warm_start": imitation.settings.model_dump(mode="json"),
+        "agent": imitation.player.model_dump(mode="json", exclude_unset=True),
+        "machine": machine,
     }
-    _save(made, target, note)
+    _replace(target, lambda scratch: _save(made, scratch, note))
     return PretrainResult(target, False, note)
+
+
+def describe_machine() -> dict[str, Any]:
+    """What the bits of a model depend on, besides its recipe."""
+    import torch
+
+    processor = f"{read_processor_name()}, {torch.backends.cpu.get_cpu_capability()}"
+    return {"torch": torch.__version__, "processor": processor, "threads": torch.get_num_threads()}
 
 
 def _make_untrained_agent(env: TextEnv, settings: WarmStartSettings, agent: AgentSettings, seed: int) -> TokenAgent:
@@ -200,13 +251,22 @@ def init_weights(model: Any, seed: int) -> None:
                 parameter.copy_(torch.randn(parameter.shape, generator=random) * scale)
 
 
-def _save(agent: TokenAgent, target: Path, note: Mapping[str, Any]) -> None:
+def _save(agent: TokenAgent, folder: Path, note: Mapping[str, Any]) -> None:
+    get_trainable_policy(agent).save(folder)
+    (folder / PRETRAIN_NOTE).write_text(canonical_json(note) + "\n", "utf-8")
+
+
+def _copy_files(source: Path, folder: Path) -> None:
+    for file in source.iterdir():
+        shutil.copyfile(file, folder / file.name)
+
+
+def _replace(target: Path, fill: Callable[[Path], None]) -> None:
     """Write the folder atomically; an older model of this package is removed only when the new one is complete."""
     fresh = target.with_name(f"{target.name}.fresh")
     _remove(fresh)
     with atomic_folder(fresh) as scratch:
-        get_trainable_policy(agent).save(scratch)
-        (scratch / PRETRAIN_NOTE).write_text(canonical_json(note) + "\n", "utf-8")
+        fill(scratch)
     if target.exists():
         _read_metadata(target)
         _remove(target)
@@ -222,7 +282,5 @@ def _read_metadata(folder: Path) -> dict[str, Any]:
 
 
 def _remove(folder: Path) -> None:
-    import shutil
-
     if folder.exists():
         shutil.rmtree(folder)

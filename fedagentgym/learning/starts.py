@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fedagentgym.agents.models.pretrained import compute_weights_digest
 from fedagentgym.agents.models.store import find_model
 from fedagentgym.agents.presets import get_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.base.encoding import digest, file_digest
-from fedagentgym.base.files import cache_folder
 from fedagentgym.learning.settings import WarmStartSettings
 
 
@@ -18,18 +17,16 @@ def prepare_agent(
 ) -> tuple[AgentSettings, dict[str, Any]]:
     """The settings to load the agent by, and a note of its origin; missing models are made.
 
-    The same settings give the same bits. Imitation is done once and shared by all runs with the same settings.
+    The same settings give the same bits on the same kind of processor; `weights` in the note is their digest.
+    Imitation is done once and shared by all runs with the same settings; the models of some recipes come with the package.
     """
-    from fedagentgym.learning.pretrain import pretrain_model, pretrain_tiny
+    from fedagentgym.learning.pretrain import pretrain_model, start_tiny
     from fedagentgym.learning.recipe import find_recipe
 
     if starts_from_nothing(agent):
         recipe = find_recipe(env_id)
         settings = warm_start or (recipe.warm_start if recipe is not None else WarmStartSettings())
-        player = agent.model_copy(update={"adapter": None})
-        plain = [env_id, dict(options), settings.model_dump(mode="json"), player.model_dump(mode="json")]
-        folder = cache_folder("tiny", f"start-{digest(plain).removeprefix('sha256:')[:16]}")
-        made = pretrain_tiny(env_id, options, settings, agent=player, folder=folder)
+        made = start_tiny(env_id, options, settings, agent.model_copy(update={"adapter": None}))
     elif warm_start is not None:
         settings = warm_start
         made = pretrain_model(agent, env_id, options, settings)
@@ -39,7 +36,7 @@ def prepare_agent(
         "warm_start": settings.model_dump(mode="json"),
         "success": made.note.get("success"),
         **{key: value for key, value in made.note.items() if key in ("misconceptions", "beliefs")},
-        "files": file_digest(made.folder),
+        "weights": compute_weights_digest(made.folder),
     }
     return agent.model_copy(update={"model": str(made.folder)}), note
 

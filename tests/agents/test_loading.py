@@ -21,7 +21,7 @@ from fedagentgym.agents.engines.lora import save_adapter
 from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.make import make_agent
-from fedagentgym.agents.presets import get_tiny_folder
+from fedagentgym.agents.models.pretrained import get_tiny_folder
 from fedagentgym.agents.protocols import Decoding, TrainablePolicy
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError

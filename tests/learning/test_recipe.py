@@ -7,6 +7,7 @@ import yaml
 
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.experiment.config import list_presets, load_config
 from fedagentgym.learning.curve import learning_curve
 from fedagentgym.learning.recipe import Recipe, find_recipe, list_recipes, load_recipe
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
@@ -15,11 +16,13 @@ from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
 @pytest.mark.parametrize("name", list_recipes())
 def test_every_recipe_is_valid_and_belongs_to_a_world(name: str) -> None:
     recipe = load_recipe(name)
-    assert recipe.env.id in ENVIRONMENTS and find_recipe(recipe.env.id) == recipe
+    own = find_recipe(recipe.env.id)
+    assert own is not None and recipe.env.id in ENVIRONMENTS
+    assert own == recipe or own.env == recipe.env, "a second recipe of a world is for the same tasks"
     assert recipe.evaluation.split in ENVIRONMENTS.get(recipe.env.id).evaluation_splits
 
 
-@pytest.mark.parametrize("name", list_recipes())
+@pytest.mark.parametrize("name", sorted({*list_recipes()} & {*list_presets()}))
 def test_the_preset_of_that_name_plays_in_the_recipes_world_with_its_agent_and_step(name: str) -> None:
     texts = [
         files(package) / f"{name}.yaml"
@@ -32,10 +35,20 @@ def test_the_preset_of_that_name_plays_in_the_recipes_world_with_its_agent_and_s
     assert {key for key in shared[0] if shared[0][key] != shared[1][key]} <= chosen_per_run
 
 
+@pytest.mark.parametrize("source", ["demo", "demo:alone", "tiny-alfworld:misconceptions"])
+def test_houses_with_misconceptions_start_from_one_recipe(source: str) -> None:
+    config, recipe = load_config(source), load_recipe("tiny-alfworld-misconceptions")
+    assert (config.env.options, config.agent, config.warm_start) == (
+        recipe.env.options,
+        recipe.agent,
+        recipe.warm_start,
+    )
+
+
 def test_an_unknown_recipe_is_named() -> None:
     with pytest.raises(UnknownNameError, match="tiny-math"):
         load_recipe("tiny-maths")
-    assert find_recipe("fedagentgym/Guess-v0") is None
+    assert find_recipe("fedagentgym/QA-v0") is None
 
 
 def test_a_curve_begins_before_the_first_step_and_ends_after_the_last(

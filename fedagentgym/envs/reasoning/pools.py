@@ -89,6 +89,7 @@ class LoadedTask(NamedTuple):
     category: str
     payload: Any
     hardness: float | None = None
+    user: str | int | None = None
 
     @property
     def question(self) -> tuple[Any, ...]:
@@ -106,6 +107,7 @@ def make_loaded_pool(
         numbered.append((f"{TaskIds(env, task.split, 1)[0][:-5]}{counts[task.split]:05d}", task))
         counts[task.split] += 1
     kept = [(identifier, task) for identifier, task in numbered if split in ("all", task.split)]
+    users = [task.user for _, task in kept]
     return TaskPool(
         env=env,
         split=split,
@@ -115,4 +117,5 @@ def make_loaded_pool(
         source=source,
         hardness=lambda index: kept[index][1].hardness,
         strip=strip,
+        columns={"user": users} if set(users) - {None} else None,
     )

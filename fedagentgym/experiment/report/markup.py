@@ -39,6 +39,15 @@ def format_points(difference: float) -> str:
     return f"{'+' if rounded > 0 else '−' if rounded < 0 else '±'}{abs(rounded)}"
 
 
+def format_bound(share: float) -> str:
+    """The end of an interval of shares, in points.
+
+    >>> format_bound(-0.0512)
+    '−5'
+    """
+    return f"{100 * share:.0f}".replace("-", "−")
+
+
 def format_bytes(count: float) -> str:
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:

@@ -16,6 +16,7 @@ from typing import Any
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_json, write_atomic
+from fedagentgym.experiment.report.alone import AloneAndTogether, compare_alone, render_alone
 from fedagentgym.experiment.report.background import Background, read_background
 from fedagentgym.experiment.report.categories import render_categories
 from fedagentgym.experiment.report.clients import render_federation
@@ -31,6 +32,7 @@ from fedagentgym.experiment.report.episodes import (
 )
 from fedagentgym.experiment.report.markup import fold, format_bytes, format_duration, format_percent, show
 from fedagentgym.experiment.report.results import (
+    Neighbour,
     describe_run,
     find_neighbours,
     list_references,
@@ -61,8 +63,10 @@ class RunFiles:
 def write_report(folder: str | Path) -> Path:
     """Write the report of the run in this folder; returns the page."""
     run = read_run(Path(folder))
+    neighbours = find_neighbours(run.place, run.result)
     parts = [
-        _render_top(run),
+        _render_top(run, neighbours),
+        render_alone(_compare(run, neighbours)),
         render_federation(run.records, run.background),
         render_categories(run.records),
         _render_episodes(run),
@@ -72,6 +76,16 @@ def write_report(folder: str | Path) -> Path:
     ]
     write_atomic(run.place / "report.html", render_page(str(run.result.get("name") or run.place.name), "".join(parts)))
     return run.place / "report.html"
+
+
+def read_comparison(folder: str | Path) -> AloneAndTogether | None:
+    """A finished run beside clients that trained alone; None where no such run lies beside it."""
+    run = read_run(Path(folder))
+    return _compare(run, find_neighbours(run.place, run.result))
+
+
+def _compare(run: RunFiles, neighbours: Sequence[Neighbour]) -> AloneAndTogether | None:
+    return compare_alone(run.records, run.result, run.after, run.background, neighbours)
 
 
 def read_run(place: Path) -> RunFiles:
@@ -103,7 +117,7 @@ def render_page(title: str, body: str) -> str:
 # ---- parts of the page ------------------------------------------------------------------------------------------
 
 
-def _render_top(run: RunFiles) -> str:
+def _render_top(run: RunFiles, neighbours: Sequence[Neighbour]) -> str:
     """The name, the result in a sentence, the curve, and the cost."""
     records = run.records
     split = (run.result.get("config", {}).get("evaluation") or {}).get("split")
@@ -113,7 +127,7 @@ def _render_top(run: RunFiles) -> str:
         f'<p class="result">{tell_result(records, measure_gain(run.before, run.after), split)}</p>'
         f'<p class="about">{describe_run(run.result, records)}</p>'
     )
-    references = list_references(records, run.background, find_neighbours(run.place, run.result))
+    references = list_references(records, run.background, neighbours)
     chart = make_success_chart(records, references)
     curve = f'<div class="card wide">{chart.to_html()}</div>' if any(one.points for one in chart.series) else ""
     return f"{top}{curve}{_render_facts(records)}"

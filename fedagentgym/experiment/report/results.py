@@ -16,7 +16,7 @@ from fedagentgym.base.numbers import mean
 from fedagentgym.experiment.report.background import Background
 from fedagentgym.experiment.report.charts import Chart, Reference, Series
 from fedagentgym.experiment.report.episodes import ShownEpisode
-from fedagentgym.experiment.report.markup import format_bytes, format_percent, format_points, show
+from fedagentgym.experiment.report.markup import format_bound, format_bytes, format_percent, format_points, show
 from fedagentgym.federation.meter import headline_bytes
 from fedagentgym.learning.evaluation import Estimate, find_interval, resample_means
 from fedagentgym.learning.settings import EvaluationSettings
@@ -74,17 +74,13 @@ def tell_result(records: Sequence[Record], gain: Estimate | None, split: str | N
         )
     first = read_estimate(judged[0], "success")
     found = gain or Estimate(last.mean - first.mean, float("nan"), float("nan"))
-    interval = "" if gain is None else f" [{_format_end(found.low)}, {_format_end(found.high)}]"
+    interval = "" if gain is None else f" [{format_bound(found.low)}, {format_bound(found.high)}]"
     start = "" if judged[0]["round"] == 0 else f" since round {judged[0]['round']}"
     doubt = " The interval includes no change." if gain is not None and gain.low <= 0 <= gain.high else ""
     return (
         f"<b>{format_percent(first.mean)} → {format_percent(last.mean)}</b> on {tasks}{start},"
         f" {format_points(found.mean)} points{interval}, {cost}.{doubt}"
     )
-
-
-def _format_end(share: float) -> str:
-    return f"{100 * share:.0f}".replace("-", "−")
 
 
 def read_estimate(record: Record, name: str) -> Estimate:
@@ -101,6 +97,8 @@ class Neighbour:
 
     algorithm: str
     success: float
+    folder: Path
+    record: Record
 
 
 def find_neighbours(place: Path, result: Record) -> list[Neighbour]:
@@ -108,14 +106,14 @@ def find_neighbours(place: Path, result: Record) -> list[Neighbour]:
     if not result:
         return []
     return [
-        Neighbour(str(other["algorithm"]), float(other["final"]["overall"]["success"]["mean"]))
-        for other in _iter_results(place)
+        Neighbour(str(other["algorithm"]), float(other["final"]["overall"]["success"]["mean"]), folder, other)
+        for folder, other in _iter_results(place)
         if other.get("algorithm") in COMPARED and other["algorithm"] != result["algorithm"]
         if _is_comparable(result, other)
     ]
 
 
-def _iter_results(place: Path) -> Iterator[Record]:
+def _iter_results(place: Path) -> Iterator[tuple[Path, Record]]:
     folders = (path for path in sorted(place.resolve().parent.iterdir()) if path != place.resolve())
     for folder in islice(folders, MOST_NEIGHBOURS):
         try:
@@ -123,7 +121,7 @@ def _iter_results(place: Path) -> Iterator[Record]:
         except (DataError, OSError):
             continue
         if isinstance(found, dict):
-            yield found
+            yield folder, found
 
 
 def _is_comparable(result: Record, other: Record) -> bool:

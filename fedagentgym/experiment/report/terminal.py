@@ -8,7 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rich.table import Table
+
 from fedagentgym.base.progress import StatusLine, get_console, is_quiet, show_status
+from fedagentgym.experiment.report.alone import AloneAndTogether, list_columns, list_rows, tell_gap, tell_parts
 from fedagentgym.federation.progress import ProgressCallback, TrainingProgress, format_seconds
 from fedagentgym.learning.malformed import TOLERATED
 
@@ -129,6 +132,24 @@ def _format_held_out(evaluation: Mapping[str, Any] | None) -> str:
         return ""
     mean, low, high = (evaluation["overall"]["success"][name] for name in ("mean", "low", "high"))
     return f"{mean:.3f} ±{(high - low) / 2:.2f}"
+
+
+def print_comparison(found: AloneAndTogether) -> None:
+    """Who can do what: at the start, alone, together."""
+    out = get_console()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("unseen tasks", no_wrap=True, overflow="ellipsis")
+    for name in list_columns(found):
+        table.add_column(name, justify="right", no_wrap=True, overflow="ellipsis")
+    for row in list_rows(found):
+        cells = ("" if cell is None else f"{cell.mean:.2f}" for cell in row.cells)
+        table.add_row(f"{row.name} (its own)" if row.held else row.name, *cells)
+    out.print()
+    out.print(table)
+    for one in found.alone:
+        for sentence in filter(None, (tell_gap(found, one), tell_parts(one))):
+            out.print()
+            out.print(sentence, highlight=False)
 
 
 def print_summary(folder: Path, record: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from fedagentgym.base.errors import DataError, OptionError, describe_error
 from fedagentgym.base.logs import get_logger
 from fedagentgym.base.streams import stream
+from fedagentgym.envs.fields import is_value
 from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources.catalogue import SOURCES, Source
 from fedagentgym.envs.reasoning.sources.hub import download_rows
@@ -136,11 +137,13 @@ def read_tasks(
 
 
 def _read_row(read: Callable[[Row, str], LoadedTask | None], row: Row, split: str) -> LoadedTask | None:
-    """The task of a row; whatever a reader cannot make of it is one sentence."""
+    """The task of a row, with the user whom it belongs to; whatever a reader cannot make of it is one sentence."""
     try:
-        return read(row, split)
+        task = read(row, split)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise DataError(f"{row.where}: the row cannot be read ({describe_error(error)})") from None
+    user = row.get("user")
+    return task._replace(user=user) if task is not None and is_value(user) else task
 
 
 def _has_no_answer(row: Row) -> bool:

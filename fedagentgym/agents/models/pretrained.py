@@ -1,0 +1,119 @@
+"""The models that `pretrain` made: those that come with this package, and those in the cache.
+
+agents/shipped/NAME/     a tiny agent of the recipe NAME: an ordinary model folder, and `pretrain.json`
+cache/tiny/              those that were made on this machine
+
+`pretrain.json` says what a model was made from. `recipe` is the digest of all of it: two models with the same digest were made
+alike, and are the same to the bit if they were made by the same version of torch on the same kind of processor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fedagentgym.base.encoding import digest, file_digest
+from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.files import cache_folder, read_json
+from fedagentgym.base.logs import get_logger
+from fedagentgym.envs.registry import format_env_words
+from fedagentgym.envs.task import shorten_env_id
+
+if TYPE_CHECKING:
+    from fedagentgym.envs.core import TextEnv
+
+log = get_logger(__name__)
+PRETRAIN_NOTE = "pretrain.json"
+
+
+class PretrainedModel(NamedTuple):
+    """A folder that `pretrain` made, and its note."""
+
+    folder: Path
+    note: Mapping[str, Any]
+
+    @property
+    def is_misled(self) -> bool:
+        """Whether it imitated experts that went wrong on purpose."""
+        return "misconceptions" in self.note
+
+
+def get_shipped_folder() -> Path:
+    """Return where the tiny agents of this package lie."""
+    return Path(str(files("fedagentgym.agents") / "shipped"))
+
+
+def list_shipped() -> list[PretrainedModel]:
+    """Return the tiny agents of this package, by name."""
+    return _read_notes(get_shipped_folder())
+
+
+def find_shipped(recipe: str) -> PretrainedModel | None:
+    """Return the tiny agent of this package that a recipe makes, if there is one."""
+    return next((one for one in list_shipped() if one.note.get("recipe") == recipe), None)
+
+
+def compute_weights_digest(folder: Path) -> str:
+    """Return the identity of what a model in a folder has learnt, whenever and wherever it was made."""
+    return digest([[file.name, file_digest(file)] for file in sorted(folder.glob("*.safetensors"))])
+
+
+def get_tiny_folder(env: TextEnv) -> Path:
+    """Return where ``fedagentgym pretrain tiny`` leaves the model of an environment.
+
+    By its id and where its tasks come from (generator, size, seed): the same for every split and for every client's variant of
+    the environment.
+    """
+    source = digest([env.id, dict(env.pool.source)]).removeprefix("sha256:")
+    return cache_folder("tiny", f"{shorten_env_id(env.id)}-{source[:12]}")
+
+
+def find_tiny_folder(env: TextEnv) -> Path:
+    """Return the tiny model of an environment: the one that was pretrained for it on this machine, else the one that comes with
+    this package, else the one warm start of it that runs have left in the cache."""
+    folder = get_tiny_folder(env)
+    if folder.is_dir():
+        return folder
+    shipped = _choose_able(list_shipped(), env)
+    if shipped:
+        return shipped[0].folder
+    found = [one.folder for one in _choose_able(_read_notes(cache_folder("tiny")), env)]
+    if len(found) == 1:
+        log.warning(
+            "agent tiny: no model was pretrained for %s, the warm start of a run is taken: %s", env.id, found[0]
+        )
+        return found[0]
+    words = format_env_words(env.id, env.world_options)
+    make = f"make it with `fedagentgym pretrain tiny --env {words}`"
+    if found:
+        make = f"runs have left {len(found)} (--agent-set model={found[0]} is one), or {make}"
+    raise DataError(f"there is no tiny model for {env.id} with these options yet: {make}{_name_shipped(env)}")
+
+
+def _read_notes(folder: Path) -> list[PretrainedModel]:
+    """Return the models in a folder; what is no note of ours is passed over."""
+    found = []
+    for path in sorted(folder.glob(f"*/{PRETRAIN_NOTE}")):
+        with contextlib.suppress(FedAgentGymError):
+            note = read_json(path)
+            if isinstance(note, dict):
+                found.append(PretrainedModel(path.parent, note))
+    return found
+
+
+def _choose_able(models: Iterable[PretrainedModel], env: TextEnv) -> list[PretrainedModel]:
+    """Return the models that imitated the expert of this environment with these options; misled ones only if there are no
+    others."""
+    same = [one for one in models if one.note.get("env") == env.id and one.note.get("options") == env.world_options]
+    return [one for one in same if not one.is_misled] or same
+
+
+def _name_shipped(env: TextEnv) -> str:
+    """Return what a message adds about the same environment with other options: for which ones the package has an agent."""
+    known = [one.note["options"] for one in list_shipped() if one.note.get("env") == env.id]
+    if not known:
+        return ""
+    return f"; one comes with the package for --env {format_env_words(env.id, known[0])}"

@@ -1,0 +1,119 @@
+"""What the demo shows: one client alone beside all together, on the terminal and on the page, from runs that are played."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedagentgym.experiment import demo
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.report.page import read_comparison, write_report
+from fedagentgym.experiment.run import to_yaml
+from fedagentgym.experiment.settings import RunConfig
+from fedagentgym.learning import pretrain
+
+SMALL = (
+    "learning.tasks_per_step=1",
+    "learning.group_size=2",
+    "algorithm.local_steps=1",
+    "federation={rounds: 1, workers: 0}",
+    "evaluation.tasks=8",
+    "evaluation.resamples=20",
+)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo in small, from the package's own agent: nothing is imitated."""
+    folder = tmp_path_factory.mktemp("demo")
+    patch = pytest.MonkeyPatch()
+    patch.setenv("FEDAGENTGYM_CACHE", str(folder / "cache"))
+    patch.delattr(pretrain, "warm_start")
+    assert demo.run(folder / "report", 3, SMALL) == folder / "report" / "index.html"
+    patch.undo()
+    return folder / "report"
+
+
+def test_both_runs_start_alike_and_are_judged_on_the_same_tasks(runs: Path) -> None:
+    alone, together = (json.loads((runs / name / "result.json").read_text()) for name in ("alone", "together"))
+    assert (alone["algorithm"], together["algorithm"]) == ("local", "fedagent")
+    assert alone["first"]["policy"] == together["first"]["policy"] and alone["seed"] == 3
+    assert alone["first"]["overall"] == together["first"]["overall"]
+    assert alone["env_steps"] < together["env_steps"]
+
+
+def test_the_comparison_says_what_the_runs_say(runs: Path) -> None:
+    found = read_comparison(runs / "together")
+    assert found is not None and found.start is not None
+    (one,) = found.alone
+    together = json.loads((runs / "together" / "result.json").read_text())["final"]
+    alone = json.loads((runs / "alone" / "result.json").read_text())["final"]
+    assert (one.client, one.held, one.steps, found.steps) == (2, {"Heat"}, 1, 1)
+    assert one.evaluation["overall"] == alone["overall"] and found.together["overall"] == together["overall"]
+    difference = together["overall"]["success"]["mean"] - alone["overall"]["success"]["mean"]
+    assert one.gain is not None and one.gain.mean == pytest.approx(difference)
+    assert one.gain.low <= one.gain.mean <= one.gain.high
+    shares = json.loads((runs / "together" / "background.json").read_text())
+    assert found.expert == shares["expert_categories"] and found.expert_overall == shares["expert"]
+    assert read_comparison(runs / "alone") is None, "a client alone is not compared with itself"
+
+
+def test_the_page_has_the_matrix_and_the_headline(runs: Path) -> None:
+    page = (runs / "index.html").read_text()
+    section = page[page.index("<h2>Alone and together</h2>") : page.index("<h2>The federation</h2>")]
+    heads = re.findall(r"<th[^>]*>([^<]*)</th>", section)
+    assert heads == ["unseen tasks", "start", "client 2 alone", "together", "expert"]
+    assert "Together the clients solve" in section and "as many steps of its own (1)" in section
+    assert len(re.findall(r"<tr>", section)) == 2 + len(read_categories(runs))
+    assert not re.search(r"(src|href)=(?!.data:)|https?://|url\(", page)
+
+
+def read_categories(runs: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((runs / "together" / "result.json").read_text())["final"]["categories"]
+    return found
+
+
+def test_without_a_lone_client_beside_it_a_page_has_no_such_section(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    lonely = (runs / "together").rename(tmp_path / "runs" / "together")
+    try:
+        assert read_comparison(lonely) is None and "Alone and together" not in write_report(lonely).read_text()
+    finally:
+        lonely.rename(runs / "together")
+        write_report(runs / "together")
+
+
+@pytest.mark.parametrize(
+    ("finished", "seed", "kept"),
+    [
+        ((), 3, {"alone", "together"}),
+        (("alone",), 3, {"alone", "together"}),
+        (("alone", "together"), 3, set()),
+        (("alone",), 4, set()),
+    ],
+)
+def test_a_demo_goes_on_where_it_was_stopped_and_is_played_anew_when_it_is_finished(
+    tmp_path: Path, finished: tuple[str, ...], seed: int, kept: set[str]
+) -> None:
+    def load(number: int) -> dict[str, RunConfig]:
+        return {
+            name: load_config(preset, [f"seed={number}", f"output.folder={tmp_path / name}"])
+            for name, preset in demo.PRESETS.items()
+        }
+
+    for name, config in load(3).items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(to_yaml(config))
+        if name in finished:
+            (tmp_path / name / "result.json").write_text("{}")
+    demo._make_room(load(seed))
+    assert {path.name for path in tmp_path.iterdir()} == kept
+
+
+def test_a_mistake_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.main(["--report", str(tmp_path / "report"), "--set", "learning.learnig_rate=1"]) == 2
+    assert "did you mean 'learning_rate'" in capsys.readouterr().err and not (tmp_path / "report").exists()
