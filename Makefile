@@ -38,6 +38,7 @@ bench: $(VENV)/.dev
 leaderboard: $(VENV)/.dev
 	$(BIN)/fedagentgym bench verify --write leaderboard/results/*/*
 	$(BIN)/fedagentgym leaderboard build leaderboard/results --out leaderboard/site --link ../results
+	$(BIN)/python -m fedagentgym.leaderboard.excerpt README.md leaderboard/site
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m fedagentgym.cli.reference > docs/commands.md
