@@ -270,7 +270,7 @@ def _in_a_child(action: Callable[[], None]) -> str | None:
     os.close(theirs)
     told = os.read(ours, 500).decode("utf-8", "replace")
     os.close(ours)
-    return None if os.waitpid(pid, 0)[1] == 0 else told or "the attempt ended without a word"
+    return None if os.waitpid(pid, 0)[1] == 0 else told or "the attempt ended without a message"
 
 
 # ---- around each program ---------------------------------------------------------------------------------------------
