@@ -25,7 +25,7 @@ Head = Callable[[Tensor], Tensor]
 
 class ScoredRow(Protocol):
     """A sequence of token ids; `own` are the places of those that are scored. Where not every token was allowed,
-    `allowed_counts` says for each of them how many were, and `allowed_ids` lists these."""
+    `allowed_counts` gives the number for each of them, and `allowed_ids` lists these."""
 
     @property
     def ids(self) -> NDArray[np.int64]: ...
