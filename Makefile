@@ -1,7 +1,10 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 # Everything they install or cache stays inside this folder (.venv, .cache).
 
+# TORCH=cpu|cuda|a requirement of pip; by itself cpu where no GPU is seen. After another choice: make clean first.
+
 PYTHON ?= python3
+TORCH ?= auto
 VENV := .venv
 BIN := $(VENV)/bin
 export FEDAGENTGYM_CACHE ?= $(CURDIR)/.cache
@@ -33,8 +36,9 @@ bench: $(VENV)/.dev
 	$(BIN)/fedagentgym bench run $(SPEED)
 
 leaderboard: $(VENV)/.dev
-	$(BIN)/fedagentgym bench verify leaderboard/results/*/*
+	$(BIN)/fedagentgym bench verify --write leaderboard/results/*/*
 	$(BIN)/fedagentgym leaderboard build leaderboard/results --out leaderboard/site --link ../results
+	$(BIN)/python -m fedagentgym.leaderboard.excerpt README.md leaderboard/site
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m fedagentgym.cli.reference > docs/commands.md
@@ -54,13 +58,13 @@ clean:
 $(VENV)/.train: pyproject.toml constraints.txt
 	@sh tests/tools-present.sh $(PYTHON) train
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt torch==2.13.0
+	@sh tests/install-torch.sh $(BIN)/pip '$(TORCH)'
 	$(BIN)/pip install -q -c constraints.txt -e '.[train]'
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt
 	@sh tests/tools-present.sh $(PYTHON) dev
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt torch==2.13.0
+	@sh tests/install-torch.sh $(BIN)/pip '$(TORCH)'
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
 	touch $@ $(VENV)/.train

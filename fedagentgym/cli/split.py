@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.yaml_text import parse_yaml
 from fedagentgym.cli.environments import EnvSet, env_options
@@ -50,6 +50,7 @@ def make(
     mean_tasks: Annotated[float | None, typer.Option(help="Coverage: mean tasks per client.")] = None,
     max_tasks: Annotated[int | None, typer.Option(min=1, help="Coverage: most tasks of a client.")] = None,
     overlap: Annotated[float | None, typer.Option(help="Mean number of clients that hold a task.")] = None,
+    by: Annotated[str | None, typer.Option(help="Natural: the field of the tasks whose values are clients.")] = None,
     parameters: Sets = None,
     variant: Annotated[
         str | None, typer.Option(help="How the clients' environments differ: a kind, or {kind: ..., key: value}.")
@@ -70,7 +71,7 @@ def make(
 ) -> None:
     """Make a split and write it to a file."""
     from fedagentgym.base.settings import assign
-    from fedagentgym.partitions.analysis.plots import validate_figure_path
+    from fedagentgym.partitions.analysis.style import validate_figure_path
     from fedagentgym.partitions.client_split import federate
 
     given: dict[str, Any] = {
@@ -83,6 +84,7 @@ def make(
         "mean_tasks": mean_tasks,
         "max_tasks": max_tasks,
         "overlap": overlap,
+        "by": by,
         "seed": seed,
         "roles": _parse_roles(role) or None,
         "labels": labels,
@@ -96,8 +98,6 @@ def make(
         if (name := assignment.partition("=")[0].partition(".")[0].strip()) in _NOT_PARAMETERS:
             raise OptionError(f"--set {name}: not a parameter of a sampler, see split make --help")
         keywords = assign(keywords, assignment)
-    if "clients" not in keywords:
-        raise OptionError("set the number of clients with --clients")
     made = federate(keywords.pop("env_id"), split=split, server_overlap=server_overlap, **keywords)
     made.save(out)
     if plot is not None:
@@ -201,11 +201,85 @@ def plot_command(
 
 
 @app.command()
-def diff(first: File, second: File, plugins: Plugins = None, as_json: Json = False) -> None:
-    """Compare two splits: what they were made of, and which clients have other tasks."""
-    from fedagentgym.partitions.compare import compare
+def compare(
+    splits: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SPLIT...", help="Split files; with --env also samplers, for example preference,omega=0.9"
+        ),
+    ],
+    out: Annotated[Path | None, typer.Option("--out", help="Draw them side by side, as .png or .svg.")] = None,
+    unit: Annotated[str, typer.Option(help="What bars show: share of the client's tasks, or tasks.")] = "share",
+    env: Annotated[str | None, typer.Option("--env", help="Environment whose tasks the samplers divide.")] = None,
+    clients: Annotated[int | None, typer.Option("--clients", min=1, help="Clients of the samplers.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the samplers.")] = 0,
+    env_set: EnvSet = None,
+    plugins: Plugins = None,
+    as_json: Json = False,
+) -> None:
+    """Compare how several splits of the same tasks skew their clients, in a table and a figure."""
+    from fedagentgym.partitions.analysis.side_by_side import describe_sampler, plot_side_by_side
+    from fedagentgym.partitions.analysis.style import validate_figure_path
 
-    found = compare(_load_record(first), _load_record(second))
+    if out is not None:
+        validate_figure_path(out)
+    if unit not in ("share", "tasks"):
+        raise OptionError(f"--unit is share or tasks, got {unit!r}")
+    made = [_open_or_make(text, env, clients, seed, env_set) for text in splits]
+    if out is not None:
+        plot_side_by_side(made, out, unit="share" if unit == "share" else "tasks")
+    if as_json:
+        rows = [
+            {"split": text, "digest": one.digest, "statistics": one.statistics().to_dict()}
+            for text, one in zip(splits, made, strict=True)
+        ]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("sampler", "clients", "tasks of a client", "distance to pool", "Jaccard"):
+        table.add_column(column, overflow="fold", justify="left" if column == "sampler" else "right")
+    for one in made:
+        found = one.statistics()
+        low, high = int(found.sizes.min()), int(found.sizes.max())
+        table.add_row(
+            ": ".join(part for part in describe_sampler(one.record) if part),
+            f"{len(one):,}",
+            f"{low:,}" if low == high else f"{low:,} to {high:,}",
+            f"{found.distances.mean():.3f}",
+            f"{found.jaccard_mean:.3f}",
+        )
+    get_console().print(table, highlight=False)
+    if out is not None:
+        get_console().print(f"drawn: {out}", highlight=False, markup=False)
+
+
+def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, env_set: list[str] | None) -> ClientSplit:
+    """A split file, or the split of a sampler that is written as name,key=value,key=value."""
+    from fedagentgym.base.settings import assign
+    from fedagentgym.partitions.client_split import federate
+    from fedagentgym.partitions.samplers import SAMPLERS
+
+    name, *assignments = text.split(",")
+    if Path(text).exists():
+        return _open_split(Path(text), env_set)
+    if name not in SAMPLERS:
+        raise unknown_name_error("split file or sampler", name, SAMPLERS.names())
+    if env is None:
+        raise OptionError(f"the sampler {name!r} divides the tasks of an environment: name one with --env")
+    keywords: dict[str, Any] = {"clients": clients, "seed": seed}
+    for assignment in assignments:
+        if assignment.partition("=")[0].strip() in _NOT_PARAMETERS:
+            raise OptionError(f"{text}: {assignment.partition('=')[0]!r} is no parameter of a sampler")
+        keywords = assign(keywords, assignment)
+    return federate(find_env_id(env), partition=name, env=env_options(env_set), **keywords)
+
+
+@app.command()
+def diff(first: File, second: File, plugins: Plugins = None, as_json: Json = False) -> None:
+    """Compare two splits: what they were made of, and which clients hold other tasks."""
+    from fedagentgym.partitions.compare import compare as compare_records
+
+    found = compare_records(_load_record(first), _load_record(second))
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=2))
         return

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
+from fedagentgym.base.errors import DataError, OptionError, show_value, unknown_name_error
 from fedagentgym.base.extras import require
+from fedagentgym.envs.fields import Value, collect_columns, get_payload_field, is_value, list_payload_fields
 from fedagentgym.envs.task import Task, make_task_id
 from fedagentgym.envs.view import View
 
@@ -98,16 +99,23 @@ class TaskPool:
         source: Mapping[str, Any],
         hardness: Callable[[int], float | None] | None = None,
         strip: Callable[[Any], Any] | None = None,
+        columns: Mapping[str, Sequence[Value | None]] | None = None,
     ) -> None:
         self.env, self.split, self.ids, self.source = env, split, ids, dict(source)
         self.category_names, self.category_codes = _encode_categories(categories)
         self._payload, self._hardness, self._strip = payload, hardness, strip
+        self.columns = {name: tuple(values) for name, values in sorted((columns or {}).items())}
+        """What stands beside the tasks, such as the user whom each belongs to, one value a task; part of the digest."""
         self._hidden: frozenset[str] = frozenset()
         self.origin: Origin | None = None
         """If set, the pool is pickled as a reference to its data; otherwise as its tasks."""
         self._whole = True
         if len(self.category_codes) != len(ids):
             raise DataError(f"a pool of {len(ids)} tasks was given {len(self.category_codes)} categories")
+        if wrong := [name for name, values in self.columns.items() if len(values) != len(ids)]:
+            raise DataError(
+                f"a pool of {len(ids)} tasks was given {len(self.columns[wrong[0]])} values of {wrong[0]!r}"
+            )
 
     @classmethod
     def from_records(
@@ -118,7 +126,10 @@ class TaskPool:
         split: str = "train",
         strip: Callable[[Any], Any] | None = None,
     ) -> TaskPool:
-        """A pool of given tasks: mappings with `category` and `payload`, optionally `id` and `hardness`."""
+        """A pool of given tasks: mappings with `category` and `payload`, optionally `id` and `hardness`.
+
+        Other keys with texts or whole numbers, for example `user`, are fields by which clients can be formed.
+        """
         rows = list(records)
         for number, row in enumerate(rows):
             if missing := {"category", "payload"} - set(row):
@@ -138,6 +149,7 @@ class TaskPool:
             source={"records": content.hexdigest()},
             hardness=lambda index: rows[index].get("hardness"),
             strip=strip,
+            columns=collect_columns(rows, ("id", "category", "payload", "hardness")),
         )
 
     def __len__(self) -> int:
@@ -177,6 +189,25 @@ class TaskPool:
     def get_category(self, identifier: str) -> str:
         return self.category_names[int(self.category_codes[self.find_position(identifier)])]
 
+    def get_field(self, name: str) -> list[Value]:
+        """The value of a field for every task, in order: a column of the pool, `category`, or what payloads call so."""
+        if name in self.columns:
+            found: Sequence[Any] = self.columns[name]
+        elif name == "category":
+            found = [self.category_names[code] for code in self.category_codes.tolist()]
+        else:
+            found = [get_payload_field(task.payload, name) for task in self]
+        if all(value is None for value in found):
+            known = sorted({"category", *self.columns, *(list_payload_fields(self[0].payload) if len(self) else ())})
+            raise unknown_name_error(f"field of the tasks of {self.env}", name, known)
+        if unfit := next((place for place, value in enumerate(found) if not is_value(value)), None):
+            told = "nothing" if found[unfit] is None else show_value(found[unfit])
+            raise DataError(
+                f"the task {self.ids[unfit]!r} has {told} in the field {name!r}: clients are formed by texts or whole numbers "
+                "that every task has"
+            )
+        return list(found)
+
     @cached_property
     def digest(self) -> str:
         """sha256 over the source and the ordered ids with their categories."""
@@ -186,6 +217,8 @@ class TaskPool:
             codes = self.category_codes[start : start + 65536].tolist()
             rows = zip(self.ids[start : start + 65536], codes, strict=True)
             hasher.update("".join(f"\n{identifier}\t{names[code]}" for identifier, code in rows).encode("utf-8"))
+        if self.columns:
+            hasher.update(canonical_json(["columns", self.columns]).encode("ascii"))
         return "sha256:" + hasher.hexdigest()
 
     def subset(self, ids: Iterable[str]) -> TaskPool:
@@ -206,6 +239,7 @@ class TaskPool:
             source=self.source,
             hardness=None if hardness is None else lambda index: hardness(where[index]),
             strip=self._strip,
+            columns={name: [values[place] for place in where] for name, values in self.columns.items()},
         )
         pool._hidden, pool.origin, pool._whole = self._hidden, self.origin, False
         return pool
@@ -227,23 +261,26 @@ class TaskPool:
         """The tasks as a Hugging Face data set (extra `[data]`): one row each, in the pool's order.
 
         Columns: `task`, `category`, `prompt` (the episode's opening, bare or as the template renders it; with `chat` a list of
-        one message), `seed` (which opens the episode like that) and `env`. `env` plays the tasks; a pool that an environment
-        loaded finds its own.
+        one message), `seed` (which opens the episode like that), `env`, and the pool's own, such as `user`. `env` plays the
+        tasks; a pool that an environment loaded finds its own.
         """
         datasets = require("datasets", "data")
         if env is None and self.origin is None:
             raise OptionError("this pool was made by hand and does not know its environment: to_dataset(env=...)")
         opened = env if env is not None or self.origin is None else self.origin.open_env(self)
-        return datasets.Dataset.from_list([self._make_row(task, opened, template, seed, chat) for task in self])
+        rows = [self._make_row(place, opened, template, seed, chat) for place in range(len(self))]
+        return datasets.Dataset.from_list(rows)
 
     def _make_row(
-        self, task: Task, opened: Any, template: PromptTemplate | None, seed: int, chat: bool
+        self, place: int, opened: Any, template: PromptTemplate | None, seed: int, chat: bool
     ) -> dict[str, Any]:
+        task = self._make_task(place)
         (episode,) = opened.reset_many([task], [seed])
         view = episode.view
         prompt = view.observation if template is None else template.render_first(opened, view)
         shown = [{"role": "user", "content": prompt}] if chat else prompt
-        return {"task": task.id, "category": task.category, "prompt": shown, "seed": seed, "env": self.env}
+        beside = {name: values[place] for name, values in self.columns.items()}
+        return {**beside, "task": task.id, "category": task.category, "prompt": shown, "seed": seed, "env": self.env}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TaskPool:
         """Returns itself, since a pool is immutable."""
@@ -256,7 +293,7 @@ class TaskPool:
         hardness = None if self._hardness is None else [self._hardness(place) for place in places]
         payloads = [self._payload(place) for place in places]
         described = (self.env, self.split, self.ids, (self.category_names, self.category_codes), self.source)
-        return _restore, (described, payloads, hardness, self._strip, self._hidden)
+        return _restore, (described, payloads, hardness, self._strip, self._hidden, self.columns)
 
     def _make_task(self, index: int) -> Task:
         identifier, payload = self.ids[index], self._payload(index)
@@ -309,6 +346,7 @@ def _restore(
     hardness: Sequence[float | None] | None,
     strip: Callable[[Any], Any] | None,
     hidden: frozenset[str],
+    columns: Mapping[str, Sequence[Value | None]],
 ) -> TaskPool:
     """Load a pickled pool from its tasks."""
     env, split, ids, categories, source = described
@@ -321,6 +359,7 @@ def _restore(
         source=source,
         hardness=None if hardness is None else hardness.__getitem__,
         strip=strip,
+        columns=columns,
     )
     pool._hidden = hidden
     return pool

@@ -1,6 +1,6 @@
 """The tiny agents that come with the package: which there are, how they are made, and whether they are what their recipes make.
 
-They lie in `agents/shipped`, one folder for each recipe named here, so that whoever has installed the package has an agent at
+They lie in `agents/shipped`, one folder for each recipe named here, so that every installation has an agent at
 once. `fedagentgym pretrain tiny --ship` makes the files, `pretrain tiny --check` makes the agents again and compares. On the same
 kind of processor and with the same torch every bit must agree. Anywhere else floating point differs in its last bits, which
 training amplifies; there the success of the new agent must lie in the interval of the shipped one's.

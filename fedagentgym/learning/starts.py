@@ -17,8 +17,8 @@ def prepare_agent(
 ) -> tuple[AgentSettings, dict[str, Any]]:
     """The settings to load the agent by, and a note of its origin; missing models are made.
 
-    The same settings give the same bits on the same kind of processor; `weights` in the note identifies them. Imitation is done
-    once and shared by all runs with the same settings; for some recipes its result comes with the package.
+    The same settings give the same bits on the same kind of processor; `weights` in the note is their digest.
+    Imitation is done once and shared by all runs with the same settings; the models of some recipes come with the package.
     """
     from fedagentgym.learning.pretrain import pretrain_model, start_tiny
     from fedagentgym.learning.recipe import find_recipe

@@ -228,7 +228,7 @@ def federate(
     env_id: str,
     *,
     partition: str = "uniform",
-    clients: int,
+    clients: int | None = None,
     seed: int = 0,
     split: str = "train",
     env: Mapping[str, Any] | None = None,
@@ -241,6 +241,7 @@ def federate(
 ) -> ClientSplit:
     """Divide the tasks of an environment among clients.
 
+    `clients` is their number; a sampler whose clients stand in the tasks (`natural`) takes all of them without it.
     `parameters` are those of the sampler (`omega`, `xi`, `beta`, `tasks_per_client`, ...), `env` the options of the
     environment, `variant` what differs between the clients' worlds, `roles` how many tasks to set aside and for whom,
     `labels` which tasks count as solved (a label file, a mapping, or "pool" for the easier half by the tasks' own
@@ -251,7 +252,8 @@ def federate(
     cls = env_class(env_id)
     split = cls.canonical_split(split)
     refuse_evaluation(cls, split)
-    seed, clients = check_whole_number(seed, "seed"), check_client_count(clients)
+    seed = check_whole_number(seed, "seed")
+    clients = None if clients is None else check_client_count(clients)
     if not isinstance(server_overlap, int | float) or not 0.0 <= server_overlap <= 1.0:
         raise OptionError(f"server_overlap is a number between 0 and 1, got {show_value(server_overlap)}")
     sampler, sizes = make_sampler(partition, parameters), check_sizes(roles or {})
@@ -265,9 +267,9 @@ def federate(
     if found is not None:
         table = table.with_solved(found.solved)
     division = divide(table, sampler, clients, seed, sizes, server_overlap)
-    variants: Sequence[Plain | None] = NoVariants(clients)
+    variants: Sequence[Plain | None] = NoVariants(len(division.clients))
     if request is not None:
-        variants = assign_variants(cls.id, cls.variants, request, seed, clients)
+        variants = assign_variants(cls.id, cls.variants, request, seed, len(division.clients))
     made = SplitRecord(
         env_id=env_id,
         env_split=split,

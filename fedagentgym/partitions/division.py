@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from fedagentgym.base.errors import OptionError
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.roles import reserve_roles, sample_server_role
 from fedagentgym.partitions.samplers.sampler import FunctionSampler, Sampler, sample_clients
@@ -21,13 +22,18 @@ class Division(NamedTuple):
 def divide(
     table: TaskTable,
     sampler: Sampler | FunctionSampler,
-    clients: int,
+    clients: int | None,
     seed: int,
     role_sizes: Mapping[str, int],
     server_overlap: float,
 ) -> Division:
-    """Compute the division from these arguments alone; `verify` calls this again and compares."""
+    """Everything that is random in a split follows from these arguments; `verify` calls this again and compares.
+
+    Without a number of clients there are as many as the sampler finds in the tasks that the roles leave.
+    """
     left, drawn = reserve_roles(table, role_sizes, seed)
+    if clients is None and (clients := sampler.count_clients(left)) is None:
+        raise OptionError("set the number of clients: clients=10 in Python, --clients 10 on the command line")
     assignment = sample_clients(sampler, left, clients, seed)
     if "server" in role_sizes:
         drawn["server"] = left.rows[sample_server_role(left, assignment, role_sizes["server"], server_overlap, seed)]

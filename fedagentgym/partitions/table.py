@@ -5,18 +5,21 @@ Items are numbered by their sorted ids and categories by their sorted names, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.errors import DataError, join_names
+from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.envs.pool import TaskPool
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Labels = tuple[Ints, tuple[str, ...]]
+FieldReader = Callable[[str], Labels]
+"""From the name of a field to the code of every row of the whole pool's table, and the names of the codes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +31,7 @@ class TaskTable:
     codes: Ints
     rows: Ints
     solved: Flags | None = None
+    read_field: FieldReader | None = None
 
     @classmethod
     def from_pool(cls, pool: TaskPool) -> TaskTable:
@@ -38,7 +42,15 @@ class TaskTable:
         translate = np.zeros(max(len(pool.category_names), 1), dtype=np.int64)
         translate[[code for _, code in used]] = np.arange(len(used))
         codes = translate[pool.category_codes[order]]
-        return cls([ids[row] for row in order], tuple(name for name, _ in used), codes, np.arange(len(ids)))
+
+        @cache
+        def read_field(name: str) -> Labels:
+            values = pool.get_field(name)
+            return encode_values([values[row] for row in order.tolist()])
+
+        numbers = np.arange(len(ids))
+        names = tuple(name for name, _ in used)
+        return cls([ids[row] for row in order], names, codes, numbers, read_field=read_field)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -59,9 +71,24 @@ class TaskTable:
         names, codes = np.unique(self.codes[kept], return_inverse=True)
         solved = None if self.solved is None else self.solved[kept]
         ids = [self.ids[item] for item in kept.tolist()]
-        return TaskTable(
-            ids, tuple(self.names[code] for code in names), codes.astype(np.int64), self.rows[kept], solved
-        )
+        kept_names = tuple(self.names[code] for code in names)
+        return TaskTable(ids, kept_names, codes.astype(np.int64), self.rows[kept], solved, self.read_field)
+
+    def find_labels(self, field: str) -> Labels:
+        """A label for every item and the names of the labels: categories, `hardness`, or another field of the tasks."""
+        if field == "category":
+            return self.codes, self.names
+        if field == "hardness":
+            if self.solved is None:
+                raise DataError(
+                    "label='hardness' needs labels of which tasks are solved: make them with `fedagentgym label`"
+                )
+            return self.solved.astype(np.int64), ("unsolved", "solved")
+        if self.read_field is None:
+            raise OptionError(f"these tasks have no field {field!r}, only their category")
+        codes, names = self.read_field(field)
+        held, codes = np.unique(codes[self.rows], return_inverse=True)
+        return codes.astype(np.int64), tuple(names[code] for code in held.tolist())
 
     def with_solved(self, solved: Flags | None) -> TaskTable:
         return replace(self, solved=solved)
@@ -75,3 +102,11 @@ class TaskTable:
         if missing:
             raise DataError(f"{what} names {len(missing)} tasks that the pool does not hold: {join_names(missing, 3)}")
         return position.astype(np.int64)
+
+
+def encode_values(values: Sequence[str | int]) -> Labels:
+    """Codes and names of the values of a field, numbers in the order of their size, otherwise texts in that of the alphabet."""
+    shown = values if all(isinstance(value, int) for value in values) else [str(value) for value in values]
+    order = sorted(set(shown))
+    code = {value: number for number, value in enumerate(order)}
+    return np.fromiter((code[value] for value in shown), dtype=np.int64, count=len(shown)), tuple(map(str, order))

@@ -234,7 +234,7 @@ def _check_axes(record: SplitRecord, table: TaskTable, assignment: Assignment) -
     if record.sampler == IMPORTED or record.sampler not in SAMPLERS or record.parameters.get("compat"):
         return [CheckResult("other axes", True, "this sampler leaves no axis to chance")]
     try:
-        moved = make_sampler(record.sampler, record.parameters).axes
+        moved = make_sampler(record.sampler, record.parameters).list_axes()
     except FedAgentGymError as error:
         return [CheckResult("other axes", False, f"the sampler cannot be built: {error}")]
     reserved = {name for role in RESERVED for name in record.roles.get(role, ())}

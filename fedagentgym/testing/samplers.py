@@ -1,4 +1,4 @@
-"""What every sampler of client splits must keep, checked on a made-up pool."""
+"""The requirements of a sampler of client splits, checked on a synthetic pool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from fedagentgym.base.streams import stream
 from fedagentgym.partitions.samplers.sampler import dump_parameters, make_sampler, sample_clients
-from fedagentgym.partitions.table import TaskTable
+from fedagentgym.partitions.table import TaskTable, encode_values
 from fedagentgym.testing.conditions import global_generators_untouched
 
 
@@ -17,7 +17,7 @@ def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories:
     """Check a registered sampler with the given parameters on a pool of `tasks` tasks.
 
     It must give every client different tasks of the pool, repeat itself for a seed, differ for another, leave the global
-    generators alone, and have parameters that survive a split file.
+    generators alone, and have parameters that survive a split file. The tasks have a field `user` with about 15 tasks each.
     """
     table = _make_table(tasks, categories)
     sampler = make_sampler(name, parameters)
@@ -38,4 +38,7 @@ def _make_table(tasks: int, categories: int) -> TaskTable:
     codes = np.concatenate([np.arange(categories), draws.weighted(weights, size=tasks - categories)])
     names = tuple(f"category {code:02d}" for code in range(categories))
     ids = [f"check/train/{number:05d}" for number in range(tasks)]
-    return TaskTable(ids, names, codes, np.arange(tasks), draws.uniform(tasks) < 0.5)
+    solved = draws.uniform(tasks) < 0.5
+    users = draws.permutation(tasks) % max(tasks // 15, 1)
+    fields = {"user": encode_values(users.tolist())}
+    return TaskTable(ids, names, codes, np.arange(tasks), solved, fields.__getitem__)

@@ -40,6 +40,28 @@ def test_make_show_verify_plot_diff(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["split", "presets"]) == 0 and main(["split", "presets", "--json"]) == 0
 
 
+def test_compare_files_and_samplers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored, figure = tmp_path / "a.json", tmp_path / "both.png"
+    assert main([*MAKE, "--out", str(stored)]) == 0
+    assert main(["split", "make", "natural", "--by", "high", "--env", "Guess", "--out", str(tmp_path / "n.json")]) == 0
+    assert "3 with 600 tasks" in capsys.readouterr().out
+    command = ["split", "compare", str(stored), "dirichlet,beta=0.3", "--env", "Guess", "--clients", "4"]
+    assert main([*command, "--out", str(figure)]) == 0
+    shown = capsys.readouterr().out
+    assert "Preference: \u03c9 = 0.9" in shown and "Dirichlet: \u03b2 = 0.3" in shown and figure.stat().st_size > 5000
+    assert main([*command, "--json"]) == 0
+    assert [row["statistics"]["clients"] for row in json.loads(capsys.readouterr().out)] == [6, 4]
+    for wrong, said in (
+        (["nosuch"], "unknown split file or sampler"),
+        (["uniform,tasks_per_client=5"], "name one with --env"),
+        ([str(stored), "--unit", "pounds"], "--unit is share or tasks"),
+        ([str(stored), "--out", "x.gif"], ".png or .svg"),
+        (["uniform,env=x", "--env", "Guess"], "'env' is no parameter"),
+    ):
+        assert main(["split", "compare", *wrong]) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_label_then_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels, split = tmp_path / "labels.jsonl", tmp_path / "hard.json"
     command = [

@@ -59,6 +59,7 @@ GOOD: dict[str, tuple[str, ...]] = {
     "split verify": ("split.json",),
     "split plot": ("split.json", "--out", "x.png"),
     "split diff": ("split.json", "split.json"),
+    "split compare": ("split.json", "uniform,tasks_per_client=5", "--env", "Guess", "--clients", "3", "--out", "x.svg"),
     "data add": ("webshop", "--from", "folder"),
     "data fetch": ("nothing",),
     "data check": ("gsm8k", "--from", "rows.jsonl"),

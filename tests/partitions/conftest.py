@@ -9,7 +9,7 @@ import pytest
 
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.partitions.table import TaskTable
+from fedagentgym.partitions.table import TaskTable, encode_values
 
 WEBSHOP = {"fashion": 0.783, "garden": 0.140, "beauty": 0.031, "electronics": 0.029, "grocery": 0.017}
 
@@ -22,7 +22,9 @@ def make_table(items: int, shares: dict[str, float] = WEBSHOP, solved: float = 0
     labels = draws.uniform(items) < solved
     present, codes = np.unique(rank[codes], return_inverse=True)
     names = tuple(order[code] for code in present)
-    return TaskTable([f"t/train/{number:07d}" for number in range(items)], names, codes, np.arange(items), labels)
+    users = encode_values((stream(seed, "test users").permutation(items) % max(items // 8, 1)).tolist())
+    ids = [f"t/train/{number:07d}" for number in range(items)]
+    return TaskTable(ids, names, codes, np.arange(items), labels, {"user": users}.__getitem__)
 
 
 def make_pool(items: int, env: str = "fedagentgym/Guess-v0", seed: int = 0, reverse: bool = False) -> TaskPool:

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.streams import stream
-from fedagentgym.partitions.samplers.dealing import assign_balanced
+from fedagentgym.partitions.arithmetic.dealing import assign_balanced
 
 
 def check(sizes: list[int], items: int, seed: int = 0) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedagentgym.base.errors import OptionError
+from fedagentgym.partitions.analysis.side_by_side import plot_side_by_side
 from fedagentgym.partitions.client_split import federate
 
 pytest.importorskip("matplotlib")
@@ -51,7 +52,8 @@ def test_bars_show_the_numbers() -> None:
 
 def test_colours_differ_in_lightness() -> None:
     """Grey printers and colour-blind eyes see lightness: neighbours are well apart, in one direction."""
-    from fedagentgym.partitions.analysis.plots import MAX_CATEGORIES, make_palette
+    from fedagentgym.partitions.analysis.plots import MAX_CATEGORIES
+    from fedagentgym.partitions.analysis.style import make_palette
 
     for count in range(2, MAX_CATEGORIES + 1):
         light = [0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue, _ in make_palette(count)]
@@ -80,3 +82,36 @@ def test_pyplot_is_left_alone_and_other_formats_are_refused(tmp_path: Path) -> N
     with pytest.raises(OptionError, match=r"\.png or \.svg"):
         made.plot(tmp_path / "figure.gif")
     assert ("matplotlib.pyplot" in sys.modules) == before
+
+
+# ---- side by side -----------------------------------------------------------------------------------------------
+
+
+def test_panels_share_categories_colours_and_one_legend(tmp_path: Path) -> None:
+    made = [federate(GUESS, partition=name, clients=8, **KINDS[name]) for name in ("preference", "dirichlet")]
+    axes = plot_side_by_side(made, tmp_path / "both.svg")
+    assert (tmp_path / "both.svg").stat().st_size > 5000
+    colours = [[group[0].get_facecolor() for group in panel.containers] for panel in axes]
+    names = [[group.get_label() for group in panel.containers] for panel in axes]
+    assert colours[0] == colours[1] and names[0] == names[1] and len(names[0]) == 3
+    assert not any(panel.get_legend() for panel in axes) and len(axes[0].figure.legends) == 1
+    assert [text.get_text() for text in axes[1].texts][:2] == ["Dirichlet", "\u03b2 = 0.3"]
+
+
+def test_bars_may_show_tasks() -> None:
+    made = federate(GUESS, partition="dirichlet", clients=8, **KINDS["dirichlet"])
+    (panel,) = plot_side_by_side([made], unit="tasks", titles=["mine"])
+    heights = np.array([[bar.get_height() for bar in group] for group in panel.containers]).sum(axis=0)
+    assert heights.tolist() == pytest.approx(sorted(made.statistics().sizes.tolist(), reverse=True))
+    assert panel.texts[0].get_text() == "mine"
+
+
+def test_only_splits_of_the_same_tasks_are_compared() -> None:
+    first = federate(GUESS, clients=3, tasks_per_client=5)
+    other = federate("fedagentgym/Math-v0", clients=3, tasks_per_client=5)
+    with pytest.raises(OptionError, match="divides another pool"):
+        plot_side_by_side([first, other])
+    with pytest.raises(OptionError, match="1 to 12 splits side by side, got 0"):
+        plot_side_by_side([])
+    with pytest.raises(OptionError, match="1 splits were given 2 titles"):
+        plot_side_by_side([first], titles=["a", "b"])

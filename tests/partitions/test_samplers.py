@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
 from fedagentgym.partitions import SAMPLERS
 from fedagentgym.partitions.analysis.statistics import count_labels
+from fedagentgym.partitions.arithmetic.draws import redistribute_overflow
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.samplers.draws import redistribute_overflow
 from fedagentgym.partitions.samplers.sampler import dump_parameters, make_sampler, sample_clients
 from fedagentgym.partitions.table import TaskTable
 from fedagentgym.registration import register_sampler
@@ -28,6 +28,9 @@ SPECS: dict[str, dict[str, Any]] = {
     "hardness": {"xi": 1.0, "tasks_per_client": 20},
     "dirichlet": {"beta": 0.3},
     "by_source": {"tasks_per_client": 1},
+    "pathological": {"categories_per_client": 2},
+    "shards": {"shards_per_client": 2},
+    "natural": {"by": "user"},
 }
 
 
@@ -65,7 +68,7 @@ def test_sizes_and_distinctness(name: str, items: int, clients: int, seed: int) 
 @pytest.mark.parametrize("name", SPECS)
 def test_a_client_does_not_depend_on_how_many_there_are_where_streams_are_per_client(name: str) -> None:
     """Uniform and preference draw per client alone; the others place tasks for all clients together."""
-    table = make_table(300)
+    table = make_table(1000)
     if name in ("uniform", "preference", "preference_dirichlet"):
         few, many = draw(name, table, 5), draw(name, table, 50)
         assert all(np.array_equal(few[client], many[client]) for client in range(5))
@@ -75,7 +78,7 @@ def test_a_client_does_not_depend_on_how_many_there_are_where_streams_are_per_cl
 
 @pytest.mark.parametrize("name", SPECS)
 def test_seeds_matter(name: str) -> None:
-    table = make_table(300)
+    table = make_table(600)
     assert not draw(name, table, 10, seed=1).same_as(draw(name, table, 10, seed=2))
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.partitions.samplers.sizing import (
+from fedagentgym.partitions.arithmetic.sizing import (
     check_total,
     compute_total,
     round_to_sum,

@@ -253,25 +253,25 @@ class TorchSession(BaseSession):
         """Run one chunk per row and note it as cached; rows that hold the same tokens run once."""
         self._reserve(0, max(row.cached + len(chunk) for row, chunk in zip(rows, chunks, strict=True)))
         leaders, owner = _find_twins(rows, chunks, choices)
+        found = [np.array(chunks[index], dtype=np.int64) for index in leaders]
         logits = self._run_distinct(
             [rows[index] for index in leaders],
-            [chunks[index] for index in leaders],
+            found,
             choices if choices is None or len(leaders) == len(rows) else choices[leaders],
         )
         if len(leaders) < len(rows):
             logits = logits[torch.tensor(owner, device=logits.device)]
             self._copy_to_twins(rows, chunks, leaders, owner)
-        for row, chunk in zip(rows, chunks, strict=True):
-            held = self._held[row.slot]
-            held[row.cached : row.cached + len(chunk)] = chunk
-            row.cached += len(chunk)
+        for row, place in zip(rows, owner, strict=True):
+            held, ids = self._held[row.slot], found[place]
+            held[row.cached : row.cached + len(ids)] = ids
+            row.cached += len(ids)
             held[row.cached :] = -1
         return logits
 
-    def _run_distinct(self, rows: list[_Row], chunks: list[list[int]], choices: Tensor | None) -> Tensor:
-        ids = [token for chunk in chunks for token in chunk]
-        parts = (ids, [row.slot for row in rows], [row.cached for row in rows], [len(chunk) for chunk in chunks])
-        return self.forward.compute_logits(Chunks(*(np.array(part) for part in parts)), choices)
+    def _run_distinct(self, rows: list[_Row], chunks: list[NDArray[np.int64]], choices: Tensor | None) -> Tensor:
+        places = ([row.slot for row in rows], [row.cached for row in rows], [len(chunk) for chunk in chunks])
+        return self.forward.compute_logits(Chunks(np.concatenate(chunks), *map(np.array, places)), choices)
 
     def _copy_to_twins(self, rows: list[_Row], chunks: list[list[int]], leaders: list[int], owner: list[int]) -> None:
         """Give rows what was computed for another that holds the same tokens."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.errors import DataError
+from fedagentgym.envs.fields import Value
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.reasoning.pools import Strip
 from fedagentgym.envs.task import make_task_id
@@ -20,7 +21,7 @@ CATEGORIES = (MEMBERS, OWN)
 
 
 class Part(NamedTuple):
-    """What a member adds: its name, its tasks, and how a payload of them is shown without gold."""
+    """A member's part: its name, its tasks, and how a payload of them is shown without gold."""
 
     name: str
     pool: TaskPool
@@ -54,7 +55,17 @@ def join_pools(env_id: str, split: str, parts: tuple[Part, ...], categories: str
         source={"mixture": {part.name: part.pool.source for part in parts}},
         hardness=find_hardness,
         strip=partial(_strip, {part.name: part.strip for part in parts}),
+        columns=_join_columns(parts),
     )
+
+
+def _join_columns(parts: Sequence[Part]) -> dict[str, list[Value | None]]:
+    """What stands beside the tasks of any part; tasks of the others have nothing there."""
+    names = sorted({name for part in parts for name in part.pool.columns})
+    return {
+        name: [value for part in parts for value in part.pool.columns.get(name) or [None] * len(part.pool)]
+        for name in names
+    }
 
 
 def _rename_ids(part: Part) -> list[str]:

@@ -39,7 +39,7 @@ class PoolGenerator:
         strip: Strip,
         rate: Callable[[Any], float] | None = None,
     ):
-        """`rate` says how hard a problem is; without it, it is as hard as its cell's level."""
+        """`rate` gives the hardness of a problem; by default it is that of its cell's level."""
         self._env, self._cells, self._source, self._strip, self._rate = env, cells, source, strip, rate
         self._starts, self._sizes, start = {}, {split: sizes[split] for split in ORDER}, 0
         for split in ORDER:
@@ -89,10 +89,11 @@ class LoadedTask(NamedTuple):
     category: str
     payload: Any
     hardness: float | None = None
+    user: str | int | None = None
 
     @property
     def question(self) -> tuple[Any, ...]:
-        """What is asked, to know a task that is there twice."""
+        """The question of a task, to find repeated tasks."""
         return self.payload[0], getattr(self.payload, "facts", ())
 
 
@@ -106,6 +107,7 @@ def make_loaded_pool(
         numbered.append((f"{TaskIds(env, task.split, 1)[0][:-5]}{counts[task.split]:05d}", task))
         counts[task.split] += 1
     kept = [(identifier, task) for identifier, task in numbered if split in ("all", task.split)]
+    users = [task.user for _, task in kept]
     return TaskPool(
         env=env,
         split=split,
@@ -115,4 +117,5 @@ def make_loaded_pool(
         source=source,
         hardness=lambda index: kept[index][1].hardness,
         strip=strip,
+        columns={"user": users} if set(users) - {None} else None,
     )

@@ -1,23 +1,35 @@
 """Figures of splits, like figures 5-16 of the FedAgent paper: mixtures, sizes, overlap, solved shares.
 
-Categories differ in lightness first and in hue second, so that the figures are readable in grey and for colour-blind readers.
-Every function takes `axes` to draw into and returns the axes; without, it makes a figure of its own. Nothing here changes
-pyplot's global state.
+Every function takes `axes` to draw into and returns the axes; without, it makes a figure of its own.
 """
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.extras import require
-from fedagentgym.base.files import write_atomic
 from fedagentgym.envs.task import plain_name
+from fedagentgym.partitions.analysis.style import (
+    BAR_EDGE,
+    DARK_COLOR,
+    LIGHT_COLOR,
+    MEDIUM_COLOR,
+    MUTED_COLOR,
+    STYLE,
+    TEXT_COLOR,
+    add_legend,
+    add_mean_line,
+    format_as_percent,
+    make_figure,
+    make_palette,
+    save_figure,
+    style_axes,
+)
 
 if TYPE_CHECKING:
     from fedagentgym.partitions.analysis.statistics import Statistics
@@ -26,29 +38,14 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-TEXT_COLOR, MUTED_COLOR, GRID_COLOR, ACCENT_COLOR = "#1b2733", "#5b6875", "#dfe4e8", "#c2410c"
-DARK_COLOR, MEDIUM_COLOR, LIGHT_COLOR = "#1f4e79", "#7fa8c9", "#dbe7f0"
-_BAR_EDGE = {"edgecolor": "white", "linewidth": 0.35}
 MAX_BARS = 100
 MAX_CATEGORIES = 8
-_PALETTE_COLORS = ("#16324f", "#1f5f7a", "#2f8a86", "#74b06f", "#cfcf5a", "#fbe7a1")
-_STYLE = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.5,
-    "axes.edgecolor": MUTED_COLOR,
-    "axes.labelcolor": MUTED_COLOR,
-    "axes.titlecolor": TEXT_COLOR,
-    "xtick.color": MUTED_COLOR,
-    "ytick.color": MUTED_COLOR,
-    "svg.hashsalt": "fedagentgym",
-    "svg.fonttype": "path",
-}
 
 
 def plot_client_split(record: SplitRecord, statistics: Statistics, path: str | Path | None = None) -> Any:
     """The figure that fits the sampler of a client split; an array of axes."""
     matplotlib = require("matplotlib", "plots")
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure, axes = _plot_panels(record.sampler, statistics)
         figure.suptitle(
             format_title(record), x=0.012, y=0.985, ha="left", va="top", fontsize=12.5, color=TEXT_COLOR, weight="bold"
@@ -63,47 +60,21 @@ def plot_client_split(record: SplitRecord, statistics: Statistics, path: str | P
 
 def _plot_panels(sampler: str, statistics: Statistics) -> tuple[Any, Any]:
     if sampler == "hardness" and statistics.solved is not None:
-        figure, axes = _make_figure([3, 1])
+        figure, axes = make_figure([3, 1])
         plot_solved_bars(statistics, axes[0])
         plot_solved_histogram(statistics, axes[1])
     elif sampler == "coverage":
-        figure, axes = _make_figure([2, 1])
+        figure, axes = make_figure([2, 1])
         plot_size_bars(statistics, axes[0])
         plot_copies_histogram(statistics, axes[1])
     elif np.ptp(statistics.sizes) > 1:
-        figure, axes = _make_figure([2, 1])
+        figure, axes = make_figure([2, 1])
         plot_mixture_bars(statistics, axes[0])
         plot_size_bars(statistics, axes[1])
     else:
-        figure, axes = _make_figure([1])
+        figure, axes = make_figure([1])
         plot_mixture_bars(statistics, axes[0])
     return figure, axes
-
-
-def _make_figure(widths: list[int]) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4.1), dpi=160, facecolor="white")
-    axes = figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
-    figure.subplots_adjust(left=0.068, right=0.98, top=0.76, bottom=0.125, wspace=0.17)
-    return figure, axes
-
-
-def save_figure(figure: Any, path: str | Path) -> None:
-    """Save as PNG or SVG, by the name; the same figure gives the same bytes."""
-    path = validate_figure_path(path)
-    metadata = {"Date": None, "Creator": "fedagentgym"} if path.suffix == ".svg" else {"Software": "fedagentgym"}
-    drawn = BytesIO()
-    figure.savefig(drawn, format=path.suffix[1:], metadata=metadata)
-    write_atomic(path, drawn.getvalue())
-
-
-def validate_figure_path(path: str | Path) -> Path:
-    """Refuse other formats before anything is computed."""
-    path = Path(path)
-    if path.suffix not in (".png", ".svg"):
-        raise OptionError(f"figures are written as .png or .svg, got {path.name!r}")
-    return path
 
 
 def format_title(record: SplitRecord) -> str:
@@ -128,68 +99,70 @@ def format_subtitle(record: SplitRecord, statistics: Statistics) -> str:
     return f"{len(sizes):,} clients, {each}, {pool}; {measure} {value:.3f}; seed {record.seed}"
 
 
-def make_palette(count: int) -> list[Any]:
-    """Colours from dark to light, equally spaced."""
-    from matplotlib.colors import LinearSegmentedColormap
+def plot_mixture_bars(
+    statistics: Statistics, axes: Any = None, *, unit: Literal["share", "tasks"] = "share", legend: bool = True
+) -> Any:
+    """The categories of every client as stacked bars, most common one at the bottom.
 
-    ramp = LinearSegmentedColormap.from_list("fedagentgym", _PALETTE_COLORS)
-    return [ramp(position) for position in np.linspace(0, 1, max(count, 2))][:count]
-
-
-def plot_mixture_bars(statistics: Statistics, axes: Any = None) -> Any:
-    """Category shares of every client as stacked bars, most common category at the bottom; the pool stands at the right."""
-    axes = axes if axes is not None else _make_figure([1])[1][0]
+    Shares of the client's tasks, with the pool at the right; or `unit="tasks"`, the largest client first.
+    """
+    axes = axes if axes is not None else make_figure([1])[1][0]
     names, shares, pool = _select_main_categories(statistics)
-    order = _subsample_clients(np.lexsort(shares.T[::-1])[::-1])
-    gap = max(1.0, len(order) * 0.015)
-    positions = np.append(np.arange(len(order)), len(order) - 0.5 + gap + 0.02 * len(order))
-    widths = np.append(np.ones(len(order)), max(1.0, 0.04 * len(order)))
-    stacked = np.vstack([shares[order], pool])
-    base = np.zeros(len(stacked))
+    if unit == "share":
+        order = _subsample_clients(np.lexsort(shares.T[::-1])[::-1])
+        heights = np.vstack([shares[order], pool])
+    else:
+        order = _subsample_clients(np.argsort(-statistics.sizes, kind="stable"))
+        heights = shares[order] * statistics.sizes[order, None]
+    positions, widths = _place_bars(len(order), with_pool=unit == "share")
+    base = np.zeros(len(heights))
     for column, colour in enumerate(make_palette(len(names))):
-        axes.bar(positions, stacked[:, column], widths, bottom=base, color=colour, label=names[column], **_BAR_EDGE)
-        base += stacked[:, column]
+        axes.bar(positions, heights[:, column], widths, bottom=base, color=colour, label=names[column], **BAR_EDGE)
+        base += heights[:, column]
     axes.set_xlim(-0.8, positions[-1] + widths[-1] / 2 + 0.3)
-    axes.set_ylim(0, 1)
-    _format_as_percent(axes.yaxis)
-    axes.set_ylabel("share of the client's tasks")
-    axes.set_xticks([(len(order) - 1) / 2, positions[-1]], [_format_clients_label(statistics), "pool"])
+    middle, label = (len(order) - 1) / 2, _format_clients_label(statistics)
+    if unit == "share":
+        axes.set_ylim(0, 1)
+        format_as_percent(axes.yaxis)
+        axes.set_xticks([middle, positions[-1]], [label, "pool"])
+    else:
+        axes.set_xticks([middle], [label])
+    axes.set_ylabel("share of the client's tasks" if unit == "share" else "tasks of the client")
     axes.tick_params(axis="x", length=0)
-    _style_axes(axes, grid=False)
-    axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(-0.005, 1.0),
-        ncols=min(len(names), 8),
-        frameon=False,
-        handlelength=1.0,
-        handleheight=1.0,
-        columnspacing=1.3,
-        handletextpad=0.5,
-        labelcolor=MUTED_COLOR,
-        borderaxespad=0.2,
-    )
+    style_axes(axes, grid=False)
+    if legend:
+        add_legend(axes, *axes.get_legend_handles_labels(), loc="lower left", bbox_to_anchor=(-0.005, 1.0))
     return axes
+
+
+def _place_bars(clients: int, *, with_pool: bool) -> tuple[Floats, Floats]:
+    """Where the clients' bars stand and how wide they are; the pool's bar is apart from them and never too narrow to see."""
+    positions, widths = np.arange(clients, dtype=float), np.ones(clients)
+    if not with_pool:
+        return positions, widths
+    gap = max(1.0, clients * 0.015)
+    return np.append(positions, clients - 0.5 + gap + 0.02 * clients), np.append(widths, max(1.0, 0.04 * clients))
 
 
 def plot_size_bars(statistics: Statistics, axes: Any = None) -> Any:
     """Client sizes in ascending order, with their mean."""
-    axes = axes if axes is not None else _make_figure([1])[1][0]
+    axes = axes if axes is not None else make_figure([1])[1][0]
     sizes = np.sort(statistics.sizes)
     shown = sizes[np.sort(_subsample_clients(np.arange(len(sizes))))]
-    axes.bar(np.arange(len(shown)), shown, 1.0, color=DARK_COLOR, **_BAR_EDGE)
-    _add_mean_line(axes, float(sizes.mean()), f"mean {sizes.mean():.0f}")
+    axes.bar(np.arange(len(shown)), shown, 1.0, color=DARK_COLOR, **BAR_EDGE)
+    add_mean_line(axes, float(sizes.mean()), f"mean {sizes.mean():.0f}")
     axes.set_xlim(-0.8, len(shown) - 0.2)
     axes.set_xticks([(len(shown) - 1) / 2], [_format_clients_label(statistics)])
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("tasks of the client")
     axes.set_ylim(0, max(float(sizes.max()), 1.0) * 1.08)
-    _style_axes(axes)
+    style_axes(axes)
     return axes
 
 
 def plot_copies_histogram(statistics: Statistics, axes: Any = None) -> Any:
     """How many clients share a task."""
-    axes = axes if axes is not None else _make_figure([1])[1][0]
+    axes = axes if axes is not None else make_figure([1])[1][0]
     values, counts = np.unique(statistics.copies, return_counts=True)
     axes.bar(values, counts / counts.sum(), 0.62, color=MEDIUM_COLOR, linewidth=0)
     for value, count in zip(values, counts, strict=True):
@@ -206,55 +179,46 @@ def plot_copies_histogram(statistics: Statistics, axes: Any = None) -> Any:
     if len(values) <= 12:
         axes.set_xticks(values)
     axes.set_ylim(0, float((counts / counts.sum()).max()) * 1.15)
-    _format_as_percent(axes.yaxis)
+    format_as_percent(axes.yaxis)
     axes.set_xlabel("clients that hold a task")
     axes.set_ylabel("share of tasks")
-    _style_axes(axes)
+    style_axes(axes)
     return axes
 
 
 def plot_solved_bars(statistics: Statistics, axes: Any = None) -> Any:
     """Solved and unsolved share of every client, ascending."""
-    axes = axes if axes is not None else _make_figure([1])[1][0]
+    axes = axes if axes is not None else make_figure([1])[1][0]
     shares = _get_solved_shares(statistics)
     shown = np.sort(shares)[np.sort(_subsample_clients(np.arange(len(shares))))]
     places = np.arange(len(shown))
-    axes.bar(places, shown, 1.0, color=DARK_COLOR, **_BAR_EDGE, label="solved by the reference policy")
-    axes.bar(places, 1 - shown, 1.0, bottom=shown, color=LIGHT_COLOR, **_BAR_EDGE, label="not solved")
-    _add_mean_line(axes, float(shares.mean()), f"mean {shares.mean():.0%}")
+    axes.bar(places, shown, 1.0, color=DARK_COLOR, **BAR_EDGE, label="solved by the reference policy")
+    axes.bar(places, 1 - shown, 1.0, bottom=shown, color=LIGHT_COLOR, **BAR_EDGE, label="not solved")
+    add_mean_line(axes, float(shares.mean()), f"mean {shares.mean():.0%}")
     axes.set_xlim(-0.8, len(shown) - 0.2)
     axes.set_ylim(0, 1)
-    _format_as_percent(axes.yaxis)
+    format_as_percent(axes.yaxis)
     axes.set_xticks([(len(shown) - 1) / 2], [_format_clients_label(statistics)])
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("share of the client's tasks")
-    _style_axes(axes, grid=False)
-    axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(-0.005, 1.0),
-        ncols=2,
-        frameon=False,
-        handlelength=1.0,
-        handleheight=1.0,
-        labelcolor=MUTED_COLOR,
-        borderaxespad=0.2,
-    )
+    style_axes(axes, grid=False)
+    add_legend(axes, *axes.get_legend_handles_labels(), loc="lower left", bbox_to_anchor=(-0.005, 1.0))
     return axes
 
 
 def plot_solved_histogram(statistics: Statistics, axes: Any = None) -> Any:
     """How many clients have which solved share."""
-    axes = axes if axes is not None else _make_figure([1])[1][0]
+    axes = axes if axes is not None else make_figure([1])[1][0]
     shares = _get_solved_shares(statistics)
     edges = np.linspace(0, 1, 21)
     counts, _ = np.histogram(shares, edges)
     axes.bar(edges[:-1] + 0.025, counts, 0.044, color=MEDIUM_COLOR, linewidth=0)
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(0, max(int(counts.max()), 1) * 1.1)
-    _format_as_percent(axes.xaxis)
+    format_as_percent(axes.xaxis)
     axes.set_xlabel("solved share")
     axes.set_ylabel("clients")
-    _style_axes(axes)
+    style_axes(axes)
     return axes
 
 
@@ -294,34 +258,3 @@ def _subsample_clients(order: Ints) -> Ints:
 def _format_clients_label(statistics: Statistics) -> str:
     count = len(statistics.sizes)
     return f"{count:,} clients, sorted" if count <= MAX_BARS else f"{MAX_BARS} of {count:,} clients, sorted"
-
-
-def _add_mean_line(axes: Any, value: float, text: str) -> None:
-    from matplotlib.patheffects import withStroke
-
-    axes.axhline(value, color=ACCENT_COLOR, linewidth=1.2, linestyle=(0, (4, 2)))
-    axes.annotate(
-        text,
-        (0.008, value),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 4),
-        textcoords="offset points",
-        color=ACCENT_COLOR,
-        path_effects=[withStroke(linewidth=2.5, foreground="white")],
-    )
-
-
-def _format_as_percent(axis: Any) -> None:
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
-
-    axis.set_major_locator(MaxNLocator(5))
-    axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-
-
-def _style_axes(axes: Any, *, grid: bool = True) -> None:
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.set_axisbelow(True)
-    if grid:
-        axes.grid(axis="y", color=GRID_COLOR, linewidth=0.8)
-    axes.tick_params(axis="y", length=0)

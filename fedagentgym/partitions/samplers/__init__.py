@@ -1,4 +1,4 @@
-"""Samplers of client splits, one module each, and the arithmetic that they share."""
+"""Samplers of client splits, one file each."""
 
 from __future__ import annotations
 
@@ -15,5 +15,8 @@ SAMPLERS = Registry(
         "hardness": "fedagentgym.partitions.samplers.hardness:Hardness",
         "dirichlet": "fedagentgym.partitions.samplers.dirichlet:Dirichlet",
         "by_source": "fedagentgym.partitions.samplers.by_source:BySource",
+        "pathological": "fedagentgym.partitions.samplers.pathological:Pathological",
+        "shards": "fedagentgym.partitions.samplers.shards:Shards",
+        "natural": "fedagentgym.partitions.samplers.natural:Natural",
     },
 )

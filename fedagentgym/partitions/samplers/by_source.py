@@ -48,6 +48,9 @@ class BySource(Sampler):
             lists.extend(order[: tasks * sharers].reshape(sharers, tasks).tolist())
         return Assignment.from_lists(lists)
 
+    def count_clients(self, table: TaskTable) -> int | None:
+        return None if self.sources is None else sum(self.sources.values())
+
     def allocate_clients(self, table: TaskTable, clients: int) -> dict[str, int]:
         """How many clients each category gets."""
         if self.sources is None:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import heapq
-from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.philox import StreamBatch
 from fedagentgym.base.streams import Stream, log_gamma_quantile, on_grid, stream
+from fedagentgym.partitions.arithmetic.by_label import deal_by_label
+from fedagentgym.partitions.arithmetic.draws import sample_category_counts, softmax
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.samplers.draws import sample_category_counts, softmax
-from fedagentgym.partitions.samplers.sampler import Axis, Sampler, check_disjoint
+from fedagentgym.partitions.samplers.sampler import LabelSampler, check_disjoint
 from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]
 
 
-class Dirichlet(Sampler):
+class Dirichlet(LabelSampler):
     """Disjoint clients with skewed labels; small beta means few labels per client.
 
     Plain: every label's tasks are cut into shares ~ Dirichlet(beta) over the clients (FedGRPO: beta 0.1); sizes differ.
@@ -28,31 +28,19 @@ class Dirichlet(Sampler):
     the labels have tasks left (PubSwap: beta 0.3 and 0.1).
     """
 
-    axes: ClassVar[frozenset[Axis]] = frozenset({"mixture", "sizes"})
-
     beta: float = Field(gt=0, description="concentration: 0.1 strongly skewed, 100 nearly alike")
     equal_size: bool = Field(default=False, description="all clients hold equally many tasks")
     tasks_per_client: int | None = Field(default=None, ge=1, description="with equal_size; None: pool / clients")
     min_tasks: int = Field(default=1, ge=0, description="without equal_size: smaller clients take tasks of the largest")
-    label: Literal["category", "hardness"] = Field(default="category", description="what is skewed")
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
-        labels, names = self._get_labels(table)
+        labels, names = table.find_labels(self.label)
         totals = np.bincount(labels, minlength=len(names)).astype(np.int64)
         if self.equal_size:
             counts = self._sample_equal_counts(table, clients, totals, seed)
         else:
             counts = self._sample_counts(table, clients, names, totals, seed)
-        return _assign_by_label(labels, names, counts, seed)
-
-    def _get_labels(self, table: TaskTable) -> tuple[Ints, tuple[str, ...]]:
-        if self.label == "category":
-            return table.codes, table.names
-        if table.solved is None:
-            raise DataError(
-                "label='hardness' needs labels of which tasks are solved: make them with `fedagentgym label`"
-            )
-        return table.solved.astype(np.int64), ("unsolved", "solved")
+        return deal_by_label(labels, names, counts, seed, "dirichlet")
 
     def _sample_counts(self, table: TaskTable, clients: int, names: tuple[str, ...], totals: Ints, seed: int) -> Ints:
         if self.tasks_per_client is not None:
@@ -110,15 +98,3 @@ def _enforce_minimum(counts: Ints, minimum: int) -> Ints:
             if -size - 1 > minimum:
                 heapq.heappush(rich, (size + 1, donor))
     return counts
-
-
-def _assign_by_label(labels: Ints, names: tuple[str, ...], counts: Ints, seed: int) -> Assignment:
-    """Which tasks: every label's tasks in random order, distributed by the counts."""
-    clients, items = [], []
-    for number, name in enumerate(names):
-        members = np.flatnonzero(labels == number)
-        order = stream(seed, "dirichlet", "order", name).permutation(members.size)
-        owner = np.repeat(np.arange(len(counts)), counts[:, number])
-        clients.append(owner)
-        items.append(members[order[: owner.size]])
-    return Assignment.from_pairs(np.concatenate(clients), np.concatenate(items), len(counts))

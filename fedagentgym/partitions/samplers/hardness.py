@@ -10,11 +10,11 @@ from pydantic import Field
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.philox import StreamBatch
+from fedagentgym.partitions.arithmetic.draws import iter_batches, sample_distinct
+from fedagentgym.partitions.arithmetic.sizing import compute_total
 from fedagentgym.partitions.assignment import Assignment, compute_offsets
 from fedagentgym.partitions.samplers.coverage import Bounds, sample_coverage, validate_bounds
-from fedagentgym.partitions.samplers.draws import iter_batches, sample_distinct
 from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_pool_size
-from fedagentgym.partitions.samplers.sizing import compute_total
 from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]

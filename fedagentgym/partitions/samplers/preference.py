@@ -10,14 +10,14 @@ from pydantic import Field
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.philox import StreamBatch
-from fedagentgym.partitions.assignment import Assignment, compute_offsets
-from fedagentgym.partitions.samplers.draws import (
+from fedagentgym.partitions.arithmetic.draws import (
     iter_batches,
     redistribute_overflow,
     sample_category_counts,
     sample_distinct,
     softmax,
 )
+from fedagentgym.partitions.assignment import Assignment, compute_offsets
 from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_pool_size
 from fedagentgym.partitions.table import TaskTable
 

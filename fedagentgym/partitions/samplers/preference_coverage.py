@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from fedagentgym.base.philox import StreamBatch
+from fedagentgym.partitions.arithmetic.draws import iter_batches, softmax
+from fedagentgym.partitions.arithmetic.sizing import sample_beta_sizes
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.samplers.coverage import Coverage
-from fedagentgym.partitions.samplers.draws import iter_batches, softmax
 from fedagentgym.partitions.samplers.preference import Preference, sample_by_category
 from fedagentgym.partitions.samplers.sampler import Axis, Sampler
-from fedagentgym.partitions.samplers.sizing import sample_beta_sizes
 from fedagentgym.partitions.table import TaskTable
 
 

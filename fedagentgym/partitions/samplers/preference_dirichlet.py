@@ -9,8 +9,8 @@ from pydantic import Field
 
 from fedagentgym.base.philox import StreamBatch
 from fedagentgym.base.streams import log_gamma_quantile
+from fedagentgym.partitions.arithmetic.draws import iter_batches, softmax
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.samplers.draws import iter_batches, softmax
 from fedagentgym.partitions.samplers.preference import sample_by_category
 from fedagentgym.partitions.samplers.sampler import Axis, Sampler, check_pool_size
 from fedagentgym.partitions.table import TaskTable

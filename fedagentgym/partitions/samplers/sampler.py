@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from fedagentgym.base.errors import DataError, OptionError, find_closest_name, join_names, show_value
 from fedagentgym.base.settings import MOST_BITS, Settings
@@ -34,6 +35,29 @@ class Sampler(Settings):
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         """Assign items of the table to each client. Depends only on the arguments."""
 
+    def count_clients(self, table: TaskTable) -> int | None:
+        """How many clients there are where the caller names no number; None where nothing tells."""
+        return None
+
+    def list_axes(self) -> frozenset[Axis]:
+        """What these parameters make clients differ in."""
+        return self.axes
+
+
+class LabelSampler(Sampler):
+    """A sampler that skews one label of the tasks and leaves to chance whatever the label does not tell."""
+
+    axes: ClassVar[frozenset[Axis]] = frozenset({"mixture", "sizes"})
+
+    label: str = Field(
+        default="category",
+        description="what clients differ in: category, hardness (needs labels), or any other field of the tasks",
+    )
+
+    def list_axes(self) -> frozenset[Axis]:
+        known: dict[str, frozenset[Axis]] = {"category": self.axes, "hardness": frozenset({"hardness", "sizes"})}
+        return known.get(self.label, frozenset({"mixture", "sizes", "hardness"}))
+
 
 class FunctionSampler:
     """A plain function (table, clients, seed, **parameters) that returns an Assignment or one list of task ids per client."""
@@ -46,6 +70,12 @@ class FunctionSampler:
 
     def model_dump(self, **_: Any) -> dict[str, Any]:
         return self._parameters
+
+    def count_clients(self, table: TaskTable) -> int | None:
+        return None
+
+    def list_axes(self) -> frozenset[Axis]:
+        return self.axes
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         result = self._function(table, clients, seed, **self._parameters)

@@ -10,9 +10,9 @@ from pydantic import Field
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.philox import StreamBatch
 from fedagentgym.base.streams import stream
+from fedagentgym.partitions.arithmetic.dealing import assign_balanced
+from fedagentgym.partitions.arithmetic.draws import iter_batches, sample_distinct
 from fedagentgym.partitions.assignment import Assignment, compute_offsets
-from fedagentgym.partitions.samplers.dealing import assign_balanced
-from fedagentgym.partitions.samplers.draws import iter_batches, sample_distinct
 from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_overlap, check_pool_size
 from fedagentgym.partitions.table import TaskTable
 
