@@ -1,4 +1,4 @@
-"""How the generated shop compares with the real one, and how well the scripted shopper does.
+"""Comparison of the generated shop with the real one, and the success of the scripted player.
 
 The real shop is measured if its data is installed (`fedagentgym data add webshop --from FOLDER`).
 """
@@ -21,7 +21,7 @@ ERROR_RATE = 0.3
 
 
 def run(quick: bool = False) -> list[Measurement]:
-    """Goals, misleading searches, the shopper alone and with a random action now and then, look-alikes."""
+    """Goals, misleading searches, the scripted player alone and with random actions, look-alikes."""
     shops: dict[str, dict[str, Any]] = {"tiny": {"size": "tiny"}, "default": {}}
     if data_folder("webshop").is_dir():
         shops["real"] = {"data": "installed"}

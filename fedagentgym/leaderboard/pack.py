@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import read_json, read_text
+from fedagentgym.base.files import format_path, read_json, read_text
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.export import export_policy
 from fedagentgym.leaderboard.aggregate import CellData, choose_round, make_point
@@ -43,12 +43,19 @@ def pack_run(run: SuiteRun, folder: Path) -> Manifest:
     return write_result(collect_result(run), folder)
 
 
-def write_weights(run: SuiteRun, folder: Path) -> list[Path]:
-    """The policies that were ranked, one folder for each cell of the methods track: what others verify the words by."""
+def check_weights(run: SuiteRun, folder: Path) -> None:
+    """Refuse, before anything is written, to write weights that there are not, or to a place that is taken."""
     if run.suite.track != "methods":
         raise OptionError(
             f"{run.suite.name} is on the agents track, where nothing is trained: there are no weights to write"
         )
+    if folder.exists():
+        raise OptionError(f"{format_path(folder)} exists: move it, or name another folder for the weights")
+
+
+def write_weights(run: SuiteRun, folder: Path) -> list[Path]:
+    """The policies that were ranked, one folder for each cell of the methods track: what others verify the words by."""
+    check_weights(run, folder)
     places = [folder / cell.key for cell in run.cells]
     for cell, place in zip(run.cells, places, strict=True):
         adapter = load_config(cell.run_folder / "config.yaml").agent.adapter

@@ -4,7 +4,7 @@ Suites are data. Those of the package are `suites/NAME.yaml`; your own are files
 
     agents    one agent plays the held-out tasks of every scenario; a scenario is an environment with its options
     methods   a federated method trains under the scenario's division of tasks among clients, `selection` chooses the round
-              on `val`, and the chosen round is ranked on `test`; a scenario is changes laid over the suite's configuration
+              on `val`, and the chosen round is ranked on `test`; a scenario is changes to the suite's configuration
 
 A definition contains the digests of the pools, of the ranked tasks and of the divisions. A suite whose tasks differ from the
 published ones refuses to start, so that a name always refers to the same tasks.

@@ -105,9 +105,8 @@ class TaskTable:
 
 
 def encode_values(values: Sequence[str | int]) -> Labels:
-    """Codes and names of the values of a field, numbers in the order of their size and texts of the alphabet."""
-    every = set(values)
-    numbers = all(isinstance(value, int) for value in every)
-    order = sorted(every) if numbers else sorted(every, key=str)
+    """Codes and names of the values of a field, numbers in the order of their size, otherwise texts in that of the alphabet."""
+    shown = values if all(isinstance(value, int) for value in values) else [str(value) for value in values]
+    order = sorted(set(shown))
     code = {value: number for number, value in enumerate(order)}
-    return np.fromiter((code[value] for value in values), dtype=np.int64, count=len(values)), tuple(map(str, order))
+    return np.fromiter((code[value] for value in shown), dtype=np.int64, count=len(shown)), tuple(map(str, order))

@@ -1,4 +1,4 @@
-"""`check_agent`: what everything that plays must hold."""
+"""`check_agent`: the requirements of an agent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_agent(name: str, *, env: str = "fedagentgym/Guess-v0", **settings: obj
 
 
 def played_moves(agent: Agent, env: TextEnv, parallel: int) -> list[list[Move]]:
-    """The moves of some episodes, so many at a time; a freed row is taken by the next episode."""
+    """The moves of some episodes, this many in parallel; a freed row is taken by the next episode."""
     waiting = list(range(EPISODES))
     numbers: dict[int, int] = {}
     episodes: dict[int, Episode] = {}

@@ -25,7 +25,7 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.pool import TaskPool
 
 GUESS = "fedagentgym/Guess-v0"
-CASES = 60
+CASES = 30
 REMAINDERS = {"smaller": "allow-smaller", "bigger": "allow-bigger", "drop": "drop-reminder", "refuse": "strict"}
 Row = dict[str, Any]
 

@@ -1,8 +1,8 @@
-"""`make TORCH=...`: which torch is installed. A pip, a curl and an nvidia-smi on PATH only record how they are called."""
+"""`make TORCH=...`: which torch is installed, with a pip, a curl and a nvidia-smi that only write down what is asked."""
 
 from __future__ import annotations
 
-import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def choose(
         (folder / name).chmod(0o755)
     for tool in TOOLS:
         if not (folder / tool).exists():
-            (folder / tool).symlink_to(_find(tool))
+            (folder / tool).symlink_to(str(shutil.which(tool)))
     done = subprocess.run(
         ["/bin/sh", str(root / "tests" / "install-torch.sh"), "pip", wanted],
         cwd=root,
@@ -48,12 +48,6 @@ def choose(
     asked = folder / "asked"
     (said,) = done.stdout.splitlines()
     return said, asked.read_text().strip() if asked.exists() else ""
-
-
-def _find(tool: str) -> str:
-    return next(
-        str(place) for folder in os.environ["PATH"].split(":") if os.access(place := Path(folder) / tool, os.X_OK)
-    )
 
 
 def test_without_a_gpu_it_is_the_cpu_build(root: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.models.store import identify_model
 from fedagentgym.base.errors import OptionError
+from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.leaderboard.entries import make_agent_entry
 from fedagentgym.leaderboard.evidence import RefutedError
@@ -111,6 +112,25 @@ def test_a_forger_cannot_lend_a_cell_the_policy_of_another(honest_method: Path, 
     verify(folder)
     with pytest.raises(RefutedError, match="another policy played"):
         verify(folder, models=[policies / public.key])
+
+
+def test_weights_are_refused_before_anything_is_packed(smoke: SuiteRun, policies: Path, tmp_path: Path) -> None:
+    taken = tmp_path / "weights" / "smoke" / "fedagent"
+    taken.mkdir(parents=True)
+    line = [
+        "bench",
+        "pack",
+        str(smoke.folder),
+        "--to",
+        str(tmp_path / "results"),
+        "--weights",
+        str(tmp_path / "weights"),
+    ]
+    assert main(line) == 2 and not (tmp_path / "results").exists()
+    taken.rmdir()
+    assert main(line) == 0
+    assert sorted(path.name for path in taken.iterdir()) == sorted(path.name for path in policies.iterdir())
+    assert main(["bench", "verify", str(tmp_path / "results" / "smoke" / "fedagent"), "--agent", str(taken)]) == 0
 
 
 def test_agents_have_no_policies_to_write(honest_agent: Path, tmp_path: Path) -> None:

@@ -94,6 +94,11 @@ def test_the_page_needs_no_network_and_holds_what_it_links_to(site: Path) -> Non
         assert all((site / entry["files"] / name).is_file() for name in entry["packed"])
 
 
+def test_what_was_expected_stands_beside_what_was_found(site: Path) -> None:
+    page = (site / "index.html").read_text()
+    assert page.count("What was expected") == 1 and "Who learns ends above who stays." in page
+
+
 def test_ranks_and_bands(site: Path) -> None:
     with (site / f"{METHODS}.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if (row["scenario"], row["measure"]) == ("overall", "success")]

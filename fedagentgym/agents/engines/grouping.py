@@ -113,7 +113,7 @@ class Lanes:
         return found
 
     def reorder(self, order: Sequence[int]) -> None:
-        """Number the lanes anew: ``order`` are the old numbers of those that stay."""
+        """Renumber the lanes: ``order`` are the old numbers of those that stay."""
         new = np.full(len(self.owners), -1)
         new[order] = np.arange(len(order))
         lane = new[self.lane]

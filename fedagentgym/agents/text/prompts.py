@@ -1,8 +1,8 @@
-"""What a language model is shown: one generic template per style, filled from what each environment says of itself.
+"""Prompts of a language model: one generic template per style, filled with each environment's own descriptions.
 
-``standard`` explains the role, the actions and the reply's form, and lists the admissible actions; ``compact`` shows bare
-observations, for models that learnt an environment's habits and have neither room nor use for instructions. Both come in the
-two contexts: ``first`` and ``next`` make one growing dialogue, ``window`` renders a turn anew with the last turns in it.
+``standard`` explains the role, the actions and the reply's form, and lists the admissible actions; ``compact`` shows
+bare observations, for models that were trained on an environment and need no instructions. Both support the two contexts:
+``first`` and ``next`` make one growing dialogue, ``window`` renders a turn separately with the last turns in it.
 A ``request`` of one's own takes the place of what an environment says of itself; a ``system`` prompt stands before everything.
 
 A list of actions is as long as it must be: a growing dialogue does not repeat what it has just listed, and many actions that

@@ -1,4 +1,4 @@
-"""The seam to Hugging Face tokenizers: text to ids and back, nothing added, nothing cleaned up."""
+"""The interface to Hugging Face tokenizers: text to ids and back, nothing added, nothing cleaned up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole policy step: playing, then learning from what was played.
+"""A whole policy step: playing, then learning from the episodes.
 
 No reply ends early, and every episode is learnt from: advantages are given, since an untrained model earns nothing. In worlds of
 several turns a random walker's actions are played whatever is said.
@@ -54,7 +54,7 @@ class StepTiming(NamedTuple):
 
     @property
     def play_share(self) -> float:
-        """Percent of the step; 0 where play and learning are not told apart."""
+        """Percent of the step; 0 if play and learning are not measured separately."""
         return 100 * self.play / (self.play + self.learn) if self.learn else 0.0
 
 
@@ -85,7 +85,7 @@ class OwnStep:
         return StepTiming(played - began, time.process_time() - played, count_tokens(groups))
 
     def list_prompts(self) -> list[str]:
-        """What the model is shown first in each of the step's tasks."""
+        """The first observation of each of the step's tasks."""
         groups = self.local.collect_groups(0, tasks=[self.env.pool.ids[number] for number in range(self.work.tasks)])
         return [self.agent.tokenizer.decode(group[0].segments[0].prompt_ids.tolist()) for group in groups]
 
@@ -101,7 +101,7 @@ def count_tokens(groups: Sequence[Group]) -> int:
 
 
 class WalkingAgent(TokenAgent):
-    """Says what the model says, and does what a random walker does."""
+    """Generates the model's replies, and plays a random walker's actions."""
 
     def play(self, env: TextEnv) -> TokenPlayers:
         return _WalkingPlayers(self, env)

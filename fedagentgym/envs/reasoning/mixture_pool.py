@@ -21,7 +21,7 @@ CATEGORIES = (MEMBERS, OWN)
 
 
 class Part(NamedTuple):
-    """What a member adds: its name, its tasks, and how a payload of them is shown without gold."""
+    """A member's part: its name, its tasks, and how a payload of them is shown without gold."""
 
     name: str
     pool: TaskPool

@@ -21,7 +21,7 @@ PUBLISHED = "published"
 TITLE = "fedagentgym leaderboard"
 CHECKED = (
     "Every task of a suite has known digests, and an episode is fixed by its task, its seed and its actions. So a result"
-    " marked <b>replayed</b> was played again, action by action, and earned what it says; its numbers were computed anew"
+    " marked <b>replayed</b> was played again, action by action, and earned what it says; its numbers were computed again"
     " from those episodes. Whose actions they were cannot be shown that way: results marked <b>run again by the"
     " maintainers</b> were produced a second time, where there is a secret twin also on tasks that had never been published."
 )

@@ -34,7 +34,7 @@ class Children:
 
 
 class Watch:
-    """Watches one child; `abandoned` is called when whoever ordered the run is gone."""
+    """Watches one child; `abandoned` is called when the process that ordered the run is gone."""
 
     def __init__(
         self,
