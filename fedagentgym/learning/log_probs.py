@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 26}
-"""Logits that are computed at a time: 32 MB in single precision on a CPU, 256 MB on a GPU."""
+from fedagentgym.learning.pass_sizes import CHUNK_LOGITS
 
 Head = Callable[[Tensor], Tensor]
 
