@@ -66,7 +66,7 @@ def test_weights_say_the_same_again_and_others_do_not(models: Path, tmp_path: Pa
 @pytest.fixture(scope="module")
 def policies(smoke: SuiteRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The policies of `honest_method`, one for each cell."""
-    folder = tmp_path_factory.mktemp("weights")
+    folder = tmp_path_factory.mktemp("weights") / "policies"
     places = write_weights(smoke, folder)
     assert [place.name for place in places] == [cell.key for cell in smoke.cells]
     return folder

@@ -6,7 +6,7 @@
                   the rest
     questions     `other`: the answer for the other one - the facts about somebody else, the other one of two, no for yes
 
-Each function gives the task as it is for somebody who believes so, or None where it has no such solution (or the same one).
+Each function returns the task as a misled player sees it, or None if it has no such solution (or the same one).
 """
 
 from __future__ import annotations
