@@ -104,7 +104,7 @@ def mislead_question(question: Question) -> Question | None:
 
 
 def _follow_other_facts(question: Question, answer: str) -> Question | None:
-    """The unneeded facts of which the last states of another subject what the last needed fact states."""
+    """The question answered by unneeded facts, which state about another subject what the last needed fact states."""
     needed = [fact for fact in question.facts if fact.title in question.path and fact.text in question.solution]
     last = next((fact for fact in needed if answer in fact.text.split()), None)
     if last is None:
