@@ -98,7 +98,7 @@ def _measure_parts(size: str, plan: SizePlan, env: TextEnv, peak: float) -> list
     parts = {
         "prefill": (engine.prefill, cost.count_prefill(rows) / (rows.rows * rows.prompt)),
         "decode": (engine.decode, cost.count_decode(rows) / (rows.rows * rows.reply)),
-        "update": (ours.tokens / ours.learn, cost.count_update(replies) / ours.tokens),
+        "update": (ours.tokens / ours.learn, cost.count_update(replies, plan.step.copies) / ours.tokens),
     }
     found = []
     for name, (speed, operations) in parts.items():

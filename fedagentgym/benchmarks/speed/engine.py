@@ -74,11 +74,11 @@ class ModelCost:
         context = batch.prompt + batch.reply / 2
         return batch.rows * batch.reply * (self.layers + self.head + self.attention * context)
 
-    def count_update(self, batch: Batch) -> float:
-        """Operations of forward and backward passes over prompts and replies."""
-        length = batch.prompt + batch.reply
-        once = length * (self.layers + self.attention * length / 2) + batch.reply * self.head
-        return 3.0 * batch.rows * once
+    def count_update(self, batch: Batch, copies: int) -> float:
+        """Operations of forward and backward passes over replies, and over prompts, each of which as many rows share."""
+        prompt = batch.prompt * (self.layers + self.attention * batch.prompt / 2)
+        reply = batch.reply * (self.layers + self.head + self.attention * (batch.prompt + batch.reply / 2))
+        return 3.0 * batch.rows * (prompt / copies + reply)
 
 
 def measure_peak() -> float:
