@@ -1,4 +1,4 @@
-"""Everything that can play - language models, experts, people - behind one protocol (``protocols.py``)."""
+"""Agents - language models, experts, people - behind one protocol (``protocols.py``)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A language model at play: policy, template, parser and decoding behind the text-level protocol.
+"""A language model as an agent: policy, template, parser and decoding behind the text-level protocol.
 
-Rows of episodes go in, moves come out, with the tokens that a trainer needs. The history is a list of token ids and never text
-that is encoded again: re-encoding would change ids, and the recorded log-probs would belong to a text that nobody said.
+It takes rows of episodes and returns moves, with the tokens that a trainer needs. The history is a list of token ids and never
+text that is encoded again: re-encoding would change ids, and the recorded log-probs would belong to another text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TokenAgent:
-    """A policy and everything that stands between it and an environment."""
+    """A policy with everything between it and an environment."""
 
     name: str
     policy: Policy
@@ -38,7 +38,7 @@ class TokenAgent:
 
     def __post_init__(self) -> None:
         if self.decoding.constrained and self.template.think:
-            raise OptionError("constrained generation leaves no room for thoughts: set think: false")
+            raise OptionError("constrained generation cannot contain thoughts: set think: false")
         if self.chat and not self.tokenizer.has_chat_template:
             raise OptionError(f"{self.name}: the tokenizer has no chat template: set chat: false")
 
@@ -49,11 +49,11 @@ class TokenAgent:
         return tokenizer
 
     def play(self, env: TextEnv) -> TokenPlayers:
-        """Sit down in an environment, on the policy's present weights."""
+        """Start playing in an environment, with the policy's present weights."""
         return TokenPlayers(self, env)
 
     def renderer(self, env: TextEnv) -> Renderer:
-        """Return what turns the episodes of an environment into this agent's tokens."""
+        """Return the converter from an environment's episodes to this agent's tokens."""
         return Renderer(
             env,
             self.tokenizer,
@@ -66,7 +66,7 @@ class TokenAgent:
         )
 
     def parse(self, env: TextEnv, reply: str) -> ParsedReply:
-        """Cut the action out of a reply; an environment that takes replies gets them whole."""
+        """Extract the action from a reply; an environment that takes replies gets them whole."""
         if env.takes == "reply":
             return ParsedReply(reply, True)
         return parse(reply, self.parser, self.template.think, env.published_action_tail)
@@ -132,7 +132,7 @@ class TokenPlayers:
         return moves
 
     def _feed_tokens(self, turn_inputs: Sequence[tuple[int, TurnInput]]) -> None:
-        """Hand every row its new tokens; rows that start over are opened together, so that they share prompts."""
+        """Pass every row its new tokens; rows that start over are opened together, so that they share prompts."""
         fresh = [(row, context.ids) for row, context in turn_inputs if context.fresh]
         self._session.drop([self._opened.pop(row) for row, _ in fresh if row in self._opened])
         self._opened.update(zip([row for row, _ in fresh], self._session.open([ids for _, ids in fresh]), strict=True))

@@ -1,4 +1,4 @@
-"""Settings in, agent out."""
+"""Build an agent from its settings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class AgentFactory(Protocol):
-    """What is registered as an agent: it builds one from its settings."""
+    """A registered agent: it builds an agent from settings."""
 
     def __call__(self, settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> Agent: ...
 
 
 def make_agent(settings: AgentSettings | Mapping[str, Any] | str, env: TextEnv | None = None, seed: int = 0) -> Agent:
-    """Build an agent. ``env`` is for agents that depend on a world (a tiny model's cache); ``seed`` for new adapters.
+    """Build an agent. ``env`` is for agents that depend on an environment (a tiny model's cache); ``seed`` for new adapters.
 
     >>> make_agent("random").name
     'random'

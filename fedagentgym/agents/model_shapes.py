@@ -1,4 +1,4 @@
-"""The shapes of language models as plain numbers: what they weigh is known before anything is loaded, and without torch.
+"""The shapes of language models as plain numbers, so that their size is known before anything is loaded, and without torch.
 
 A shape comes from the `config.json` of a model folder, from the table of the models that the papers use, or from a named
 size of the tiny model. Architectures are the three that those models have: Qwen2, Qwen3 and Llama.
@@ -24,7 +24,7 @@ LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The dimensions of a decoder: everything that its weights, caches and activations follow from."""
+    """The dimensions of a decoder, which determine its weights, caches and activations."""
 
     architecture: Architecture
     hidden: int
@@ -60,7 +60,7 @@ class ModelShape:
         return self.layers * sum(rank * (inputs + outputs) for _, inputs, outputs in chosen)
 
     def count_cache_values(self, tokens: int) -> int:
-        """Keys and values that so many tokens leave in the cache."""
+        """Keys and values of this many tokens in the cache."""
         return 2 * self.layers * self.key_heads * self.head_width * tokens
 
 
@@ -106,7 +106,7 @@ KNOWN_SHAPES: Mapping[str, ModelShape] = {
 
 
 def make_tiny_shape(size: str, vocabulary: int) -> ModelShape:
-    """The shape of a tiny model (`agents/engines/tiny.py`) with so many words."""
+    """The shape of a tiny model (`agents/engines/tiny.py`) with this many words."""
     if size not in SIZES:
         raise unknown_name_error("tiny model size", size, SIZES)
     hidden, layers, heads, inner = SIZES[size]

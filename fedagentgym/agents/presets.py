@@ -52,12 +52,12 @@ DEFAULT_MODELS = {
     "qwen2.5-7b-instruct": "Qwen/Qwen2.5-7B-Instruct",
     "llama-3.2-3b-instruct": "meta-llama/Llama-3.2-3B-Instruct",
 }
-"""Agents that bring a model, which `agent.model` replaces."""
+"""Agents with a default model, which `agent.model` replaces."""
 _GENERAL = {**_PAPER, "context": "session", "parser": "strict"}
 
 
 def starts_from_nothing(settings: AgentSettings) -> bool:
-    """Tell whether this is a tiny agent that is made for its world."""
+    """Return whether this is a tiny agent that is made for its environment."""
     return settings.name == "tiny" and settings.model is None
 
 
@@ -67,7 +67,7 @@ def get_model(settings: AgentSettings) -> str | None:
 
 
 def require_model(settings: AgentSettings) -> str:
-    """Return the model of an agent that is to imitate before it learns."""
+    """Return the model of an agent that imitates before it learns."""
     model = get_model(settings)
     if model is None:
         raise OptionError(
@@ -77,18 +77,18 @@ def require_model(settings: AgentSettings) -> str:
 
 
 def _apply_defaults(settings: AgentSettings, defaults: dict[str, object]) -> AgentSettings:
-    """Lay what the user said over a preset; a decoding key that was not given keeps the preset's value."""
+    """Update a preset with the given settings; a decoding key that is not given keeps the preset's value."""
     given = settings.model_dump(exclude_unset=True, exclude_none=True)
     return AgentSettings.load(merge(defaults, given), "agent")
 
 
 def apply_general_defaults(settings: AgentSettings) -> AgentSettings:
-    """Fill in what a language model without a preset of its own is played with."""
+    """Fill in the defaults of a language model without a preset of its own."""
     return _apply_defaults(settings, _GENERAL)
 
 
 def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: HuggingFaceTokenizer) -> TokenAgent:
-    """Put prompt, parser and decoding around a policy. Every choice of ``settings`` must be made by now."""
+    """Combine a policy with prompt, parser and decoding. Every choice of ``settings`` must be made by now."""
     template = Template(settings.template or "standard", bool(settings.think), settings.system, settings.request)
     chat = tokenizer.has_chat_template if settings.chat is None else settings.chat
     return TokenAgent(
@@ -147,7 +147,7 @@ def make_transformers_agent(settings: AgentSettings, *, env: TextEnv | None = No
 
 
 def make_vllm_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    """Load any causal language model, and let vLLM play it."""
+    """Load any causal language model for rollouts by vLLM."""
     return make_transformers_agent(settings.model_copy(update={"rollouts": "vllm"}), env=env, seed=seed)
 
 
@@ -163,24 +163,24 @@ def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed
 
 
 def make_smollm2_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    """Load SmolLM2-135M-Instruct, the smallest chat model that can be had from the package index (`fedagentgym model add`).
+    """Load SmolLM2-135M-Instruct, the smallest chat model in the package index (`fedagentgym model add`).
 
-    It hardly keeps a form by itself: in worlds that take commands its replies are constrained.
+    It hardly keeps a format by itself: in environments that take commands its replies are constrained.
     """
     _refuse_options(settings)
     return _load_agent(_apply_defaults(settings, _SMOLLM2), settings.model or DEFAULT_MODELS["smollm2"], seed)
 
 
 def make_paper_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    """Load a model of the agent papers behind the papers' protocol."""
+    """Load a model of the agent papers with the papers' protocol."""
     _refuse_options(settings)
     return _load_agent(_apply_defaults(settings, _PAPER), settings.model or DEFAULT_MODELS[settings.name], seed)
 
 
 def complete_settings(settings: AgentSettings) -> AgentSettings:
-    """The settings that an agent is made with, its preset's defaults filled in. Nothing is loaded.
+    """The settings of an agent with its preset's defaults filled in. Nothing is loaded.
 
-    `model` stays None for a tiny agent that is made from nothing.
+    `model` stays None for a tiny agent that is made from scratch.
     """
     model = {} if get_model(settings) is None else {"model": get_model(settings)}
     if settings.name in ("tiny", "smollm2"):

@@ -1,12 +1,12 @@
-"""What plays and what learns: the two small protocols that everything above this room is written against.
+"""Agents and policies: the two small protocols on which rollouts, evaluation and training are built.
 
-Two levels, so that nobody has to know more than they need:
+There are two levels, so that no module has to know more than it needs:
 
-* ``Agent`` / ``Players`` (text level, what rollouts and evaluation drive): give it episodes, get ``Move``s. Every kind
+* ``Agent`` / ``Players`` (text level, used by rollouts and evaluation): give it episodes, get ``Move``s. Every kind
   of agent has it - a language model, an expert, a random walker, a person, a hosted model - and a language model's
   moves carry the token ids, the behaviour log-probs and (when constrained) the allowed sets, so that a trainer never
   renders, encodes or parses.
-* ``Policy`` / ``Session`` (token level, what engines implement): token ids in, token ids and log-probs out, over many
+* ``Policy`` / ``Session`` (token level, implemented by engines): token ids in, token ids and log-probs out, over many
   turns.
 
 A whole episode, driven by hand::
@@ -18,7 +18,7 @@ A whole episode, driven by hand::
         players.leave(rows)                                     # a freed row is reused by the next enter
 
 Randomness: every row samples from its own stream by inverse CDF, and one ``act`` consumes exactly ``max_new_tokens``
-uniforms of that row's stream whatever is generated. What a row says therefore depends on its stream and its tokens, not
+uniforms of that row's stream whatever is generated. A row's reply therefore depends on its stream and its tokens, not
 on the other rows - up to floating point: another batch shape may change a logit in the last bits, and a uniform that
 falls within that distance of a boundary of the CDF picks the neighbouring token (rare in float32, far more frequent in
 bfloat16).
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import Episode, TextEnv
 
 FinishReason = Literal["stop", "length", "context"]
-"""Why a reply ended: a stop token, ``max_new_tokens``, or no room left in the context (then nothing was generated)."""
+"""Why a reply ended: a stop token, ``max_new_tokens``, or a full context (then nothing was generated)."""
 
 
 class Decoding(Settings):
@@ -67,12 +67,12 @@ class Completion(NamedTuple):
 
 
 class Constraint(Protocol):
-    """Which tokens may come next. States are plain values; ``allowed`` of a live state is never empty."""
+    """The tokens that may come next. States are plain values; ``allowed`` of a live state is never empty."""
 
     def start(self) -> Any: ...
 
     def get_allowed_tokens(self, state: Any) -> tuple[int, ...]:
-        """Return the ids that may follow, sorted and distinct; the stop token is among them where a reply may end."""
+        """Return the ids that may follow, sorted and distinct; the stop token is among them if a reply may end."""
         ...
 
     def advance(self, state: Any, token: int) -> Any: ...
@@ -115,7 +115,7 @@ class Session(Protocol):
 
 
 class Tokenizer(Protocol):
-    """The seam to a tokenizer: no special tokens are added behind anyone's back, no history is re-encoded."""
+    """The interface of a tokenizer: it adds no special tokens by itself and re-encodes no history."""
 
     size: int
     pad_id: int
@@ -149,7 +149,7 @@ class Policy(Protocol):
 
 @runtime_checkable
 class TrainablePolicy(Policy, Protocol):
-    """A policy whose weights live here as a torch module and can be trained, read and replaced.
+    """A policy whose weights are here as a torch module and can be trained, read and replaced.
 
     ``model(input_ids=..., attention_mask=..., position_ids=...).logits`` is the full forward pass that log-probs must
     agree with.
@@ -172,7 +172,7 @@ class TrainablePolicy(Policy, Protocol):
         ...
 
     def bump_version(self) -> None:
-        """Say that parameters were changed in place (an optimizer step). Raises the version."""
+        """Report that parameters were changed in place (an optimizer step). Raises the version."""
         ...
 
     def save(self, folder: str | Path) -> None:
@@ -181,11 +181,11 @@ class TrainablePolicy(Policy, Protocol):
 
 
 class Move(NamedTuple):
-    """One turn of one row: what was said, what the env gets, and - for token agents - the tokens of it.
+    """One turn of one row: the reply, the action for the env, and - for token agents - the tokens.
 
-    The tokens of an episode are the concatenation of ``context_ids`` (given: no loss) and ``token_ids`` (said) of its
+    The tokens of an episode are the concatenation of ``context_ids`` (given: no loss) and ``token_ids`` (generated) of its
     moves; ``fresh`` starts a new segment (every turn in the ``window`` context, only the first in ``session``).
-    ``finish == "context"``: there was no room; nothing was said, the episode ends truncated and must not be stepped.
+    ``finish == "context"``: the context was full; nothing was generated, the episode ends truncated and must not be stepped.
     """
 
     reply: str
@@ -198,14 +198,14 @@ class Move(NamedTuple):
     fresh: bool = True
     finish: FinishReason = "stop"
     learn: bool = True
-    """False: the action was noise put into a demonstration; play on, but do not imitate it."""
+    """False: the action was noise put into a demonstration; it is played but not imitated."""
 
 
 class Players(Protocol):
-    """An agent at play in one env: rows of episodes that come and go. A context manager."""
+    """An agent playing in one env: rows of episodes that come and go. A context manager."""
 
     def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
-        """Take in episodes at turn 0, each with its own random stream; put siblings of a task next to each other."""
+        """Add episodes at turn 0, each with its own random stream; put siblings of a task next to each other."""
         ...
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:

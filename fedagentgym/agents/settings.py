@@ -1,4 +1,4 @@
-"""The settings of an agent: one class for every kind, so that ``agent:`` in a configuration reads the same everywhere."""
+"""The settings of an agent: one class for every kind, so that ``agent:`` in a configuration has the same keys everywhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.settings import Settings
 
 OBSERVATION = "{observation}"
-"""Where a `request` shows what the world says."""
+"""The part of a `request` that is replaced by the first observation."""
 
 
 class AdapterSettings(Settings):
@@ -41,20 +41,20 @@ class AgentSettings(Settings):
     )
     system: str | None = Field(
         default=None,
-        description="system prompt: the chat template's system message, or without one what every prompt begins with; null: "
+        description="system prompt: the chat template's system message, or without one the beginning of every prompt; null: "
         "the chat template's own, if it has one",
     )
     request: str | None = Field(
         default=None,
-        description="how an episode is opened, in place of the environment's role and help; {observation} stands for what the "
-        "world says first",
+        description="first message of an episode, in place of the environment's role and help; {observation} is replaced by the "
+        "first observation",
     )
     chat: bool | None = Field(
         default=None, description="wrap prompts in the tokenizer's chat template; None: if it has one"
     )
     think: bool | None = Field(default=None, description="ask for <think>...</think> before the action, and require it")
     parser: Literal["strict", "published"] | None = Field(
-        default=None, description="how an action is cut out of a reply and when its format counts as broken"
+        default=None, description="how an action is extracted from a reply and when its format counts as malformed"
     )
     decoding: Decoding | None = Field(default=None, description="how tokens are drawn")
     adapter: AdapterSettings | None = Field(default=None, description="train a LoRA adapter instead of all weights")
@@ -66,7 +66,7 @@ class AgentSettings(Settings):
     )
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
         default=None,
-        description="threads that compute on a CPU; None: one wherever something is learnt; auto: all cores, for a big model "
+        description="compute threads on a CPU; None: one for any agent that is trained; auto: all cores, for a big model "
         "in a single process, whose last bits then depend on the number of cores",
     )
     context_length: int | None = Field(default=None, ge=16, description="use at most this many tokens of context")
@@ -76,9 +76,9 @@ class AgentSettings(Settings):
     )
     rollouts: Literal["torch", "vllm"] = Field(
         default="torch",
-        description="who generates: the model that is trained, or vLLM, which takes over its weights when they have changed",
+        description="what generates: the model that is trained, or vLLM, to which changed weights are copied",
     )
-    options: dict[str, Any] = Field(default_factory=dict, description="what only this kind of agent knows")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of this kind of agent")
 
     @field_validator("request")
     @classmethod
@@ -89,12 +89,12 @@ class AgentSettings(Settings):
 
 
 class VllmOptions(Settings):
-    """``agent.options`` where vLLM plays."""
+    """``agent.options`` if vLLM plays."""
 
     memory: float = Field(default=0.85, gt=0.0, le=1.0, description="share of the GPU's memory that vLLM may take")
     parallel: int = Field(default=1, ge=1, description="GPUs that share one copy of the model")
     sleep: bool = Field(
-        default=False, description="give the GPU's memory back whenever nobody plays: for training on the same GPU"
+        default=False, description="release the GPU's memory between rollouts, for training on the same GPU"
     )
     eager: bool = Field(default=False, description="no CUDA graphs: slower, starts sooner")
     engine: dict[str, Any] = Field(default_factory=dict, description="further arguments of vllm.LLM, as they are")

@@ -1,7 +1,7 @@
 """How many threads compute on the CPU.
 
-One by default where something is learnt: sums come in one order, so that every place gives the same bits, and several workers do
-not fight over the cores. A single big model gains from more; the last bits then depend on their number.
+The default is one for agents that are trained: sums are then taken in one order, so that every worker gives the same bits, and
+several workers do not compete for the cores. A single big model gains from more; the last bits then depend on their number.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from fedagentgym.base.extras import require
 from fedagentgym.base.processor import count_usable_cores
 
 Threads = int | Literal["auto"] | None
-"""A number, all cores that this process may use, or None: nothing was said."""
+"""A number, all cores that this process may use, or None: not set."""
 
 
 def count_threads(wanted: Threads) -> int:
-    """Return the number of threads that a setting stands for."""
+    """Return the number of threads for a setting."""
     if wanted == "auto":
         return count_usable_cores()
     return wanted or 1
 
 
 def set_threads(wanted: Threads) -> None:
-    """Let torch compute with so many threads from now on, in this process."""
+    """Let torch compute with this many threads from now on, in this process."""
     require("torch", "train").set_num_threads(count_threads(wanted))
 
 
 @contextlib.contextmanager
 def use_threads(wanted: Threads) -> Iterator[None]:
-    """Compute with so many threads; the number from before is put back."""
+    """Compute with this many threads; afterwards the former number is restored."""
     torch = require("torch", "train")
     before = torch.get_num_threads()
     set_threads(wanted)

@@ -107,7 +107,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         super().__init__(settings, runtime)
         if runtime.learning.keep_optimizer:
             raise OptionError(
-                "dpsda-fl's server keeps its optimizer with objective=grpo and starts it anew with sft: leave out"
+                "dpsda-fl's server keeps its optimizer with objective=grpo and makes a new one with sft: leave out"
                 " learning.keep_optimizer"
             )
 

@@ -53,7 +53,7 @@ class FedPETuning(Averaging[FedPETuningSettings]):
         super().__init__(settings, runtime)
         if settings.objective == "sft" and runtime.learning.keep_optimizer:
             raise OptionError(
-                "fedpetuning with objective=sft starts its optimizer anew in every round: leave out learning.keep_optimizer"
+                "fedpetuning with objective=sft makes a new optimizer in every round: leave out learning.keep_optimizer"
             )
         if runtime.spec.agent.adapter is None:
             raise OptionError("fedpetuning averages LoRA adapters: set agent.adapter, for example to {rank: 8}")

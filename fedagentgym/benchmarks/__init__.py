@@ -1,4 +1,4 @@
-"""Floor 6: what is measured. Each benchmark is a function `run(quick)` that returns the figures it printed its name to."""
+"""Measurements. Each benchmark is a function `run(quick)` that returns its figures."""
 
 from fedagentgym.base.registry import Registry
 

@@ -1,4 +1,4 @@
-"""Was this task among a client's own? What a curious server can tell from an update of parameters.
+"""Membership inference: whether a task is a client's own, judged from updates of parameters.
 
 The attacker knows the model before and after, the method, and a candidate task with its worked solution; it plays the candidate
 itself where it needs episodes. Three scores, each greater for tasks that look like members:
@@ -39,7 +39,7 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class ClientUpdate:
-    """One client's round as the server saw it: parameters sent and received, and the reward weights that were told."""
+    """One client's round as the server sees it: parameters sent and received, and the reported reward weights."""
 
     round: int
     client: int
@@ -59,11 +59,11 @@ class AttackResult:
 
 
 Evidence = dict[int, tuple[dict[str, list[float]], dict[str, list[float]]]]
-"""For each client, the scores of its own tasks and of those that nobody holds, one for every update."""
+"""For each client, the scores of its own tasks and of those that no client holds, one for every update."""
 
 
 class Attacker:
-    """Somebody with the public model, the world, and a list of tasks of which some are members."""
+    """An attacker with the public model, the environment, and a list of tasks of which some are members."""
 
     def __init__(self, runtime: Runtime, members: Mapping[int, Sequence[str]], outsiders: Sequence[str]) -> None:
         self.runtime, self.members, self.outsiders = runtime, members, list(outsiders)
@@ -158,7 +158,7 @@ class Attacker:
         return flatten_arrays({name: value.cpu().numpy() for name, value in zip(parameters, gradients, strict=True)})
 
     def _compute_gain(self, local: LocalTraining, group: Group, update: ClientUpdate) -> float:
-        """How much of what these episodes' advantages ask for has happened: the sum of advantage times change of log-prob."""
+        """How far an update followed these episodes' advantages: the sum of advantage times change of log-prob."""
         given = self._compute_advantages(local, group, update)
         (after,) = local.recompute_logprobs([group])
         rows = zip(build_rows([group], [given]), build_rows([after], [given]), strict=True)
@@ -169,7 +169,7 @@ ATTACKS = ("loss", "gradient", "audit")
 
 
 def collect_updates(seen: Sequence[tuple[int, int, Message, Message]]) -> list[ClientUpdate]:
-    """What each client was sent first and gave back last in each round, from (round, client, request, reply) in order."""
+    """What each client was first sent and last returned in each round, from (round, client, request, reply) in order."""
     sent: dict[tuple[int, int], Message] = {}
     back: dict[tuple[int, int], Message] = {}
     for number, client, request, reply in seen:

@@ -1,4 +1,4 @@
-"""What a curious server sees under each method, and what it can tell from it about whose task is whose.
+"""What a curious server receives under each method, and what it can infer about whose task is whose.
 
 Every method runs for a few rounds on generated mathematics with a tiny agent, on clients whose tasks are drawn alike: what tells
 members from outsiders can only be the tasks themselves. The server follows the protocol and keeps what it receives; then it is
@@ -87,7 +87,7 @@ PROBES = (
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is done: clients, tasks of each, tasks of nobody, rounds, episodes of a task, and how the agent was made."""
+    """The size of the experiment: clients, tasks of each, tasks of no client, rounds, episodes of a task, the agent."""
 
     clients: int
     tasks: int
@@ -103,7 +103,7 @@ QUICK = Scale(clients=2, tasks=8, outsiders=12, rounds=1, group=3, warm_start=60
 
 
 class RecordingBackend(SequentialBackend):
-    """The sequential backend, which keeps what passes: (round, client, request, reply)."""
+    """The sequential backend, which also records (round, client, request, reply)."""
 
     def __init__(self, application: Any) -> None:
         super().__init__(application, StateStore())
@@ -159,7 +159,7 @@ def run_probe(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> list[Meas
 
 
 def spec_of(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> ExperimentSpec:
-    """The same small world for every method; the roles that only some need change nobody's tasks."""
+    """The same small environment for every method; roles that only some methods need do not change the clients' tasks."""
     held = scale.clients * scale.tasks
     plain: dict[str, Any] = {
         "seed": SEED,
@@ -187,7 +187,7 @@ def spec_of(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> ExperimentS
 
 
 def attack_update(probe: Probe, runtime: Runtime, backend: RecordingBackend, scale: Scale) -> Iterator[Measurement]:
-    """What an update of parameters tells."""
+    """What an update of parameters reveals."""
     from fedagentgym.benchmarks.membership import Attacker, collect_updates, evaluate_evidence
 
     members, outsiders = split_members(runtime, scale)
@@ -198,7 +198,7 @@ def attack_update(probe: Probe, runtime: Runtime, backend: RecordingBackend, sca
 
 
 def attack_scores(probe: Probe, runtime: Runtime, backend: RecordingBackend, scale: Scale) -> Iterator[Measurement]:
-    """What an expert's scores tell of the questions that it holds."""
+    """What an expert's scores reveal about the questions that it holds."""
     from fedagentgym.benchmarks.membership import Evidence, evaluate_evidence
 
     truth: Evidence = {}
@@ -222,7 +222,7 @@ def attack_scores(probe: Probe, runtime: Runtime, backend: RecordingBackend, sca
 
 
 def attack_votes(probe: Probe, runtime: Runtime, backend: RecordingBackend, scale: Scale) -> Iterator[Measurement]:
-    """What noisy histograms tell: votes for the candidate that is nearest to a task, over all iterations."""
+    """What noisy histograms reveal: votes for the candidate that is nearest to a task, over all iterations."""
     from fedagentgym.benchmarks.membership import Evidence, evaluate_evidence
 
     members, outsiders = split_members(runtime, scale)
@@ -244,7 +244,7 @@ def to_measurements(name: str, found: AttackResult | None) -> list[Measurement]:
 
 
 def split_members(runtime: Runtime, scale: Scale) -> tuple[dict[int, list[str]], list[str]]:
-    """Every client's own tasks, and tasks of the same pool that nobody holds and no role has."""
+    """Every client's own tasks, and tasks of the same pool that no client holds and no role has."""
     client_split = runtime.client_split
     members = {client: list(client_split.client(client).tasks) for client in range(scale.clients)}
     taken = {task for own in members.values() for task in own}

@@ -1,4 +1,4 @@
-"""Pictures of a table of skills, by matplotlib: courses with bands over seeds, towns before and after, tau and bytes.
+"""Figures of a table of skills, by matplotlib: curves with bands over seeds, towns before and after, tau and bytes.
 
 The same results give the same bytes.
 """
@@ -122,7 +122,7 @@ def draw_taus(results: TableResults) -> Figure:
     ticks = sorted({tau for taus in _find_taus(results).values() for tau in taus})
     axes.set_xticks(ticks, [str(tau) for tau in ticks])
     axes.minorticks_off()
-    return _finish(figure, axes, "local steps between two meetings (tau)", "success on held-out tasks")
+    return _finish(figure, axes, "local steps between two averages (tau)", "success on held-out tasks")
 
 
 def _find_taus(results: TableResults) -> Mapping[str, Mapping[int, RowResults]]:

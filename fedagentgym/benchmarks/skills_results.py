@@ -1,4 +1,4 @@
-"""The results of a table of skills, from its runs to its page: one file of plain numbers, and the text that is made from it.
+"""The results of a table of skills, from its runs to its page: one file of plain numbers, and the text made from it.
 
     runs/skills-fedagent/results.json                 every finished seed of every row (`collect_results`)
     benchmarks/results/skills-fedagent.json           the same, kept with the source
@@ -40,7 +40,7 @@ class Skill:
 
 @dataclass(frozen=True)
 class RowResults:
-    """A row of a table: its numbers (in the order of the seeds), its curves, and what became of each skill."""
+    """A row of a table: its numbers (in the order of the seeds), its curves, and the result for each skill."""
 
     row: Row
     seeds: tuple[int, ...]
@@ -50,7 +50,7 @@ class RowResults:
 
 @dataclass(frozen=True)
 class TableResults:
-    """All that a page says of a table."""
+    """Everything that a page shows of a table."""
 
     table: str
     target: float
@@ -64,7 +64,7 @@ class TableResults:
 
 
 def collect_results(table: ExperimentTable, cells: Iterable[TableCell], target: float) -> TableResults | None:
-    """What the finished runs say. A seed counts for a row when its run is finished; rows without one are left out."""
+    """The results of the finished runs. A seed counts for a row when its run is finished; rows without one are left out."""
     finished: dict[str, list[tuple[Path, Record]]] = {name: [] for name in table.rows}
     for cell in cells:
         if (cell.folder / "result.json").is_file():
@@ -112,7 +112,7 @@ def save_results(results: TableResults, path: Path) -> None:
 
 
 def load_results(path: Path) -> TableResults:
-    """What `save_results` wrote."""
+    """The results that `save_results` wrote."""
     plain = read_json(path)
     try:
         assert isinstance(plain, dict)
@@ -197,7 +197,7 @@ def _describe_difference(each: PairedDifference, margin: float) -> str:
 
 
 def read_difference(each: PairedDifference, margin: float) -> str:
-    """What a difference allows to say: a direction at corrected 5 %, equality within the margin, both, or nothing."""
+    """What a difference shows: a direction at corrected 5 %, equality within the margin, both, or nothing."""
     found = []
     if each.corrected < SIGNIFICANT:
         found.append("above" if each.mean > 0 else "below")

@@ -1,11 +1,11 @@
-"""The tables of the world of skills: what is run, and what was expected of it before it was run.
+"""The tables of the skills environment: what is run, and what was expected before it was run.
 
     fedagentgym bench run skills-fedagent      fedagentgym bench run skills-fedgrpo
     fedagentgym bench run skills-pubswap       fedagentgym bench run skills-fedmoa
     fedagentgym bench run skills-methods       all four methods, clients of three kinds
 
 Clients hold four towns each, and the agent believes in half of the towns what is right in the others. All rows
-of a table play as many episodes to learn from; what they cost beside that (bytes, public tasks) stands next to them. Settings
+of a table play as many episodes to learn from; other costs (bytes, public tasks) are listed with them. Settings
 are chosen on seeds from 100 on (`Experiment.make_tuning_table`), reported are 0 to 7.
 
 Runs are shared by all tables (`runs/skills`), so a row that two tables have is played once, and a table that was stopped goes
@@ -41,12 +41,12 @@ EPISODES = 20_480
 BASE = "tiny-skills:skills-32"
 SHARED = ("accuracy/skills", "format")
 STYLES = (("thought", "style/bare"), ("brevity", "style/unit"))
-"""What clients with even and with odd numbers want beside what all of them want."""
+"""Rewards of clients with even and odd numbers, in addition to the common ones."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table, and what was said of it before it was run."""
+    """A table, and the expectations that were written before it was run."""
 
     table: ExperimentTable
     paper: str
@@ -57,7 +57,7 @@ class Experiment:
     target: float = 0.7
 
     def make_tuning_table(self) -> ExperimentTable:
-        """The same table on the seeds that settings may be chosen on."""
+        """The same table on the seeds for choosing settings."""
         return replace(self.table, name=f"{self.table.name}-tuning", first_seed=FIRST_TUNING_SEED)
 
     def make_quick_table(self) -> ExperimentTable:
@@ -289,7 +289,7 @@ EXPERIMENTS = (FEDAGENT, FEDGRPO, PUBSWAP, FEDMOA, METHODS)
 
 
 def describe_experiment(experiment: Experiment) -> str:
-    """What a page says of an experiment before it is run."""
+    """The part of a page that is written before an experiment is run."""
     table = experiment.table
     lines = [f"{number}. {text}" for number, text in enumerate(experiment.hypotheses, start=1)]
     lines += [
@@ -318,7 +318,7 @@ def run_fedgrpo(quick: bool = False) -> list[Measurement]:
 
 
 def run_pubswap(quick: bool = False) -> list[Measurement]:
-    """PubSwap among 32 towns, beside the same public steps with nothing exchanged."""
+    """PubSwap among 32 towns, compared with the same public steps without an exchange."""
     return _run(PUBSWAP, quick)
 
 
@@ -328,7 +328,7 @@ def run_methods(quick: bool = False) -> list[Measurement]:
 
 
 def run_fedmoa(quick: bool = False) -> list[Measurement]:
-    """FedMOA among 32 towns whose clients want different styles, beside fixed weights and each part alone."""
+    """FedMOA among 32 towns whose clients want different styles, compared with fixed weights and each part alone."""
     return _run(FEDMOA, quick)
 
 
@@ -355,13 +355,13 @@ def load_kept_results(experiment: Experiment) -> TableResults | None:
 
 
 def describe_figures(experiment: Experiment, results: TableResults, pictures: Mapping[str, str]) -> str:
-    """What stands between the markers of a page: the tables, and the pictures (title -> file)."""
+    """The text between the markers of a page: the tables, and the figures (title -> file)."""
     shown = "\n".join(f"![{title}]({file})" for title, file in pictures.items())
     return f"{describe_results(results, experiment.table.pairs, experiment.smallest)}\n{shown}\n"
 
 
 def save_finished(experiment: Experiment, table: ExperimentTable) -> Path | None:
-    """`results.json` of what is finished of a table, also of one that was stopped."""
+    """`results.json` of the finished part of a table, also of an interrupted one."""
     folder = FOLDER / table.name
     results = collect_results(table, list_cells(table, folder, shared=RUNS), experiment.target)
     if results is None:

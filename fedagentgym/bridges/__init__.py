@@ -1,4 +1,4 @@
-"""Ways to and from other libraries: our worlds in their trainers and servers, their environments and generators as worlds here.
+"""Bridges to other libraries: our environments in their trainers and servers, their environments and generators here.
 
-Each module knows one library, which an extra brings; none of them is imported by the rest of the package.
+Each module is about one library, which an extra installs; none of them is imported by the rest of the package.
 """

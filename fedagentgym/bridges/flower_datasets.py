@@ -1,6 +1,6 @@
-"""flwr-datasets: a client split as a partitioner that its `FederatedDataset`, metrics and figures take for one of their own.
+"""flwr-datasets: a client split as a partitioner for its `FederatedDataset`, metrics and figures.
 
-Tried with flwr-datasets 0.6.1, which asks for datasets below 5.
+Tested with flwr-datasets 0.6.1, which requires datasets below 5.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SplitPartitioner(_Partitioner):  # type: ignore[misc]
         return self.dataset.select([places[task] for task in tasks])
 
     def _find_places(self) -> dict[str, int]:
-        """The row of every task; looked up once, as a partitioner has one data set."""
+        """The row of every task; computed once, as a partitioner has one data set."""
         if self._places is None:
             columns = self.dataset.column_names
             if self._by not in columns:

@@ -1,4 +1,4 @@
-"""Where the tasks of a generated pool stand: in one split, or in all of them one after the other."""
+"""Indices of the tasks of a generated pool: in one split, or in all of them one after the other."""
 
 from __future__ import annotations
 

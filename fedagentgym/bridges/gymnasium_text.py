@@ -1,4 +1,4 @@
-"""Gymnasium: an ordinary environment of texts, or one that can be put into texts, as a world of tasks that clients can share.
+"""Gymnasium: an ordinary environment with text, or one converted to text, as an environment with tasks for clients.
 
     class LakeEnv(GymnasiumTextEnv):
         id = "me/Lake-v0"
@@ -6,9 +6,9 @@
         categories = {"small": {"map_name": "4x4"}, "large": {"map_name": "8x8"}}
         ...
 
-A gymnasium environment keeps its state to itself; worlds here have states that are values. So the state of an episode is its
-history, and live environments are kept for the histories that they stand at: going on costs one step, going back (snapshots,
-undo, other processes) replays the actions. The environment has to be deterministic given the seed of its reset.
+A gymnasium environment hides its state, while states here are values. So the state of an episode is its history, and live
+environments are kept with their histories: continuing costs one step, going back (snapshots, undo, other processes) replays the
+actions. The environment has to be deterministic given the seed of its reset.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NO_ACTION = "That is not an action here."
 
 
 class State(NamedTuple):
-    """An episode's history: what started it, the actions that the environment took, and what it paid."""
+    """An episode's history: its start, the actions that the environment took, and its rewards."""
 
     category: str
     seed: int
@@ -45,7 +45,7 @@ class State(NamedTuple):
 
 
 class GymnasiumTextEnv(TextEnv):
-    """Base class. A world names a gymnasium environment and, where that does not speak in texts, how it is put into them.
+    """Base class. A subclass names a gymnasium environment and, unless that uses text, how it is converted to text.
 
     A task is a category, which chooses the options of the environment, and a seed of its reset.
     """
@@ -65,10 +65,10 @@ class GymnasiumTextEnv(TextEnv):
         self._idle: dict[str, list[gymnasium.Env[Any, Any]]] = {}
         super().__init__(**options)
 
-    # ---- what a world may write ---------------------------------------------------------------------------------
+    # ---- what a subclass may define -------------------------------------------------------------------------------
 
     def render_observation(self, observation: Any, env: gymnasium.Env[Any, Any], info: Mapping[str, Any]) -> str:
-        """What the agent reads; without this the observation has to be a text."""
+        """What the agent reads; by default the observation, which has to be a text."""
         if not isinstance(observation, str):
             raise OptionError(
                 f"{self.gymnasium_id} observes {show_value(observation)}, no text: write render_observation"
@@ -80,7 +80,7 @@ class GymnasiumTextEnv(TextEnv):
         return text if env.action_space.contains(text) else None
 
     def list_actions(self, env: gymnasium.Env[Any, Any], info: Mapping[str, Any]) -> tuple[str, ...] | None:
-        """The texts that can be said now, if they can be listed."""
+        """The texts that are possible now, if they can be listed."""
         return None
 
     # ---- tasks --------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class GymnasiumTextEnv(TextEnv):
         return env, State(category, seed, observation=shown, admissible=self.list_actions(env, info))
 
     def _replay(self, state: State) -> gymnasium.Env[Any, Any]:
-        """An environment that stands where this history leads."""
+        """An environment in the state of this history."""
         env, _ = self._start(state.category, state.seed)
         for action in state.actions:
             env.step(self.parse_action(action, env))

@@ -1,9 +1,9 @@
-"""OpenEnv: a world served by its protocol, so that whatever speaks to OpenEnv servers (TRL, verifiers, ...) can play it.
+"""OpenEnv: an environment served by its protocol, so that OpenEnv's clients (TRL, verifiers, ...) can play it.
 
     app = make_app(open_env("fedagentgym/WebShop-v0", size="tiny"))     # in shop.py
     uvicorn shop:app
 
-Tried with openenv 0.10.0. A session is one episode at a time and holds nothing else; all sessions share the world. `reset` takes
+Tested with openenv 0.10.0. A session plays one episode at a time; all sessions share the environment. `reset` takes
 `seed`, and either `task` (an id) or `split` and `index`, as the protocol's task routes list them; with a seed alone the episode
 is the one that `env.reset(seed=...)` starts. What a client sees is what a player sees: no gold, no hidden state.
 """
@@ -32,20 +32,20 @@ _types: Any = require("openenv.core.env_server.types", "openenv")
 
 
 class TextAction(_types.Action):  # type: ignore[misc]
-    """What an agent does: a command, or a whole reply in worlds that take replies."""
+    """An agent's action: a command, or a whole reply in environments that take replies."""
 
     text: str = Field(description="the action")
 
 
 class TextObservation(_types.Observation):  # type: ignore[misc]
-    """What the agent is shown, and what `info` holds in gymnasium."""
+    """The agent's observation, and the content of gymnasium's `info`."""
 
-    text: str = Field(description="what the world says")
+    text: str = Field(description="the observation")
     admissible: list[str] | None = Field(default=None, description="the actions that can be taken, if they are listed")
     task: str = Field(description="task id")
     category: str = Field(description="category of the task")
     turn: int = Field(description="turns taken")
-    valid: bool = Field(description="whether the world recognised the action")
+    valid: bool = Field(description="whether the environment accepted the action")
     score: float = Field(description="score so far, 0 to 1")
     success: bool = Field(description="whether the task is solved")
     rewards: dict[str, float] = Field(description="components of the reward")
@@ -53,14 +53,14 @@ class TextObservation(_types.Observation):  # type: ignore[misc]
 
 
 class TextState(_types.State):  # type: ignore[misc]
-    """Which episode is under way."""
+    """The current episode."""
 
     env: str = Field(default="", description="environment id")
     task: str = Field(default="", description="task id; empty before the first reset")
 
 
 class TextEnvironment(_server.Environment):  # type: ignore[misc]
-    """One session. The lock is the world's: worlds are not written for many threads."""
+    """One session. The lock belongs to the environment, which is not written for many threads."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -79,7 +79,7 @@ class TextEnvironment(_server.Environment):  # type: ignore[misc]
         index: int | None = None,
         **others: object,
     ) -> TextObservation:
-        """Start an episode: of the task that is named, else of one that the seed picks."""
+        """Start an episode: of the named task, else of one drawn with the seed."""
         if others:
             raise OptionError(f"reset takes seed, episode_id, task, split and index; {sorted(others)[0]!r} is unknown")
         seed = secrets.randbits(62) if seed is None else seed
@@ -113,7 +113,7 @@ class TextEnvironment(_server.Environment):  # type: ignore[misc]
         )
 
     def get_metadata(self) -> Any:
-        """What the server says of the world."""
+        """The server's description of the environment."""
         description = f"{self._env.role} {self._env.action_help}"
         return _types.EnvironmentMetadata(name=self._env.id, description=description, version=__version__)
 
@@ -167,7 +167,7 @@ class TextEnvironment(_server.Environment):  # type: ignore[misc]
 
 
 def make_app(env: TextEnv, *, sessions: int = 64) -> FastAPI:
-    """A server of a world, for uvicorn or any other ASGI server; at most so many sessions at a time."""
+    """A server of an environment, for uvicorn or any other ASGI server, with a maximum number of sessions."""
     make = partial(TextEnvironment, env, threading.Lock())
     app: FastAPI = _server.create_fastapi_app(
         make,

@@ -1,12 +1,12 @@
-"""reasoning-gym: its generators as the categories of one world, `fedagentgym/ReasoningGym-v0`.
+"""reasoning-gym: its generators as the categories of one environment, `fedagentgym/ReasoningGym-v0`.
 
-Importing this module registers the world; a configuration names the module under `plugins:`, a command with `--plugin`, so that
-worker processes know it too. Splits by category (`preference`, `dirichlet`, `by_source`) then give clients different generators.
+Importing this module registers the environment; a configuration names the module under `plugins:`, a command with `--plugin`, so
+that workers have it too. Splits by category (`preference`, `dirichlet`, `by_source`) then give clients different generators.
 Tried with reasoning-gym 0.1.25.
 
 Questions, gold answers and verdicts are those of the library. Its verifiers run in this process, and some of them evaluate the
 answer as Python: there an answer is judged only if it is written in the few characters that an honest one needs. `LEFT_OUT` names
-the generators that do not keep what every world here promises.
+the generators that violate the requirements of environments here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _library: Any = require("reasoning_gym", "reasoning-gym")
 _factory: Any = require("reasoning_gym.factory", "reasoning-gym")
 
 LEFT_OUT: dict[str, str] = {
-    "composite": "it is a mixture of the others, as this world is",
+    "composite": "it is a mixture of the others, as this environment is",
     "boxnet": "it comes without answers, and its verifier fails on most texts",
     "game_of_life_halting": "its verifier takes any text for right",
     "coin_flip": "its verifier takes 0 for right, whatever the probability",
@@ -46,7 +46,7 @@ LEFT_OUT: dict[str, str] = {
         "its verifier runs the answer as Python code",
     ),
 }
-"""Generators that this world does not have, and why."""
+"""Generators that this environment leaves out, and why."""
 
 _HARMLESS: dict[str, re.Pattern[str]] = {
     **dict.fromkeys(("countdown", "puzzle24"), re.compile(r"(?!.*\*\s*\*)[0-9+\-*/(). ]{1,200}")),
@@ -54,7 +54,7 @@ _HARMLESS: dict[str, re.Pattern[str]] = {
     "n_queens": re.compile(r"[Q_\[\]'\", \n]*"),
     "string_insertion": re.compile(r"[A-Z\[\]'\", ]*"),
 }
-"""What an answer may be written in where the library evaluates it."""
+"""The characters of an answer that the library evaluates as Python."""
 _NO_NUMBER = re.compile(r"[eE][+-]?\d{4}|\b(nan|inf|infinity)\b", re.IGNORECASE)
 """Numbers that take for ever to compute with, or that compare with none: some verifiers take the latter for right."""
 _LONGEST_ANSWER = 10_000
@@ -177,12 +177,12 @@ class GoldExpert:
 
 
 def list_generators() -> list[str]:
-    """The generators that this world has."""
+    """The generators of this environment."""
     return sorted(name for name in _factory.DATASETS if name not in LEFT_OUT)
 
 
 def grade(problem: Problem, answer: str) -> float:
-    """The library's score of an answer, between 0 and 1; what its verifier stumbles over is worth nothing."""
+    """The library's score of an answer, between 0 and 1; 0 if its verifier raises."""
     harmless = _HARMLESS.get(problem.generator)
     if len(answer) > _LONGEST_ANSWER or (harmless is not None and not harmless.fullmatch(answer)):
         return 0.0

@@ -1,4 +1,4 @@
-"""TRL: train on a world with its `GRPOTrainer`, by tools that the model calls or by this package's own rollouts.
+"""TRL: train in an environment with its `GRPOTrainer`, by tools that the model calls or by this package's own rollouts.
 
 Two ways, as TRL has two (both are experimental there; tried with TRL 1.16):
 
@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 
 class Trainer(Protocol):
-    """What of TRL's `GRPOTrainer` a rollout needs."""
+    """The part of TRL's `GRPOTrainer` that a rollout needs."""
 
     model: Any
     accelerator: Any
@@ -50,7 +50,7 @@ class Trainer(Protocol):
 
 
 class ToolEnvironment:
-    """One rollout's episode, as TRL wants an environment: every public method but `reset` and `get_reward` is a tool."""
+    """One rollout's episode as a TRL environment: every public method except `reset` and `get_reward` is a tool."""
 
     def __init__(self, env: TextEnv) -> None:
         self._env = env
@@ -58,7 +58,7 @@ class ToolEnvironment:
         self._reward = 0.0
 
     def reset(self, task: str, seed: int = 0, **columns: object) -> str:
-        """Start the episode that a row of `make_tool_rows` names; rows of one group begin alike."""
+        """Start the episode named by a row of `make_tool_rows`; rows of one group begin alike."""
         (self._episode,) = self._env.reset_many([task], [seed])
         self._reward = 0.0
         return f"\n\n{self._describe(self._episode)}"
@@ -79,7 +79,7 @@ class ToolEnvironment:
         return self._describe(self._episode)
 
     def get_reward(self) -> float:
-        """What the episode was paid so far; TRL asks when the rollout has ended."""
+        """The reward of the episode so far; TRL calls this when the rollout has ended."""
         return self._reward
 
     def _describe(self, episode: Episode) -> str:
@@ -92,7 +92,7 @@ class ToolEnvironment:
 
 
 def make_environment_factory(env: TextEnv) -> Callable[[], ToolEnvironment]:
-    """What `GRPOTrainer(environment_factory=...)` takes: rollouts side by side share the world, each has its own episode."""
+    """The argument of `GRPOTrainer(environment_factory=...)`: parallel rollouts share the pool, each has its own episode."""
     return partial(ToolEnvironment, env)
 
 
@@ -114,7 +114,7 @@ def make_task_rows(env: TextEnv, tasks: Iterable[str] | None = None) -> list[Row
 
 
 class RolloutFunction:
-    """What `GRPOTrainer(rollout_func=...)` takes: the tasks that the prompts name, played by `collect` with the trainer's model.
+    """The argument of `GRPOTrainer(rollout_func=...)`: plays the prompts' tasks by `collect` with the trainer's model.
 
     `agent` says how the model is prompted and how long a reply may be; temperature and top-p are the trainer's. The trainer needs
     `reward_funcs=[get_episode_reward]`. An episode is one row of tokens, so the context is a session.
@@ -180,7 +180,7 @@ def find_group_tasks(prompts: Sequence[str], size: int) -> list[str]:
 
 
 def convert_trajectory(trajectory: Trajectory, end: int) -> Row:
-    """One completion as TRL takes it. An episode in which the model could say nothing is a row that teaches nothing."""
+    """One completion in TRL's form. An episode without any token of the model is a row without a learning signal."""
     outcome = {"episode_reward": trajectory.reward, "success": trajectory.success}
     if not trajectory.segments:
         return {"prompt_ids": [end], "completion_ids": [end], "logprobs": [0.0], "env_mask": [0], **outcome}
@@ -195,5 +195,5 @@ def convert_trajectory(trajectory: Trajectory, end: int) -> Row:
 
 
 def get_episode_reward(prompts: Sequence[str], episode_reward: Sequence[float], **columns: object) -> list[float]:
-    """The reward function that goes with a `RolloutFunction`: what each episode was paid."""
+    """The reward function for a `RolloutFunction`: the reward of each episode."""
     return list(episode_reward)

@@ -354,19 +354,23 @@ def pack(
     ] = None,
 ) -> None:
     """Pack a finished run with all its episodes into one folder that anybody can verify."""
-    from fedagentgym.leaderboard.pack import pack_run, write_weights
+    from fedagentgym.leaderboard.pack import check_weights, pack_run, write_weights
     from fedagentgym.leaderboard.runs import load_run
 
     for folder in _find_runs([run]):
         loaded = load_run(folder)
-        place = to / loaded.suite.name / loaded.entry.name
-        made = pack_run(loaded, place)
+        below = Path(loaded.suite.name) / loaded.entry.name
+        if weights is not None:
+            check_weights(loaded, weights / below)
+        made = pack_run(loaded, to / below)
         ranked = made.overall[made.ranked]
         told = f"{made.ranked} {ranked.mean:.3f} [{ranked.low:.3f}, {ranked.high:.3f}]"
-        get_console().print(f"{place}: {told}; check it with: fedagentgym bench verify {place}", highlight=False)
+        get_console().print(
+            f"{to / below}: {told}; check it with: fedagentgym bench verify {to / below}", highlight=False
+        )
         if weights is not None:
-            policies = write_weights(loaded, weights / loaded.suite.name / loaded.entry.name)
-            get_console().print(f"{policies[0].parent}: {len(policies)} policies", highlight=False)
+            policies = write_weights(loaded, weights / below)
+            get_console().print(f"{weights / below}: the policies of {len(policies)} cells", highlight=False)
 
 
 @app.command()

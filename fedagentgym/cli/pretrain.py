@@ -48,7 +48,7 @@ def pretrain(
         bool, typer.Option("--check", help="tiny: make the package's agents again (or those of --env), and compare.")
     ] = False,
     ship: Annotated[
-        bool, typer.Option("--ship", help="tiny: make the package's agents (or those of --env) and put them into it.")
+        bool, typer.Option("--ship", help="tiny: make the package's agents (or those of --env) and write them there.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
@@ -66,7 +66,7 @@ def pretrain(
         (_ship if ship else _check)(None if env is None else find_env_id(env), as_json)
         return
     if env is None:
-        raise OptionError("--env: in which world is it to imitate the expert? For example --env ALFWorld")
+        raise OptionError("--env: in which environment is it to imitate the expert? For example --env ALFWorld")
     env_id, options = find_env_id(env), env_options(env_set)
     agent, chosen = _choose_settings(env_id, model, agent_set, settings)
     if starts_from_nothing(agent):
@@ -98,7 +98,7 @@ def _ship(env_id: str | None, as_json: bool) -> None:
 
 
 def _check(env_id: str | None, as_json: bool) -> None:
-    """Make the package's agents anew, and compare."""
+    """Make the package's agents again, and compare."""
     from fedagentgym.learning import shipped
 
     found = []

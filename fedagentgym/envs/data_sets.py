@@ -62,7 +62,7 @@ class DataSet:
         """Install a copy, or download the set; returns its folder."""
         if self.folder.exists():
             raise DataError(
-                f"{self.name} is installed already, in {self.folder}: remove that folder to install it anew"
+                f"{self.name} is installed already, in {self.folder}: remove that folder to install it again"
             )
         if source is not None:
             return self.install(source, subset)

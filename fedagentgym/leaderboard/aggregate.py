@@ -1,6 +1,6 @@
-"""From episodes to numbers: the measures of a cell, of a scenario, and of a whole entry.
+"""Numbers from episodes: the measures of a cell, of a scenario, and of a whole entry.
 
-Everything here follows from episodes and counts alone, so `pack` writes with it and `verify` checks with it.
+Everything here follows from episodes and counts alone; `pack` writes with it and `verify` checks with it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fedagentgym.learning.evaluation import tabulate_measures
 from fedagentgym.learning.trajectory import Group
 
 UNIFORM = 0.0
-"""The level of a scenario whose clients' tasks are divided evenly."""
+"""The level of a scenario with a uniform division of tasks."""
 ON_CURVE = ("success", "score")
 
 
 @dataclass(frozen=True)
 class CellData:
-    """What a cell left behind: its ranked episodes, grouped by task, and what was counted beside them."""
+    """The data of a cell: its ranked episodes, grouped by task, and further counts."""
 
     scenario: str
     seed: int
@@ -78,7 +78,7 @@ def _fix(numbers: Mapping[str, float]) -> Measures:
 
 
 def tabulate_tasks(suite: Suite, groups: Sequence[Group]) -> tuple[list[str], Values]:
-    """The names of what is measured in episodes, and the numbers: by task, measure. Repeats are averaged, but for pass^k."""
+    """The names of the measures of episodes, and the numbers: by task, measure. Repeats are averaged, except for pass^k."""
     names, values = tabulate_measures(groups)
     solved = np.array([[trajectory.success for trajectory in group] for group in groups], np.float64)
     powers = [find_pass_power(solved, power)[:, None] for power in suite.pass_powers]
@@ -113,7 +113,7 @@ def choose_round(points: Sequence[CurvePoint]) -> int:
 
 
 def measure_run(suite: Suite, data: CellData) -> dict[str, float]:
-    """What is measured of a whole cell rather than of its episodes."""
+    """Measures of a whole cell rather than of its episodes."""
     found: dict[str, float] = {}
     if data.clients:
         found |= measure_clients(data.clients, mean([float(one.success) for group in data.groups for one in group]))
@@ -130,7 +130,7 @@ def measure_run(suite: Suite, data: CellData) -> dict[str, float]:
 
 
 def measure_clients(clients: Sequence[ClientRecord], overall: float) -> dict[str, float]:
-    """The worst client, the 10th percentile, and what clients have more on their own mixtures than on all tasks."""
+    """The worst client, the 10th percentile, and the clients' mean on their own mixtures minus that on all tasks."""
     own = [client.success for client in clients if client.success is not None]
     if not own:
         return {}
@@ -142,7 +142,7 @@ def measure_clients(clients: Sequence[ClientRecord], overall: float) -> dict[str
 
 
 def measure_curve(suite: Suite, points: Sequence[CurvePoint]) -> dict[str, float]:
-    """Area, forgetting, and what it took to reach the target."""
+    """Area, forgetting, and the cost of reaching the target."""
     found = {"area": find_area(points, suite.budget.episodes), "forgetting": find_forgetting(points)}
     if suite.target is None:
         return found
@@ -155,7 +155,7 @@ def measure_curve(suite: Suite, points: Sequence[CurvePoint]) -> dict[str, float
 
 
 def find_area(points: Sequence[CurvePoint], budget: int | None) -> float:
-    """The mean success on `val` over the episodes that were learned from, up to the budget; after the last point it stays."""
+    """The mean success on `val` over the training episodes of the budget; constant after the last point."""
     last = points[-1]
     end = float(max(budget or 0, last.spent.episodes))
     if not end:
@@ -169,7 +169,7 @@ def find_area(points: Sequence[CurvePoint], budget: int | None) -> float:
 
 
 def find_forgetting(points: Sequence[CurvePoint]) -> float:
-    """By how much success in a category fell below its best before, at the end; mean over categories."""
+    """How far the success in a category fell from its best to the end; mean over categories."""
     last = points[-1].categories
     falls = [max(point.categories.get(category, 0.0) for point in points) - last[category] for category in last]
     return mean(falls)
@@ -181,7 +181,7 @@ def find_forgetting(points: Sequence[CurvePoint]) -> float:
 def collect_values(suite: Suite, cells: Sequence[CellData]) -> tuple[list[str], dict[str, Values]]:
     """The measures that all cells have, and `values[seed, task, measure]` of each scenario, in the order of the suite.
 
-    What is measured of a whole cell stands at each of its tasks, so that its interval is that over seeds.
+    A measure of a whole cell is repeated for each of its tasks, so that its interval is that over seeds.
     """
     tables: dict[tuple[str, int], tuple[list[str], Values]] = {}
     for data in cells:
@@ -209,7 +209,7 @@ def aggregate(suite: Suite, cells: Sequence[CellData]) -> tuple[Measures, dict[s
 def add_uniform_loss(
     suite: Suite, names: Sequence[str], values: Mapping[str, Values], found: Mapping[str, Measures]
 ) -> dict[str, Measures]:
-    """What each scenario of an axis loses against the one of its axis that is divided evenly, on the same tasks and seeds."""
+    """The loss of each scenario of an axis against the one with the uniform division, on the same tasks and seeds."""
     place = list(names).index("success")
     even = {one.axis: name for name, one in suite.scenarios.items() if one.axis and one.level == UNIFORM}
     completed = {}

@@ -1,12 +1,12 @@
-"""A cell: one scenario under one seed, played by one entry. It is known by its digest, so it is played once.
+"""A cell: one scenario under one seed, played by one entry. It is identified by its digest, so it is played once.
 
     CELL/cell.json             what is played, whose digest names the folder
     CELL/parts/0000.json       agents track: episodes of consecutive tasks with what they took, as they are finished
     CELL/run/                  methods track: the training run
     CELL/ranked.jsonl          methods track: the ranked episodes of the chosen round
 
-Everything is whole or absent. A cell that was killed goes on where it was, with the same episodes as if nothing had happened:
-what is drawn in an episode depends on the seed and on the place of its task alone.
+Files are complete or absent. A killed cell continues where it stopped, with the same episodes as without the interruption: the
+draws of an episode depend only on the seed and on the index of its task.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from fedagentgym.learning.trajectory import Trajectory
 
 PARALLEL = 64
 TASKS_OF_A_PART = {"hosted": 8, "model": 256, "program": 1024}
-"""How many tasks are played before their episodes are written down: few, where each costs money."""
+"""Number of tasks played before their episodes are written: few, if each costs money."""
 FORMAT = 1
-"""Of what is kept of a cell: cells of another format are played anew."""
+"""Format of the stored cells: cells of another format are played again."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is to be played, and where it is kept."""
+    """What is played, and where it is stored."""
 
     suite: Suite
     entry: Entry
@@ -81,11 +81,11 @@ class Cell:
 
     @cached_property
     def kind(self) -> str:
-        """On the agents track, what kind of agent plays."""
+        """The kind of agent, on the agents track."""
         return str(self.identity["agent"]["kind"])
 
     def list_parts(self) -> list[Path]:
-        """The files of the agents track, in order, whether they are there yet or not."""
+        """The files of the agents track, in order, existing or not."""
         size, tasks = TASKS_OF_A_PART[self.kind], int(self.identity["tasks"])
         return [self.folder / "parts" / f"{number:04d}.json" for number in range(-(-tasks // size))]
 
@@ -95,7 +95,7 @@ class Cell:
         return all(part.is_file() for part in self.list_parts())
 
     def describe_state(self) -> str:
-        """How far the cell is, in a few words."""
+        """The progress of the cell, in a few words."""
         if self.is_finished():
             return "finished"
         if self.suite.track == "agents":
@@ -119,7 +119,7 @@ def make_cell(opened: OpenedScenario, entry: Entry, seed: int, root: Path) -> Ce
 
 
 def identify_agent_cell(opened: OpenedScenario, entry: Entry, seed: int) -> dict[str, Any]:
-    """What decides the episodes of a cell of the agents track."""
+    """The inputs that determine the episodes of a cell of the agents track."""
     agent = describe_player(opened, entry)
     plain = opened.describe().model_dump(mode="json")
     kept = ("env", "options", "split", "tasks", "repeats", "pool", "task_ids", "verifier")
@@ -136,7 +136,7 @@ def identify_agent_cell(opened: OpenedScenario, entry: Entry, seed: int) -> dict
 
 
 def identify_method_cell(opened: OpenedScenario, entry: Entry, seed: int) -> dict[str, Any]:
-    """What decides a run and its ranked episodes."""
+    """The inputs that determine a run and its ranked episodes."""
     config = make_cell_config(opened.suite, opened.name, entry, seed)
     plain = opened.describe().model_dump(mode="json")
     kept = ("split", "tasks", "repeats", "pool", "task_ids", "verifier", "client_split")
@@ -153,7 +153,7 @@ def identify_method_cell(opened: OpenedScenario, entry: Entry, seed: int) -> dic
 
 
 def describe_player(opened: OpenedScenario, entry: Entry) -> AgentRecord:
-    """Who plays a scenario of the agents track."""
+    """The agent of a scenario of the agents track."""
     return describe_agent(load_player(opened, entry))
 
 
@@ -170,7 +170,7 @@ def make_cell_config(suite: Suite, scenario: str, entry: Entry, seed: int) -> Ru
 
 
 def write_identity(cell: Cell) -> None:
-    """Say in the cell's folder what it is; a folder that says otherwise is not ours."""
+    """Record in the cell's folder what it is; a folder with another record is refused."""
     place, text = cell.folder / "cell.json", canonical_json(cell.identity) + "\n"
     if place.is_file():
         if read_text(place) != text:
@@ -183,7 +183,7 @@ def write_identity(cell: Cell) -> None:
 
 
 def play_agent_cells(cells: Sequence[Cell], opened: Mapping[str, OpenedScenario]) -> Iterator[Cell]:
-    """Play cells of one entry one after the other. Across all of them a hosted model has one count of what it cost."""
+    """Play cells of one entry one after the other. A hosted model has one count of its cost for all of them."""
     spent = sum_usage([part for cell in cells for part in read_parts(cell)])
     for cell in cells:
         if cell.is_finished():
@@ -204,7 +204,7 @@ def play_agent_cells(cells: Sequence[Cell], opened: Mapping[str, OpenedScenario]
 
 
 def play_missing_parts(cell: Cell, opened: OpenedScenario, player: Player) -> None:
-    """Play what is not there yet, part by part."""
+    """Play the missing parts."""
     size, repeats = TASKS_OF_A_PART[cell.kind], int(cell.identity["repeats"])
     with show_progress(cell.key, total=len(opened.ids) * repeats) as bar:
         for number, place in enumerate(cell.list_parts()):
@@ -248,13 +248,13 @@ def format_cell_episodes(
     stats: RolloutStats,
     about: Mapping[str, Any],
 ) -> str:
-    """Ranked episodes as they are kept."""
+    """The stored ranked episodes."""
     found = Evaluation({}, {}, len(groups), tuple(groups), stats)
     return format_episodes(found, player, opened.env, {"split": opened.suite.ranking.split, **about})
 
 
 def read_parts(cell: Cell) -> list[dict[str, Any]]:
-    """What is there of a cell."""
+    """The stored parts of a cell."""
     parts = [read_json(place) for place in cell.list_parts() if place.is_file()]
     for part in parts:
         if not isinstance(part, dict) or not {"seconds", "env_steps", "usage", "lines"} <= set(part):
@@ -262,17 +262,17 @@ def read_parts(cell: Cell) -> list[dict[str, Any]]:
     return parts
 
 
-# ---- what a hosted model took -----------------------------------------------------------------------------------------
+# ---- the usage of a hosted model ---------------------------------------------------------------------------------------
 
 
 def read_usage(player: object) -> Usage | None:
-    """What a hosted model took so far; None for every other agent."""
+    """The usage of a hosted model so far; None for every other agent."""
     usage = getattr(player, "usage", None)
     return None if usage is None else Usage.load(dict(usage))
 
 
 def charge(player: object, spent: Usage | None) -> None:
-    """Let a hosted model's count go on from what was paid before, so that its cap holds across interruptions."""
+    """Let a hosted model's count continue from earlier usage, so that its limit holds across interruptions."""
     endpoint = getattr(player, "endpoint", None)
     if endpoint is not None and spent is not None:
         for name, value in spent.model_dump().items():
@@ -286,7 +286,7 @@ def subtract_usage(after: Usage, before: Usage | None) -> Usage:
 
 
 def sum_usage(parts: Sequence[Mapping[str, Any]]) -> Usage | None:
-    """What all parts took together; None where there is nothing to be paid."""
+    """The total usage of all parts; None if nothing is paid."""
     counted = [Usage.load(part["usage"]) for part in parts if part["usage"] is not None]
     if not counted:
         return None
@@ -297,14 +297,14 @@ def sum_usage(parts: Sequence[Mapping[str, Any]]) -> Usage | None:
 
 
 class BudgetGuard:
-    """Watches a run and ends it when it goes beyond the suite's budget; `records` are the rounds that were played before."""
+    """Watches a run and ends it when it exceeds the suite's budget; `records` are the rounds played before."""
 
     def __init__(self, suite: Suite, records: Sequence[Mapping[str, Any]] = ()) -> None:
         self.suite = suite
         self.episodes = sum(record["metrics"].get("episodes", 0.0) for record in records)
 
     def begin(self, rounds: int) -> None:
-        """Nothing is spent yet."""
+        """Reset the counts."""
 
     def round_done(self, record: Mapping[str, Any]) -> None:
         budget = self.suite.budget
@@ -312,7 +312,7 @@ class BudgetGuard:
         sent = headline_bytes(record["bytes_total"])
         if budget.episodes is not None and self.episodes > budget.episodes:
             raise OptionError(
-                f"{self.suite.name}: at most {budget.episodes:,} episodes to learn from, this method took more"
+                f"{self.suite.name}: at most {budget.episodes:,} episodes to learn from, this method used more"
             )
         if budget.bytes is not None and sent > budget.bytes:
             raise OptionError(f"{self.suite.name}: at most {budget.bytes:,} bytes, this method sent {sent:,}")
@@ -331,7 +331,7 @@ def play_method_cell(cell: Cell, opened: OpenedScenario) -> Cell:
 
 
 def run_training(cell: Cell) -> None:
-    """The cell's run: as it is if it is there, else after finishing or playing it."""
+    """The cell's run: the finished one, or after resuming or playing it."""
     if (cell.run_folder / "result.json").is_file():
         read_result(cell.run_folder)
     elif (cell.run_folder / "config.yaml").is_file():
@@ -346,7 +346,7 @@ def run_training(cell: Cell) -> None:
 
 
 def rank_run(cell: Cell, opened: OpenedScenario) -> str:
-    """The ranked episodes: those of the round that did best on `val`."""
+    """The ranked episodes: those of the round with the highest success on `val`."""
     run = Run(load_config(cell.run_folder / "config.yaml"), cell.run_folder)
     (chosen,) = best_rounds(read_records(cell))
     state = CommitStore(cell.run_folder / "rounds").read(chosen).state
@@ -368,7 +368,7 @@ def read_records(cell: Cell) -> list[dict[str, Any]]:
 
 
 def sum_spent(records: Sequence[Mapping[str, Any]], until: int) -> Spent:
-    """What a run took up to and including a round."""
+    """The usage of a run up to and including a round."""
     kept = [record for record in records if record["round"] <= until]
     total = kept[-1]["bytes_total"]
     return Spent(
@@ -381,5 +381,5 @@ def sum_spent(records: Sequence[Mapping[str, Any]], until: int) -> Spent:
 
 
 def format_config(config: RunConfig) -> str:
-    """A configuration for others: without the place where it ran here."""
+    """A configuration for publication: without the folder in which it ran here."""
     return to_yaml(load_config(config, ["output.folder=runs/run"]))

@@ -1,4 +1,4 @@
-"""How the clients of a run fare: the ranked model on each client's own mixture of held-out tasks."""
+"""The success per client of a run: the ranked model on each client's own mixture of held-out tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def describe_clients(client_split: ClientSplit, groups: Sequence[Group]) -> tuple[ClientRecord, ...]:
-    """Every client of a division: what it holds, and how the episodes of these kinds went."""
+    """Every client of a division: its tasks by category, and its success in these categories."""
     success = measure_categories(groups)
     names = client_split.table.names
     return tuple(

@@ -1,8 +1,8 @@
-"""`fedagentgym compare`: what is better, by how much, and how sure that is.
+"""`fedagentgym compare`: which entry is better, by how much, and with which confidence.
 
-What is compared are episodes: of a run's last evaluation, of the runs of several seeds (`train --seeds`), of a packed result, or
-of a file of `fedagentgym eval`. Differences are taken task by task and seed by seed, where both have them, so that what is easy
-for everybody does not count as noise; and their p-values are corrected for the number of comparisons (Holm).
+It compares episodes: of a run's last evaluation, of the runs of several seeds (`train --seeds`), of a packed result, or of a file
+of `fedagentgym eval`. Differences are paired by task and seed if both have them, so that the difficulty of tasks does not count
+as noise; p-values are corrected for the number of comparisons (Holm).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Tasks = dict[str, Group]
 
 @dataclass(frozen=True)
 class Played:
-    """What somebody did: by scenario and seed, the episodes of each task."""
+    """The episodes of one entry: by scenario and seed, those of each task."""
 
     name: str
     episodes: Mapping[tuple[str, int], Tasks]
@@ -42,7 +42,7 @@ class Played:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every entry with its intervals, and the differences to the first; how they are paired is said in words."""
+    """Every entry with its intervals, and the differences to the first; `pairing` describes how they are paired."""
 
     measure: str
     names: tuple[str, ...]
@@ -62,7 +62,7 @@ def load_played(path: Path, name: str | None = None) -> Played:
         return Played(called, _by_set(path, 0))
     runs = sorted(place.parent for place in path.glob("*/config.yaml"))
     if not runs:
-        raise DataError(f"{format_path(path)} is no run, no folder of runs, no packed result and no file of episodes")
+        raise DataError(f"{format_path(path)} is not a run, a folder of runs, a packed result or a file of episodes")
     found: dict[tuple[str, int], Tasks] = {}
     for run in runs:
         more = _read_run(run)
@@ -105,11 +105,11 @@ def _index(lines: object) -> Tasks:
 
 
 def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
-    """Every entry, and what it has more than the first."""
+    """Every entry, and its difference to the first."""
     if len(played) < 2:
         raise OptionError("name at least two runs to compare")
     if measure not in MEASURES:
-        raise OptionError(f"what is compared is one of {', '.join(MEASURES)}, got {measure!r}")
+        raise OptionError(f"the measure is one of {', '.join(MEASURES)}, got {measure!r}")
     names = _name_apart([one.name for one in played])
     tasks = find_common_tasks(played)
     seeds = {scenario: [set(_list_seeds(one, scenario)) for one in played] for scenario in tasks}
@@ -122,7 +122,7 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
     raw = [compare_scenarios(_pick(table, place), _pick(tables[0], place)) for table in tables[1:]]
     count = sum(map(len, tasks.values()))
     same = (
-        "the same seeds" if paired else "means over seeds, since the seeds differ: intervals say nothing of other seeds"
+        "the same seeds" if paired else "means over seeds, since the seeds differ: intervals do not cover other seeds"
     )
     return Comparison(
         measure,
@@ -138,7 +138,7 @@ def _pick(table: Mapping[str, Values], place: int) -> dict[str, Values]:
 
 
 def _name_apart(names: Sequence[str]) -> list[str]:
-    """Names that differ: those that are there twice get a number."""
+    """Unique names: repeated ones get a number."""
     return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, start=1)]
 
 
@@ -147,7 +147,7 @@ def _list_seeds(played: Played, scenario: str) -> list[int]:
 
 
 def find_common_tasks(played: Sequence[Played]) -> dict[str, list[str]]:
-    """The tasks that everybody played, by scenario."""
+    """The tasks that all entries played, by scenario."""
     scenarios = dict.fromkeys(name for name, _ in played[0].episodes)
     found = {}
     for scenario in scenarios:
@@ -157,7 +157,7 @@ def find_common_tasks(played: Sequence[Played]) -> dict[str, list[str]]:
             if common:
                 found[scenario] = common
     if not found:
-        raise DataError("these have no task in common: only what was played on the same tasks can be compared")
+        raise DataError("these have no task in common: only episodes of the same tasks can be compared")
     return found
 
 

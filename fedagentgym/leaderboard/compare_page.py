@@ -44,7 +44,7 @@ def _write_row(comparison: Comparison, name: str) -> str:
 
 
 def _find_end(comparison: Comparison) -> float:
-    """Where the drawing ends: at 1 for shares."""
+    """The right end of the axis: 1 for shares."""
     return max(1.0, *(found[comparison.measure].high for found in comparison.measured.values()))
 
 

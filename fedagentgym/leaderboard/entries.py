@@ -1,7 +1,7 @@
-"""An entry of a suite: an agent, or on the methods track the changes to the configuration that are a method.
+"""An entry of a suite: an agent, or on the methods track the configuration changes that define a method.
 
 RUN/run.json       the suite, the entry, and where its cells lie
-cells/DIGEST/      the cells of all runs under one root; what two entries or suites have in common is played once
+cells/DIGEST/      the cells of all runs under one root; cells that two entries or suites share are played once
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from fedagentgym.learning.starts import prepare_agent
 
 ENDPOINT = "endpoint"
 MANNERS = ("concurrency", "retries", "timeout", "pause", "cost_cap", "input_price", "output_price", "key_variable")
-"""Options of a hosted model that say how it is asked and paid, not what it answers."""
+"""Options of a hosted model about requests and prices, which do not affect its answers."""
 HOSTED_TOKENS = 512
 
 
 class Entry(Settings):
-    """What somebody wants to be played. `changes` are the method, on the methods track; `agent` is who plays, on the other."""
+    """What is played. `changes` define the method, on the methods track; `agent` is the player on the other."""
 
     name: Name
     title: Text = ""
@@ -44,18 +44,18 @@ class Entry(Settings):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What of an entry decides what is played."""
+        """The part of an entry that determines what is played."""
         agent = None if self.agent is None else _drop_manners(self.agent)
         return {"agent": agent, "changes": self.changes, "plugins": self.plugins}
 
 
 def load_entry(plain: Mapping[str, Any]) -> Entry:
-    """An entry as it was written down."""
+    """A recorded entry."""
     return Entry.load(plain, "entry")
 
 
 def _drop_manners(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without what only says how a hosted model is asked and paid."""
+    """Settings without a hosted model's options about requests and prices."""
     options = settings.get("options")
     if settings.get("name") != ENDPOINT or not isinstance(options, Mapping):
         return dict(settings)
@@ -63,9 +63,9 @@ def _drop_manners(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def list_baselines(suite: Suite, names: Sequence[str] = ()) -> list[Entry]:
-    """The entries that come with a suite; all of them, where none is named."""
+    """The entries that come with a suite; all of them if none is named."""
     if not names and not suite.baselines:
-        raise OptionError(f"{suite.name} brings no baselines: name an agent or a method of your own")
+        raise OptionError(f"{suite.name} has no baselines: name an agent or a method of your own")
     return [make_baseline(suite, name) for name in names or suite.baselines]
 
 
@@ -78,7 +78,7 @@ def make_baseline(suite: Suite, name: str) -> Entry:
 
 
 def make_agent_entry(settings: Mapping[str, Any], name: str | None = None, **about: Any) -> Entry:
-    """An agent as an entry; without a name it is called by its own and its model's."""
+    """An agent as an entry; by default named after itself and its model."""
     chosen = AgentSettings.load(settings, "agent")
     model = get_model(chosen) if chosen.model is not None else None
     short = slugify("-".join([chosen.name, *([Path(model).name] if model else [])]))[:80]
@@ -96,7 +96,7 @@ def make_method_entry(changes: Sequence[str], name: str, **about: Any) -> Entry:
 
 
 def load_settings(entry: Entry, temperature: float) -> AgentSettings:
-    """The settings of an entry's agent, as a suite wants it to be played."""
+    """The settings of an entry's agent, as the suite plays it."""
     settings = AgentSettings.load(entry.agent or {}, "agent")
     if settings.name == ENDPOINT:
         given = settings.decoding or Decoding(max_new_tokens=HOSTED_TOKENS)
@@ -105,12 +105,12 @@ def load_settings(entry: Entry, temperature: float) -> AgentSettings:
 
 
 def prepare_player(settings: AgentSettings, env_id: str, options: Mapping[str, Any]) -> AgentSettings:
-    """What a tiny agent has to learn before it can play is learned now, unless it has been before."""
+    """Make the warm start of a tiny agent now, unless it exists."""
     return prepare_agent(settings, env_id, options, None)[0] if starts_from_nothing(settings) else settings
 
 
 def describe_agent(settings: AgentSettings) -> AgentRecord:
-    """Who an agent is, for a record: without this machine's paths, and without what an address may hold of secrets."""
+    """The identity of an agent, for a record: without paths of this machine and without secrets in an address."""
     plain = settings.model_dump(mode="json", exclude_unset=True)
     model = get_model(settings)
     if settings.name == ENDPOINT:
@@ -150,7 +150,7 @@ def _hide_secrets(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def identify_agent(record: AgentRecord) -> dict[str, Any]:
-    """What of an agent decides its answers."""
+    """The part of an agent that determines its answers."""
     return {**record.model_dump(mode="json"), "settings": _drop_manners(record.settings)}
 
 

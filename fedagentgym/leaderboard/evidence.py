@@ -1,4 +1,4 @@
-"""The cells of a packed result, read with suspicion: complete, each episode played again, each configuration the suite's."""
+"""Verification of the cells of a packed result: complete, every episode replayed, every configuration the suite's."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Line = tuple[Mapping[str, Any], Trajectory, str]
 
 
 class RefutedError(DataError):
-    """A result says something that is not so: `claim` names what, the text where."""
+    """A claim of a result is false: `claim` names it, the text gives the place."""
 
     def __init__(self, claim: str, where: str) -> None:
         super().__init__(f"{claim}: {where}")
@@ -59,7 +59,7 @@ class RefutedError(DataError):
 
 @dataclass(frozen=True)
 class Examined:
-    """A cell whose episodes were played again; `cut_short` counts those that may have ended for want of room."""
+    """A cell whose episodes were replayed; `cut_short` counts those that may have ended because the context was full."""
 
     data: CellData
     episodes: int
@@ -68,14 +68,14 @@ class Examined:
 
 @dataclass(frozen=True)
 class Folder:
-    """A result with the suite that it is held against."""
+    """A result with the suite against which it is checked."""
 
     place: Path
     manifest: Manifest
     suite: Suite
     opened: Mapping[str, OpenedScenario]
     plugins: tuple[str, ...] = ()
-    """Code of the method that whoever verifies has loaded."""
+    """Plugins with the method's code that the verifier has loaded."""
 
     @property
     def is_method(self) -> bool:
@@ -98,8 +98,8 @@ def read_lines(place: Path) -> list[Line]:
 def check_episodes(
     place: str, lines: Sequence[Line], env: TextEnv, expected: Expected, about: Mapping[str, Any], speaker: Speaker
 ) -> int:
-    """Raise unless these are just the expected episodes, written as episodes are, and played as they are written. Returns how
-    many ended without the world's doing."""
+    """Raise unless these are exactly the expected episodes, in the written form, with replays that agree. Returns how
+    many ended without the environment's doing."""
     if (gap := find_gap(expected, [trajectory for _, trajectory, _ in lines])) is not None:
         raise RefutedError("complete", f"{place}, {gap}")
     for number, (plain, trajectory, text) in enumerate(lines, start=1):
@@ -112,7 +112,7 @@ def check_episodes(
 
 
 def describe_about(env: TextEnv, agent: str, **more: Any) -> dict[str, Any]:
-    """What every line of a file says beside its episode, in the order in which it is written."""
+    """The fields of every line of a file besides its episode, in the written order."""
     verifier = env.get_verifier_version()
     return {"env": env.id, "agent": agent, **({} if verifier is None else {"verifier": verifier}), **more}
 
@@ -194,8 +194,8 @@ def examine_method_cell(folder: Folder, record: CellRecord) -> Examined:
 def examine_selection(
     folder: Folder, record: CellRecord, config: RunConfig, speaker: Speaker
 ) -> tuple[tuple[CurvePoint, ...], dict[int, str], int, int]:
-    """The learning curve from the episodes on `val`, the policy of each round, how many episodes there are, and how many of
-    them ended without the world's doing."""
+    """The learning curve from the episodes on `val`, the policy of each round, the number of episodes, and how many of
+    them ended without the environment's doing."""
     suite, opened = folder.suite, folder.opened[record.scenario]
     place = f"{SELECTION}/{record.key}.jsonl.gz"
     split = suite.selection.split
@@ -225,7 +225,7 @@ def list_rounds(config: RunConfig) -> list[int]:
 
 
 def read_spent(folder: Folder, record: CellRecord) -> dict[int, Spent]:
-    """What each evaluated round had taken, as the curves say: this cannot be recomputed."""
+    """The recorded usage up to each evaluated round, which cannot be recomputed."""
     curves = [
         one for one in read_curves(folder.place).cells if (one.scenario, one.seed) == (record.scenario, record.seed)
     ]
@@ -235,7 +235,7 @@ def read_spent(folder: Folder, record: CellRecord) -> dict[int, Spent]:
 
 
 def _check_spent(suite: Suite, record: CellRecord, points: Sequence[CurvePoint], config: RunConfig) -> None:
-    """What was spent can only grow, ends where the run ends, and stays within the budget."""
+    """Check that the usage grows, ends where the run ends, and stays within the budget."""
     where = f"cell {record.key}"
     steps = [*(point.spent for point in points), record.spent]
     for before, after in pairwise(steps):
@@ -255,9 +255,9 @@ def _check_spent(suite: Suite, record: CellRecord, points: Sequence[CurvePoint],
 
 
 def check_config(folder: Folder, record: CellRecord) -> RunConfig:
-    """The configuration that the suite and the method's changes make; the packed one must be just that.
+    """Check that the packed configuration is the one that the suite and the method's changes give.
 
-    A method that comes from a plugin is not loaded: then what belongs to the suite is compared, and the rest is taken as it is.
+    A method from a plugin is not loaded: then the suite's part is compared, and the rest is accepted.
     """
     method, place = folder.manifest.entry.method, f"{CONFIGS}/{record.key}.yaml"
     if method is None:
@@ -289,7 +289,7 @@ def check_config(folder: Folder, record: CellRecord) -> RunConfig:
 
 
 def is_known(folder: Folder) -> bool:
-    """Whether the method is one of this package, or of the plugins that whoever verifies has loaded."""
+    """Whether the method belongs to this package, or to plugins that the verifier has loaded."""
     method = folder.manifest.entry.method
     return method is not None and method.plugins == describe_plugins(folder.plugins)
 

@@ -1,4 +1,4 @@
-"""A result on disk: written in one piece, the same bytes for the same episodes, but for when and where it was made."""
+"""A result on disk: written atomically, with the same bytes for the same episodes except for date and machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from fedagentgym.leaderboard.suite import Suite, to_yaml
 
 @dataclass(frozen=True)
 class PackedCell:
-    """A cell with the files that are kept of it, as texts."""
+    """A cell with its files, as texts."""
 
     data: CellData
     episodes: str
@@ -62,7 +62,7 @@ class Result:
 
 
 def write_result(result: Result, folder: Path) -> Manifest:
-    """Write a result into a new folder; it is there whole or not at all."""
+    """Write a result into a new folder; it is complete or absent."""
     files = list_files(result)
     manifest = make_manifest(result, {name: bytes_digest(data) for name, data in files.items()})
     with atomic_folder(folder) as place:
@@ -126,7 +126,7 @@ def make_manifest(result: Result, files: Mapping[str, str]) -> Manifest:
 
 
 def describe_making(result: Result) -> Made:
-    """When, where and with what."""
+    """Date, machine and versions."""
     now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     machine = {
         "system": platform.system(),

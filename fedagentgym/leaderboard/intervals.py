@@ -1,9 +1,9 @@
-"""How sure a number is: bootstrap over tasks and seeds, paired differences, and the correction for many comparisons.
+"""Uncertainty: bootstrap over tasks and seeds, paired differences, and the correction for multiple comparisons.
 
-Tasks are redrawn, and seeds are redrawn, each for the whole of a scenario: the seeds of a scenario play the same tasks, and what
-two entries of a suite did on the same task under the same seed is subtracted before anything is redrawn. Scenarios are not
-redrawn, since a suite is about just these. With a single seed the interval says nothing of other seeds. Draws come from
-streams of fixed names, so that whoever has the episodes gets the same interval to the last digit.
+Tasks are redrawn, and seeds are redrawn, each for the whole of a scenario: the seeds of a scenario play the same tasks; results
+of two entries on the same task and seed are subtracted before redrawing. Scenarios are not redrawn, since a suite is about
+exactly these. With a single seed the interval does not cover other seeds. Draws come from streams of fixed names, so that the
+same episodes give the same interval to the last digit.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fedagentgym.leaderboard.record import Interval
 
 CONFIDENCE, RESAMPLES = 0.95, 1000
 COMPARISON_RESAMPLES = 10_000
-"""More than for an interval: a p-value that is multiplied by the number of comparisons must be able to be small."""
+"""More resamples than for an interval: a p-value that is multiplied by the number of comparisons must be able to be small."""
 BLOCK = 1000
 """Resamples that are held in memory at a time."""
 Values = NDArray[np.float64]
 
 
 class Difference(NamedTuple):
-    """What one entry has more than another: mean, interval, p-value, and the p-value after Holm's correction."""
+    """The difference of two entries: mean, interval, p-value, and the p-value after Holm's correction."""
 
     mean: float
     low: float
@@ -36,7 +36,7 @@ class Difference(NamedTuple):
 
 
 def draw_weights(count: int, resamples: int, *path: int | str) -> Values:
-    """How often each of `count` things is drawn in each resample, as shares: rows add up to 1."""
+    """How often each of `count` items is drawn in each resample, as shares: rows sum to 1."""
     draws = stream(0, "leaderboard", *path).integers(count, resamples * count)
     rows = np.repeat(np.arange(resamples), count)
     counts = np.bincount(rows * count + draws, minlength=resamples * count)
@@ -60,7 +60,7 @@ def resample_scenario(values: Values, resamples: int, name: str) -> Values:
 
 
 def resample_suite(scenarios: Mapping[str, Values], resamples: int) -> Values:
-    """The means over scenarios, each of which counts the same."""
+    """The means over scenarios with equal weights."""
     drawn = [resample_scenario(values, resamples, name) for name, values in scenarios.items()]
     mean: Values = np.mean(drawn, axis=0)
     return mean
@@ -82,7 +82,7 @@ def estimate_scenario(names: Sequence[str], values: Values, name: str) -> dict[s
 
 
 def estimate_suite(names: Sequence[str], scenarios: Mapping[str, Values]) -> dict[str, Interval]:
-    """The measures over all scenarios, each of which counts the same."""
+    """The measures over all scenarios with equal weights."""
     means = np.mean([values.mean(axis=(0, 1)) for values in scenarios.values()], axis=0)
     return dict(zip(names, make_intervals(means, resample_suite(scenarios, RESAMPLES)), strict=True))
 
@@ -105,8 +105,8 @@ def find_p_value(resampled: Values) -> float:
 
 
 def correct_for_many(differences: Sequence[Difference]) -> list[Difference]:
-    """Holm's correction: the smallest p-value counts as many times as there are comparisons, the next once less, and none
-    becomes smaller than one before it."""
+    """Holm's correction: the smallest p-value is multiplied by the number of comparisons, the next by one less, and none
+    becomes smaller than a previous one."""
     adjusted = [0.0] * len(differences)
     largest = 0.0
     for place, number in enumerate(sorted(range(len(differences)), key=lambda one: differences[one].p)):

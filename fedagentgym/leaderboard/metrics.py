@@ -1,4 +1,4 @@
-"""What a result reports: the measures by name, what each means, and in which direction it is better."""
+"""The measures of a result by name: the meaning of each, and in which direction it is better."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Metric:
-    """A measure of a result. `unit` is `share` for what lies between 0 and 1 and is shown in percent."""
+    """A measure of a result. `unit` is `share` for values between 0 and 1, which are shown in percent."""
 
     name: str
     title: str
@@ -21,15 +21,13 @@ METRICS = {
     metric.name: metric
     for metric in (
         Metric("success", "success", "share of episodes that are solved"),
-        Metric("score", "score", "mean score of an episode, which gives credit for a part", "score"),
+        Metric("score", "score", "mean score of an episode, with partial credit", "score"),
         Metric("pass^2", "pass^2", "share of tasks that two episodes in a row would solve"),
         Metric("pass^4", "pass^4", "share of tasks that four episodes in a row would solve"),
         Metric("pass^8", "pass^8", "share of tasks that eight episodes in a row would solve"),
+        Metric("worst_client", "worst client", "success of the model on the own mixture of the worst client"),
         Metric(
-            "worst_client", "worst client", "success of the model on the own mixture of the client that fares worst"
-        ),
-        Metric(
-            "client_p10", "10th percentile of clients", "success on the own mixture: a tenth of the clients fare worse"
+            "client_p10", "10th percentile of clients", "success on the own mixture: a tenth of the clients have less"
         ),
         Metric(
             "own_gap",
@@ -64,14 +62,14 @@ METRICS = {
         Metric(
             "forgetting", "forgetting", "best success of a category on `val` minus the last, mean", "points", "lower"
         ),
-        Metric("gain", "gain", "success minus that of the agent before it learned", "points"),
+        Metric("gain", "gain", "success minus that of the agent before training", "points"),
         Metric("bytes", "bytes", "bytes sent and received, all clients, all rounds", "bytes", "lower"),
-        Metric("invalid", "invalid actions", "share of actions that the world did not understand", "share", "lower"),
-        Metric("format_broken", "broken format", "share of replies that break the format asked for", "share", "lower"),
+        Metric("invalid", "invalid actions", "share of actions that the environment did not accept", "share", "lower"),
+        Metric("format_broken", "broken format", "share of replies without the required format", "share", "lower"),
         Metric("turns", "turns", "turns of an episode", "count", "lower"),
-        Metric("tokens", "tokens", "tokens that the agent said in an episode", "count", "lower"),
+        Metric("tokens", "tokens", "tokens that the agent generated in an episode", "count", "lower"),
         Metric("prompt_tokens", "prompt tokens", "tokens that a hosted model read, per episode", "count", "lower"),
-        Metric("reply_tokens", "reply tokens", "tokens that a hosted model said, per episode", "count", "lower"),
+        Metric("reply_tokens", "reply tokens", "tokens that a hosted model generated, per episode", "count", "lower"),
         Metric("cost", "cost", "price of an episode of a hosted model", "money", "lower"),
         Metric("epsilon", "epsilon", "privacy spent at the configured delta", "count", "lower"),
     )

@@ -1,4 +1,4 @@
-"""`bench pack`: from the cells of an entry to one folder that anybody can check."""
+"""`bench pack`: one folder from the cells of an entry, which anybody can verify."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import read_json, read_text
+from fedagentgym.base.files import format_path, read_json, read_text
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.export import export_policy
 from fedagentgym.leaderboard.aggregate import CellData, choose_round, make_point
@@ -38,17 +38,24 @@ def pack_run(run: SuiteRun, folder: Path) -> Manifest:
     if run.missing:
         raise DataError(
             f"{run.folder}: {len(run.missing)} of {len(run.cells)} cells are not finished, {run.missing[0].key} is the first:"
-            f" go on with: fedagentgym bench resume {run.folder}"
+            f" resume with: fedagentgym bench resume {run.folder}"
         )
     return write_result(collect_result(run), folder)
 
 
-def write_weights(run: SuiteRun, folder: Path) -> list[Path]:
-    """The policies that were ranked, one folder for each cell of the methods track: what others verify the words by."""
+def check_weights(run: SuiteRun, folder: Path) -> None:
+    """Refuse, before anything is written, to write weights that there are not, or to a place that is taken."""
     if run.suite.track != "methods":
         raise OptionError(
             f"{run.suite.name} is on the agents track, where nothing is trained: there are no weights to write"
         )
+    if folder.exists():
+        raise OptionError(f"{format_path(folder)} exists: move it, or name another folder for the weights")
+
+
+def write_weights(run: SuiteRun, folder: Path) -> list[Path]:
+    """The policies that were ranked, one folder for each cell of the methods track: what others verify the words by."""
+    check_weights(run, folder)
     places = [folder / cell.key for cell in run.cells]
     for cell, place in zip(run.cells, places, strict=True):
         adapter = load_config(cell.run_folder / "config.yaml").agent.adapter
@@ -71,7 +78,7 @@ def collect_result(run: SuiteRun) -> Result:
 
 
 def describe_run_entry(run: SuiteRun) -> EntryRecord:
-    """Who played, for the record."""
+    """The agent, for the record."""
     first = run.cells[0]
     if run.suite.track == "agents":
         return describe_entry(run.entry, describe_entry_agent(run), None)
@@ -80,7 +87,7 @@ def describe_run_entry(run: SuiteRun) -> EntryRecord:
 
 
 def describe_entry_agent(run: SuiteRun) -> AgentRecord:
-    """The agent of an entry. One that is made anew for every world has no weights of its own as a whole."""
+    """The agent of an entry. One that is made separately for each environment has no weights of its own as a whole."""
     found = [describe_player(run.opened[name], run.entry) for name in run.suite.scenarios]
     if all(one == found[0] for one in found):
         return found[0]
@@ -163,6 +170,6 @@ def make_points(records: Sequence[Mapping[str, Any]], texts: Mapping[int, str], 
 
 
 def find_epsilon(records: Sequence[Mapping[str, Any]]) -> float | None:
-    """The privacy that the whole run has spent, where it was accounted for."""
+    """The privacy budget that the whole run spent, if it was accounted."""
     spent = [record["metrics"][EPSILON] for record in records if EPSILON in record["metrics"]]
     return max(spent) if spent else None

@@ -1,17 +1,17 @@
-"""A packed result: one folder that says who played which suite, what came out, and holds every episode of it.
+"""A packed result: one folder with who played which suite, the results, and every episode.
 
-    manifest.json                 who, which suite, what came out, the digest of every other file        `Manifest`
+    manifest.json                 who, which suite, the results, the digest of every other file        `Manifest`
     suite.yaml                    the definition of the suite as it was played
     agent.yaml                    agents track: the agent's settings
     configs/SCENARIO-seedN.yaml   methods track: the configuration of every run
     episodes/SCENARIO-seedN.jsonl.gz    the ranked episodes, on the split `test`
     selection/SCENARIO-seedN.jsonl.gz   methods track: the episodes on `val` by which the ranked round was chosen
-    curves.json                   methods track: what every evaluated round found and had cost           `Curves`
-    clients.json                  methods track: how every client fares                                  `ClientTable`
+    curves.json                   methods track: results and cost of every evaluated round                `Curves`
+    clients.json                  methods track: success of every client                                `ClientTable`
 
-A cell is one scenario (a world, on the methods track with a division among clients) under one seed. All numbers of the three
-JSON files follow from the episodes, but for what `verify` names as not provable. Only `manifest.made` (when, where, how long)
-differs between two runs of the same thing. `verification.json`, if it is there, is the maintainers' and no part of the result.
+A cell is one scenario (an environment, on the methods track with a client split) under one seed. All numbers of the three
+JSON files follow from the episodes, except for what `verify` names as not provable. Only `manifest.made` (date, machine,
+duration) differs between two runs of the same cells. `verification.json`, if present, is the maintainers', not a part of it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SuiteReference(Settings):
 
 
 class ScenarioRecord(Settings):
-    """A world whose tasks were played. `axis` and `level` place it among others that differ in heterogeneity alone."""
+    """A scenario that was played. `axis` and `level` place it among others that differ in heterogeneity alone."""
 
     name: Name
     env: Text
@@ -82,9 +82,9 @@ class ScenarioRecord(Settings):
 
 
 class AgentRecord(Settings):
-    """Who played: a program without a model, a model that was at hand, or one that others host.
+    """The player: a program without a model, a local model, or a hosted one.
 
-    `weights` is the digest of the model's files where they were at hand; a hosted model has none.
+    `weights` is the digest of the model's files if they were available; a hosted model has none.
     """
 
     kind: Literal["program", "model", "hosted"]
@@ -95,14 +95,14 @@ class AgentRecord(Settings):
 
 
 class PluginRecord(Settings):
-    """Code of one's own that was loaded, by the digest of its file where it is one."""
+    """Loaded code of the entry, by the digest of its file if it is one."""
 
     name: Text
     digest: Digest | None = None
 
 
 class MethodRecord(Settings):
-    """What learned: the changes that a method lays over the configuration of a scenario."""
+    """The method: the changes to the configuration of a scenario."""
 
     algorithm: Text
     changes: tuple[Text, ...]
@@ -110,7 +110,7 @@ class MethodRecord(Settings):
 
 
 class EntryRecord(Settings):
-    """A row of the table. What people say of themselves is `submitted_by`, `link` and `note`."""
+    """A row of the table. `submitted_by`, `link` and `note` are the submitters' own words."""
 
     name: Name
     title: Text
@@ -123,7 +123,7 @@ class EntryRecord(Settings):
 
 
 class Spent(Settings):
-    """What a cell took. On the agents track: the episodes played; on the methods track: until the ranked round / in all."""
+    """The cost of a cell. On the agents track: the episodes played; on the methods track: until the ranked round / in all."""
 
     rounds: Count = 0
     episodes: Count = 0
@@ -133,7 +133,7 @@ class Spent(Settings):
 
 
 class Usage(Settings):
-    """What a hosted model took; `uncounted` answers came without numbers of tokens."""
+    """The usage of a hosted model; `uncounted` answers came without numbers of tokens."""
 
     requests: Count = 0
     retries: Count = 0
@@ -160,12 +160,12 @@ class CellRecord(Settings):
 
     @property
     def key(self) -> str:
-        """How the cell is called in file names."""
+        """The cell's name in file names."""
         return f"{self.scenario}-seed{self.seed}"
 
 
 class Made(Settings):
-    """When, where and with what: all that two runs of the same thing do not share."""
+    """Date, machine and versions: everything that two runs of the same cells do not share."""
 
     date: Text
     seconds: float = Field(ge=0.0)
@@ -191,7 +191,7 @@ class Manifest(Settings):
 
 
 class CurvePoint(Settings):
-    """An evaluated round: what was spent until then, and what the split `val` said."""
+    """An evaluated round: its usage so far, and the success on the split `val`."""
 
     round: Count
     spent: Spent
@@ -217,7 +217,7 @@ class Curves(Settings):
 class ClientRecord(Settings):
     """A client: what it holds, and the success of the ranked model on its own mixture of held-out tasks.
 
-    `coverage` is the share of its tasks whose category was played; `success` is null where that is none.
+    `coverage` is the share of its tasks whose category was played; `success` is null if this is zero.
     """
 
     client: Count
@@ -243,7 +243,7 @@ class ClientTable(Settings):
 
 
 class Claim(Settings):
-    """Something that a result says, and whether it was shown."""
+    """A claim of a result, and whether it was proven."""
 
     name: Name
     status: Literal["proven", "not provable", "refuted"]
@@ -251,7 +251,7 @@ class Claim(Settings):
 
 
 class Rerun(Settings):
-    """What maintainers found who ran an entry again: on the public tasks, and on those of the secret twin."""
+    """The results of maintainers who ran an entry again: on the public tasks, and on those of the secret twin."""
 
     date: Text
     by: Text
@@ -261,7 +261,7 @@ class Rerun(Settings):
 
 
 class Verification(Settings):
-    """`verification.json`, written by whoever checked a result; it belongs to one manifest."""
+    """`verification.json`, written by the verifier of a result; it belongs to one manifest."""
 
     schema_version: Literal["fedagentgym/leaderboard-verification-1"] = "fedagentgym/leaderboard-verification-1"
     manifest: Digest
@@ -271,7 +271,7 @@ class Verification(Settings):
 
     @property
     def replayed(self) -> bool:
-        """Whether every episode was played again and earned what the result says."""
+        """Whether every episode was replayed with the recorded rewards."""
         return any(claim.name == "replayed" and claim.status == "proven" for claim in self.claims)
 
 
@@ -279,12 +279,12 @@ Document = TypeVar("Document", bound=Settings)
 
 
 def to_text(document: Settings) -> str:
-    """The one way in which a document of a result is written."""
+    """The canonical text of a result's document."""
     return json.dumps(document.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n"
 
 
 def read_document(kind: type[Document], path: Path) -> Document:
-    """A document of a result; anything but what `to_text` writes is refused."""
+    """A document of a result; any text but that of `to_text` is refused."""
     text = read_text(path)
     try:
         found = kind.load(parse_json(text, format_path(path)), "")

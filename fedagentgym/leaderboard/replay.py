@@ -1,7 +1,7 @@
-"""Episodes that others hand in, played again: what was seen, done and earned must be what the world says, to the last letter.
+"""Replay of submitted episodes: observations, actions and rewards must agree exactly with the environment.
 
-What an episode may not have is what nobody who played it could have written: another seed, a task twice, a reply whose action is
-another, an end that the world does not know.
+Episodes are refused that no player could have produced: with another seed, with a task twice, with an action that is not that of
+the reply, or with an end that the environment does not give.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import Episode, TextEnv
 
 MOST_TOKENS = 1 << 20
-"""Of a reply of an agent whose settings do not say."""
+"""Maximum length of a reply of an agent whose settings do not limit it."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def describe_speaker(settings: AgentSettings, kind: str) -> Speaker:
 
 @dataclass(frozen=True)
 class Expected:
-    """Which episodes must be there: tasks in order, each so many times, under the seeds that follow from one."""
+    """The expected episodes: tasks in order, each with the repeats, under the seeds that follow from one."""
 
     ids: Sequence[str]
     repeats: int
@@ -66,7 +66,7 @@ class Expected:
 
 
 def find_gap(expected: Expected, found: Sequence[Trajectory]) -> str | None:
-    """The first episode that is missing, doubled, or another than it should be."""
+    """The first episode that is missing, repeated, or not the expected one."""
     for number, (due, trajectory) in enumerate(zip(expected, found, strict=False), start=1):
         if (trajectory.task, trajectory.seed, trajectory.sample) != due:
             task, seed, sample = due
@@ -80,7 +80,7 @@ def find_gap(expected: Expected, found: Sequence[Trajectory]) -> str | None:
 
 
 def find_odd_line(line: Mapping[str, Any], trajectory: Trajectory, about: Mapping[str, Any], text: str) -> str | None:
-    """Whether a line says more, less or otherwise than what is written of an episode."""
+    """How a line differs from the canonical form of its episode."""
     if {name: line.get(name) for name in about} != dict(about):
         odd = next(name for name in about if line.get(name) != about[name])
         return f"{odd!r} is {str(line.get(odd))[:60]!r}, it should be {str(about[odd])[:60]!r}"
@@ -90,7 +90,7 @@ def find_odd_line(line: Mapping[str, Any], trajectory: Trajectory, about: Mappin
 
 
 def find_difference(env: TextEnv, trajectory: Trajectory, speaker: Speaker) -> str | None:
-    """Play an episode again; the first thing in it that is not so."""
+    """Replay an episode; returns the first disagreement."""
     (episode,) = env.reset_many([trajectory.task], [trajectory.seed])
     if trajectory.category != episode.task.category:
         return f"its category is {episode.task.category!r}, not {trajectory.category!r}"
@@ -108,7 +108,7 @@ def find_difference(env: TextEnv, trajectory: Trajectory, speaker: Speaker) -> s
 
 
 def _find_odd_turn(env: TextEnv, turn: Turn, before: Episode, after: Episode) -> str | None:
-    """What a turn says of the world against what the world says."""
+    """The first disagreement between the recorded turn and the environment."""
     view = after.view
     expected: dict[str, Any] = {
         "observation": before.view.observation,
@@ -122,12 +122,12 @@ def _find_odd_turn(env: TextEnv, turn: Turn, before: Episode, after: Episode) ->
     for name, value in expected.items():
         written = getattr(turn, name)
         if written != value:
-            return f"{name} is written as {str(written)[:80]!r}, the world says {str(value)[:80]!r}"
+            return f"{name} is written as {str(written)[:80]!r}, the environment gives {str(value)[:80]!r}"
     return None
 
 
 def _find_odd_reply(env: TextEnv, turn: Turn, speaker: Speaker) -> str | None:
-    """Whether the action is the one that the reply holds."""
+    """Whether the action is the one in the reply."""
     if speaker.parser is None or env.takes == "reply":
         action, form = turn.reply, True
     else:
@@ -144,7 +144,7 @@ def _find_odd_reply(env: TextEnv, turn: Turn, speaker: Speaker) -> str | None:
 def _find_odd_end(trajectory: Trajectory, episode: Episode, speaker: Speaker) -> str | None:
     view = episode.view
     if not episode.over and not (speaker.runs_out and trajectory.truncated):
-        return f"the episode goes on after its last turn, {len(trajectory.turns)}"
+        return f"the episode continues after its last turn, {len(trajectory.turns)}"
     expected = {
         "score": float(view.score),
         "success": bool(view.success),
@@ -155,10 +155,10 @@ def _find_odd_end(trajectory: Trajectory, episode: Episode, speaker: Speaker) ->
     for name, value in expected.items():
         written = getattr(trajectory, name)
         if written != value:
-            return f"at the end {name} is written as {str(written)[:80]!r}, the world says {str(value)[:80]!r}"
+            return f"at the end {name} is written as {str(written)[:80]!r}, the environment gives {str(value)[:80]!r}"
     return None
 
 
 def is_cut_short(env: TextEnv, trajectory: Trajectory) -> bool:
-    """Whether an episode ended although the world would have gone on: its agent had no room left, which cannot be checked."""
+    """Whether an episode ended although the environment would have continued: its context was full, which cannot be checked."""
     return not trajectory.terminated and len(trajectory.turns) < env.max_turns

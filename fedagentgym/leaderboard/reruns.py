@@ -1,7 +1,7 @@
-"""What maintainers found who ran an entry again: kept beside the result, in its `verification.json`.
+"""The results of maintainers who ran an entry again: stored next to the result, in its `verification.json`.
 
 They run the entry themselves, on the public tasks and on those of the secret twin, and pack both. Of these results only the
-numbers are kept: the episodes of a secret twin would give its tasks away.
+numbers are kept: the episodes of a secret twin would reveal its tasks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedagentgym.leaderboard.twins import name_twin
 
 
 def describe_rerun(result: Path, again: Sequence[Path], by: str) -> Rerun:
-    """What these results of one's own say of a submitted one; each must be of the same entry, on its suite or on the twin."""
+    """Compare own results with a submitted one; each must be of the same entry, on its suite or on the twin."""
     submitted, found = read_manifest(result), Rerun(date="", by=by)
     for folder in again:
         made = read_manifest(folder)
@@ -43,14 +43,14 @@ def describe_rerun(result: Path, again: Sequence[Path], by: str) -> Rerun:
 
 
 def check_same_entry(submitted: Manifest, made: Manifest, folder: Path) -> None:
-    """Refuse a result that somebody else's agent or another method has played."""
+    """Refuse a result of another agent or method."""
     first, second = submitted.entry, made.entry
     if identify_agent(first.agent) != identify_agent(second.agent) or first.method != second.method:
         raise OptionError(f"{format_path(folder)} was not played by the entry {first.name!r}, but by {second.name!r}")
 
 
 def find_rerun(result: Path, manifest: str) -> Rerun | None:
-    """What was found before of the same manifest, if anything."""
+    """The earlier findings about the same manifest, if any."""
     place = result / VERIFICATION
     if not place.is_file():
         return None

@@ -1,4 +1,4 @@
-"""Playing entries: all cells of a suite's entries, several at a time, resumable, and how far they are.
+"""Playing entries: all cells of a suite's entries, several at a time, resumable, with their progress.
 
 ROOT/SUITE/ENTRY/run.json    what is played: what `pack`, `resume` and `status` are given
 ROOT/SUITE/ENTRY/suite.yaml  the suite as it was
@@ -51,7 +51,7 @@ class SuiteRun:
 
 
 def open_run(suite: Suite, entry: Entry, root: Path) -> SuiteRun:
-    """An entry with its cells, wherever they are; nothing is written or played yet."""
+    """An entry with its cells, existing or not; nothing is written or played yet."""
     load_plugins(entry.plugins)
     opened = {name: open_scenario(suite, name) for name in suite.scenarios}
     cells = tuple(make_cell(opened[name], entry, seed, root) for name in suite.scenarios for seed in suite.seeds)
@@ -59,7 +59,7 @@ def open_run(suite: Suite, entry: Entry, root: Path) -> SuiteRun:
 
 
 def begin_run(run: SuiteRun) -> None:
-    """Write down what is played; another entry of the same name is not overwritten."""
+    """Record what is played; another entry of the same name is not overwritten."""
     place = run.folder / RUN
     plain = {"entry": run.entry.model_dump(mode="json"), "suite": run.suite.digest}
     if place.is_file() and not _is_same(read_json(place), plain):
@@ -72,7 +72,7 @@ def begin_run(run: SuiteRun) -> None:
 
 
 def _is_same(before: Any, now: Mapping[str, Any]) -> bool:
-    """Whether two entries are played alike: how a hosted model is asked and paid, and what is said of an entry, may change."""
+    """Whether two entries are played alike: a hosted model's requests and prices, and descriptions of an entry, may change."""
     if not isinstance(before, dict) or not isinstance(before.get("entry"), dict):
         return False
     entries = [load_entry(one) for one in (before["entry"], now["entry"])]
@@ -84,10 +84,12 @@ def _format(plain: object) -> str:
 
 
 def load_run(folder: Path) -> SuiteRun:
-    """The run in a folder, as it was begun."""
+    """The recorded run in a folder."""
     place = folder / RUN
     if not place.is_file():
-        raise DataError(f"{format_path(folder)} is no run of a suite: {RUN} is missing (see `fedagentgym bench run`)")
+        raise DataError(
+            f"{format_path(folder)} is not a run of a suite: {RUN} is missing (see `fedagentgym bench run`)"
+        )
     suite = parse_suite(read_text(folder / SUITE), format_path(folder / SUITE))
     plain = read_json(place)
     if not isinstance(plain, dict) or plain.get("suite") != suite.digest or "entry" not in plain:
@@ -103,7 +105,7 @@ def find_runs(folder: Path) -> list[Path]:
 
 
 def play_runs(runs: Sequence[SuiteRun], workers: int = 0) -> None:
-    """Play every cell that is missing, so many at a time (0: as many as there are cores); what is there stays."""
+    """Play every missing cell, this many at a time (0: as many as there are cores); finished cells are kept."""
     for run in runs:
         begin_run(run)
     prepare(runs)
@@ -121,23 +123,23 @@ def play_runs(runs: Sequence[SuiteRun], workers: int = 0) -> None:
 
 
 def report(bar: Progress, cell: Cell, number: int, of: int, seconds: float) -> None:
-    """Say which cell is finished, how many are left, and how long that may take."""
+    """Print which cell is finished, how many are left, and the estimated time."""
     minutes = seconds / number * (of - number) / 60
     bar.advance(cell=f"{cell.entry.name} {cell.key}", left=of - number)
     bar.write(f"{cell.entry.name} {cell.key}: finished; {of - number} cells left, about {minutes:.0f} minutes")
 
 
 def describe_interrupted(runs: Sequence[SuiteRun]) -> str:
-    """What is told of runs that were interrupted."""
+    """The message after an interruption."""
     finished = sum(len(run.cells) - len(run.missing) for run in runs)
     total = sum(len(run.cells) for run in runs)
     places = " ".join(shlex.quote(str(run.folder)) for run in runs[:5])
-    saved = f"{finished} of {total} cells are finished, the others are saved as far as they are"
-    return f"{saved}; go on with: fedagentgym bench resume {places}"
+    saved = f"{finished} of {total} cells are finished, the progress of the others is saved"
+    return f"{saved}; resume with: fedagentgym bench resume {places}"
 
 
 def prepare(runs: Sequence[SuiteRun]) -> None:
-    """Make the agents that cells start from, each once, before several processes ask for them."""
+    """Make the agents from which cells start, each once, before several processes need them."""
     configs = [
         make_cell_config(run.suite, cell.scenario, run.entry, cell.seed)
         for run in runs
@@ -148,7 +150,7 @@ def prepare(runs: Sequence[SuiteRun]) -> None:
 
 
 def list_units(runs: Sequence[SuiteRun]) -> list[list[Cell]]:
-    """The cells to be played, those together that must be played one after the other; cells that runs share only once."""
+    """The cells to be played, grouped if they must be played one after the other; shared cells only once."""
     units: list[list[Cell]] = []
     seen: set[Path] = set()
     for run in runs:
@@ -162,7 +164,7 @@ def list_units(runs: Sequence[SuiteRun]) -> list[list[Cell]]:
 
 
 def _play_units(units: Sequence[Sequence[Cell]], workers: int) -> Iterator[Cell]:
-    """Play them, in this process or in others; each cell as it is finished."""
+    """Play them, in this process or in others; yields each cell when it is finished."""
     if workers <= 1 or len(units) <= 1:
         for unit in units:
             yield from play_unit(unit)

@@ -1,7 +1,7 @@
-"""Who spoke: the agent plays the same episodes anew, and must say the same words.
+"""Whether a named agent produced a result: it plays the same episodes again, and must give the same replies.
 
-What an agent says follows from its weights, the prompt and the episode's stream of random numbers. Arithmetic on another machine
-may turn a token now and then, after which the rest of an episode is another; so a small share of episodes may differ.
+An agent's replies follow from its weights, the prompt and the episode's random stream. Arithmetic on another machine may change
+a token now and then, after which the rest of an episode differs; so a small share of episodes may differ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedagentgym.learning.rollouts import Player, collect
 from fedagentgym.learning.trajectory import Group
 
 LEAST_EQUAL = 0.98
-"""Share of episodes that must be equal to the letter, where weights are played on another machine."""
+"""Minimum share of episodes that must be identical if weights are used on another machine."""
 CONFIG = "config.json"
 """The file by which a folder of weights is known."""
 PROGRAMS = ("expert", "random")
@@ -31,14 +31,14 @@ PROGRAMS = ("expert", "random")
 
 @dataclass(frozen=True)
 class Spoken:
-    """How it was shown who said the words, and whether of all cells."""
+    """How the player was verified, and whether for all cells."""
 
     about: str
     everywhere: bool
 
 
 def check_program(folder: Folder, cells: Sequence[Examined]) -> Spoken | None:
-    """A program of this package plays anew by itself; of anybody else nothing is known."""
+    """A program of this package can play again by itself; other agents cannot be verified here."""
     agent = folder.manifest.entry.agent
     name = agent.settings.get("name")
     if agent.kind != "program" or name not in PROGRAMS or not isinstance(AGENTS.get_target(str(name)), str):
@@ -53,7 +53,7 @@ def check_program(folder: Folder, cells: Sequence[Examined]) -> Spoken | None:
 
 
 def check_model(folder: Folder, cells: Sequence[Examined], models: Sequence[Path]) -> Spoken:
-    """Weights in folders play anew: they must be those that the result names, and say the same."""
+    """Play again with given weights: they must be those that the result names, and give the same replies."""
     agent = folder.manifest.entry.agent
     if agent.kind != "model":
         raise RefutedError("who-spoke", f"{agent.kind} agents have no weights that could be given")
@@ -69,7 +69,9 @@ def check_model(folder: Folder, cells: Sequence[Examined], models: Sequence[Path
     if not played:
         raise RefutedError("who-spoke", f"{told}: no cell of this result was played by this policy")
     if same < LEAST_EQUAL * total:
-        raise RefutedError("who-spoke", f"{told} says the same in {same} of {total} episodes: another policy played")
+        raise RefutedError(
+            "who-spoke", f"{told} gives the same replies in {same} of {total} episodes: another policy played"
+        )
     about = f"{played} of {len(cells)} cells were played again with the weights: {same} of {total} episodes are equal"
     return Spoken(about, played == len(cells))
 
@@ -86,7 +88,7 @@ def load_agent(folder: Folder, models: Sequence[Path]) -> Callable[[Examined], P
 
 
 def load_policies(folder: Folder, models: Sequence[Path]) -> Callable[[Examined], Player | None]:
-    """The methods track: of several policies the one that a cell names; None where it is not among them."""
+    """The methods track: of several policies the one that a cell names; None if it is not among them."""
     records = {(record.scenario, record.seed): record for record in folder.manifest.cells}
     places: dict[str | None, Path] = {}
     for model in models:
@@ -105,13 +107,13 @@ def load_policies(folder: Folder, models: Sequence[Path]) -> Callable[[Examined]
 
 
 def make_player(folder: Folder, cell: Examined, settings: AgentSettings, model: Path) -> Player:
-    """The agent with these weights as it would play a cell."""
+    """The agent with these weights, configured for a cell."""
     player = make_agent(settings.model_copy(update={"model": str(model)}), folder.opened[cell.data.scenario].env)
     return with_temperature(player, folder.suite.get_ranking(cell.data.scenario).temperature)
 
 
 def find_models(places: Sequence[Path]) -> list[Path]:
-    """These folders of weights, and those that lie directly in folders which hold no weights themselves."""
+    """These folders of weights, and folders of weights directly inside others."""
     found = []
     for place in places:
         below = sorted(path.parent for path in place.glob(f"*/{CONFIG}"))
@@ -120,7 +122,7 @@ def find_models(places: Sequence[Path]) -> list[Path]:
 
 
 def count_equal(folder: Folder, cell: Examined, player: Player, kind: str) -> tuple[int, int]:
-    """How many episodes of a cell are the same when they are played anew, and how many there are."""
+    """How many episodes of a cell are identical when they are played again, and how many there are."""
     opened = folder.opened[cell.data.scenario]
     repeats = folder.suite.get_ranking(cell.data.scenario).repeats
     size = len(opened.ids) if folder.is_method else TASKS_OF_A_PART[kind]

@@ -1,7 +1,7 @@
-"""What a suite's scenarios are on this machine: the environment with its ranked tasks, and the configuration of a run.
+"""A suite's scenarios on this machine: the environment with its ranked tasks, and the configuration of a run.
 
-Digests that a suite names must be met. A method may change how clients learn and what the server does with it, and nothing of the
-world, the division, the agent, the seeds or how it is judged: those are the suite's.
+Digests that a suite names must match. A method may change how clients learn and what the server does; the environment, the
+division, the agent, the seeds and the evaluation belong to the suite.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FREE = ("algorithm", "learning", "federation", "plugins")
 
 @dataclass(frozen=True)
 class OpenedScenario:
-    """A scenario with its environment over the split that is ranked, and, on the methods track, the clients' tasks."""
+    """A scenario with its environment over the ranked split, and, on the methods track, the clients' tasks."""
 
     suite: Suite
     name: str
@@ -72,7 +72,7 @@ class OpenedScenario:
         )
 
     def check(self) -> ScenarioRecord:
-        """The scenario for a record, if it is the one that the suite was published with."""
+        """The scenario for a record, if it matches the published suite."""
         found = self.describe()
         for name in ("pool", "task_ids", "client_split"):
             expected = getattr(self.definition, name)
@@ -101,7 +101,7 @@ def open_scenario(suite: Suite, name: str) -> OpenedScenario:
 def make_config(
     suite: Suite, scenario: str, method: Sequence[str] = (), *, seed: int | None = None, plugins: Sequence[str] = ()
 ) -> RunConfig:
-    """The configuration of a run; a method that changes what is the suite's is refused."""
+    """The configuration of a run; a method that changes the suite's part is refused."""
     chosen = suite.seeds[0] if seed is None else seed
     fixed = [*suite.changes, *suite.scenarios[scenario].changes, f"seed={chosen}"]
     evaluation = {**suite.selection.make_evaluation().model_dump(mode="json"), "clients": False}
@@ -120,10 +120,10 @@ def make_config(
 
 
 def check_budget(suite: Suite, config: RunConfig) -> None:
-    """Refuse a run that would go beyond the rounds of the suite before it begins; the rest is counted as it goes."""
+    """Refuse a run with more rounds than the suite allows before it begins; other limits are counted during the run."""
     most = suite.budget.rounds
     if most is not None and config.federation.rounds > most:
-        raise OptionError(f"{suite.name}: at most {most} rounds, this method asks for {config.federation.rounds}")
+        raise OptionError(f"{suite.name}: at most {most} rounds, this method has {config.federation.rounds}")
 
 
 def _write(value: object) -> str:

@@ -1,13 +1,13 @@
-"""A suite: a versioned definition of what is played, on which tasks, under which seeds, and by what it is ranked.
+"""A suite: a versioned definition of what is played, on which tasks, under which seeds, and by which measure it is ranked.
 
-Suites are data. Those of the package are `suites/NAME.yaml`, anybody's own is a file with another path. There are two tracks:
+Suites are data. Those of the package are `suites/NAME.yaml`; your own are files with other paths. There are two tracks:
 
     agents    one agent plays the held-out tasks of every scenario; a scenario is an environment with its options
     methods   a federated method trains under the scenario's division of tasks among clients, `selection` chooses the round
-              on `val`, and the chosen round is ranked on `test`; a scenario is changes laid over the suite's configuration
+              on `val`, and the chosen round is ranked on `test`; a scenario is changes to the suite's configuration
 
-A definition names the digests of the pools, of the tasks played and of the divisions. So a suite whose tasks are not what they
-were when it was published refuses to start, rather than be another suite under the same name.
+A definition contains the digests of the pools, of the ranked tasks and of the divisions. A suite whose tasks differ from the
+published ones refuses to start, so that a name always refers to the same tasks.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from fedagentgym.learning.settings import EvaluationSettings
 
 
 class Ranking(Settings):
-    """How the ranked number is played: always on `test`, or on a split that is for nothing else."""
+    """How the ranked number is measured: on `test`, or on another split that is used for nothing else."""
 
     split: str = Field(default="test", description="split whose tasks are played")
-    tasks: int | None = Field(default=None, ge=1, description="only the first so many tasks; null: all of them")
+    tasks: int | None = Field(default=None, ge=1, description="number of tasks, from the first on; null: all")
     repeats: int = Field(default=1, ge=1, description="episodes per task")
     temperature: float = Field(default=0.4, ge=0, description="sampling temperature")
 
@@ -50,7 +50,7 @@ class Ranking(Settings):
 
 
 class Selection(Ranking):
-    """By which evaluations the ranked round of a run is chosen."""
+    """The evaluations by which the ranked round of a run is chosen."""
 
     split: str = Field(default="val", description="split on which the round is chosen, never the ranked one")
     every: int = Field(default=1, ge=1, description="rounds between evaluations")
@@ -76,7 +76,7 @@ class Scenario(Settings):
 
 
 class Baseline(Settings):
-    """An entry that comes with a suite: an agent, or on the methods track the changes that are a method."""
+    """An entry that comes with a suite: an agent, or on the methods track the changes that define a method."""
 
     title: Text = ""
     agent: dict[str, Any] | str | None = None
@@ -84,7 +84,7 @@ class Baseline(Settings):
 
 
 class Budget(Settings):
-    """The most that a run may take; null: as much as it likes."""
+    """The limits of a run; null: no limit."""
 
     rounds: int | None = Field(default=None, ge=0)
     episodes: int | None = Field(default=None, ge=0, description="episodes that are learned from, all clients together")
@@ -95,7 +95,7 @@ class Twin(Settings):
     """The secret twin: the same generators under a seed of which only this digest is published (see `twins`)."""
 
     digest: Digest
-    disclosed_salt: str | None = Field(default=None, description="told with the next version, with the seed")
+    disclosed_salt: str | None = Field(default=None, description="published with the next version, with the seed")
     disclosed_seed: int | None = Field(default=None, ge=0)
 
 
@@ -108,24 +108,24 @@ class Suite(Settings):
     title: Text
     about: Text = ""
     expected: tuple[Text, ...] = Field(default=(), description="what is expected, written down before it is played")
-    paper: Text | None = Field(default=None, description="whose published numbers stand beside it")
+    paper: Text | None = Field(default=None, description="paper whose numbers are shown next to it")
     config: str | dict[str, Any] | None = Field(
         default=None, description="methods: a configuration, or a preset's name with :VARIANT,... after it"
     )
-    changes: tuple[str, ...] = Field(default=(), description="methods: laid over the configuration in every scenario")
+    changes: tuple[str, ...] = Field(default=(), description="methods: changes to the configuration of every scenario")
     scenarios: dict[Name, Scenario] = Field(min_length=1)
     seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
     ranking: Ranking = Ranking()
     selection: Selection = Selection()
     rank_by: str = Field(default="success", description="the measure that ranks")
-    target: float | None = Field(default=None, description="methods: success on `val` that curves are asked to reach")
+    target: float | None = Field(default=None, description="methods: success on `val` to be reached")
     pass_powers: tuple[int, ...] = Field(default=(), description="k of pass^k, at most ranking.repeats")
     budget: Budget = Budget()
     baselines: dict[Name, Baseline] = Field(default_factory=dict)
-    pairs: tuple[tuple[str, str], ...] = Field(default=(), description="entries whose difference is asked for")
+    pairs: tuple[tuple[str, str], ...] = Field(default=(), description="entries whose difference is reported")
     smallest_difference: float = Field(default=0.0, ge=0, description="the smallest difference that counts")
     minutes: float | None = Field(default=None, gt=0, description="about how long all baselines take on two cores")
-    hardware: Text = Field(default="", description="what it needs, where that is more than two cores")
+    hardware: Text = Field(default="", description="required hardware, if more than two cores")
     secret: Twin | None = None
 
     @model_validator(mode="after")
@@ -167,7 +167,7 @@ class Suite(Settings):
 
     @property
     def digest(self) -> str:
-        """The identity of what is played. Words for readers and baselines are not part of it: adding one changes no result."""
+        """The digest of what is played. Descriptions and baselines are not part of it: adding one changes no result."""
         plain = self.model_dump(mode="json")
         for key in ("title", "about", "expected", "paper", "baselines", "pairs", "minutes", "hardware", "secret"):
             plain.pop(key)
@@ -217,7 +217,7 @@ def parse_suite(text: str, where: str) -> Suite:
 
 
 def to_yaml(suite: Suite) -> str:
-    """A suite as it is written beside results: everything that was said of it, in one fixed form."""
+    """The text of a suite that is written beside results: all set fields, in one canonical form."""
     text: str = yaml.safe_dump(
         suite.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True, width=120
     )

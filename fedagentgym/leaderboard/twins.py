@@ -1,10 +1,10 @@
-"""Secret twins: the same generators under a seed that nobody knows but the maintainers, and that is told afterwards.
+"""Secret twins: the same generators under a seed that only the maintainers know until it is published.
 
-Every generated world takes a seed, so a suite can be played again on tasks that nobody has seen or tuned on. The package holds a
-digest of the twin's seed with a long random salt, so the seed can neither be guessed nor chosen after results are known. With the
-next version of the suite both are told, and everybody can check what was promised.
+Every generated environment takes a seed, so a suite can be played again on tasks that nobody has seen or tuned on. The package
+contains a digest of the twin's seed with a long random salt, so that the seed can neither be guessed nor chosen after results are
+known. The next version of the suite publishes both, and everybody can check the digest.
 
-A twin's worlds are new in every split, so a method learns there anew; a model plays tasks that were in no training set.
+A twin's tasks are new in every split, so a method trains there again; a model plays tasks that were in no training set.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SEED_BITS = 48
 
 
 class Secret(NamedTuple):
-    """What maintainers keep to themselves."""
+    """The maintainers' secret."""
 
     suite: str
     salt: str
@@ -31,7 +31,7 @@ class Secret(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """What is published of it beforehand."""
+        """The part that is published in advance."""
         text = f"fedagentgym twin\n{self.suite}\n{self.salt}\n{self.seed}\n"
         return "sha256:" + hashlib.sha256(text.encode("utf-8")).hexdigest()
 
@@ -42,7 +42,7 @@ def draw_secret(suite: Suite) -> Secret:
 
 
 def read_secret(path: Path) -> Secret:
-    """A secret from the file in which maintainers keep it."""
+    """A secret from the maintainers' file."""
     plain = read_json(path)
     if not isinstance(plain, dict) or set(plain) != {"suite", "salt", "seed"}:
         raise DataError(f"{path} holds no secret of a suite")
@@ -53,12 +53,12 @@ def read_secret(path: Path) -> Secret:
 
 
 def name_twin(suite: str) -> str:
-    """What the secret twin of a suite is called."""
+    """The name of a suite's secret twin."""
     return f"{suite}-secret"
 
 
 def make_twin(suite: Suite, secret: Secret) -> Suite:
-    """The suite under the secret's seed, if that is the one that was promised."""
+    """The suite under the secret's seed, if it matches the published digest."""
     if suite.secret is None:
         raise OptionError(f"{suite.name} has no secret twin")
     if secret.suite != suite.name or secret.digest != suite.secret.digest:
@@ -77,7 +77,7 @@ def make_twin(suite: Suite, secret: Secret) -> Suite:
 
 
 def check_disclosure(suite: Suite, twin: Twin) -> Secret:
-    """The secret that a later version tells of a twin, if it is the one that was promised."""
+    """The secret of a twin that a later version publishes, if it matches the digest."""
     if twin.disclosed_salt is None or twin.disclosed_seed is None:
         raise OptionError(f"the twin of {suite.name} has not been disclosed yet")
     told = Secret(suite.name, twin.disclosed_salt, twin.disclosed_seed)

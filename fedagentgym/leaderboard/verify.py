@@ -1,10 +1,9 @@
-"""`bench verify`: what a packed result claims, checked; and said of each claim whether it was proven or cannot be.
+"""`bench verify`: checks a packed result, and reports for each claim whether it was proven or cannot be.
 
-Proven is what follows from the episodes, since every one is played again in the verifier's own world: that these actions earn
-these rewards, that no task or seed is missing or doubled, and every number that is computed of them. Who said the words is proven
-where the agent is a program of this package, or its weights are at hand (`models`). What a run spent is not proven,
-nor what others host.
-A method's own code is not loaded unless whoever verifies asks for it: it belongs to whom is checked.
+Proven is what follows from the episodes, since each is replayed in the verifier's own environment: that these actions earn these
+rewards, that no task or seed is missing or repeated, and every number computed from them. Which agent played is proven if it is a
+program of this package, or if its weights are available (`models`). The cost of a run is not proven, nor are hosted models.
+A method's own code is loaded only on the verifier's request, since it comes from the submitter.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_
 from fedagentgym.version import __version__
 
 TOLERANCE = 1e-9
-"""Relative: sums of the same numbers differ in their last digits from machine to machine."""
+"""Relative tolerance: sums of the same numbers differ in their last digits from machine to machine."""
 ABOUT = {
     "schema": "every file is written as this package writes it",
     "digests": "the files are those that the manifest names",
@@ -72,10 +71,10 @@ ABOUT = {
 def verify(
     folder: Path, *, suite: Suite | None = None, models: Sequence[Path] = (), plugins: Sequence[str] = ()
 ) -> Verification:
-    """Check a result; raises `RefutedError` with the first thing that is not so.
+    """Check a result; raises `RefutedError` at the first false claim.
 
-    `suite` is a definition of one's own, for results of a suite that the package does not bring. `models` are folders of
-    the weights that are said to have played, `plugins` the code of the method, which is loaded by now.
+    `suite` is the definition of a suite outside of the package. `models` are folders of the weights that are claimed to
+    have played, `plugins` the already loaded code of the method.
     """
     manifest = read_checked_manifest(folder)
     check_files(folder, manifest)
@@ -101,7 +100,7 @@ def read_checked_manifest(folder: Path) -> Manifest:
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
-    """The folder holds what the manifest names and nothing else, as plain files."""
+    """Check that the folder contains exactly what the manifest names, as plain files."""
     found = set()
     for entry in sorted(folder.rglob("*")):
         name = entry.relative_to(folder).as_posix()
@@ -121,7 +120,7 @@ def check_files(folder: Path, manifest: Manifest) -> None:
 
 
 def check_suite(folder: Path, manifest: Manifest, own: Suite | None) -> Suite:
-    """The definition that the result is held against: the package's, or the verifier's own; never the one that was handed in."""
+    """The definition to check against: the package's, or the verifier's own; never the submitted one."""
     name = manifest.suite.name
     if own is None and name not in list_suites():
         raise RefutedError("suite", f"{name!r} is no suite of this package: give its definition with --suite FILE")
@@ -147,7 +146,7 @@ def check_suite(folder: Path, manifest: Manifest, own: Suite | None) -> Suite:
 
 
 def check_scenarios(suite: Suite, manifest: Manifest) -> dict[str, OpenedScenario]:
-    """The worlds of the suite as they are here; the manifest must describe just these."""
+    """The suite's scenarios on this machine; the manifest must describe exactly these."""
     opened = {name: open_scenario(suite, name) for name in suite.scenarios}
     described = {record.name: record for record in manifest.scenarios}
     if list(described) != list(suite.scenarios) or len(manifest.scenarios) != len(described):
@@ -187,19 +186,19 @@ def check_cells_listed(folder: Folder) -> None:
     if odd_files := sorted(files ^ set(manifest.files)):
         raise RefutedError("complete", f"{odd_files[0]} is missing or belongs to no cell")
     if not folder.is_method and read_text(folder.place / AGENT) != format_settings(manifest.entry.agent.settings):
-        raise RefutedError("configuration", f"{AGENT} says something else than the manifest")
+        raise RefutedError("configuration", f"{AGENT} differs from the manifest")
     if (manifest.entry.method is not None) != folder.is_method:
         raise RefutedError("schema", "an entry has a method on the methods track, and only there")
     settings = manifest.entry.agent.settings
     told = (settings.get("decoding") or {}).get("temperature")
     if manifest.entry.agent.kind == "hosted" and told != suite.ranking.temperature:
         raise RefutedError(
-            "configuration", f"the hosted model was asked at temperature {told}, not {suite.ranking.temperature}"
+            "configuration", f"the hosted model was called at temperature {told}, not {suite.ranking.temperature}"
         )
 
 
 def check_numbers(folder: Folder, cells: Sequence[Examined]) -> None:
-    """Every aggregate of the manifest, the curves and the clients follows from the episodes."""
+    """Check that every aggregate of the manifest, the curves and the clients follows from the episodes."""
     manifest, data = folder.manifest, [cell.data for cell in cells]
     packed = tuple(PackedCell(one, "") for one in data)
     expected = make_manifest(Result(folder.suite, manifest.entry, manifest.scenarios, packed), manifest.files)
@@ -213,7 +212,7 @@ def check_numbers(folder: Folder, cells: Sequence[Examined]) -> None:
 
 
 def compare(place: str, expected: Any, found: Any) -> None:
-    """Raise at the first value that is another; numbers may differ in their last digits."""
+    """Raise at the first value that differs; numbers may differ in their last digits."""
     if isinstance(expected, Mapping) and isinstance(found, Mapping):
         for key in [*expected, *(key for key in found if key not in expected)]:
             if (key in expected) != (key in found):
@@ -236,7 +235,7 @@ def compare(place: str, expected: Any, found: Any) -> None:
 
 
 def list_claims(folder: Folder, cells: Sequence[Examined], spoke: Spoken | None) -> list[Claim]:
-    """What was shown, and what cannot be; `spoke` says how it was shown who said the words, if it was."""
+    """What was proven, and what cannot be; `spoke` describes how the player was verified, if it was."""
     agent = folder.manifest.entry.agent
     proven = ["schema", "digests", "suite", "complete", "replayed", "recomputed"]
     unproven = ["about"]

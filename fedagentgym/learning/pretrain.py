@@ -5,8 +5,8 @@
 3. imitation for a fixed number of steps, independent of time, so the same settings give the same weights;
 4. an evaluation of the result on the validation split.
 
-The result is an ordinary model folder. A note in it records what it was made from and on what machine; the same request finds it
-again. Some tiny agents come with the package (`agents/models/pretrained.py`) and need not be made at all.
+The result is an ordinary model folder. A note in it records what it was made from and on which machine; the same request finds it
+again. Some tiny agents come with the package (`agents/models/pretrained.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 VERSION = 6
 LOOK = EvaluationSettings(tasks=100, confidence=0.99)
-"""How a tiny agent is judged when it is made."""
+"""How a new tiny agent is evaluated."""
 
 
 class PretrainResult(NamedTuple):
@@ -64,7 +64,7 @@ def pretrain_tiny(
 ) -> PretrainResult:
     """Make the tiny agent of an environment, or find it if it was made from the same settings before.
 
-    One that comes with the package is copied to the folder; `force` makes it anew.
+    One that comes with the package is copied to the folder; `force` makes a new one.
     """
     imitation = _plan_tiny(env_id, options, settings, agent, evaluation, seed)
     target = Path(folder) if folder is not None else get_tiny_folder(imitation.env)
@@ -174,7 +174,8 @@ def _find_or_make(
     made_from: Mapping[str, str] | None,
     force: bool,
 ) -> PretrainResult:
-    """The existing folder if it was made from the same inputs, else a copy of the package's, else a new one."""
+    """The existing folder if it was made from the same inputs, else a copy of the package's, else a new one: imitate, evaluate,
+    save."""
     recipe = imitation.compute_digest(made_from)
     if target.exists() and not force:
         note = _read_metadata(target)

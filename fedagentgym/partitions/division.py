@@ -33,7 +33,7 @@ def divide(
     """
     left, drawn = reserve_roles(table, role_sizes, seed)
     if clients is None and (clients := sampler.count_clients(left)) is None:
-        raise OptionError("say how many clients there are: clients=10 in Python, --clients 10 on the command line")
+        raise OptionError("set the number of clients: clients=10 in Python, --clients 10 on the command line")
     assignment = sample_clients(sampler, left, clients, seed)
     if "server" in role_sizes:
         drawn["server"] = left.rows[sample_server_role(left, assignment, role_sizes["server"], server_overlap, seed)]

@@ -1,4 +1,4 @@
-"""Conformance checks for what you write yourself: each raises `AssertionError` with one sentence, or returns."""
+"""Conformance checks for your own extensions: each raises `AssertionError` with one sentence, or returns."""
 
 from fedagentgym.testing.advantages import check_advantage
 from fedagentgym.testing.agents import check_agent

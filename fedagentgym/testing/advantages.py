@@ -1,4 +1,4 @@
-"""`check_advantage`: what every advantage estimator must hold."""
+"""`check_advantage`: the requirements of an advantage estimator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check_advantage(name: str, **settings: object) -> None:
     """Check a registered estimator with the given settings on made-up groups of episodes.
 
     It must give one finite number per turn, repeat itself, leave rewards and global generators as they were, not depend on
-    where in its group an episode stands, and have settings that survive a configuration file.
+    the position of an episode in its group, and have settings that survive a configuration file.
     """
     with errors_as_failures():
         found = ADVANTAGES.get(name)

@@ -1,4 +1,4 @@
-"""`check_agent`: what everything that plays must hold."""
+"""`check_agent`: the requirements of an agent."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def check_agent(name: str, *, env: str = "fedagentgym/Guess-v0", **settings: obj
         assert first == again, f"{name} plays otherwise when it draws from the same streams"
         if not any(move.token_ids for moves in first for move in moves):
             alone = played_moves(agent, made, 1)
-            assert first == alone, f"{name} plays an episode otherwise when others are played beside it"
+            assert first == alone, f"{name} plays an episode differently when others are played in parallel"
         agent.close()
 
 
 def played_moves(agent: Agent, env: TextEnv, parallel: int) -> list[list[Move]]:
-    """The moves of some episodes, so many at a time; a freed row is taken by the next episode."""
+    """The moves of some episodes, this many in parallel; a freed row is taken by the next episode."""
     waiting = list(range(EPISODES))
     numbers: dict[int, int] = {}
     episodes: dict[int, Episode] = {}

@@ -1,4 +1,4 @@
-"""`check_aggregation`: what every aggregation rule must hold."""
+"""`check_aggregation`: the requirements of an aggregation rule."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _check_round(
     assert again.digest == after.digest, f"{name} gives another state for the same updates"
     stored = ServerState.from_message(Message.decode(after.message.encoded))
     following = [aggregate(rule, begun, zip(updates, weights, strict=True)).digest for begun in (after, stored)]
-    assert following[0] == following[1], f"{name} goes on differently from a state that was stored and read again"
+    assert following[0] == following[1], f"{name} continues differently from a state that was stored and read again"
     return after
 
 

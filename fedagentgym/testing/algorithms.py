@@ -1,4 +1,4 @@
-"""`check_algorithm`: what every federated algorithm must hold, tried on a small world with an untrained agent."""
+"""`check_algorithm`: the requirements of a federated algorithm, tested in a small environment with an untrained agent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL_CONFIG: Mapping[str, Any] = {
     "output": {"report": "none"},
     "plugins": ["fedagentgym.testing.untrained"],
 }
-"""A run of seconds on a world without dependencies."""
+"""A run of seconds in an environment without dependencies."""
 
 
 def check_algorithm(
@@ -34,9 +34,9 @@ def check_algorithm(
     config: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> RunResult:
-    """Run an algorithm for two rounds and check what every algorithm must hold; returns the run.
+    """Run an algorithm for two rounds and check the requirements of every algorithm; returns the run.
 
-    `settings` are the algorithm's own, `config` is laid over the small configuration, `plugins` name the module or file that
+    `settings` are the algorithm's own, `config` updates the small configuration, `plugins` name the module or file that
     registers the algorithm. Raises `AssertionError` with one sentence.
     """
     plain = merge(merge(SMALL_CONFIG, config or {}), {"algorithm": {"name": name, **settings}})
@@ -62,7 +62,7 @@ def _run(plain: Mapping[str, Any], folder: Path) -> RunResult:
 
 
 def _check_resume(plain: Mapping[str, Any], folder: Path, first: RunResult, name: str) -> None:
-    """Stop after round 1, as a crash would, and go on."""
+    """Stop after round 1, as after a crash, and resume."""
     from fedagentgym.experiment.run import resume, train
     from fedagentgym.federation.commits import CommitStore
 

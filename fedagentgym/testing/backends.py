@@ -1,4 +1,4 @@
-"""`check_backend`: what every place where clients run must hold, tried with an application of plain numpy."""
+"""`check_backend`: the requirements of a backend, tested with an application of plain numpy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORM = Form({"weights/total": ArrayForm("float64", (3,))}, text=64)
 
 
 class Summing:
-    """Every client sums what it draws; asked to, it raises or sleeps."""
+    """Every client sums its draws; on request it raises or sleeps."""
 
     def __init__(self) -> None:
         self.operations = {"sum": Operation(self.sum, request=Form(text=64), reply=FORM, state=FORM)}
@@ -51,7 +51,7 @@ def build() -> Summing:
 
 
 def check_backend(name: str, *, workers: int = 0, **options: object) -> None:
-    """Check a registered backend, opened with so many workers and the options of `federation.options`.
+    """Check a registered backend, opened with this many workers and the options of `federation.options`.
 
     Its answers must come in the order of the requests and equal those of the sequential backend, a request must start from the
     state that it names, a client that fails or is late must become a reply that leaves its state as it was, and committed

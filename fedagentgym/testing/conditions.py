@@ -1,4 +1,4 @@
-"""What several checks demand alike."""
+"""Conditions that several checks share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def global_generators_untouched(who: str) -> Iterator[None]:
 
 @contextmanager
 def errors_as_failures() -> Iterator[None]:
-    """A sentence of this package about what is checked becomes the sentence of the failed check."""
+    """Convert an error of this package about the checked object into a failed check."""
     try:
         yield
     except FedAgentGymError as error:

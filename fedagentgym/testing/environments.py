@@ -1,4 +1,4 @@
-"""What every environment of this package promises, as checks that run on ours and on yours.
+"""The requirements of an environment, as checks for this package's environments and for yours.
 
 from fedagentgym.testing import check_env
 check_env("me/Maze-v0")
@@ -49,7 +49,7 @@ HOSTILE_ACTIONS = (
 def check_env(env: str | gymnasium.Env[Any, Any], **options: Any) -> None:
     """Check one environment, given by id (with its options) or as an instance.
 
-    An environment without an expert is played at random, and a warning says what was not checked.
+    An environment without an expert is played at random, with a warning about what was not checked.
     """
     made = gymnasium.make(env, **options) if isinstance(env, str) else env
     checked = made.unwrapped
@@ -74,7 +74,7 @@ def check_env(env: str | gymnasium.Env[Any, Any], **options: Any) -> None:
 
 
 def digest_episode(env: TextEnv) -> str:
-    """A digest of twenty steps from the first task under seed 0: changes when anything that an agent sees changes."""
+    """A digest of twenty steps from the first task under seed 0: changes whenever an agent's observations change."""
     return digest([(action, *_extract_observed(episode)) for action, episode in play_steps(env, GOLDEN_STEPS)])
 
 
@@ -102,7 +102,7 @@ def play_steps(env: TextEnv, steps: int, *, seed: int = 0, first: int = 0) -> li
 
 
 class _RandomPlayer:
-    """Stands in for the expert of an environment that has none."""
+    """Replaces the expert of an environment that has none."""
 
     def __init__(self, env: TextEnv) -> None:
         self._draws = stream(0, "random player", env.id)

@@ -1,4 +1,4 @@
-"""Made-up groups of episodes, on which estimators and objectives are checked."""
+"""Synthetic groups of episodes, on which estimators and objectives are checked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WORDS = ("go", "to", "the", "left", "lamp", "red", "door")
 
 
 def sample_groups() -> list[Group]:
-    """Groups of several sizes with episodes of 1 to 5 turns; in the last one all episodes are paid nothing."""
+    """Groups of several sizes with episodes of 1 to 5 turns; in the last one all rewards are zero."""
     draws = stream(0, "sample groups")
     groups = [tuple(_episode(draws, number, sample) for sample in range(size)) for number, size in enumerate(SIZES)]
     return [*groups, tuple(_episode(draws, len(SIZES), sample, paid=False) for sample in range(4))]

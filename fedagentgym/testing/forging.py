@@ -1,4 +1,4 @@
-"""Bytes that `encode` would not make, for tests of those who read bytes from elsewhere."""
+"""Bytes that `encode` would not make, for tests of readers of untrusted bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def forge(tree: object, arrays: Sequence[object] = (), data: bytes = b"") -> byt
 
 
 def nest(depth: int) -> str:
-    """The text of so many lists in one another."""
+    """The text of nested lists, this many levels deep."""
     return "[" * depth + "]" * depth
 
 

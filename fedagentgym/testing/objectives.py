@@ -1,4 +1,4 @@
-"""`check_objective`: what every objective over a group of episodes must hold."""
+"""`check_objective`: the requirements of an objective over a group of episodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check_objective(name: str) -> None:
     It must give one finite number per episode, repeat itself, leave the global generators alone, and not depend on where in its
     group an episode stands.
     """
-    assert name not in ("reward", "score"), f"{name!r} is what the environment pays: choose another name"
+    assert name not in ("reward", "score"), f"{name!r} is the environment's reward: choose another name"
     with errors_as_failures(), global_generators_untouched(name):
         for group in sample_groups():
             first = group_objective(group, name)

@@ -1,4 +1,4 @@
-"""What every sampler of client splits must keep, checked on a made-up pool."""
+"""The requirements of a sampler of client splits, checked on a synthetic pool."""
 
 from __future__ import annotations
 

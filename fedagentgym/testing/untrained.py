@@ -1,4 +1,4 @@
-"""The agent `untrained-tiny`, so that checks of algorithms need no warm start: what it says is noise, but it learns.
+"""The agent `untrained-tiny`, so that checks of algorithms need no warm start: its replies are noise, but it learns.
 
 Importing this module registers it; a configuration names the module under `plugins:`, so that workers know it too.
 """

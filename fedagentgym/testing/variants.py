@@ -1,4 +1,4 @@
-"""What every variant of an environment must keep."""
+"""The requirements of a variant of an environment."""
 
 from __future__ import annotations
 

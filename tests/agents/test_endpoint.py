@@ -141,9 +141,9 @@ def test_busy_servers_are_asked_again(server: Server) -> None:
         ((503, "busy", {}), "no answer after 3 attempts: status 503: busy"),
         ((401, {"error": {"message": "bad key"}}, {}), "refused the request for model 'm': status 401: bad key"),
         ((404, {"error": "no such model"}, {}), "no such model"),
-        ((200, "<html>", {}), "no chat completion: '<html>'"),
-        ((200, {"choices": []}, {}), "no chat completion"),
-        ((200, [1], {}), "no chat completion"),
+        ((200, "<html>", {}), "not a chat completion: '<html>'"),
+        ((200, {"choices": []}, {}), "not a chat completion"),
+        ((200, [1], {}), "not a chat completion"),
     ],
 )
 def test_useless_answers_are_one_clear_sentence(server: Server, answer: Any, message: str) -> None:

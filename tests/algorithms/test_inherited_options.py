@@ -63,7 +63,7 @@ REFUSED = {
     ("fedmoa", "privacy"): "privacy cannot be used with it",
     ("pubswap", "privacy"): "privacy cannot be used with public steps",
     ("fedpetuning sft", "proximal"): "cannot be combined with objective=sft",
-    ("fedpetuning sft", "keep_optimizer"): "starts its optimizer anew",
+    ("fedpetuning sft", "keep_optimizer"): "makes a new optimizer",
     ("fedmoa", "median"): "'two_stage' or 'mean'",
     ("fedmoa", "fedavgm"): "'two_stage' or 'mean'",
     ("fedmoa", "weighted"): "'two_stage' or 'mean'",

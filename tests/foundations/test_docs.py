@@ -4,43 +4,82 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import pkgutil
 import re
+import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
 
-import fedagentgym
+from fedagentgym.cli.application import build_app
+from fedagentgym.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if path.exists()]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+"""A block of Python, with what it prints if a block of text follows at once."""
+PAGES = [
+    page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if BLOCK.search(page.read_text())
+]
+SHELL = re.compile(r"^ *```(?:bash)?\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+EXAMPLE = re.compile(r"^ *>>> (?!.*doctest: \+SKIP)", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_of_a_page_runs_and_prints_what_it_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
-    module = ModuleType(f"page_{page.stem}")  # a real module, so that classes defined on a page can be pickled
+    module = ModuleType(
+        f"page_{page.stem.replace('-', '_')}"
+    )  # a real module, so that classes defined on a page can be pickled
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    for number, block in enumerate(BLOCK.findall(page.read_text()), start=1):
+    for number, (block, prints) in enumerate(BLOCK.findall(page.read_text()), start=1):
+        capsys.readouterr()
         exec(compile(block, f"{page.name}, block {number}", "exec"), vars(module))
+        assert not prints or capsys.readouterr().out == prints, f"{page.name}, block {number}"
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.name
+)
+def test_commands_that_are_shown_exist(page: Path, application: click.Command) -> None:
+    for line in list_commands(page.read_text()):
+        command, words = application, shlex.split(line, comments=True)[1:]
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            assert words[0] in command.commands, f"{page.name}: there is no command {words[0]} in {line!r}"
+            command = command.commands[words.pop(0)]
+        options = [*application.params, *command.params]
+        known = {"--help", *(name for option in options for name in (*option.opts, *option.secondary_opts))}
+        unknown = [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
+        assert unknown == [], f"{page.name}: {line!r} has no {unknown}"
+
+
+@pytest.fixture(scope="module")
+def application() -> click.Command:
+    return build_app(COMMANDS)
+
+
+def list_commands(text: str) -> list[str]:
+    joined = (block.replace("\\\n", " ") for block in SHELL.findall(text))
+    return [line.strip() for block in joined for line in block.splitlines() if line.strip().startswith("fedagentgym ")]
 
 
 def test_an_example_of_each_kind_of_extension_is_short() -> None:
     page = (ROOT / "docs" / "extending.md").read_text()
-    assert [len(block.splitlines()) for block in BLOCK.findall(page) if len(block.splitlines()) >= 40] == []
+    assert [len(block.splitlines()) for block, _ in BLOCK.findall(page) if len(block.splitlines()) >= 40] == []
     for kind in ("env", "sampler", "variant", "agent", "aggregation", "advantage", "objective", "algorithm", "backend"):
         assert f"fedagentgym.register_{kind}(" in page
 
 
-def light_modules() -> list[str]:
-    packages = ("base", "envs", "partitions")
-    names = [module.name for module in pkgutil.walk_packages(fedagentgym.__path__, "fedagentgym.")]
-    return [name for name in names if name.split(".")[1] in packages]
+def list_modules_with_examples() -> list[str]:
+    files = [path for path in (ROOT / "fedagentgym").rglob("*.py") if EXAMPLE.search(path.read_text("utf-8"))]
+    names = (".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted(files))
+    return [name.removesuffix(".__init__") for name in names]
 
 
-@pytest.mark.parametrize("name", light_modules())
+@pytest.mark.parametrize("name", list_modules_with_examples())
 def test_doctests(name: str) -> None:
-    assert doctest.testmod(importlib.import_module(name)).failed == 0
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0 and result.failed == 0

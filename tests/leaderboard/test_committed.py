@@ -8,6 +8,7 @@ import pytest
 
 from fedagentgym.cli.main import main
 from fedagentgym.leaderboard import intervals
+from fedagentgym.leaderboard.record import VERIFICATION, Verification, read_document
 from fedagentgym.leaderboard.verify import verify
 from tests.leaderboard.test_runs import list_files
 
@@ -20,7 +21,8 @@ RESULTS = sorted(
 @pytest.mark.parametrize("folder", RESULTS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_committed_result_is_verified(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intervals, "RESAMPLES", 1000)
-    assert verify(folder).replayed
+    found, written = verify(folder), read_document(Verification, folder / VERIFICATION)
+    assert found.replayed and (written.manifest, written.claims) == (found.manifest, found.claims)
 
 
 @pytest.mark.slow

@@ -92,7 +92,7 @@ def test_names_in_a_page_are_text(results: Path) -> None:
 
 
 def test_what_cannot_be_compared_is_told(results: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no run, no folder"):
+    with pytest.raises(DataError, match="not a run, a folder"):
         load_played(tmp_path)
     assert main(["compare", str(results / "expert")]) == 2
     assert main(["compare", str(results / "expert"), str(results / "random"), "--measure", "beauty"]) == 2

@@ -94,6 +94,11 @@ def test_the_page_needs_no_network_and_holds_what_it_links_to(site: Path) -> Non
         assert all((site / entry["files"] / name).is_file() for name in entry["packed"])
 
 
+def test_what_was_expected_stands_beside_what_was_found(site: Path) -> None:
+    page = (site / "index.html").read_text()
+    assert page.count("What was expected") == 1 and "Who learns ends above who stays." in page
+
+
 def test_ranks_and_bands(site: Path) -> None:
     with (site / f"{METHODS}.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if (row["scenario"], row["measure"]) == ("overall", "success")]
@@ -108,10 +113,11 @@ def test_the_top_of_a_suite_is_a_table_for_a_readme(results: Path, capsys: pytes
     line = ["leaderboard", "top", str(results), "--suite", METHODS, "--entries", "2"]
     assert main([*line, "--measure", "success", "--measure", "worst_client"]) == 0
     head, _, first, second = capsys.readouterr().out.splitlines()
-    assert head == "| band | rank | entry | success | worst client | status |"
-    assert first.startswith("| 1 | 1 | learns | 100.0 % |") and second.startswith("| 2 | 2 |")
+    assert head == "| band | rank | entry | success | worst client | status | on the secret twin |"
+    assert first.startswith("| 1 | 1 | learns | 100.0 % |") and first.endswith("| 87.5 % [80.0 %, 95.0 %] |")
+    assert second.startswith("| 2 | 2 |")
     assert main(line) == 0
-    assert "| entry | success | status |" in capsys.readouterr().out
+    assert "| entry | success | status | on the secret twin |" in capsys.readouterr().out
     assert main([*line, "--measure", "sucess"]) == 2
     assert main(["leaderboard", "top", str(results), "--suite", "sample-methods"]) == 2
     assert capsys.readouterr().err.count("did you mean") == 2
@@ -139,7 +145,7 @@ def test_what_cannot_be_built_is_said(
         build_site([results, tmp_path / "twice"], tmp_path / "new")
     assert not (tmp_path / "new").exists() and not list(tmp_path.glob("*.new"))
     assert main(["leaderboard", "build", str(tmp_path / "nothing"), "--out", str(tmp_path / "new")]) == 2
-    assert "no folder of results" in capsys.readouterr().err
+    assert "not a folder of results" in capsys.readouterr().err
 
 
 def test_results_can_be_linked_to_and_an_older_page_is_replaced(results: Path, tmp_path: Path) -> None:

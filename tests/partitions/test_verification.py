@@ -70,7 +70,7 @@ def test_an_exchanged_task_is_found() -> None:
     items[:30] = np.sort(items[:30])
     changed = tampered(client_split, clients=Assignment(client_split.record.clients.offsets, items))
     check = failed(changed)["re-sampling"]
-    assert "1 of 12 clients do not follow from the seed: the content was changed" in check.detail
+    assert "1 of 12 clients do not follow from the seed: the content and its digest were changed" in check.detail
 
 
 def test_another_seed_and_another_world_are_found() -> None:

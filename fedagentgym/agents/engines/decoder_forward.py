@@ -88,12 +88,14 @@ class DecoderForward:
             self.frequencies = body.rotary_emb.inv_freq.to(device)
             self.scaling = body.rotary_emb.attention_scaling
         dtype = self.embedding.dtype
+        exact = dtype == torch.float32 and device.type == "cpu"
+        self.mean = _make_mean(len(self.norm), self.epsilon, device) if exact else None
         self.slots = KVCache(len(self.layers), self.groups, self.width, dtype, device)
         self._prepare_positions(512)
 
     @staticmethod
     def fits(model: Any) -> bool:
-        """Tell whether the model is one of those written out here: fixed rotary embedding, no sliding windows, SiLU."""
+        """Return whether the model is one of those implemented here: fixed rotary embedding, no sliding windows, SiLU."""
         config = model.config
         if config.model_type not in _MODEL_TYPES or config.hidden_act != "silu" or getattr(config, "mlp_bias", False):
             return False
@@ -169,7 +171,11 @@ class DecoderForward:
         return _Batch(chunks.columns, mask.to(self.slots.device).unsqueeze(1))
 
     def _normalize(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(hidden, weight.shape, weight, self.epsilon)
+        """On a CPU in single precision the mean of squares is a matrix product, which takes few rows half the library's time."""
+        if self.mean is None:
+            return F.rms_norm(hidden, weight.shape, weight, self.epsilon)
+        epsilon, column = self.mean
+        return torch.addmm(epsilon, hidden * hidden, column).rsqrt_().mul(hidden).mul_(weight)
 
     def _split_heads(self, mixed: Tensor) -> Tensor:
         """[tokens, heads * width] to [tokens, heads, width]."""
@@ -227,7 +233,7 @@ class DecoderForward:
 
 
 def _plan_rows(chunks: Chunks) -> list[_Span]:
-    """Return what the queries of each row see, block by block."""
+    """Return the attention output of each row's queries, block by block."""
     rows = zip(chunks.ends.tolist(), chunks.lengths.tolist(), chunks.slots.tolist(), chunks.seen.tolist(), strict=True)
     return [
         _Span(start, stop, slot, seen - (end - stop))
@@ -249,6 +255,11 @@ def make_length_mask(lengths: Integers, columns: int, dtype: torch.dtype) -> Ten
     least = np.float32(torch.finfo(dtype).min)
     mask = np.where(np.arange(columns) < lengths[:, None], np.float32(0.0), least)
     return torch.from_numpy(mask).to(dtype)
+
+
+def _make_mean(width: int, epsilon: float, device: torch.device) -> tuple[Tensor, Tensor]:
+    """What is added to a mean over ``width`` numbers, and the column whose product with them is the mean."""
+    return torch.full((1,), epsilon, device=device), torch.full((width, 1), 1 / width, device=device)
 
 
 def _get_causal(model: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Language models by name: fetched or copied once into the cache, and found there afterwards."""
+"""Language models by name: fetched or copied once into the cache, and then found there."""

@@ -1,4 +1,4 @@
-"""Whether a folder is a whole causal language model with its own tokenizer, found out without loading the weights."""
+"""Whether a folder is a complete causal language model with its own tokenizer, checked without loading the weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STATED = re.compile(r"^license:[ \t]*['\"]?([\w.-]+)", re.MULTILINE)
 
 
 def check_model_folder(folder: Path, where: str) -> None:
-    """Refuse a folder whose settings, tokenizer or weights are missing, cut short, or do not belong together."""
+    """Refuse a folder whose settings, tokenizer or weights are missing, incomplete, or do not belong together."""
     torch, transformers = require("torch", "train"), require("transformers", "train")
     check_folder(folder)
     _check_weights(folder)
@@ -31,7 +31,7 @@ def check_model_folder(folder: Path, where: str) -> None:
 
 
 def _check_weights(folder: Path) -> None:
-    """Read the heads of all weight files: one that is cut short or missing is found before anybody trains."""
+    """Read the heads of all weight files, so that an incomplete or missing file is found before training."""
     safetensors = require("safetensors", "train")
     for file in sorted(folder.glob("*.safetensors")):
         try:
@@ -49,7 +49,7 @@ def _check_weights(folder: Path) -> None:
 
 
 def find_stated_licence(folder: Path) -> str | None:
-    """Return the licence that a folder's README states at its head, as pages of the hub do, or its licence file's name."""
+    """Return the licence at the head of a folder's README, as pages of the hub have it, or its licence file's name."""
     if (folder / "README.md").is_file():
         head = read_text(folder / "README.md").partition("\n---")[0]
         stated = _STATED.search(head)

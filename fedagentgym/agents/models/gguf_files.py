@@ -1,7 +1,7 @@
-"""From a GGUF file to an ordinary model folder: full weights, and a tokenizer that splits text as the model learnt it.
+"""Conversion of a GGUF file to an ordinary model folder: full weights, and a tokenizer that splits text as in training.
 
-`transformers` reads the weights. The tokenizer is built here: its own reader leaves out how the text is split before pairs are
-merged, and for a model that learnt digits apart, two line ends before a number would become other tokens.
+`transformers` reads the weights. The tokenizer is built here: the reader of `transformers` ignores how text is split before pairs
+are merged; for a model with separate digits, two line ends before a number would become other tokens.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from fedagentgym.base.extras import require
 
 ARCHITECTURES = ("llama",)
 SPLITS = ("smollm",)
-"""Ways of splitting text before merges (`tokenizer.ggml.pre`) that are known here."""
+"""Supported ways of splitting text before merges (`tokenizer.ggml.pre`)."""
 _CONTROL_TOKEN = 3
 _NAMED_TOKENS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 
 
 def convert_gguf(file: Path, folder: Path) -> None:
-    """Write the model of a GGUF file into a folder that is there: float32 weights, settings, tokenizer."""
+    """Write the model of a GGUF file into an existing folder: float32 weights, settings, tokenizer."""
     fields = _read_fields(file)
     _check_known(fields, file)
     tokenizer = _build_tokenizer(fields, file)
@@ -61,9 +61,9 @@ def _check_known(fields: dict[str, Any], file: Path) -> None:
 
 
 def _read_model(file: Path) -> Any:
-    """Load the weights in full and take off what marks them as compressed, with which `transformers` 5 refuses to save.
+    """Load the weights in full and remove the marks of compression, with which `transformers` 5 refuses to save.
 
-    The reader of `transformers` draws a bar that no setting of its own turns off; errors are raised and not written.
+    The reader of `transformers` draws a progress bar that no setting turns off; errors are raised instead of printed.
     """
     torch, transformers = require("torch", "train"), require("transformers", "train")
     try:

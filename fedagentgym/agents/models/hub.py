@@ -1,4 +1,4 @@
-"""Models of the hub: exactly the files of one commit that a causal language model needs, straight into a folder."""
+"""Models of the hub: exactly the files of one commit that a causal language model needs, downloaded into a folder."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _WANTED = re.compile(r"[^/]+\.(json|safetensors|model|txt|jinja)|LICEN[CS]E[^/]*
 
 
 class HubFiles(NamedTuple):
-    """What was fetched: the commit, and the licence that the model's page names."""
+    """The fetched model: its commit, and the licence on the model's page."""
 
     commit: str
     licence: str | None
 
 
 def fetch_from_hub(hub_id: str, folder: Path, revision: str | None = None) -> HubFiles:
-    """Download a model into a folder; files that an earlier try has left there are not fetched again."""
+    """Download a model into a folder; files of an earlier attempt are not fetched again."""
     hub = require("huggingface_hub", "train")
     logging = require("huggingface_hub.utils", "train")
     logging.disable_progress_bars()
@@ -44,7 +44,7 @@ def fetch_from_hub(hub_id: str, folder: Path, revision: str | None = None) -> Hu
 
 
 def choose_files(names: list[str], hub_id: str) -> list[str]:
-    """Return the files to fetch: no folders, no pickles, no second copy of the weights in another layout."""
+    """Return the files to fetch: no folders, no pickles, no second copy of the weights in another format."""
     wanted = [name for name in names if _WANTED.fullmatch(name) and not name.startswith("consolidated")]
     if not any(name.endswith(".safetensors") for name in wanted):
         raise DataError(f"{hub_id} has no weights in safetensors files, and no others are taken from the hub")

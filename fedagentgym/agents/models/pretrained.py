@@ -3,7 +3,7 @@
 agents/shipped/NAME/     a tiny agent of the recipe NAME: an ordinary model folder, and `pretrain.json`
 cache/tiny/              those that were made on this machine
 
-`pretrain.json` says what a model was made from. `recipe` is the digest of all of it: two models with the same digest were made
+`pretrain.json` records what a model was made from. `recipe` is the digest of all of it: two models with the same digest were made
 alike, and are the same to the bit if they were made by the same version of torch on the same kind of processor.
 """
 
@@ -57,7 +57,7 @@ def find_shipped(recipe: str) -> PretrainedModel | None:
 
 
 def compute_weights_digest(folder: Path) -> str:
-    """Return the identity of what a model in a folder has learnt, whenever and wherever it was made."""
+    """Return the identity of the model in a folder, independent of when and where it was made."""
     return digest([[file.name, file_digest(file)] for file in sorted(folder.glob("*.safetensors"))])
 
 
@@ -65,7 +65,7 @@ def get_tiny_folder(env: TextEnv) -> Path:
     """Return where ``fedagentgym pretrain tiny`` leaves the model of an environment.
 
     By its id and where its tasks come from (generator, size, seed): the same for every split and for every client's variant of
-    the world.
+    the environment.
     """
     source = digest([env.id, dict(env.pool.source)]).removeprefix("sha256:")
     return cache_folder("tiny", f"{shorten_env_id(env.id)}-{source[:12]}")
@@ -105,14 +105,15 @@ def _read_notes(folder: Path) -> list[PretrainedModel]:
 
 
 def _choose_able(models: Iterable[PretrainedModel], env: TextEnv) -> list[PretrainedModel]:
-    """Return the models that imitated the expert of this very world; those that were misled only if there are no others."""
+    """Return the models that imitated the expert of this environment with these options; misled ones only if there are no
+    others."""
     same = [one for one in models if one.note.get("env") == env.id and one.note.get("options") == env.world_options]
     return [one for one in same if not one.is_misled] or same
 
 
 def _name_shipped(env: TextEnv) -> str:
     """Return what a message adds about the same environment with other options: for which ones the package has an agent."""
-    worlds = [one.note["options"] for one in list_shipped() if one.note.get("env") == env.id]
-    if not worlds:
+    known = [one.note["options"] for one in list_shipped() if one.note.get("env") == env.id]
+    if not known:
         return ""
-    return f"; one comes with the package for --env {format_env_words(env.id, worlds[0])}"
+    return f"; one comes with the package for --env {format_env_words(env.id, known[0])}"

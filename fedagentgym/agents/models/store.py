@@ -1,4 +1,4 @@
-"""The models that were added: one folder each in the cache, complete or absent, with a note of where it came from.
+"""The added models: one folder each in the cache, complete or absent, with a note of their source.
 
 cache/models/NAME/    an ordinary model folder, and `model.json`
 """
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 class StoredModel(NamedTuple):
-    """A model in the store: what it is called, where it lies, where it came from."""
+    """A model in the store: its name, folder and source."""
 
     name: str
     folder: Path
@@ -37,16 +37,16 @@ class StoredModel(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What is noted of a model's source once its files are there. ``commit``: of a hub's model."""
+    """The recorded source of a model. ``commit`` is that of a hub's model."""
 
     licence: str | None
     commit: str | None = None
 
 
 class Plan(NamedTuple):
-    """What `add_model` will do: the name to take, the source to note, and how a folder is filled.
+    """The plan of `add_model`: the name, the source, and how the folder is filled.
 
-    ``changed`` tells whether the source is another one than when a model with this digest was made from it.
+    ``changed`` tells whether the source differs from the one of which a model with this digest was made.
     """
 
     name: str
@@ -56,14 +56,14 @@ class Plan(NamedTuple):
 
 
 def get_store() -> Path:
-    """Return where the models lie."""
+    """Return the folder of the models."""
     return cache_folder("models")
 
 
 def add_model(named: str, name: str | None = None, revision: str | None = None) -> StoredModel:
-    """Add a model: a name that this package knows, a folder, or a hub id. What is there already is found.
+    """Add a model: a name that this package knows, a folder, or a hub id. An existing model is found.
 
-    The same name for another source is refused: runs refer to models by their names.
+    The same name with another source is refused: runs refer to models by their names.
     """
     plan = _plan(named, name, revision)
     if not _NAME.fullmatch(plan.name) or plan.name.endswith(PART):
@@ -90,7 +90,7 @@ def add_model(named: str, name: str | None = None, revision: str | None = None) 
 
 
 def _fill(plan: Plan) -> None:
-    """Make the model's folder, which appears when it is whole."""
+    """Make the model's folder, which appears when it is complete."""
     with atomic_folder(get_store() / plan.name) as part:
         origin = plan.fill(part)
         check_model_folder(part, plan.source)
@@ -105,7 +105,7 @@ def _fill(plan: Plan) -> None:
 
 @contextlib.contextmanager
 def _lock_store() -> Iterator[None]:
-    """Let one process add at a time: another one waits, and then finds what was added. A killed process holds nothing."""
+    """Let one process add a model at a time: others wait, and then find it. A killed process holds no lock."""
     get_store().mkdir(parents=True, exist_ok=True)
     with (get_store() / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -128,7 +128,7 @@ def find_model(named: str) -> StoredModel | None:
 
 
 def remove_model(name: str) -> StoredModel:
-    """Take a model out of the store; it is gone at once, also if this is interrupted."""
+    """Remove a model from the store; it disappears at once, even if this is interrupted."""
     found = find_model(name)
     if found is None:
         raise unknown_name_error("model", name, [one.name for one in list_models()])
@@ -140,7 +140,7 @@ def remove_model(name: str) -> StoredModel:
 
 
 def locate_model(named: str | Path) -> str | Path:
-    """Return what to load for `agent.model`: the folder of a model that was added, else the folder or hub id as it is."""
+    """Return what to load for `agent.model`: the folder of an added model, else the folder or hub id itself."""
     text = str(named)
     if isinstance(named, Path) or text.startswith((".", "~")) or Path(text).is_absolute():
         return named
@@ -157,7 +157,7 @@ def locate_model(named: str | Path) -> str | Path:
 
 
 def identify_model(named: str | Path) -> str:
-    """Return what tells a model from every other one: the digest of its files; of a model that only the hub has, its id."""
+    """Return the identity of a model: the digest of its files, or the id of a model that is only on the hub."""
     located = locate_model(named)
     folder = Path(located).expanduser()
     if folder.parent == get_store() and (folder / NOTE).is_file():
@@ -169,12 +169,12 @@ def identify_model(named: str | Path) -> str:
 
 
 def _list_files(folder: Path) -> list[Path]:
-    """Return what a model's folder is made of: its own files, without folders and without our note."""
+    """Return the files of a model's folder, without subfolders and without our note."""
     return sorted(file for file in folder.iterdir() if file.is_file() and file.name != NOTE)
 
 
 def _compute_digest(folder: Path) -> str:
-    """Return the identity of a model's files, the same in the store and wherever they were copied from."""
+    """Return the identity of a model's files, the same in the store and in any copy."""
     return digest([[file.name, file_digest(file)] for file in _list_files(folder)])
 
 
@@ -191,7 +191,7 @@ def _read(folder: Path) -> StoredModel:
 
 
 def _plan(named: str, name: str | None, revision: str | None) -> Plan:
-    """Tell the three kinds of sources apart."""
+    """Distinguish the three kinds of sources."""
     path = Path(named).expanduser()
     local = named.startswith((".", "~")) or path.is_absolute() or (named != "" and path.is_dir())
     if named in PACKAGED or local:

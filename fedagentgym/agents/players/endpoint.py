@@ -1,7 +1,7 @@
 """Hosted models behind an OpenAI-compatible server, for evaluation only: no tokens, no log-probs, nothing to train.
 
-Requests of one turn run concurrently. What a busy or broken server does (429, 5xx, time-outs, dropped connections) is retried
-with growing pauses; what retrying cannot mend is one clear sentence. Tokens and cost are counted; a cap stops the evaluation.
+Requests of one turn run concurrently. Temporary errors (429, 5xx, time-outs, dropped connections) are retried with growing
+pauses; other errors are one clear sentence. Tokens and cost are counted; a limit stops the evaluation.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 ENDPOINT_THINKS = True
-"""Whether a hosted model is asked for a thought, where its settings do not say."""
+"""Whether a hosted model is prompted for a thought, by default."""
 _RETRY_STATUSES = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 _REFUSALS = (400, 422)
 _REPLACED = {"max_tokens": "max_completion_tokens"}
-"""What newer servers call a parameter."""
+"""The names of parameters on newer servers."""
 _OPTIONAL = ("seed", "top_p", "temperature", "max_tokens", "max_completion_tokens")
-"""Parameters that a model may refuse, and that an evaluation can do without."""
+"""Parameters that a model may refuse and an evaluation can omit."""
 _MOST_READ = 10_000
 _MILLION = 1_000_000
 
 
 class EndpointError(FedAgentGymError):
-    """The server cannot be used: unreachable, refusing, or not speaking the protocol."""
+    """The server cannot be used: unreachable, refusing, or with another protocol."""
 
 
 class CostCapError(FedAgentGymError):
-    """The evaluation has cost as much as it may."""
+    """The evaluation has reached its maximum cost."""
 
 
 class EndpointOptions(Settings):
@@ -61,7 +61,7 @@ class EndpointOptions(Settings):
     key_variable: str = Field(
         default="OPENAI_API_KEY", description="environment variable that holds the key, if one is needed"
     )
-    concurrency: int = Field(default=8, ge=1, le=512, description="requests under way at once")
+    concurrency: int = Field(default=8, ge=1, le=512, description="concurrent requests")
     retries: int = Field(default=5, ge=0, description="further attempts after a busy or broken answer")
     timeout: float = Field(default=120.0, gt=0.0, description="seconds to wait for one answer")
     pause: float = Field(
@@ -71,13 +71,13 @@ class EndpointOptions(Settings):
     input_price: float = Field(default=0.0, ge=0.0, description="price of a million prompt tokens")
     output_price: float = Field(default=0.0, ge=0.0, description="price of a million reply tokens")
     extra: dict[str, Any] = Field(
-        default_factory=dict, description="further fields of each request, as the server wants them"
+        default_factory=dict, description="further fields of each request, as the server expects them"
     )
 
 
 @dataclass
 class Usage:
-    """What was used so far. ``uncounted`` answers came without token counts, so their cost is not in ``cost``."""
+    """The usage so far. ``uncounted`` answers came without token counts, so their cost is not in ``cost``."""
 
     requests: int = 0
     retries: int = 0
@@ -93,7 +93,7 @@ class ChatReply(NamedTuple):
 
 
 class Endpoint:
-    """A chat-completions client: retries, counts, cap. Safe to call from threads."""
+    """A chat-completions client: retries, counts, limit. Safe to call from threads."""
 
     def __init__(self, model: str, options: EndpointOptions, decoding: Decoding) -> None:
         httpx = require("httpx", "endpoint")
@@ -137,7 +137,7 @@ class Endpoint:
                 answer = self._parse_response(response)
                 if answer is not None:
                     return answer
-                fault = f"something that is no chat completion: {response.text[:200]!r}"
+                fault = f"not a chat completion: {response.text[:200]!r}"
             else:
                 fault = f"status {response.status_code}: {_get_error_reason(response)}"
                 if response.status_code in _REFUSALS and self._leave_out(_find_refused(response, request), fault):
@@ -149,7 +149,7 @@ class Endpoint:
         raise EndpointError(f"{self._address} gave no answer after {self.options.retries + 1} attempts: {fault}")
 
     def _make_request(self, messages: Sequence[Message], seed: int) -> dict[str, Any]:
-        """A request without what the server has refused before; what the user asked for stays."""
+        """A request without parameters that the server refused before; the user's own settings stay."""
         chosen = {
             "temperature": self.decoding.temperature,
             "top_p": self.decoding.top_p,
@@ -163,7 +163,7 @@ class Endpoint:
         return {"model": self.model, "messages": list(messages), **chosen, **self.options.extra}
 
     def _leave_out(self, name: str | None, fault: str) -> bool:
-        """Do without a parameter from now on, and say so once; false if nothing can be left out."""
+        """Omit a parameter from now on, with one warning; false if nothing can be omitted."""
         if name is None or name in self.options.extra:
             return False
         with self._lock:
@@ -191,7 +191,7 @@ class Endpoint:
             )
 
     def _parse_response(self, response: Any) -> ChatReply | None:
-        """The reply in an answer, counted; None if the answer is cut off or nothing that could be understood."""
+        """The reply in an answer, counted; None if the answer is incomplete or malformed."""
         try:
             body = response.json()
             choice = body["choices"][0]
@@ -220,7 +220,7 @@ def _get_error_reason(response: Any) -> str:
 
 
 def _find_refused(response: Any, request: Mapping[str, Any]) -> str | None:
-    """The parameter of a request that its answer complains about."""
+    """The parameter of a request that its error message names."""
     sent = [name for name in _OPTIONAL if name in request]
     try:
         error = response.json().get("error")
@@ -235,14 +235,14 @@ def _find_refused(response: Any, request: Mapping[str, Any]) -> str | None:
 
 
 class EndpointAgent:
-    """A hosted model with our prompts and parser. ``usage`` says what it took so far."""
+    """A hosted model with our prompts and parser. ``usage`` is its usage so far."""
 
     def __init__(self, settings: AgentSettings) -> None:
         if settings.model is None:
-            raise OptionError("agent 'endpoint' needs a model: the name that the server knows it by")
+            raise OptionError("agent 'endpoint' needs a model: its name on the server")
         decoding = settings.decoding or Decoding(temperature=0.4, max_new_tokens=512)
         if decoding.constrained:
-            raise OptionError("agent 'endpoint' cannot constrain what a hosted model says: set constrained: false")
+            raise OptionError("agent 'endpoint' cannot constrain a hosted model's replies: set constrained: false")
         if settings.adapter is not None:
             raise OptionError("agent 'endpoint' is for evaluation only and takes no adapter")
         self.name = settings.name
@@ -268,7 +268,7 @@ class _RowState(NamedTuple):
 
 
 class EndpointPlayers:
-    """``policy.Players`` of a hosted model: the rows of a turn are asked concurrently."""
+    """``policy.Players`` of a hosted model: the rows of a turn are requested concurrently."""
 
     def __init__(self, agent: EndpointAgent, env: TextEnv) -> None:
         self.agent, self.env = agent, env

@@ -1,9 +1,9 @@
-"""An agent made of one function, which gets a dialogue and returns what is said next.
+"""An agent made of one function, which gets a dialogue and returns the next reply.
 
     agent = FunctionAgent(lambda messages: client.ask(messages))
     fedagentgym.evaluate(agent, env, {"tasks": 50})
 
-Any library that turns chat messages into text can be tried so; there are no tokens, so nothing can be trained.
+This works with any library that turns chat messages into text; there are no tokens, so nothing can be trained.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class FunctionAgent:
 
 
 class FunctionPlayers:
-    """``Players`` of one function, which is asked row after row."""
+    """``Players`` of one function, which is called row after row."""
 
     def __init__(self, agent: FunctionAgent, env: TextEnv) -> None:
         self.agent, self.env = agent, env

@@ -1,4 +1,4 @@
-"""A person at the keyboard: sees what an agent would see, types an action or its number."""
+"""A person at the keyboard: sees the agent's observations, types an action or its number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class HumanQuitError(FedAgentGymError):
-    """The person has left."""
+    """The person quit."""
 
 
 def format_turn(env: TextEnv, episode: Episode) -> str:
@@ -28,7 +28,7 @@ def format_turn(env: TextEnv, episode: Episode) -> str:
 
 
 def resolve_action(typed: str, episode: Episode) -> str:
-    """Return the action that was meant: a number picks from the list, anything else is the action itself."""
+    """Return the action of a typed line: a number picks from the list, anything else is the action itself."""
     admissible = episode.view.admissible
     text = typed.strip()
     if admissible and text.isascii() and text.isdigit() and 1 <= int(text) <= len(admissible):
@@ -37,7 +37,7 @@ def resolve_action(typed: str, episode: Episode) -> str:
 
 
 class HumanPlayers:
-    """``policy.Players`` of one person, who is asked row after row."""
+    """``policy.Players`` of one person, for one row after another."""
 
     def __init__(self, env: TextEnv, ask: Callable[[str], str]) -> None:
         self.env, self.ask = env, ask
@@ -93,7 +93,7 @@ def _ask_on_terminal(text: str) -> str:
 
 
 def make_human_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> HumanAgent:
-    """Make the agent that asks on the terminal."""
+    """Make the agent that reads actions from the terminal."""
     if settings.options:
         raise OptionError(f"agent 'human' takes no options, got {sorted(settings.options)[0]!r}")
     return HumanAgent(settings.name)

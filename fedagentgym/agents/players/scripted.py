@@ -53,7 +53,7 @@ class ScriptedPlayers:
 
 
 class ScriptedAgent:
-    """The expert (``noise`` = share of random actions, to make weaker labellers of hardness) or the random walker."""
+    """The expert (``noise`` = share of random actions, for weaker labelling policies) or the random walker."""
 
     def __init__(self, name: str, *, expert: bool, noise: float = 0.0) -> None:
         check_noise(noise)

@@ -95,7 +95,7 @@ def check_learning(settings: FedGRPOSettings, learning: LearningSettings) -> Non
     """Refuse settings of the policy step without effect: the server's reward and advantages come from the experts."""
     if learning.keep_optimizer:
         raise OptionError(
-            "fedgrpo's server always keeps its optimizer, and experts start anew: leave out learning.keep_optimizer"
+            "fedgrpo's server always keeps its optimizer, and experts start with a new one: leave out learning.keep_optimizer"
         )
     if settings.expert_steps:
         return

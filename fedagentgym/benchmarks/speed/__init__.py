@@ -1,1 +1,1 @@
-"""How fast each part is: `fedagentgym bench run speed-*`."""
+"""The speed of each part: `fedagentgym bench run speed-*`."""

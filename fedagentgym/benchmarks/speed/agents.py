@@ -1,4 +1,4 @@
-"""How fast language models play and learn: parts of the engine, whole dialogues, and whole policy steps, at several sizes.
+"""The speed of play and learning with language models: parts of the engine, dialogues, and policy steps, at several sizes.
 
 Everything runs in one thread, and beside its counterpart of transformers or TRL in the same process. Models are untrained, but
 for SmolLM2-135M, which is measured where `fedagentgym model add smollm2` has put it.
@@ -29,7 +29,7 @@ LARGE = "135m"
 
 @dataclass(frozen=True)
 class SizePlan:
-    """What is measured at a size: rows of the engine's parts, a policy step of one turn, the bar of its ratio to TRL."""
+    """The measurements at a size: rows of the engine's parts, a policy step of one turn, the limit of its ratio to TRL."""
 
     batch: Batch
     step: Workload

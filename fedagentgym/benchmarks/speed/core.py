@@ -1,4 +1,4 @@
-"""What gymnasium's vector interface costs per step, beside `step_many`, in one run on the smallest env."""
+"""The cost of gymnasium's vector interface per step, compared with `step_many`, in one run on the smallest env."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dialogues of many turns: sessions that keep their cache, beside `generate` that re-encodes the dialogue each turn.
+"""Dialogues of many turns: sessions that keep their cache, compared with `generate`, which re-encodes every turn.
 
 All three ways play the same 64 episodes of the same houses for the same number of turns, in turn, on one thread, and say the same
 number of tokens a turn. The model is untrained, so what it says is not executed: a random walker's action is, which makes the
@@ -49,7 +49,7 @@ class PlayTiming(NamedTuple):
 
 
 class ReplyEngine(Protocol):
-    """Holds 64 dialogues; each call adds what the world said and lets every row reply."""
+    """Holds 64 dialogues; each call adds the observations and generates a reply for every row."""
 
     def __call__(self, chunks: Sequence[tuple[int, ...]]) -> int: ...
 
@@ -117,7 +117,7 @@ def _play(env: TextEnv, policy: TorchPolicy, way: Callable[[TorchPolicy], Any], 
 
 
 class _CachingEngine:
-    """Our sessions: every turn appends what the world said to a cache that lives on."""
+    """Our sessions: every turn appends the observation to a persistent cache."""
 
     def __init__(self, policy: TorchPolicy) -> None:
         from fedagentgym.agents.protocols import Decoding

@@ -27,7 +27,7 @@ TRIALS = 3
 
 @dataclass(frozen=True)
 class Batch:
-    """So many rows, each of a prompt and of a reply that does not end early."""
+    """Rows, each of a prompt and of a reply that does not end early."""
 
     rows: int
     prompt: int

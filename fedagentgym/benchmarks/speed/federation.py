@@ -1,4 +1,4 @@
-"""What the federation itself costs: rounds of idle clients, beside a copy and a hash of the same bytes and beside Flower.
+"""The cost of the federation itself: rounds of idle clients, compared with copying and hashing the same bytes and with Flower.
 
 A round takes processor time of this process alone: the clients' training is left out, and so is the disk's part (fsync).
 Bars are ratios to a `memcpy` and a SHA-256 of all bytes that arrive in the round, measured in the same run.
@@ -51,7 +51,7 @@ def run(quick: bool = False, clients: int | None = None) -> list[Measurement]:
 
 
 def _measure_ratios(rounds: int) -> list[Measurement]:
-    """Rounds of 5 MB a client, each beside a copy and a hash of what arrives in it: replies, and states where they travel."""
+    """Rounds of 5 MB a client, each compared with copying and hashing what it receives: replies, and states if they are sent."""
     ways = {
         "in this process": (IdleAlgorithm(CLIENTS), 0),
         "in this process, 10 MB of state a client": (IdleAlgorithm(CLIENTS, kept=2), 0),
@@ -74,7 +74,7 @@ def _measure_ratios(rounds: int) -> list[Measurement]:
 
 
 def _measure_idle_bytes() -> float:
-    """Memory per client of a federation of which few are asked."""
+    """Memory per client of a federation in which few clients are called."""
     with tempfile.TemporaryDirectory() as folder:
         algorithm = IdleAlgorithm(1000, floats=50_000)
         tracemalloc.start()

@@ -1,4 +1,4 @@
-"""ALFWorld's generated houses: how fast they are made, how long their shortest plans are, and how often the expert wins."""
+"""ALFWorld's generated houses: time to make them, length of their shortest plans, and the expert's success."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A federation whose clients do not learn: what a round of it costs is the federation's own cost.
+"""A federation whose clients do not learn: the cost of its rounds is the federation's own cost.
 
 Every client adds a number of its own to each weight, as if it had trained; the time that takes is its own and is not counted.
 """
@@ -34,7 +34,7 @@ FLOATS = 1_250_000
 
 
 class IdleAlgorithm(Averaging[FedAgentSettings]):
-    """FedAgent whose clients add a number to what they were given; with `kept`, they remember so many models' bytes."""
+    """FedAgent whose clients add a number to what they were given; with `kept`, they keep the bytes of this many models."""
 
     training_seconds = 0.0
 
@@ -67,7 +67,7 @@ class IdleAlgorithm(Averaging[FedAgentSettings]):
 
 
 def shift_weights(value: np.ndarray[Any, Any], client: int) -> np.ndarray[Any, Any]:
-    """What a client makes of the weights: new ones, a little apart from those of the others."""
+    """A client's new weights, which differ a little from those of the others."""
     return np.asarray(value + np.float32(0.01 * (1 + client % 7)))
 
 
@@ -77,7 +77,7 @@ def build(clients: int, floats: int, kept: int = 0) -> IdleAlgorithm:
 
 
 def time_copy_and_hash(nbytes: int, pieces: int) -> float:
-    """Processor seconds of copying so many pieces of so many bytes once and taking their SHA-256: the least of some trials."""
+    """Minimum processor seconds, over some trials, of copying pieces of some size once and computing their SHA-256."""
     pages = [np.full(nbytes, number % 251, np.uint8) for number in range(min(pieces, 8))]
     target, times = np.empty(nbytes, np.uint8), []
     for _ in range(3):

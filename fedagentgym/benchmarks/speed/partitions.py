@@ -1,4 +1,4 @@
-"""What it costs to divide tasks: every sampler at the paper's size and at a hundred thousand clients over a million tasks,
+"""The cost of dividing tasks: every sampler at the paper's size and at a hundred thousand clients over a million tasks,
 writing and opening such a split, one client of it; and the twelve figures of the FedAgent paper, drawn from the presets."""
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _make_labels(pool: TaskPool) -> dict[str, bool]:
 
 
 def _make_warm_up_parameters(sampler: str) -> dict[str, Any]:
-    """A call that loads what the sampler imports, so that importing is not part of the figures."""
+    """Load the sampler's imports with a first call, so that importing is not part of the figures."""
     pool = make_synthetic_pool(500)
     labels = {"labels": _make_labels(pool)} if sampler == "hardness" else {}
     return {**make_sampler_parameters(500, len(SHARES), 2)[sampler], **labels}

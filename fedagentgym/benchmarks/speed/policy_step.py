@@ -1,7 +1,7 @@
-"""A whole policy step: playing, then learning from what was played.
+"""A whole policy step: playing, then learning from the episodes.
 
-No reply ends early, and every episode is learnt from: advantages are given, since an untrained model earns nothing. In worlds of
-several turns a random walker's actions are played whatever is said.
+No reply ends early, and every episode is used for learning: advantages are given, since an untrained model earns nothing. In
+environments with several turns a random walker's actions are played instead of the replies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEARNING_RATE = 1e-5
 
 @dataclass(frozen=True)
 class Workload:
-    """One policy step: so many tasks, copies of each, turns, and tokens in each reply."""
+    """One policy step: tasks, copies of each, turns, and tokens in each reply."""
 
     tasks: int
     copies: int
@@ -54,12 +54,12 @@ class StepTiming(NamedTuple):
 
     @property
     def play_share(self) -> float:
-        """Percent of the step; 0 where play and learning are not told apart."""
+        """Percent of the step; 0 if play and learning are not measured separately."""
         return 100 * self.play / (self.play + self.learn) if self.learn else 0.0
 
 
 class OwnStep:
-    """Our side: a `LocalTraining` whose agent ends no reply early and, in worlds of several turns, walks at random."""
+    """Our side: a `LocalTraining` whose agent ends no reply early and, in environments with several turns, walks at random."""
 
     def __init__(self, policy: TorchPolicy, env: TextEnv, work: Workload) -> None:
         policy.tokenizer.stop_ids = frozenset()
@@ -85,7 +85,7 @@ class OwnStep:
         return StepTiming(played - began, time.process_time() - played, count_tokens(groups))
 
     def list_prompts(self) -> list[str]:
-        """What the model is shown first in each of the step's tasks."""
+        """The first observation of each of the step's tasks."""
         groups = self.local.collect_groups(0, tasks=[self.env.pool.ids[number] for number in range(self.work.tasks)])
         return [self.agent.tokenizer.decode(group[0].segments[0].prompt_ids.tolist()) for group in groups]
 
@@ -101,7 +101,7 @@ def count_tokens(groups: Sequence[Group]) -> int:
 
 
 class WalkingAgent(TokenAgent):
-    """Says what the model says, and does what a random walker does."""
+    """Generates the model's replies, and plays a random walker's actions."""
 
     def play(self, env: TextEnv) -> TokenPlayers:
         return _WalkingPlayers(self, env)

@@ -1,4 +1,4 @@
-"""How a round grows: with the participants, with the model, and with the clients that are not asked.
+"""How the cost of a round grows: with the participants, with the model, and with the clients that are not called.
 
 The constants that docs/scale.md extends on paper come from here. Replies are of float32 weights; time is processor time of
 this process without the clients' training and the disk's part, memory what Python and numpy hold at most.
@@ -46,7 +46,7 @@ def measure_scale(clients: int, quick: bool) -> list[Measurement]:
 
 
 def _measure_point(clients: int, asked: int, floats: int) -> list[Measurement]:
-    """Time and memory of a round that asks so many clients of all."""
+    """Time and memory of a round that calls some of all clients."""
     nbytes = 4 * floats
     least = time_copy_and_hash(nbytes, asked)
     spent, _ = time_round(IdleAlgorithm(clients, floats), 3, per_round=asked)
@@ -60,7 +60,7 @@ def _measure_point(clients: int, asked: int, floats: int) -> list[Measurement]:
 
 
 def _measure_population(clients: int, asked: int) -> list[Measurement]:
-    """What clients cost that are not asked: a round of tiny messages among all clients, and among the asked alone."""
+    """The cost of clients that are not called: a round of tiny messages among all clients, and among the called ones alone."""
     alone, _ = time_round(IdleAlgorithm(asked, 100), 5)
     among, _ = time_round(IdleAlgorithm(clients, 100), 5, per_round=asked)
     found = [

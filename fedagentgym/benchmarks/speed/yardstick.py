@@ -1,4 +1,4 @@
-"""A unit of time that every machine brings along: what it needs for a fixed piece of plain Python, about a millisecond.
+"""A unit of time for every machine: what it needs for a fixed piece of plain Python, about a millisecond.
 
 Bars of times are counted in it, so that they mean the same on a fast machine and on a slow one.
 """
@@ -37,11 +37,11 @@ class Yardstick:
         return Measurement("yardstick: a fixed piece of plain Python", 1e3 * self.seconds, "ms")
 
     def limit(self, count: float, unit: str) -> str:
-        """The bar of a time: so many yardsticks at most, and what that is here."""
+        """The limit of a time: a number of yardsticks, and its value here."""
         return f"< {count * self.seconds / _UNITS[unit]:.3g} ({count:,g} yardsticks)"
 
     def least_rate(self, count: float) -> str:
-        """The bar of a rate per second: so many in a yardstick at least, and what that is here."""
+        """The limit of a rate per second: a number per yardstick, and its value here."""
         return f"at least {count / self.seconds:,.0f} ({count:g} a yardstick)"
 
 

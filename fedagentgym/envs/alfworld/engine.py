@@ -24,7 +24,7 @@ NOTHING_HAPPENS = "Nothing happens."
 
 
 class Outcome(NamedTuple):
-    """The state after a command, what the player reads, and whether the command was one of the admissible ones."""
+    """The state after a command, the observation, and whether the command was admissible."""
 
     state: State
     feedback: str
@@ -52,7 +52,7 @@ def start(game: Game) -> Outcome:
 
 
 def step(game: Game, state: State, command: str) -> Outcome:
-    """What a command does; any text is a command, and most do nothing."""
+    """The effect of a command; any text is a command, and most have no effect."""
     command = command.strip()
     verb, _, rest = command.partition(" ")
     if verb == game.wording:
@@ -128,7 +128,7 @@ def _look(game: Game, state: State, rest: str) -> Outcome | None:
 
 
 def _describe_room(game: Game, state: State) -> str:
-    """What the player reads first: the receptacles in front, or all of the room's."""
+    """The receptacles of the first observation: those in front, or all of the room's."""
     tables = tables_of(game)
     placed = [name for name, place in zip(tables.receptacle_names, game.receptacle_places, strict=True) if place >= 0]
     return _describe_surroundings(game, state) or wording.describe_room(placed)
@@ -167,7 +167,7 @@ def _go(game: Game, state: State, rest: str) -> Outcome | None:
 
 
 def _describe_receptacle(game: Game, state: State, number: int) -> str:
-    """What the player reads about a receptacle."""
+    """The observation of a receptacle."""
     tables, bit = tables_of(game), 1 << number
     openable, opened = bool(game.openable & bit), bool(state.opened & bit)
     shown = list_names(tables.object_names, state.contents[number]) if opened or not openable else []

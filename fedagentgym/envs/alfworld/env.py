@@ -42,7 +42,7 @@ class NativeState(NamedTuple):
 
 
 class ReplayState(NamedTuple):
-    """An episode's state in the real engine: the game, what was played, and what can be played now."""
+    """An episode's state in the real engine: the game, the commands so far, and the admissible ones."""
 
     game: Game
     commands: tuple[str, ...]
@@ -122,7 +122,7 @@ class ALFWorldEnv(TextEnv):
 
     @classmethod
     def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """A folder of games lies somewhere; the real data set, once it is imported, is "installed" everywhere."""
+        """A path is replaced by its content's identity; the imported real data set is "installed" everywhere."""
         kept = super().portable_options(options)
         return {**kept, "games": INSTALLED} if options.get("games") == INSTALLED else kept
 

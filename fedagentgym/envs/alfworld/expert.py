@@ -1,8 +1,8 @@
-"""A scripted player that knows nothing but what the game shows it: it explores, finds, fetches, treats and places.
+"""A scripted player that uses only the game's observations: it explores, finds, fetches, treats and places.
 
-Each turn it reads the observation and the admissible commands, brings its notes up to date, and decides anew what to do.
-Because nothing is planned further ahead than one command, it does not matter who played the last one: after a foreign
-action (an object taken, a door closed, a target moved) it goes on from what it sees.
+Each turn it reads the observation and the admissible commands, updates its notes, and decides what to do. Because nothing is
+planned further ahead than one command, it can continue after other actions than its own (an object taken, a door closed, a
+target moved).
 
 It searches where the objects of a kind usually are: each place it has not looked into is rated by the share of such objects
 that ALFRED's scenes have there, divided by the commands that a look costs.
@@ -42,7 +42,7 @@ def get_receptacle_kinds() -> frozenset[str]:
 
 
 class AvailableCommands:
-    """The admissible commands of one turn, sorted by what they tell. `places` are receptacles known from before."""
+    """The admissible commands of one turn, grouped by their kind. `places` are receptacles known from before."""
 
     def __init__(self, admissible: Sequence[str], places: Container[str] = ()) -> None:
         self.commands = frozenset(admissible)
@@ -65,7 +65,7 @@ class AvailableCommands:
 
 
 class ExplorationMemory:
-    """What the player has seen so far."""
+    """The player's knowledge so far."""
 
     def __init__(self) -> None:
         self.places: dict[str, None] = {}
@@ -124,7 +124,7 @@ class ExplorationMemory:
 
 class HouseholdExpert:
     """Plays one episode; make a new one for each. With `treatment` it gives things that are to be cleaned, heated or cooled this
-    treatment instead, and none in a room that has not what it takes."""
+    treatment instead, or none in a room without the means for it."""
 
     def __init__(self, treatment: str | None = None) -> None:
         self._treatment = treatment
@@ -133,7 +133,7 @@ class HouseholdExpert:
         self._turn = AvailableCommands(())
 
     def act(self, episode: Episode) -> str:
-        """The next command. `look` where the goal is of a form it does not know."""
+        """The next command. `look` if the goal has an unknown form."""
         if self._target is None:
             self._target = _read_target(episode.task.payload)
         self._turn = AvailableCommands(episode.view.admissible or (), self._notes.places)
@@ -170,7 +170,7 @@ class HouseholdExpert:
         return command if command in self._turn.commands else self._approach(place)
 
     def _use(self, target: Target, held: str) -> str:
-        """Do with the target in hand what the goal asks for."""
+        """Apply the goal's treatment to the target in hand."""
         if target.category == "Look":
             lamp = self._find_lamp(target)
             if lamp is None:
@@ -194,7 +194,7 @@ class HouseholdExpert:
         return f"go to {elsewhere[0]}" if elsewhere else _IDLE
 
     def _put_away(self) -> str:
-        """Get rid of an object that nobody asked for: here, else where it came from, else wherever it goes."""
+        """Put down an object that is not needed: here, else where it came from, else wherever it goes."""
         if self._turn.puts:
             return min(self._turn.puts.values())
         source = self._notes.source
@@ -244,7 +244,7 @@ class HouseholdExpert:
         return 2 if place in self._notes.closed or strip_number(place) in _DOORS else 1
 
     def _visit_next_place(self) -> str:
-        """Go on to the next place in line, when nothing better is known."""
+        """Continue with the next place in line, when nothing better is known."""
         order = sorted(self._notes.places)
         if not self._turn.elsewhere:
             return _IDLE

@@ -33,7 +33,7 @@ INDEX_VERSION = 2
 
 
 class FolderEntry(NamedTuple):
-    """One game of a folder: where it is, and what a pool needs to know without opening it."""
+    """One game of a folder: its path, and what a pool needs to know without opening it."""
 
     path: str
     split: str
@@ -133,7 +133,7 @@ def build_folder_index(folder: Path) -> FolderIndex:
 
 
 def cache_index(folder: Path, index: FolderIndex) -> None:
-    """Store an index in the cache; a cache that cannot be written costs time and nothing else."""
+    """Store an index in the cache; if the cache cannot be written, only time is lost."""
     content = {
         "state": digest([INDEX_VERSION, _list_game_files(folder)]),
         "entries": index.entries,

@@ -1,6 +1,6 @@
-"""One household game as a value: what the reader and the house generator produce and the engine plays.
+"""One household game as a value: the reader and the house generator produce it, and the engine plays it.
 
-A `Game` says which receptacles and objects there are, where each one is, what may hold what, where the agent starts
+A `Game` contains the receptacles and objects, where each one is, what may hold what, where the agent starts
 and what must hold in the end. It is immutable, compares by content and pickles small; nothing in it changes in play.
 
 Everything is a column: entry ``i`` of `receptacles`, `receptacle_kinds` and `receptacle_places` speaks of receptacle
@@ -126,7 +126,7 @@ def build_game(
     holding: str | None = None,
     places: Iterable[str] = (),
 ) -> Game:
-    """A game from records; refuses doubled ids and references to what is not there.
+    """A game from records; refuses repeated ids and references to unknown ones.
 
     Locations are those that the records name; `places` adds others that exist, which count in the numbers of locations.
     """

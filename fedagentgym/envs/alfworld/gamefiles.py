@@ -57,7 +57,7 @@ def write_game(game: Game, folder: Path, *, trial: str) -> Path:
 
 
 def make_game_content(game: Game) -> dict[str, Any]:
-    """What a game file holds: domain, grammar with the task sentence, problem, and a walkthrough."""
+    """The content of a game file: domain, grammar with the task sentence, problem, and a walkthrough."""
     domain, grammar = make_domain_and_grammar(game.wording, game.task)
     walkthrough = plan_commands(game)
     return {

@@ -1,6 +1,6 @@
 """Goals as S-expressions: the six task types in the words of the real game files, and which type a given goal is of.
 
-A goal speaks of types only, never of instances. It is kept as the S-expression that stands in the PDDL problem, so that
+A goal refers to types only, never to instances. It is kept as the S-expression of the PDDL problem, so that
 a goal read from a file, whatever its form, and one that was made here go the same way.
 """
 
@@ -83,7 +83,7 @@ def render_goal(goal: Goal, indent: int | None = 12) -> str:
 
 
 def infer_category(goal: Goal) -> str:
-    """The task type a goal belongs to, read from what it asks for.
+    """The task type of a goal.
 
     A lamp to be lit makes Look, a treatment Clean, Heat or Cool, two different objects Pick2, all else Pick: slices,
     movable receptacles and "all of a kind" are variants of these.

@@ -2,7 +2,7 @@
 
 The real engine speaks with the grammar inside each game file. Two grammars are known, today's (`move`) and that of
 earlier releases (`put`); both are recognised by the digest of their white-space-normalised text, the task sentence taken
-out, and nothing else is played: an engine that guesses at rules it does not know would answer wrongly without a word.
+out, and no other text is played: an engine that guesses at unknown rules would answer wrongly without notice.
 When a game file is written, both texts come from the installed package; the earlier pair is today's with the few
 differences undone.
 """
@@ -56,7 +56,7 @@ def _normal_digest(text: str) -> str:
 
 
 def extract_task_sentence(grammar: str, where: str) -> str:
-    """The sentence that tells the task, without its full stop."""
+    """The sentence of the task, without its full stop."""
     found = _TASK.search(grammar)
     try:
         sentence = json.loads(f'"{found[2]}"') if found else ""

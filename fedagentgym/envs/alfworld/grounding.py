@@ -1,4 +1,4 @@
-"""From a goal that speaks of types to one that speaks of this game's receptacles and objects.
+"""From a goal about types to one about this game's receptacles and objects.
 
 Quantifiers become "and" and "or" over the entities of a game, facts that never change become true or false and
 disappear. What is left is a small tree over facts that change, which the engine evaluates after an action that touched
@@ -34,7 +34,7 @@ class Branch(NamedTuple):
 
 Node: TypeAlias = bool | Fact | Branch
 MAX_FORMULAS = 300_000
-"""How many formulas a goal may be spelled out to: a thousand times what the largest real one needs."""
+"""Maximum number of formulas that a goal may expand to: a thousand times what the largest real one needs."""
 
 
 class Entity(NamedTuple):
@@ -66,7 +66,7 @@ def ground(game: Game, relaxed: bool = False) -> Node:
 
 
 def check_form(goal: Any) -> None:
-    """Refuse what is no formula, so that the rest may rely on the form."""
+    """Refuse anything but a formula, so that the rest may rely on the form."""
     if not isinstance(goal, tuple):
         raise DataError(f"the goal has {goal!r} where a formula is expected")
     head = goal[0].lower() if goal and isinstance(goal[0], str) else ""
@@ -227,7 +227,7 @@ class _Grounder:
         return disjoin(parts) if head == "exists" else conjoin(parts)
 
     def narrow(self, body: Goal, name: str, type_name: str) -> list[Entity]:
-        """The entities of a type that meet what a formula demands of a variable, whatever the others stand for."""
+        """The entities of a type that meet a formula's demands on a variable, whatever the others stand for."""
         key = (id(body), name)
         if key not in self.narrowed:
             demands = list(_iter_demands(body, name))
@@ -314,7 +314,7 @@ def parse_typed_variables(words: Goal) -> Iterator[tuple[str, str]]:
 
 
 def _iter_demands(body: Goal, variable: str) -> Iterator[tuple[str, str]]:
-    """Facts about one variable that a conjunction cannot do without: they narrow what the variable can stand for."""
+    """Facts about one variable that a conjunction requires: they narrow what the variable can stand for."""
     head = body[0].lower() if body else ""
     if head == "and":
         for part in body[1:]:
@@ -396,7 +396,7 @@ def _receptacle_at(grounder: _Grounder, predicate: str, one: Entity, place: Enti
 
 
 _AGENT = ("agent", "type")
-"""What may stand where the agent is meant: a variable for it, or its name, which no game keeps."""
+"""What may be in the agent's position: a variable for it, or its name, which no game keeps."""
 
 
 def _agent_at(grounder: _Grounder, predicate: str, agent: Entity, place: Entity) -> Node:

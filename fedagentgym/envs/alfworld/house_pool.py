@@ -2,7 +2,7 @@
 
 The default size `full` has ALFWorld's own numbers: 3,553 training, 140 seen and 134 unseen validation games with its mixture
 of task types in each. `small` has the same numbers. `tiny` has 3,000 / 200 / 200, every task type equally often. Each size
-has 2,000 warm-up games beside these, for demonstrations. Games are generated when they are asked for.
+has 2,000 warm-up games in addition, for demonstrations. Games are generated on demand.
 """
 
 from __future__ import annotations

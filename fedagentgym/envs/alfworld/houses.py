@@ -59,7 +59,7 @@ class HouseKey(NamedTuple):
 
 
 class HouseTask(NamedTuple):
-    """What a task is about: an object to bring to a destination, or to look at under a lamp."""
+    """The errand of a task: an object to bring to a destination, or to look at under a lamp."""
 
     category: str
     room: str

@@ -44,10 +44,10 @@ MAX_UNPACKED = 64 << 30
 
 
 def import_data(folder: Path) -> Path:
-    """Check the games of a folder and copy those that ALFWorld plays to where the environment looks for them."""
+    """Check the games of a folder and copy those that ALFWorld plays to where the environment finds them."""
     target = data_folder("alfworld")
     if target.exists():
-        raise DataError(f"the ALFWorld games are there already, in {target}; remove that folder to import them anew")
+        raise DataError(f"the ALFWorld games are there already, in {target}; remove that folder to import them again")
     chosen = list(find_playable_games(Path(folder)))
     if not chosen:
         raise DataError(f"{folder}: no playable ALFWorld game ({GAME_FILE} beside {TRAJECTORY_FILE}) below this folder")
@@ -90,7 +90,7 @@ def fetch(urls: Sequence[str] = RELEASES) -> Path:
     """Download the published archives and import the games in them."""
     target = data_folder("alfworld")
     if target.exists():
-        raise DataError(f"the ALFWorld games are there already, in {target}; remove that folder to fetch them anew")
+        raise DataError(f"the ALFWorld games are there already, in {target}; remove that folder to fetch them again")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".alfworld-download-") as temporary:
         for url in urls:

@@ -4,7 +4,7 @@ A layout is a pure function of its key. Layout number 14 of the seed 0 has the r
 they stand, which of them open and which share a standing point is drawn. Sizes take from these receptacles: `full` all of
 them, `small` one or two of a kind, `tiny` three to six; in the latter two no unseen room has the receptacles of a seen one.
 A key with an owner names a private layout, as clients hold them whose rooms
-nobody else has: it is modelled on one of the training scenes, with numbers of receptacles drawn anew.
+nobody else has: it is modelled on one of the training scenes, with redrawn numbers of receptacles.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _list_scene_counts(room: str, kind: str) -> tuple[int, ...]:
 
 
 def _draw_scene_count(room: str, kind: str, draws: Stream) -> int:
-    """How many of a kind some room that has the kind holds."""
+    """The maximum number of a kind in a room that has the kind."""
     return draws.pick(_list_scene_counts(room, kind))
 
 

@@ -1,4 +1,4 @@
-"""What a goal asks for, and the shortest way to reach it when all places are known.
+"""The demands of a goal, and the shortest plan for it when all places are known.
 
 The shortest plan is exact for the six task types: it tries every target, every appliance and every destination that could
 make a difference, and counts commands. It measures how difficult a game is, bounds what the generator may produce, and is
@@ -44,7 +44,7 @@ class PlanStep(NamedTuple):
 
 
 def extract_target(game: Game) -> Target | None:
-    """What a game's goal asks for, or None if it is not of the plain form of its task type."""
+    """The errand of a game's goal, or None if it does not have the plain form of its task type."""
     atoms = list(_iter_atoms(game.goal))
     if {atom[0].lower() for atom in atoms} - _ATOMS[game.category]:
         return None
@@ -64,7 +64,7 @@ def _strip_type_suffix(type_name: str) -> str:
 
 
 def _iter_atoms(goal: Goal) -> Iterator[Goal]:
-    """The facts a goal speaks of, without the logic around them; `or`, `forall` and the like count as facts."""
+    """The facts in a goal, without the logic around them; `or`, `forall` and the like count as facts."""
     head = goal[0].lower()
     if head == "and":
         for part in goal[1:]:
@@ -104,7 +104,7 @@ def _format_command(game: Game, move: PlanStep) -> str:
 
 
 class _PlanBuilder:
-    """A plan under construction: where the agent is, what it has opened, what it did."""
+    """A plan under construction: where the agent is, what it has opened, and its commands."""
 
     def __init__(self, game: Game) -> None:
         self.game, self.place, self.opened, self.moves = game, game.start, game.opened, list[PlanStep]()

@@ -1,8 +1,8 @@
-"""Whether a goal is within reach at all: each fact it needs must be one that some action brings about.
+"""Whether a goal is reachable at all: each fact it needs must be the effect of some action.
 
 This is the test that the real engine's planner makes before it starts, where a game that fails it ends in an unrelated
 error. It is optimistic (facts are taken one by one, "not" and "forall" count as fulfilled), so a game that passes it may
-still have no plan: two mugs are asked for and there is one. The real engine plays such a game, and so do we.
+still have no plan: it needs two mugs and there is one. The real engine plays such a game, and so do we.
 """
 
 from __future__ import annotations

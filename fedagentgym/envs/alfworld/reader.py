@@ -1,4 +1,4 @@
-"""Real game files in, `Game` values out.
+"""Real game files to `Game` values.
 
 `read_game` takes a ``game.tw-pddl`` file; `read_problem` takes the text of its PDDL problem. The reader knows the
 predicates and types of ALFWorld's domain and refuses what does not belong to it, with the line where it stands. What a
@@ -126,7 +126,7 @@ def infer_scene(path: Path) -> str:
 
 
 class _Problem:
-    """Collects what a problem says, fact by fact."""
+    """Collects the content of a problem, fact by fact."""
 
     def __init__(self, source: ProblemText) -> None:
         self.source = source
@@ -143,7 +143,7 @@ class _Problem:
         self.hands_full = False
 
     def build_game(self, **said: str) -> Game:
-        """The whole problem as a game; `said` is what stands beside it in the file."""
+        """The whole problem as a game; `said` is further content of the file."""
         sections = self.split_sections(self.source.read())
         self.read_objects(sections["objects"])
         for fact in sections["init"].items[1:]:
@@ -212,7 +212,7 @@ class _Problem:
             self.spelling[name.lower()] = name
 
     def find_word(self, section: Form, word: Any, last: bool = False) -> int:
-        """Where a word of a flat section stands."""
+        """The position of a word of a flat section."""
         positions = [section.position + 1 + number for number, item in enumerate(section.items) if item == word]
         return (positions[-1] if last else positions[0]) if positions else section.position
 
@@ -267,7 +267,7 @@ class _Problem:
         return to_tuples(section.items[1])
 
     def list_mentioned(self, type_name: str) -> list[str]:
-        """What the facts speak of: a thing that is only declared is no part of the game."""
+        """The entities in the facts: a thing that is only declared is not part of the game."""
         return [name for name in self.marks if self.types[name] == type_name]
 
     def get_kind(self, name: str) -> str:

@@ -26,8 +26,8 @@ SERVER = "fedagentgym.envs.alfworld.real_server"
 
 
 class RealAnswer(NamedTuple):
-    """What the real engine says: text, admissible commands, whether the goal holds, a plan if one was asked for; and how
-    long the last of the commands (or the start, when there is none) took it."""
+    """The real engine's answer: text, admissible commands, whether the goal holds, a plan on request; and how
+    long the last of the commands (or the start, if there is none) took."""
 
     feedback: str
     admissible: tuple[str, ...]
@@ -45,7 +45,7 @@ class RealEngine:
         self._lock = threading.Lock()
 
     def play(self, content: Mapping[str, Any], commands: Sequence[str], plan: bool = False) -> RealAnswer:
-        """What the engine says after these commands in a game, given as the content of its file."""
+        """The engine's answer after these commands in a game, given as the content of its file."""
         request = {"key": digest(dict(content)), "commands": list(commands), "plan": plan}
         with self._lock:
             answer = self._ask(request)
@@ -89,7 +89,7 @@ class RealEngine:
 
 
 def require_real_engine() -> None:
-    """Refuse to go on without the extra, before a process is started for nothing."""
+    """Raise if the extra is missing, before a process is started."""
     if any(importlib.util.find_spec(package) is None for package in ("alfworld", "textworld")):
         raise MissingExtraError(
             "the real ALFWorld engine is not installed: it comes with the extra [alfworld], "
@@ -98,7 +98,7 @@ def require_real_engine() -> None:
 
 
 def _launch() -> subprocess.Popen[str]:
-    # The package makes its data folder when it is imported: it gets one that nobody misses.
+    # The package makes its data folder when it is imported: it gets a temporary one.
     environment = {
         **os.environ,
         "ALFWORLD_DATA": tempfile.gettempdir(),

@@ -1,4 +1,4 @@
-"""The process in which the real engine lives: `python -m fedagentgym.envs.alfworld.real_server`.
+"""The process of the real engine: `python -m fedagentgym.envs.alfworld.real_server`.
 
 The real engine is no good neighbour: while it loads it overwrites `sys.argv` and swaps the standard output, and each of
 its environments maps a library of 34 MB that is never given back. So it gets a process of its own, which answers one JSON
@@ -18,7 +18,7 @@ MAX_LIVE_GAMES = 4
 
 
 class LiveGame:
-    """One live environment of the real engine, and what was played in it."""
+    """One live environment of the real engine, and the commands so far."""
 
     def __init__(self) -> None:
         import textworld
@@ -32,7 +32,7 @@ class LiveGame:
         self.answer: dict[str, Any] = {}
 
     def load(self, key: str, game: dict[str, Any]) -> None:
-        """Load, translate and start a game: what the original does when an episode begins."""
+        """Load, translate and start a game, as the original does when an episode begins."""
         self.key = ""
         began = time.perf_counter()
         self.env.load(game)
@@ -51,7 +51,7 @@ class LiveGame:
         self.record_answer(state, began)
 
     def record_answer(self, state: Any, began: float) -> None:
-        """Keep what the engine said, and how long it took."""
+        """Store the engine's answer, and how long it took."""
         self.answer = {
             "feedback": state["feedback"],
             "admissible": list(state["admissible_commands"]),
@@ -64,13 +64,13 @@ class LiveGame:
 
 
 class GameServer:
-    """The games under way."""
+    """The running games."""
 
     def __init__(self) -> None:
         self.slots: list[LiveGame] = []
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What the engine says after these commands; `missing` asks for the content of a game it does not hold."""
+        """The engine's answer after these commands; `missing` requests the content of a game that it does not have."""
         key, commands, game = request["key"], request["commands"], request.get("game")
         if game is None and all(slot.key != key for slot in self.slots):
             return {"missing": True}
@@ -80,7 +80,7 @@ class GameServer:
         return {**slot.answer, "plan": slot.plan()} if request.get("plan") else slot.answer
 
     def acquire_game(self, key: str, commands: list[str], game: dict[str, Any] | None) -> LiveGame:
-        """A slot that has played a beginning of these commands; the one used last stands last."""
+        """A slot that has played a prefix of these commands; the most recently used is last."""
         same = [slot for slot in self.slots if slot.key == key]
         fitting = [slot for slot in same if slot.commands == commands[: len(slot.commands)]]
         if fitting:
@@ -113,7 +113,7 @@ def serve(requests: TextIO, answers: TextIO) -> None:
 
 
 def main() -> None:
-    """Serve standard input; what the engine itself prints goes nowhere."""
+    """Serve standard input; the engine's own output is discarded."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)

@@ -1,4 +1,4 @@
-"""What a goal sounds like: the task sentence of a generated game, in one of several wordings per task type.
+"""The task sentence of a generated game, in one of several wordings per task type.
 
 Kinds are named in lower case, as the game names its objects. Two wordings per type are those of the real games, so that
 what was learnt on one is understood on the other.

@@ -1,4 +1,4 @@
-"""What changes in a household game while it is played."""
+"""The changing state of a household game."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine derives from a game once: shown names, who stands where, what may go where, the grounded goal."""
+"""Tables that the engine derives from a game once: shown names, positions, what may go where, the grounded goal."""
 
 from __future__ import annotations
 

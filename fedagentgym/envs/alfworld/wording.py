@@ -1,4 +1,4 @@
-"""What the game says: the sentences of ALFWorld's grammar, in both of its wordings.
+"""The texts of the game: the sentences of ALFWorld's grammar, in both of its wordings.
 
 The `put` wording of earlier releases differs from today's `move` in three things: the command and the answer of putting
 something down, the place that is named on arrival, and the `help` command, which only `move` games have.

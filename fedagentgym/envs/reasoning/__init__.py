@@ -1,1 +1,1 @@
-"""Worlds in which an agent answers with a whole reply: mathematics, questions over facts, programs."""
+"""Environments in which an agent answers with a whole reply: mathematics, questions over facts, programs."""

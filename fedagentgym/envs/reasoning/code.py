@@ -1,4 +1,4 @@
-"""The world of programming tasks."""
+"""The environment of programming tasks."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class CodeEnv(ReplyEnv):
         return (verdict._replace(score=passed) if self.scoring == "all" else verdict), {"accuracy/code": passed}
 
     def gives_answer(self, record: Program, reply: str) -> bool:
-        """Whether a reply's program is the record's word for word: procedures are told apart without running anything."""
+        """Whether a reply's program equals the record's: procedures are distinguished without running a program."""
         return (extract_program(reply) or "").split() == record.solution.split()
 
     def run_tool(self, state: State, call: ToolCall) -> str:
@@ -162,7 +162,7 @@ class CodeEnv(ReplyEnv):
 
 
 class CodeExpert:
-    """Gives the solution in the layout that is asked for."""
+    """Gives the solution in the required layout."""
 
     def act(self, episode: Episode) -> str:
         program = parse_program(episode.task.payload)

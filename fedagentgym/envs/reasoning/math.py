@@ -110,7 +110,7 @@ class MathEnv(ReplyEnv):
 
 
 class MathExpert:
-    """Thinks the steps of the worked solution and gives its answer, in the layout that is asked for."""
+    """Thinks the steps of the worked solution and gives its answer, in the required layout."""
 
     def act(self, episode: Episode) -> str:
         problem = parse_math_problem(episode.task.payload)

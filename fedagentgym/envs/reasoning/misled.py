@@ -1,4 +1,4 @@
-"""Wrong solutions that are as good as right ones in length and form: what a misled expert thinks and answers.
+"""Wrong solutions with the length and form of right ones, for misled experts.
 
     mathematics   `inverse`: the last step is done the other way round, as one solves an equation - what is to be added is taken
                   off, what is to be taken off or multiplied is added, and so on
@@ -6,7 +6,7 @@
                   the rest
     questions     `other`: the answer for the other one - the facts about somebody else, the other one of two, no for yes
 
-Each function gives the task as it is for somebody who believes so, or None where it has no such solution (or the same one).
+Each function returns the task as a misled player sees it, or None if it has no such solution (or the same one).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SUM = re.compile(r" ([+-]) (?=[1-9])(?!.* [+-] [1-9])", re.DOTALL)
 
 
 class MisledExpert:
-    """The expert of a reply world in front of the task as somebody misled sees it."""
+    """The expert of a reply environment on the task as a misled player sees it."""
 
     def __init__(self, expert: Expert, mislead: Mislead) -> None:
         self._expert, self._mislead = expert, mislead
@@ -104,7 +104,7 @@ def mislead_question(question: Question) -> Question | None:
 
 
 def _follow_other_facts(question: Question, answer: str) -> Question | None:
-    """The facts that were not needed, the last of which says of something else what the last needed one says."""
+    """The question answered by unneeded facts, which state about another subject what the last needed fact states."""
     needed = [fact for fact in question.facts if fact.title in question.path and fact.text in question.solution]
     last = next((fact for fact in needed if answer in fact.text.split()), None)
     if last is None:
@@ -119,7 +119,7 @@ def _follow_other_facts(question: Question, answer: str) -> Question | None:
 
 
 def _read_like(fact: Fact, pattern: Fact, answer: str) -> str | None:
-    """What a fact says where another one of the same form says `answer`."""
+    """The value in a fact where another fact of the same form has `answer`."""
     said, known = fact.text.split(), pattern.text.split()
     if len(said) != len(known):
         return None

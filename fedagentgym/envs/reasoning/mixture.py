@@ -1,4 +1,4 @@
-"""Several reply worlds as one, so that clients of one federation can hold tasks of different kinds or data sets."""
+"""Several reply environments as one, so that clients of one federation can hold tasks of different kinds or data sets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NOT_MEMBERS = ("split", "tasks", "pool", "variant", "max_turns", "reward", "ren
 
 
 class Member(NamedTuple):
-    """One of the worlds: its name, its environment and its options."""
+    """One of the environments: its name, id and options."""
 
     name: str
     env: str
@@ -71,8 +71,8 @@ class MixtureEnv(TextEnv):
     two may be of one kind. `kinds` is short for generated tasks, one member for each kind; then `size` and `seed` are handed
     on, `verifier` to mathematics and `sandbox` to programming. The category of a task is its member's name, so that
     `by_source` gives whole members to whole clients; with `categories="own"` it is `name/category`.
-    **Actions, observations.** Those of the task's own world.
-    **Reward.** That of the task's own world. Components: the accuracies of the members that the pool holds, `format`, `tags`,
+    **Actions, observations.** Those of the task's own environment.
+    **Reward.** That of the task's own environment. Components: the accuracies of the pool's members, `format`, `tags`,
     `repetition` (and `code_format` with programming).
     **Versions.** v0: first one.
     """
@@ -120,7 +120,7 @@ class MixtureEnv(TextEnv):
         return tuple(dict.fromkeys(names))
 
     def get_verifier_version(self) -> str:
-        """The versions of the verifiers of all members, for results; those of one kind that judge alike are told once."""
+        """The versions of the verifiers of all members, for results; members of one kind with equal rules are listed once."""
         return " ".join(dict.fromkeys(env.get_verifier_version() for env in self._envs.values()))
 
     def load_pool(self, split: str) -> TaskPool:
@@ -139,7 +139,7 @@ class MixtureEnv(TextEnv):
         return None if believed is None else _with_payload(believed, (name, believed.payload))
 
     def explain_empty(self, split: str) -> str:
-        """What the members say about it."""
+        """The members' descriptions."""
         return "".join(dict.fromkeys(env.explain_empty(split) for env in self._envs.values()))
 
     @classmethod
@@ -173,7 +173,7 @@ class MixtureEnv(TextEnv):
         return MixtureExpert(self._envs)
 
     def list_procedures(self) -> Mapping[str, Procedures]:
-        """Every category with the procedures of its member's world, which are the same in all of that world's categories."""
+        """Every category with the procedures of its member's environment, which are the same in all its categories."""
         held = {name: env.list_procedures() for name, env in self._envs.items()}
         if self.category_kind == OWN:
             return {f"{name}/{one}": found for name, procedures in held.items() for one, found in procedures.items()}
@@ -189,9 +189,11 @@ class MixtureEnv(TextEnv):
 
 
 def _unwrap_task(task: Task) -> Task:
-    """The task as its own world knows it."""
+    """The task in the form of its own environment."""
     if not isinstance(task.payload, tuple | list) or len(task.payload) != 2:
-        raise DataError(f"a payload of {MixtureEnv.id} is the name of a member and the payload of its world: {task.id}")
+        raise DataError(
+            f"a payload of {MixtureEnv.id} is the name of a member and the payload of its environment: {task.id}"
+        )
     return _with_payload(task, task.payload[1])
 
 
@@ -218,7 +220,7 @@ def _read_member(given: Any) -> Member:
         raise OptionError(f"a member has a name, an env and options, got {show_value(given)}")
     if surplus := sorted(str(key) for key in set(given) - {"name", "env", "options"}):
         raise OptionError(
-            f"a member has a name, an env and options, {surplus[0]!r} is none of them: put it into options"
+            f"a member has a name, an env and options, {surplus[0]!r} is not one of them: put it into options"
         )
     name, env, options = given["name"], given["env"], given.get("options") or {}
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -255,7 +257,7 @@ def _make_generated_members(
 
 
 def runs_programs(env_id: str, options: Mapping[str, Any]) -> bool:
-    """Does this environment run programs that nobody trusts? Records then tell how they were confined."""
+    """Whether this environment runs untrusted programs; records then tell how they were confined."""
     if env_id != MixtureEnv.id:
         return env_id == CODE
     if options.get("members") is not None:
@@ -264,7 +266,7 @@ def runs_programs(env_id: str, options: Mapping[str, Any]) -> bool:
 
 
 class MixtureExpert:
-    """The expert of the task's own world, or the one of that world that a procedure misleads."""
+    """The expert of the task's own environment, misled by a procedure if one is given."""
 
     def __init__(self, envs: Mapping[str, TextEnv], procedure: str | None = None) -> None:
         self._envs, self._procedure = envs, procedure

@@ -39,7 +39,7 @@ class PoolGenerator:
         strip: Strip,
         rate: Callable[[Any], float] | None = None,
     ):
-        """`rate` says how hard a problem is; without it, it is as hard as its cell's level."""
+        """`rate` gives the hardness of a problem; by default it is that of its cell's level."""
         self._env, self._cells, self._source, self._strip, self._rate = env, cells, source, strip, rate
         self._starts, self._sizes, start = {}, {split: sizes[split] for split in ORDER}, 0
         for split in ORDER:
@@ -93,7 +93,7 @@ class LoadedTask(NamedTuple):
 
     @property
     def question(self) -> tuple[Any, ...]:
-        """What is asked, to know a task that is there twice."""
+        """The question of a task, to find repeated tasks."""
         return self.payload[0], getattr(self.payload, "facts", ())
 
 

@@ -1,4 +1,4 @@
-"""The world of questions over facts."""
+"""The environment of questions over facts."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class QAEnv(ReplyEnv):
 
 
 class QAExpert:
-    """Looks up what it needs and has not yet seen, then answers with the supporting facts as its reasoning."""
+    """Looks up the facts that it needs, then answers with the supporting facts as its reasoning."""
 
     def __init__(self, searching: bool) -> None:
         self._searching = searching
@@ -157,7 +157,7 @@ class QAExpert:
 
 
 def search(facts: Sequence[Fact], query: str) -> str:
-    """The facts that fit a query best: those about exactly this, else those that share most of its words."""
+    """The facts that match a query best: those with exactly this title, else those that share most words."""
     wanted = normalise(query[:200])
     about = [fact.text for fact in facts if normalise(fact.title) == wanted]
     if not about and wanted:

@@ -1,7 +1,7 @@
-"""What the three reply worlds share: options, pools, wordings, and the course of an episode.
+"""The common part of the three reply environments: options, pools, wordings, and the course of an episode.
 
 An episode is a question, then turns. A turn is a whole reply: it may call a tool (`<tool> calc[2 + 3] </tool>`), if the
-world was made with that tool, or answer. With `attempts` > 1 a wrong answer is answered by feedback and another try.
+environment has that tool, or answer. With `attempts` > 1 a wrong answer gets feedback and another try.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_VERDICT: Mapping[str, str] = {"verdict": ""}
 
 
 class State(NamedTuple):
-    """An episode under way: the task's record, the answers left, what tools have shown, the last score, and the end."""
+    """A running episode: the task's record, the answers left, the tools' results, the last score, and the end."""
 
     record: Any
     attempts: int
@@ -45,7 +45,7 @@ class State(NamedTuple):
 
 
 class ReplyEnv(TextEnv):
-    """Base of the reply worlds. A world names its tools and wordings and writes the few methods below."""
+    """Base of the reply environments. A subclass sets its tools and wordings and defines the few methods below."""
 
     takes = "reply"
     default_max_turns = 1
@@ -113,7 +113,7 @@ class ReplyEnv(TextEnv):
         merge_splits: bool,
         holdout: int | Mapping[str, int],
     ) -> Request | None:
-        """What these options ask of a data set; None for generated tasks, which take none of them."""
+        """What these options request from a data set; None for generated tasks, which take none of them."""
         if self.source is None:
             if data is not None:
                 raise OptionError("data= needs source=: the name of the data set that the file holds")
@@ -136,7 +136,7 @@ class ReplyEnv(TextEnv):
             self.seed,
         )
 
-    # ---- what a world writes ------------------------------------------------------------------------------------
+    # ---- what a subclass defines --------------------------------------------------------------------------------
 
     @abstractmethod
     def build_cells(self) -> Sequence[Cell]:
@@ -148,11 +148,11 @@ class ReplyEnv(TextEnv):
 
     @abstractmethod
     def get_generator_version(self) -> int:
-        """Version of what the generator makes."""
+        """Version of the generator."""
 
     @abstractmethod
     def get_verifier_version(self) -> str:
-        """Version of the rules by which answers are judged, for results."""
+        """Version of the rules by which answers are graded, for results."""
 
     @abstractmethod
     def parse_payload(self, payload: Any) -> Any:
@@ -160,7 +160,7 @@ class ReplyEnv(TextEnv):
 
     @abstractmethod
     def format_question(self, record: Any) -> str:
-        """What the task asks, before the wording is put around it."""
+        """The question of a task, without the wording around it."""
 
     @abstractmethod
     def grade(self, record: Any, reply: str) -> tuple[Verdict, Mapping[str, float]]:
@@ -178,7 +178,7 @@ class ReplyEnv(TextEnv):
     @staticmethod
     @abstractmethod
     def mislead(record: Any) -> Any:
-        """The record as it is for somebody misled, or None."""
+        """The record as a misled player sees it, or None."""
 
     # ---- pools --------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class ReplyEnv(TextEnv):
         return _make_loaded_pool(self.id, load(self._request), split, self.strip)
 
     def explain_empty(self, split: str) -> str:
-        """Why a split of a published data set holds nothing."""
+        """Why a split of a published data set is empty."""
         if self._request is None:
             return ""
         name = self._request.name
@@ -203,7 +203,7 @@ class ReplyEnv(TextEnv):
 
     @classmethod
     def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """A file lies somewhere; an installed data set is "installed" everywhere."""
+        """A path is replaced by its content's identity; an installed data set is "installed" everywhere."""
         kept = super().portable_options(options)
         return {**kept, "data": INSTALLED} if options.get("data") == INSTALLED else kept
 
@@ -220,8 +220,8 @@ class ReplyEnv(TextEnv):
         return PoolGenerator(self.id, self.build_cells(), sizes, source, self.strip)
 
     def with_belief(self, task: Task, reply: str) -> Task | None:
-        """The task as it is for somebody who takes this reply's answer for the right one; None if it gives no answer,
-        or if an answer of this world (a program) is not something that others could be compared with."""
+        """The task whose gold is the answer of this reply; None if it gives no answer,
+        or if answers of this environment (programs) cannot be compared with each other."""
         record = self.parse_payload(task.payload)
         answer = self.grade(record, reply)[0].parsed
         if answer is None or not hasattr(record, "answers"):
@@ -231,7 +231,7 @@ class ReplyEnv(TextEnv):
     # ---- procedures ---------------------------------------------------------------------------------------------
 
     def list_procedures(self) -> Mapping[str, Procedures]:
-        """In every category of generated tasks the one wrong procedure of this world could be mistaken for what is asked."""
+        """In every category of generated tasks, the one wrong procedure of this environment."""
         if self.source is not None:
             return {}
         return dict.fromkeys(self.pool.category_names, Procedures(AS_ASKED, (self.misleading,)))
@@ -306,7 +306,7 @@ def _make_loaded_pool(env_id: str, loaded: Loaded, split: str, strip: Strip) -> 
 
 
 def _read_holdout(holdout: int | Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """How many training tasks go to which split; `both` stands for the two that the data may lack."""
+    """How many training tasks are moved to which split; `both` means the two that the data may lack."""
     counts = {"both": holdout} if not isinstance(holdout, Mapping) else dict(holdout)
     for split, count in counts.items():
         if split not in ("both", "val", "test") or (isinstance(holdout, Mapping) and split == "both"):
@@ -317,13 +317,13 @@ def _read_holdout(holdout: int | Mapping[str, int]) -> tuple[tuple[str, int], ..
 
 
 def make_action_help(what: str, tools: Mapping[str, str]) -> str:
-    """The help text of a reply world."""
+    """The help text of a reply environment."""
     listed = " ".join(f"<tool> {call} </tool> {meaning}." for call, meaning in tools.items())
     return f"Reply with <think> your reasoning </think> <answer> {what} </answer>. If tools are offered: {listed}"
 
 
 def list_tag_words() -> Iterable[str]:
-    """Words and tags that every reply world can say or accept."""
+    """Words and tags of every reply environment's observations and actions."""
     said = f"{OVER} Right . That is not right Try again There is no answer in your reply There is no tool Tools : ,"
     tags = "<think> </think> <answer> </answer> <tool> </tool> [ ]"
     return [*said.split(), *tags.split()]

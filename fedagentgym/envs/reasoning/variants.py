@@ -1,4 +1,4 @@
-"""How one client's questions can differ from the others': the same problem in other words around it."""
+"""Variants of reply environments: the same problem in other words."""
 
 from __future__ import annotations
 

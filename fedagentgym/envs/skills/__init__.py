@@ -1,1 +1,1 @@
-"""A world of skills: the same questions in many towns, of which each has its own procedure."""
+"""An environment of skills: the same questions in many towns, each with its own procedure."""

@@ -1,4 +1,4 @@
-"""`fedagentgym/Skills-v0`: the same questions in many towns, and each town has its own way to answer them."""
+"""`fedagentgym/Skills-v0`: the same questions in many towns, and each town has its own procedure to answer them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RIGHT, WRONG, NO_ANSWER = "Right .", "That is not right .", "There is no answer 
 
 
 class State(NamedTuple):
-    """An episode under way: the task, the turn that is asked for, how many were answered rightly, and the end."""
+    """A running episode: the task, the current turn, the number of right answers, and the end."""
 
     task: SkillTask
     turn: int = 0
@@ -160,7 +160,7 @@ class SkillsEnv(TextEnv):
         return follows_procedure(parse_task(task.payload), actions, procedure)
 
     def with_belief(self, task: Task, reply: str) -> Task | None:
-        """The task for somebody who takes this reply's answer for right; None where there are several answers."""
+        """The task whose gold is the answer of this reply; None if it gives several answers."""
         record = parse_task(task.payload)
         answer = read_answer(reply, record.things)
         if answer is None or len(record.numbers) != 1:

@@ -1,4 +1,4 @@
-"""Reading replies in the world of skills: the answer, and how it was given.
+"""Reading replies in the skills environment: the answer, and its style.
 
 The rewards beside accuracy pull in different directions. `thought` wants a thought in the right layout, and `brevity` falls with
 every word of it; `style/bare` wants the number alone and `style/unit` the number with its things, so that no reply earns both.
@@ -64,7 +64,7 @@ def rate_reply(reply: str, answer: ReadAnswer | None) -> dict[str, float]:
 
 
 class SkillsExpert:
-    """Thinks the steps of a town's procedure and answers, in the layout that is asked for; with several manners also without
+    """Thinks the steps of a town's procedure and answers, in the required layout; with several manners also without
     thinking, without layout, and with the things named, each manner as often, by the task alone."""
 
     def __init__(self, manners: str, procedure: str | None = None) -> None:

@@ -1,8 +1,8 @@
-"""The tasks of the world of skills: which town has which procedure, and pools in which every surface stands under every skill.
+"""The tasks of the skills environment: which town has which procedure, and pools that ask every surface under every skill.
 
-A *surface* is what a question shows beside its town: the numbers and the things. Surfaces are numbered through a permutation
+A *surface* is a question without its town: the numbers and the things. Surfaces are numbered through a permutation
 that depends on the seed alone; every split is a range of these numbers, and each of its surfaces is asked in every town. So
-tasks and surfaces are disjoint across splits, and without the town a surface says nothing about what is right.
+tasks and surfaces are disjoint across splits, and without the town a surface does not determine the right answer.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SkillTask(NamedTuple):
 
 @dataclass(frozen=True)
 class SkillOptions:
-    """How many skills there are, how alike, and how long a task is."""
+    """The number of skills, how alike they are, and the length of a task."""
 
     skills: int
     procedures: int
@@ -68,7 +68,7 @@ class SkillOptions:
             if self.skills % known:
                 raise OptionError(
                     f"skills={self.skills} cannot share the {known} procedures of {self.procedures} steps equally: take a "
-                    f"multiple of {known}, or say with sharing= how many skills share each procedure"
+                    f"multiple of {known}, or set with sharing= how many skills share each procedure"
                 )
             return
         if self.sharing < 1 or self.skills % self.sharing or not 2 <= self.skills // self.sharing <= known:
@@ -125,7 +125,7 @@ def _make_task(town: str, procedure: str, *surface: Any) -> SkillTask:
 
 
 def strip_task(payload: Any) -> SkillTask:
-    """The task as somebody sees it who does not know the town's procedure."""
+    """The task without the town's procedure."""
     return parse_task(payload)._replace(procedure="", answers=())
 
 

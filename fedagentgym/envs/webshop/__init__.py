@@ -1,1 +1,1 @@
-"""WebShop: the shop, its rules, its search, and shops made from a seed. The environment is in `env`."""
+"""WebShop: its shop, rules, search, and generated shops. The environment is in `env`."""

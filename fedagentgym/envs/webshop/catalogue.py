@@ -1,4 +1,4 @@
-"""The products of a shop: cleaned records in a fixed order, decoded when looked at.
+"""The products of a shop: cleaned records in a fixed order, decoded on access.
 
 A record is stored in two parts, since a page of results needs only the head (number, title, price tag) of ten products.
 What a goal is made from (instruction, its attributes, or the sentences that people wrote) is stored beside them.
@@ -23,7 +23,7 @@ CACHED_PRODUCTS = 1024
 
 
 class Head(NamedTuple):
-    """What a page of results shows of a product."""
+    """The part of a product that a page of results shows."""
 
     asin: str
     title: str
@@ -82,7 +82,7 @@ class Catalogue:
         return Head(*json.loads(self._heads[row]))
 
     def read_product(self, row: int) -> Product:
-        """The product of a row, decoded anew (`product` remembers the last thousand)."""
+        """The product of a row, decoded (`product` caches the last thousand)."""
         asin, title, price_tag = json.loads(self._heads[row])
         description, bullets, options, attributes, product_category, image = json.loads(self._bodies[row])
         return Product(

@@ -33,7 +33,7 @@ ACCURACY = "accuracy/webshop"
 class WebShopEnv(TextEnv):
     """Buy what an instruction asks for: search, look at products, choose options, buy.
 
-    **Actions** `search[words]` and `click[what is on the page]`. What the page does not offer changes nothing.
+    **Actions** `search[words]` and `click[what is on the page]`. Other actions have no effect.
 
     **Observations** `observation="text"` (segments joined by ` [SEP] `), `"text_rich"` (lines with button marks), `"html"`
     or `"url"`.
@@ -132,7 +132,7 @@ class WebShopEnv(TextEnv):
 
     @classmethod
     def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """A folder lies somewhere; the original shop, once it is imported, is "installed" everywhere."""
+        """A path is replaced by its content's identity; the imported original shop is "installed" everywhere."""
         kept = super().portable_options(options)
         return {**kept, "data": INSTALLED} if options.get("data") == INSTALLED else kept
 
@@ -166,7 +166,7 @@ class WebShopEnv(TextEnv):
         return WebShopExpert(self.site, min(self.max_turns, TURNS))
 
     def list_procedures(self) -> Mapping[str, Procedures]:
-        """Every category with those whose shoppers would leave out what is usual in it."""
+        """Every category with those whose players would leave out what is usual in it."""
         return list_shop_procedures(_collect_kinds(self.stock))
 
     def misled_expert(self, procedure: str) -> Expert:
@@ -175,7 +175,7 @@ class WebShopEnv(TextEnv):
         return WebShopExpert(self.site, min(self.max_turns, TURNS), obeyed)
 
     def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        """Whether of the wanted options just those were chosen that are usual in this category; in its own, all of them."""
+        """Whether exactly the wanted options that are usual in this category were chosen; in its own, all of them."""
         goal = self._get_goal(task)
         chosen = list_chosen(goal, actions)
         obeyed = frozenset(goal.options) if procedure == goal.category else _collect_kinds(self.stock)[procedure]
@@ -212,7 +212,7 @@ class WebShopEnv(TextEnv):
         return url if self.observation_mode == "url" else pages.render_rich_text(pieces, url, state.visited)
 
     def _add_history(self, state: State, shown: str, action: str | None) -> tuple[State, str]:
-        """The observation with what came before it, oldest first, as the original joins them."""
+        """The observation after the earlier ones, oldest first, joined as in the original."""
         many_seen, many_done = self._history
         seen, done = state.past
         if action is not None:

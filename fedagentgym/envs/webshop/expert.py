@@ -1,8 +1,8 @@
-"""A scripted shopper: reads the instruction, searches, compares a few products, chooses the wanted options, buys.
+"""A scripted player: reads the instruction, searches, compares a few products, chooses the wanted options, buys.
 
-It sees what any visitor sees (the page, its address) and acts through the site's two actions. It decides anew from the page
-at every turn and only remembers which products it has looked at, so it finds its way when something else was done in its
-name. It does not know the goal: products are judged by the words of the instruction.
+It sees what any player sees (the page, its address) and acts through the site's two actions. It decides from the current page
+at every turn and remembers only which products it has looked at, so it can continue after other actions than its own. It does
+not know the goal: products are rated by the words of the instruction.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STOP_TERMS = frozenset(analyze_text("find me i am looking for show want to buy 
 
 
 class ParsedInstruction(NamedTuple):
-    """An instruction taken apart: price cap, options asked for by name, and the words of the rest."""
+    """A parsed instruction: price cap, named options, and the words of the rest."""
 
     cap: float
     options: tuple[tuple[str, str], ...]
@@ -43,7 +43,7 @@ class ParsedInstruction(NamedTuple):
 
 
 class ProductAssessment(NamedTuple):
-    """What is known of a product that was looked at."""
+    """The known properties of a visited product."""
 
     merit: float
     offered: float
@@ -68,7 +68,7 @@ def read_instruction(instruction: str) -> ParsedInstruction:
 
 
 class WebShopExpert:
-    """The expert of one episode. With `obeyed` it chooses options of these kinds only, as if no others had been asked for."""
+    """The expert of one episode. With `obeyed` it chooses options of these kinds only and ignores the others."""
 
     def __init__(self, site: Site, turns: int = TURNS, obeyed: frozenset[str] | None = None) -> None:
         self._site, self._turns, self._obeyed = site, turns, obeyed
@@ -98,7 +98,7 @@ class WebShopExpert:
         return wish._replace(options=tuple(option for option in wish.options if option[0] in self._obeyed))
 
     def _search(self, wish: ParsedInstruction) -> str:
-        """First everything that was asked for, then the kind of product and its properties alone."""
+        """First everything in the instruction, then the kind of product and its properties alone."""
         wanted = " ".join(value for _, value in wish.options) if self._searches % 2 == 0 else ""
         self._searches += 1
         query = " ".join(slot_words(f"{wish.text} {wanted}")) or "gift"
@@ -149,7 +149,7 @@ class WebShopExpert:
         return turn + 4 + (len(wish.options) or ASSUMED_OPTIONS) > self._turns
 
     def _assess_product(self, state: State, page: list[Piece], wish: ParsedInstruction) -> ProductAssessment:
-        """Remember the words on a product's pages and judge it by all of them so far."""
+        """Remember the words on a product's pages and rate it by all of them so far."""
         asin = self._site.shop.get_head(state.row).asin
         before = self._seen[asin].words if asin in self._seen else frozenset()
         visible = " ".join(piece.text for piece in page[2:] if piece.kind == "text")
@@ -197,8 +197,8 @@ def _choose_options(page: list[Piece], wish: ParsedInstruction, instruction: str
 
 
 def _find_mentioned_options(offered: dict[str, list[str]], instruction: str) -> dict[str, str]:
-    """Without named options, the longest value of each group whose words all stand in the instruction; for want of one, a
-    value that is of a colour which stands there."""
+    """Without named options, the longest value of each group whose words are all in the instruction; otherwise a
+    value with a colour of the instruction."""
     said = frozenset(analyze_text(instruction))
     chosen: dict[str, str] = {}
     for name, values in offered.items():

@@ -1,4 +1,4 @@
-"""How alike two short texts are as sets of words: the measure WebShop's reward compares attributes and options with.
+"""Similarity of two short texts as sets of words: WebShop's reward compares attributes and options by it.
 
 It is the token-set ratio on top of `difflib`, in the version the original pins; later versions of that library give other
 numbers for a quarter of all pairs. The order of the arguments matters, since `difflib` is not symmetric.

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class ShopLayout(NamedTuple):
-    """What a shop's size preset sets: how many products carry an instruction, and how wide option grids are."""
+    """The numbers of a shop's size preset: how many products carry an instruction, and how wide option grids are."""
 
     all_instructed: bool = False
     wide: bool = False
@@ -244,7 +244,7 @@ def _draw_price(draw: WordStream, around: float) -> str:
 
 
 def _write_instruction(draw: WordStream, kind: ProductKind, attributes: Sequence[str]) -> dict[str, Any]:
-    """What a shopper asks for: the kind of product and some of its attributes, before or after its name."""
+    """An instruction: the kind of product and some of its attributes, before or after its name."""
     wanted = draw.sample(attributes, 2 + draw.draw_below(len(attributes) - 1))
     before = 1 + draw.draw_below(len(wanted) - 1)
     opening = draw.pick(("Find me", "I am looking for", "Show me", "I want to buy"))

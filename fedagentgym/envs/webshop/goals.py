@@ -1,4 +1,4 @@
-"""What shoppers are asked to buy, in the original's order for a seed.
+"""The goals of the shop, in the original's order for a seed.
 
 Prices, caps and orders are drawn from instances of `random.Random`, call by call as the original draws them from the
 global generator, so a seed gives its goals. (In a fresh process the original's console library takes one number from that
@@ -36,8 +36,8 @@ ORDERS = ("webshop", "fedagent")
 
 
 class Goal(NamedTuple):
-    """One shopping task. `options` names the wanted values (synthetic goals) or merely lists them (human ones); `row` is
-    the target's place in the catalogue, -1 where the holder does not know the answer."""
+    """One shopping task. `options` contains the wanted values (synthetic goals) or merely lists them (human ones); `row` is
+    the target's index in the catalogue, -1 if the holder does not know the answer."""
 
     number: int
     row: int
@@ -57,7 +57,7 @@ class Goal(NamedTuple):
         return self.row >= 0
 
     def without_answer(self) -> Goal:
-        """The goal as somebody sees it who reads only the instruction."""
+        """The goal without the answer: the instruction alone."""
         return self._replace(
             row=-1,
             asin="",

@@ -1,4 +1,4 @@
-"""The search index: for every term the products that hold it, with how often and how long they are.
+"""The search index: for every term the products that contain it, with its frequency and their lengths.
 
 Documents are numbered in the order of product numbers, so equal scores are settled by the smaller document, as in the
 original. Per posting two things are stored: the document, and one 16-bit code of (occurrences, quantised length), which is
@@ -83,7 +83,7 @@ def open_index(bundle: Bundle) -> Index:
 
 @lru_cache(maxsize=1 << 16)
 def hash_term(text: str) -> int:
-    """64 bits that stand for a term; building checks that no two terms of an index share them."""
+    """64 bits that represent a term; building checks that no two terms of an index share them."""
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
@@ -98,7 +98,7 @@ def build_index(catalogue: Catalogue, fields: Sequence[str] = ORIGINAL_FIELDS, f
 
 
 def build_text_index(texts: Iterable[str], rows: NDArray[np.int32], folder: Path | None = None) -> Index:
-    """Index texts that come in the order of their product numbers; `rows` says which product each one is."""
+    """Index texts that come in the order of their product numbers; `rows` gives the product of each one."""
     lexicon = _Lexicon()
     chunks: list[_Chunk] = []
     lengths: list[int] = []
@@ -202,7 +202,7 @@ def _merge(
 
 
 def _allocate_postings(name: str, dtype: str, length: int, folder: Path | None) -> Array:
-    """Where postings are laid out: in memory, or straight in a file, so that building needs no second copy."""
+    """Where postings are written: in memory, or directly to a file, so that building needs no second copy."""
     if folder is None or not length:
         return np.empty(length, dtype=dtype)
     return np.memmap(folder / f"{name}{SCRATCH_SUFFIX}", dtype=dtype, mode="w+", shape=(length,))
@@ -218,7 +218,7 @@ def quantise(lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 
 def decode_lengths() -> NDArray[np.float32]:
-    """The length that each of the 256 bytes stands for."""
+    """The length that each of the 256 bytes represents."""
     packed = np.maximum(np.arange(256, dtype=np.int64) - EXACT_LENGTHS, 0)
     mantissa, shift = packed & 7, (packed >> 3) - 1
     large = (mantissa | 8) << np.maximum(shift, 0)

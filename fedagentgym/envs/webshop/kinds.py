@@ -1,6 +1,6 @@
-"""Which kinds of options are asked for in each category of a shop: what a misled shopper obeys of an instruction.
+"""The usual kinds of options in each category of a shop: the part of an instruction that a misled player obeys.
 
-The procedure of a category is to choose the options that are usual there. Somebody who shops for fashion as for groceries
+The procedure of a category is to choose the options that are usual there. A player who buys fashion like groceries
 chooses flavour and size, and leaves the colour as it is.
 """
 
@@ -18,7 +18,7 @@ Kinds = Mapping[str, frozenset[str]]
 
 
 def collect_kinds(goals: Sequence[Goal]) -> Kinds:
-    """Category -> the kinds of options that at least half of its goals ask for; large shops are sampled evenly."""
+    """Category -> the kinds of options that at least half of its goals name; large shops are sampled evenly."""
     every = max(1, -(-len(goals) // MOST_READ))
     counts: dict[str, Counter[str]] = {}
     totals: Counter[str] = Counter()
@@ -35,7 +35,7 @@ def collect_kinds(goals: Sequence[Goal]) -> Kinds:
 
 
 def list_shop_procedures(kinds: Kinds) -> dict[str, Procedures]:
-    """Every category with the categories whose shoppers would leave something out that is usual in it."""
+    """Every category with the categories whose players would leave out something that is usual in it."""
     found = {
         category: tuple(other for other, theirs in kinds.items() if own - theirs) for category, own in kinds.items()
     }
@@ -43,7 +43,7 @@ def list_shop_procedures(kinds: Kinds) -> dict[str, Procedures]:
 
 
 def list_chosen(goal: Goal, actions: Sequence[str]) -> frozenset[str] | None:
-    """The kinds of wanted options that these actions chose as they were wanted; None where nothing was bought."""
+    """The kinds of wanted options that these actions chose correctly; None if nothing was bought."""
     clicks = {action.strip().lower() for action in actions}
     if "click[buy now]" not in clicks or not isinstance(goal.options, Mapping):
         return None

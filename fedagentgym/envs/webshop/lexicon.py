@@ -1,4 +1,4 @@
-"""The words of the generated shop: kinds of product, what is said of them, and what can be chosen.
+"""The words of the generated shop: kinds of product, their descriptions, and their options.
 
 Everything here is plain vocabulary; how it is put together is in `generate.py`.
 """
@@ -13,7 +13,7 @@ from fedagentgym.envs.webshop.lists import split_list
 
 
 class ProductKind(NamedTuple):
-    """A kind of product: its search category, its place in the shop, what a title calls it, its price range."""
+    """A kind of product: its search category, its category path, its names in titles, its price range."""
 
     query: str
     path: str

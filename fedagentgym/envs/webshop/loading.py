@@ -53,7 +53,7 @@ def find_files(folder: Path) -> Files:
 
 
 def read_entries(files: Files, limit: int | None = None) -> Iterator[tuple[Product, Instructions]]:
-    """Cleaned products with what their goals are made from, in file order; `limit` counts raw records."""
+    """Cleaned products with the sources of their goals, in file order; `limit` counts raw records."""
     machine = _compact(files.instructions)
     human = _compact(files.human) if files.human else {}
     seen: set[str] = set()

@@ -56,7 +56,7 @@ def _copy(
 
 
 def _join_goal_words(goals: Sequence[Goal]) -> str:
-    """The goals' own words, for the title: search reads them there, and they earn nothing."""
+    """The goals' own words, for the title: search reads them there, and they earn no reward."""
     values = [
         value
         for goal in goals
@@ -76,7 +76,7 @@ def _raise_price(copy: Product, goals: Sequence[Goal]) -> Product | None:
 
 
 def _replace_option_values(copy: Product, goals: Sequence[Goal], name: str, source: Stream) -> Product | None:
-    """Other values for an option that every goal asks for by this name; the wanted ones move into the title."""
+    """Other values for an option that every goal names; the wanted ones move into the title."""
     options = dict(copy.options)
     wanted = [value for goal in goals if (value := _get_wanted_value(goal, name)) is not None]
     if name not in options or len(wanted) < len(goals):
@@ -102,7 +102,7 @@ def _matches_any_goal(value: str, goals: Iterable[Goal], name: str) -> bool:
 
 
 def fails_exactly(copy: Product, goal: Goal, attacks: Sequence[str], nouns: NounFunction) -> bool:
-    """Whether the best way of buying the copy meets everything the goal wants except what is attacked, and that never."""
+    """Whether the best purchase of the copy meets everything the goal wants except the attacked part, which it never meets."""
     lost = [attack for attack in attacks if attack != "price"]
     values = [value for offered in copy.options.values() for value in offered]
     if any(_matches_any_goal(value, [goal], name) for name in lost for value in values):

@@ -1,6 +1,6 @@
-"""A shop page as a person reads it: one line for each thing that is said, and what can be clicked in words.
+"""A shop page for a person: one line per statement, and the possible clicks in words.
 
-It is made of the text observation and the admissible actions alone, so what a person sees holds nothing that an agent does not.
+It is made from the text observation and the admissible actions alone, so a person sees nothing that an agent does not.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a purchase is worth: how far the bought product and the chosen options meet the goal, times whether it is the kind
-of product that was asked for.
+"""The reward of a purchase: how far the bought product and the chosen options meet the goal, times whether it is of the
+wanted kind.
 
     reward = r_type * (matched attributes + matched options + [price within the cap]) / (attributes + options + 1)
 
@@ -41,7 +41,7 @@ class KindMatch(NamedTuple):
 
 
 class PurchaseReward(NamedTuple):
-    """A purchase's reward and what it is made of."""
+    """A purchase's reward and its parts."""
 
     total: float
     kind: KindMatch
@@ -70,7 +70,7 @@ class PurchaseReward(NamedTuple):
 def compute_purchase_reward(
     product: Product, price: float, chosen: Mapping[str, str], goal: Goal, nouns: NounFunction
 ) -> PurchaseReward:
-    """The reward of buying `product` with the options `chosen` when asked for `goal`."""
+    """The reward of buying `product` with the options `chosen` for the goal `goal`."""
     kind = match_kind(product, goal, nouns)
     attributes, options = (
         count_matched_attributes(product, goal.attributes),

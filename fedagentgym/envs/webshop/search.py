@@ -150,7 +150,7 @@ class Searcher:
     def _rank_with_pruning(
         self, segment: Segment, chosen: list[_Term], sums: NDArray[np.float64], k: int
     ) -> tuple[Floats, NDArray[np.int64]]:
-        """Read terms from the greatest bound down until the rest cannot bring in a document that was not met yet."""
+        """Read terms by descending bound until the remaining ones cannot add a new document."""
         index, floor = segment.postings, 0.0
         rest, unread = sum(part.bound for part in chosen), sum(part.stop - part.start for part in chosen)
         done = 0

@@ -1,4 +1,4 @@
-"""A catalogue with prices and a way to search it, perhaps perturbed: what one client's site sells and how it ranks it."""
+"""A catalogue with prices and a search, possibly perturbed: what one client's site sells and how it ranks it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Rerank = Callable[[str, list[int]], list[int]]
 
 
 class Shop:
-    """Products by row; rows beyond the catalogue are additional products of a perturbed world.
+    """Products by row; rows beyond the catalogue are additional products of a perturbed environment.
 
     `allowed` says which rows can be found at all; `rerank` puts the best fifty of a query in another order.
     """

@@ -1,4 +1,4 @@
-"""The shop as a state machine: which page follows which action. States are values; nothing here changes one.
+"""The shop as a state machine: which page follows which action. States are values and never changed.
 
 The rules are the original's, found by running it, oddities included: `search` works on every page, `Next >` never ends,
 an option cannot be taken back, and what `< Prev` does is decided by the kind of page that the address *spells*, so a query
@@ -27,7 +27,7 @@ _SUB_PAGES = {label.lower(): label for label in pages.SUB_PAGES}
 
 
 class State(NamedTuple):
-    """Where a shopper stands. `kind` is empty on the start page; `found` are the rows that the last search gave, None if they
+    """The player's page. `kind` is empty on the start page; `found` are the rows of the last search, None if they
     are too many to keep; `past` holds shown observations and played actions."""
 
     goal: Goal
@@ -45,7 +45,7 @@ class State(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """What an action led to. `acted` is False where the site ignored it; `purchase` says how a purchase was rewarded."""
+    """The result of an action. `acted` is False if the site ignored it; `purchase` has the reward of a purchase."""
 
     state: State
     acted: bool
@@ -72,7 +72,7 @@ def is_expressible(value: str) -> bool:
 
 
 class PageActions(NamedTuple):
-    """What a page lets one do: things to click in the original's order, actions that can be uttered, options by value."""
+    """The possible actions of a page: things to click in the original's order, actions as text, options by value."""
 
     clickables: tuple[str, ...]
     actions: tuple[str, ...]
@@ -121,7 +121,7 @@ class Site:
         return len(found), found[(state.number - 1) * PAGE_SIZE : state.number * PAGE_SIZE]
 
     def get_page_actions(self, state: State) -> PageActions:
-        """What the page of a state lets one do."""
+        """The possible actions on the page of a state."""
         if not state.kind:
             return START_ACTIONS
         if state.kind == "item_page":
@@ -144,7 +144,7 @@ class Site:
         return f"{place}/{json.dumps(options)}" if state.kind == "item_page" else f"{place}/{state.label}/{options}"
 
     def play(self, state: State, action: str) -> Transition:
-        """The move that an action makes; an action that names nothing on the page changes nothing."""
+        """The move of an action; an action that names nothing on the page has no effect."""
         name, argument = parse_action(action)
         if name == "search" and argument is not None:
             return self._search(state, argument, 1)

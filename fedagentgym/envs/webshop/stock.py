@@ -1,6 +1,6 @@
 """Opening a shop's data: generated from a seed, or read from the original's files; in memory or, if large, memory-mapped.
 
-What is opened is remembered, so that a hundred clients in one process share one catalogue. What is large is built once into
+Opened data is cached, so that a hundred clients in one process share one catalogue. Large data is built once into
 the cache folder under a name that is a digest of everything it was made from, and mapped from there by every process.
 """
 
@@ -34,7 +34,7 @@ Entries = Callable[[], Iterable[tuple[Product, Instructions]]]
 
 
 class Preset(NamedTuple):
-    """A size of generated shop: how many products, how they are laid out, and how many goals each split holds."""
+    """A size of generated shop: the number of products, their layout, and the number of goals of each split."""
 
     products: int
     layout: generate.ShopLayout
@@ -50,7 +50,7 @@ PRESETS = {
 
 
 class ShopOptions(NamedTuple):
-    """The options that decide what is in the shop and in which order it is asked for."""
+    """The options that determine the products of the shop and the order of its goals."""
 
     data: str | None = None
     size: str = "default"
@@ -111,7 +111,7 @@ def open_shop_data(choice: ShopOptions) -> ShopData:
 
 
 def _stat_files(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Names, sizes and times of the data files: when they change, what is remembered no longer applies."""
+    """Names, sizes and times of the data files: when they change, cached data is no longer valid."""
     if (folder / IMPORTED).is_file():
         return ((IMPORTED, 0, (folder / IMPORTED).stat().st_mtime_ns),)
     return tuple(

@@ -1,4 +1,4 @@
-"""How one client's shop can differ from the others': the variants of WebShop, and the shop that each of them makes.
+"""The variants of WebShop: how one client's shop can differ from the others', and the shop of each variant.
 
 Content (`catalog_split`): the client's own targets and a share of everything else. Encoding (`index_fields`): which texts
 are searched. Matching (`bm25_weights`): how they are weighed. Content and matching (`lookalikes`): added near-copies of the

@@ -1,4 +1,4 @@
-"""The words that the site says and understands, for agents whose vocabulary is made for it."""
+"""The words of the site's observations and actions, for agents whose vocabulary is made for it."""
 
 from __future__ import annotations
 

@@ -84,8 +84,8 @@ def _parse(plain: Mapping[str, Any]) -> Background:
 
 
 def _judge_expert(sets: Sequence[OpenedSet], seed: int) -> tuple[float | None, dict[str, float]]:
-    """The success of the expert on all sets, and by category of a single one; nothing where it is known in advance (an
-    expert that gives the answers of a data set), or where an environment has none."""
+    """The success of the expert on all sets, and by category of a single one; nothing where it is known in advance (an expert
+    that gives the answers of a data set), or where an environment has none."""
     from fedagentgym.agents.make import make_agent
     from fedagentgym.learning.evaluation import evaluate
 

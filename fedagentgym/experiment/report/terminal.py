@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fedagentgym.base.progress import StatusLine, get_console, is_quiet, show_status
 from fedagentgym.experiment.report.alone import AloneAndTogether, list_columns, list_rows, tell_gap, tell_parts
+from fedagentgym.experiment.report.markup import format_percent
 from fedagentgym.federation.progress import ProgressCallback, TrainingProgress, format_seconds
 from fedagentgym.learning.malformed import TOLERATED
 
@@ -142,7 +143,7 @@ def print_comparison(found: AloneAndTogether) -> None:
     for name in list_columns(found):
         table.add_column(name, justify="right", no_wrap=True, overflow="ellipsis")
     for row in list_rows(found):
-        cells = ("" if cell is None else f"{cell.mean:.2f}" for cell in row.cells)
+        cells = ("" if cell is None else format_percent(cell.mean) for cell in row.cells)
         table.add_row(f"{row.name} (its own)" if row.held else row.name, *cells)
     out.print()
     out.print(table)

@@ -1,1 +1,1 @@
-"""The leaderboard as a page: results in, a folder of static files out. Plays nothing and changes no result."""
+"""The leaderboard as a page: static files from results. Plays nothing and changes no result."""

@@ -1,8 +1,8 @@
 """Ranks and rank bands: entries whose difference is not significant share a band.
 
-The first entry leads the first band. Every other one is compared with the leader, on the same tasks and seeds, with Holm's
-correction for as many comparisons as there are; the band ends before the first entry that is significantly worse, and that one
-leads the next band. Resamples are drawn once for all entries: the difference of two resampled means is the resampled difference.
+The first entry leads the first band. Every other entry is compared with the leader, on the same tasks and seeds, with Holm's
+correction for the number of comparisons; the band ends before the first entry that is significantly worse, which leads the next
+band. Resamples are drawn once for all entries: the difference of two resampled means is the resampled difference.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def rank(values: Mapping[str, Mapping[str, Values]], better: Literal["higher", "
 
 
 def _find_band(left: Sequence[int], means: Values, resampled: Values) -> list[tuple[int, Difference | None]]:
-    """The leader of what is left, and those after it that are not significantly worse."""
+    """The leader of the remaining entries, and the following ones that are not significantly worse."""
     leader, others = left[0], left[1:]
     found = correct_for_many([_compare(leader, other, means, resampled) for other in others])
     members: list[tuple[int, Difference | None]] = [(leader, None)]

@@ -1,8 +1,8 @@
-"""From results to a folder of static files: the same results give the same bytes.
+"""A folder of static files from results: the same results give the same bytes.
 
-index.html                      the page; opens from disk and asks no network for anything
+index.html                      the page; opens from disk and needs no network
 SUITE.md, SUITE.csv             the tables
-episodes/SUITE/ENTRY.js         episodes for the browser of the page, read when somebody looks at them
+episodes/SUITE/ENTRY.js         episodes for the page's browser, loaded on demand
 results/SUITE/ENTRY/            the results themselves, unless they are linked to
 """
 
@@ -24,14 +24,14 @@ from fedagentgym.leaderboard.site.page import SuitePage, render_site
 from fedagentgym.leaderboard.site.tables import find_metric, write_csv, write_markdown
 
 MARK = ".fedagentgym-leaderboard"
-"""Says that a folder is such a page, so that a newer one may replace it."""
+"""Marks a folder as such a page, so that a newer one may replace it."""
 MOST_EPISODE_CHARACTERS = 400_000
 OVERALL = ""
-"""Where ranks over all scenarios are kept, beside those of each."""
+"""The key of ranks over all scenarios."""
 
 
 def build_site(places: Sequence[Path], out: Path, *, link: str | None = None) -> list[SuiteEntries]:
-    """Write the page of these results; returns them by suite. `link` is where they lie, seen from the page."""
+    """Write the page of these results; returns them by suite. `link` is their address relative to the page."""
     found = read_suites(places)
     if not found:
         raise DataError(
@@ -55,7 +55,7 @@ def build_site(places: Sequence[Path], out: Path, *, link: str | None = None) ->
 
 def _check_target(out: Path) -> None:
     if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise OptionError(f"--out {format_path(out)}: there is something else than a folder")
+        raise OptionError(f"--out {format_path(out)}: it exists and is not a folder")
     if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
         raise OptionError(
             f"--out {format_path(out)}: the folder holds other files than a leaderboard's; choose another"
@@ -76,7 +76,7 @@ def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePag
 
 
 def rank_entries(found: SuiteEntries) -> Mapping[str, Mapping[str, Place]]:
-    """Ranks over all scenarios, among the entries that have played all of them, and in each scenario."""
+    """Ranks over all scenarios, among entries that played all of them, and in each scenario."""
     values = {entry.name: entry.read_values() for entry in found.entries}
     better = find_metric(found.entries[0].manifest.ranked).better or "higher"
     shape = {name: table.shape for name, table in max(values.values(), key=_count).items()}
@@ -99,7 +99,7 @@ def _count(tables: Mapping[str, Values]) -> int:
 
 
 def _format_episodes(found: SuiteEntries, entry: Entry) -> str:
-    """A script that hands the episodes of an entry to the page: of each scenario those of the first seed."""
+    """A script that passes the episodes of an entry to the page: of each scenario those of the first seed."""
     cells = {}
     for cell in entry.manifest.cells:
         if cell.scenario not in cells:
@@ -110,7 +110,7 @@ def _format_episodes(found: SuiteEntries, entry: Entry) -> str:
 
 
 def _link_result(found: SuiteEntries, entry: Entry, place: Path, link: str | None) -> str:
-    """Where the result lies, seen from the page; a copy is made unless that was said."""
+    """The address of the result relative to the page; without `link` a copy is made."""
     if link is not None:
         return f"{link.rstrip('/')}/{quote(entry.folder.name)}"
     target = place / "results" / found.key / entry.name

@@ -33,12 +33,12 @@ from fedagentgym.leaderboard.suite import Suite, parse_suite
 from fedagentgym.learning.trajectory import Group, Trajectory
 
 DEEPEST = 4
-"""Levels of folders below a named one in which results are looked for."""
+"""Maximum depth below a named folder at which results are searched."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A result with what lies beside its manifest. `verification` is None where nobody checked just this manifest."""
+    """A result with the files next to its manifest. `verification` is None if there is none for this manifest."""
 
     folder: Path
     manifest: Manifest
@@ -107,7 +107,7 @@ class SuiteEntries:
 
     @property
     def key(self) -> str:
-        """How the suite is called in file names: with its version, where its name has none."""
+        """The suite's name in file names: with its version, unless its name contains it."""
         tail = f"-v{self.suite.version}"
         return self.suite.name if self.suite.name.endswith(tail) else f"{self.suite.name}{tail}"
 
@@ -123,7 +123,7 @@ def read_suites(places: Iterable[Path]) -> list[SuiteEntries]:
 
 
 def read_entry(folder: Path) -> Entry:
-    """A result with its verification, if that is of just this manifest."""
+    """A result with its verification, if that belongs to the same manifest."""
     manifest = read_manifest(folder)
     verification = None
     if (folder / VERIFICATION).is_file():
@@ -148,7 +148,7 @@ def _group(entries: Sequence[Entry]) -> SuiteEntries:
 
 def _find_results(place: Path, depth: int) -> Iterator[Path]:
     if not place.is_dir():
-        raise DataError(f"{format_path(place)} is no folder of results")
+        raise DataError(f"{format_path(place)} is not a folder of results")
     if (place / MANIFEST).is_file():
         yield place
         return

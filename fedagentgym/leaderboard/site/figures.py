@@ -1,6 +1,6 @@
-"""The figures of a suite: learning curves, success against bytes, heterogeneity, clients. Drawn as the report draws its charts.
+"""The figures of a suite: learning curves, success against bytes, heterogeneity, clients. They use the report's charts.
 
-Each entry's line or dot carries the entry's name, so that the page can bring out the one whose row is pointed at.
+Each entry's line or dot has the entry's name, so that the page can highlight the entry whose row is selected.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from fedagentgym.leaderboard.record import CellClients
 from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries
 
 MOST_NAMED = 6
-"""Entries that have a colour of their own and a key, the best ones; the others are grey."""
+"""Number of entries with a colour and a key, the best ones; the others are grey."""
 MOST_STRIPS = 20
 
 
 def render_figures(found: SuiteEntries, ordered: Sequence[Entry]) -> str:
-    """All figures that the suite's entries have numbers for; `ordered` is best first."""
+    """All figures for which the suite's entries have numbers; `ordered` is best first."""
     parts = [
         *_render_curves(found, ordered),
         *_render_bytes(ordered),
@@ -81,12 +81,12 @@ def _render_curves(found: SuiteEntries, ordered: Sequence[Entry]) -> list[str]:
 
 
 def _stack(series: Iterable[Series]) -> list[Series]:
-    """Grey lines first, so that those with a colour lie over them."""
+    """Grey lines first, so that coloured ones are drawn over them."""
     return sorted(series, key=lambda one: one.colour != 0)
 
 
 def _list_curve(entry: Entry, scenario: str) -> list[tuple[float, float]]:
-    """Mean success over the seeds that have evaluated the same rounds."""
+    """Mean success over the seeds that evaluated the same rounds."""
     curves = [one.points for one in entry.curves.cells if one.scenario == scenario]
     common = set.intersection(*({point.round for point in points} for points in curves)) if curves else set()
     found = []
@@ -116,7 +116,7 @@ def _render_bytes(ordered: Sequence[Entry]) -> list[str]:
 
 
 def _render_slopes(found: SuiteEntries, ordered: Sequence[Entry]) -> list[str]:
-    """One chart for each axis of heterogeneity: success from the even division to the most uneven."""
+    """One chart for each axis of heterogeneity: success from the uniform division to the most heterogeneous."""
     axes = dict.fromkeys(one.axis for one in found.suite.scenarios.values() if one.axis and one.level is not None)
     cards = []
     for axis in axes:
@@ -142,7 +142,7 @@ def _render_slopes(found: SuiteEntries, ordered: Sequence[Entry]) -> list[str]:
             percent=True,
             x_labels=names,
         )
-        cards.append(_make_card(chart, "Success as clients' tasks become more different. A flat line loses nothing."))
+        cards.append(_make_card(chart, "Success as clients' tasks become more different. A flat line means no loss."))
     return cards
 
 

@@ -1,4 +1,4 @@
-"""`index.html`: a tab for each suite, with its table, its figures, its episodes, and what is checked."""
+"""`index.html`: a tab for each suite, with its table, its figures, its episodes, and its checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PUBLISHED = "published"
 TITLE = "fedagentgym leaderboard"
 CHECKED = (
     "Every task of a suite has known digests, and an episode is fixed by its task, its seed and its actions. So a result"
-    " marked <b>replayed</b> was played again, action by action, and earned what it says; its numbers were computed anew"
+    " marked <b>replayed</b> was played again, action by action, and earned what it says; its numbers were computed again"
     " from those episodes. Whose actions they were cannot be shown that way: results marked <b>run again by the"
     " maintainers</b> were produced a second time, where there is a secret twin also on tasks that had never been published."
 )
@@ -94,7 +94,7 @@ def _tell_test() -> str:
 
 
 def _tell_leader(page: SuitePage) -> str:
-    """Who leads, in a sentence."""
+    """The leading entry, in a sentence."""
     places = page.places[""]
     if not places:
         return "No entry has played all of it."
@@ -154,7 +154,7 @@ def _render_expected(suite: Suite) -> str:
 
 
 def _render_checks(page: SuitePage) -> str:
-    """What is checked, and what of the entries nobody can prove."""
+    """The checks of the entries, and the claims that cannot be proven."""
     unproven: dict[str, set[str]] = {}
     for entry in page.found.entries:
         for claim in entry.verification.claims if entry.verification is not None else ():
@@ -182,7 +182,7 @@ def _render_published() -> str:
     )
 
 
-# ---- what the table's script reads --------------------------------------------------------------------------------
+# ---- the data of the table's script --------------------------------------------------------------------------------
 
 
 def describe_suite(page: SuitePage) -> dict[str, Any]:
@@ -255,7 +255,7 @@ def _describe_categories(entry: Entry) -> dict[str, list[list[Any]]]:
 
 
 def _describe_rerun(rerun: Rerun, ranked: str) -> dict[str, Any]:
-    """The ranked measure as maintainers found it, on the public tasks and on those of the secret twin."""
+    """The ranked measure as maintainers measured it, on the public tasks and on those of the secret twin."""
     return {
         "date": rerun.date,
         "public": _describe_interval(rerun.public[ranked]) if ranked in rerun.public else None,

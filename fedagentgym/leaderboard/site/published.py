@@ -1,4 +1,4 @@
-"""Numbers that papers print, beside those that were measured here. They are facts with a source, and never ranked."""
+"""Numbers from papers, next to those that were measured here. They are cited with a source, and never ranked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper with what it prints, in the order of its tables."""
+    """A paper with its numbers, in the order of its tables."""
 
     name: str
     about: Mapping[str, Any]
@@ -34,12 +34,12 @@ def read_published() -> tuple[Paper, ...]:
 
 
 def find_paper(name: str | None) -> Paper | None:
-    """The paper of this name, whatever its capitals."""
+    """The paper of this name; case is ignored."""
     return next((paper for paper in read_published() if name and paper.name.lower() == name.lower()), None)
 
 
 def render_paper(paper: Paper) -> str:
-    """Every table of a paper, folded away."""
+    """Every table of a paper, folded."""
     about = paper.about
     told = ", ".join(str(about[name]) for name in ("venue", "arxiv") if about.get(name))
     repeats = f" Means of {about['repeats']} runs." if about.get("repeats") else ""
@@ -79,7 +79,7 @@ def _tell_setting(row: Row) -> str:
 
 
 def _count_digits(rows: Sequence[Row], column: tuple[str, str]) -> int:
-    """Digits after the point in a column: a value keeps the zeros with which it is printed."""
+    """Digits after the point in a column: a value keeps its printed zeros."""
     texts = (f"{row['value']:g}" for row in rows if (row["dataset"], row["metric"]) == column)
     return max(len(text.partition(".")[2]) for text in texts)
 
@@ -94,7 +94,7 @@ def _format(row: Row, digits: int, notes: list[str]) -> str:
 
 
 def describe_cautions() -> Sequence[str]:
-    """What has to be known of the printed numbers."""
+    """Remarks about the printed numbers."""
     plain = json.loads((files("fedagentgym.leaderboard.site") / "published.json").read_text("utf-8"))
     notes: list[str] = plain["notes"]
     return notes

@@ -15,7 +15,7 @@ from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries
 
 
 def list_measures(entries: Sequence[Entry]) -> list[str]:
-    """The measures that some entry has, the ranked one first, then in the order of `METRICS`."""
+    """The measures that at least one entry has, the ranked one first, then in the order of `METRICS`."""
     ranked = entries[0].manifest.ranked
     known = {name for entry in entries for name in _list_names(entry)}
     ordered = [name for name in METRICS if name in known and name != ranked]
@@ -28,7 +28,7 @@ def _list_names(entry: Entry) -> set[str]:
 
 
 def find_metric(name: str) -> Metric:
-    """What a measure means; of a component of rewards only its name is known."""
+    """The meaning of a measure; for a component of rewards only its name is known."""
     return METRICS.get(name) or Metric(name, name.removeprefix("reward/"), f"mean of {name}", "score")
 
 
@@ -53,7 +53,7 @@ def format_value(value: float, metric: Metric) -> str:
 
 
 def tell_status(entry: Entry) -> str:
-    """How far somebody has checked the result."""
+    """How far the result was checked."""
     if entry.verification is None:
         return "not verified"
     if any(claim.status == "refuted" for claim in entry.verification.claims):
@@ -62,6 +62,12 @@ def tell_status(entry: Entry) -> str:
     if entry.verification.rerun is not None:
         told.append("run again by the maintainers")
     return ", ".join(told)
+
+
+def find_secret(entry: Entry) -> Interval | None:
+    """The ranked measure on the secret twin, where the maintainers have run the entry there."""
+    rerun = entry.verification.rerun if entry.verification is not None else None
+    return None if rerun is None else rerun.secret.get(entry.manifest.ranked)
 
 
 def write_markdown(found: SuiteEntries, places: Mapping[str, Place]) -> str:
@@ -86,13 +92,17 @@ def write_top(found: SuiteEntries, places: Mapping[str, Place], most: int, measu
 def _write_table(entries: Sequence[Entry], places: Mapping[str, Place], measures: Sequence[str]) -> list[str]:
     """The lines of a Markdown table."""
     heads = ["band", "rank", "entry", *(find_metric(name).title for name in measures), "status"]
+    is_run_again = any(find_secret(entry) is not None for entry in entries)
+    heads += ["on the secret twin"] if is_run_again else []
     lines = [f"| {' | '.join(map(_escape, heads))} |", "|" + "---|" * len(heads)]
     for entry in entries:
         place, overall = places.get(entry.name), entry.manifest.overall
         start = [str(place.band), str(place.rank)] if place else ["", ""]
         cells = [*start, _escape(entry.manifest.entry.title)]
         cells += [_format_cell(overall.get(name), name) for name in measures]
-        lines.append(f"| {' | '.join([*cells, tell_status(entry)])} |")
+        cells.append(tell_status(entry))
+        cells += [_format_cell(find_secret(entry), entry.manifest.ranked)] if is_run_again else []
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
@@ -137,6 +147,6 @@ def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
 
 
 def _guard(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
+    """A text that spreadsheets do not take for a formula."""
     plain = show_invisible_characters(" ".join(text.split()))
     return f"'{plain}" if plain.startswith(("=", "+", "-", "@")) else plain

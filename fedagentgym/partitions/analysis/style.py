@@ -1,6 +1,6 @@
 """What the figures of splits have in common: colours, frames, and files.
 
-Categories are told apart by lightness first and hue second, so that the figures survive grey printers and colour-blind
+Categories differ in lightness first and in hue second, so that the figures survive grey printers and colour-blind
 eyes. Nothing here touches pyplot's global state.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedagentgym.base.errors import OptionError
+from fedagentgym.base.extras import require
 from fedagentgym.base.files import write_atomic
 
 TEXT_COLOR, MUTED_COLOR, GRID_COLOR, ACCENT_COLOR = "#1b2733", "#5b6875", "#dfe4e8", "#c2410c"
@@ -44,11 +45,13 @@ def make_figure(widths: Sequence[float]) -> tuple[Any, Any]:
 
 
 def save_figure(figure: Any, path: str | Path) -> None:
-    """PNG or SVG, by the name; the same figure gives the same bytes."""
+    """Save as PNG or SVG, by the name; the same figure gives the same bytes."""
     path = validate_figure_path(path)
     metadata = {"Date": None, "Creator": "fedagentgym"} if path.suffix == ".svg" else {"Software": "fedagentgym"}
     drawn = BytesIO()
-    figure.savefig(drawn, format=path.suffix[1:], metadata=metadata)
+    matplotlib = require("matplotlib", "plots")
+    with matplotlib.rc_context({"svg.hashsalt": "fedagentgym"}):  # otherwise the ids in an SVG are random
+        figure.savefig(drawn, format=path.suffix[1:], metadata=metadata)
     write_atomic(path, drawn.getvalue())
 
 

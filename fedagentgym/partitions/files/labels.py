@@ -96,7 +96,7 @@ class LabelFile:
         if missing:
             raise DataError(
                 f"the labels miss {len(missing):,} of {len(ids):,} tasks, the first is {missing[0]}: "
-                "run the same `fedagentgym label` command again, it goes on where it stopped"
+                "run the same `fedagentgym label` command again, it continues where it stopped"
             )
         solved = np.fromiter((self.successes[name] >= self.threshold for name in ids), dtype=bool, count=len(ids))
         source = {

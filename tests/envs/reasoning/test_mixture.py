@@ -209,7 +209,7 @@ def test_beliefs_and_turns_are_the_members(members: list[dict[str, Any]]) -> Non
         ([{"name": "a", "env": "WebShop"}], "a mixture is made of"),
         ([{"name": "a", "env": "Mixture"}], "a mixture is made of"),
         ([{"name": "a", "env": "Math"}] * 2, "two of the name 'a'"),
-        ([{"name": "a", "env": "Math", "source": "gsm8k"}], "'source' is none of them"),
+        ([{"name": "a", "env": "Math", "source": "gsm8k"}], "'source' is not one of them"),
         ([{"name": "a", "env": "Math", "options": {"split": "val"}}], "takes no 'split' of its own"),
         ([{"name": "a", "env": "Math", "options": {"sauce": 1}}], "the member 'a'.*did you mean 'source'"),
         ([{"name": "a", "env": "Math", "options": {"size": 3}}], "the member 'a'"),

@@ -32,7 +32,7 @@ INPUTS = {"x": _draw_int, "xs": _draw_list, "s": _draw_string}
 def _make_template(
     name: str, said: str, written: str, meaning: Meaning, k: range = FIRST, m: range = SMALL
 ) -> Form[Program]:
-    """One template: what is asked, the expression that does it, and what it means, each with two numbers in it."""
+    """One template: the question, the expression that solves it, and its meaning, each with two numbers."""
 
     def make(first: int, second: int) -> Program:
         asked = f"Write f ( {name} ) that returns {said.format(k=first, m=second)} ."

@@ -129,7 +129,7 @@ class KnowledgeBase:
         return self._author[work]
 
     def get_teacher(self, person: int) -> int:
-        """Somebody else: the next in a circle through all people."""
+        """Another person: the next in a circle through all people."""
         return self._circle[(self._place_in_circle[person] + 1) % PEOPLE]
 
     def get_pupil(self, person: int) -> int:

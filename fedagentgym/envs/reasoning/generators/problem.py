@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class MathProblem(NamedTuple):
-    """What a mathematics task holds.
+    """The content of a mathematics task.
 
     `answers` are the golds, any of which counts; `solution` the steps of a worked solution (what the expert thinks);
     `formal` restates a generated problem as an expression for sympy or brute force, so that answers can be checked.

@@ -12,7 +12,7 @@ SHOWN, HIDDEN, CANDIDATES = 2, 8, 24
 
 
 class Program(NamedTuple):
-    """What a programming task holds: the specification, the tests that nobody sees, and a solution (the gold)."""
+    """The content of a programming task: the specification, hidden tests, and a solution (the gold)."""
 
     statement: str
     tests: Checks
@@ -21,7 +21,7 @@ class Program(NamedTuple):
 
 
 def draw_calls(text: str, draw: Callable[[Stream], Any], apply: Callable[[Any], Any]) -> tuple[Call, ...]:
-    """Inputs that follow from the specification, with the results that it asks for.
+    """Inputs that follow from the specification, with the required results.
 
     The inputs are different, and their results too where the specification allows it: a constant must not pass.
     """

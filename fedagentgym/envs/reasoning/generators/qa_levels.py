@@ -30,7 +30,7 @@ _PLURAL = {"person": PEOPLE, "work": WORKS, "firm": FIRMS}
 
 
 class Chain(NamedTuple):
-    """A path through the knowledge base: where it stands, the pages it passed, and how it is said in words."""
+    """A path through the knowledge base: its end, the pages on it, and its description in words."""
 
     kind: str
     at: int

@@ -1,6 +1,6 @@
 """Questions for very small models: two hops over a handful of one-sentence facts, names drawn from a few dozen.
 
-Every task has its own little world, so nothing can be learned by heart; only the way to an answer can.
+Every task has its own facts, so that nothing can be memorised; only the method can be learned.
 """
 
 from __future__ import annotations

@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 
 class Fact(NamedTuple):
-    """A piece of text and what it is about."""
+    """A text and its title."""
 
     title: str
     text: str
 
 
 class Question(NamedTuple):
-    """What a question task holds.
+    """The content of a question task.
 
-    `facts` are the texts that it is to be answered from (support and distractors, as shown); `path` the titles to look up,
+    `facts` are the texts for answering it (support and distractors, as shown); `path` the titles to look up,
     in order, and `solution` the support in words (what the expert thinks); `options` the letters of a multiple choice.
     """
 

@@ -1,4 +1,4 @@
-"""Numbered problems: a permuted walk through all parameters that a form of problem can have.
+"""Numbered problems: a permutation of all parameters of a form of problem.
 
 A `Form` is one kind of problem with a finite space of parameters. A `Deck` holds the forms of one cell (subject and level)
 and walks through their spaces in an order that depends on the seed: number j of a deck is always the same problem, no two

@@ -1,4 +1,4 @@
-"""Task data of others: from files in the form in which people have them, installed ones, or from the Hugging Face hub."""
+"""Published task data: from files in their published form, from installed copies, or from the Hugging Face hub."""
 
 from __future__ import annotations
 

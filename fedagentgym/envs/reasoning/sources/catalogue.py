@@ -1,4 +1,4 @@
-"""The data sets that the reasoning worlds read: how a row becomes a task, which splits there are, and where they come from.
+"""The data sets for the reasoning environments: how a row becomes a task, which splits exist, and where they come from.
 
 The numbers of tasks, the licences and the columns are those that the publishers state ("not stated" where the page of a copy
 names no licence, whatever that of its original is); `fedagentgym data check` holds what is there against them.
@@ -47,12 +47,12 @@ class Source:
 
     @property
     def subset(self) -> str | None:
-        """The configuration that is read unless another one is asked for."""
+        """The configuration that is read by default."""
         return next(iter(self.subsets), None)
 
 
 def _folders(*names: str) -> dict[str, tuple[str, ...]]:
-    """Configurations whose files lie in a folder of the same name."""
+    """Configurations whose files are in a folder of the same name."""
     return {name: (name.lower(),) for name in names}
 
 

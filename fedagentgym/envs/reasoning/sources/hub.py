@@ -24,7 +24,7 @@ def download_parts(hub: str, subset: str | None) -> dict[str, Any]:
 
 
 def download_rows(hub: str, subset: str | None) -> tuple[list[tuple[str, str | None, object]], dict[str, Any]]:
-    """Every record with where it stands and its split, and what identifies the data."""
+    """Every record with its place and its split, and the identity of the data."""
     parts = download_parts(hub, subset)
     found = [
         (f"{hub}, {part}, record {number}", SPLITS.get(part), record)

@@ -1,4 +1,4 @@
-"""Installed data sets: the published files, copied once to where a world finds them by the word `installed`."""
+"""Installed data sets: the published files, copied once to where the option value `installed` finds them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _stamp_files(folder: Path) -> tuple[tuple[str, int, int], ...]:
 
 @lru_cache(maxsize=32)
 def _check_files(home: Path, written: int, stamps: tuple[tuple[str, int, int], ...]) -> None:
-    """Raise unless the files are those of the record; looked at again when one of them changes."""
+    """Raise unless the files are those of the record; checked again when one of them changes."""
     expected = read_record(home)
     found = {name: file_digest(home / FILES / name) for name, _, _ in stamps}
     changed = sorted(name for name in {**expected, **found} if expected.get(name) != found.get(name))

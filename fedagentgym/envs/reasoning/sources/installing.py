@@ -1,4 +1,4 @@
-"""Installing the reasoning worlds' data sets: published files are checked, then copied as they are, or downloaded.
+"""Installing the reasoning environments' data sets: published files are checked and copied, or downloaded.
 
 $FEDAGENTGYM_DATA/NAME/installed.json   the digests of the files, and how many tasks each split had
 $FEDAGENTGYM_DATA/NAME/files/...        the files, under the names and folders they came with
@@ -26,7 +26,7 @@ WORLDS = {"math": "Math", "qa": "QA", "code": "Code"}
 
 
 def install_files(name: str, given: Path, subset: str | None = None) -> Path:
-    """Copy the data files of a set to where its world looks for them, if its tasks can be read from them."""
+    """Copy the data files of a set to the folder from which its environment reads them, if they contain tasks."""
     given = given.expanduser()
     files = list_data_files(given)
     chosen = check_subset(name, subset)
@@ -61,7 +61,7 @@ def download_files(name: str, subset: str | None = None) -> Path:
 
 
 def _drop_value(value: object) -> None:
-    """What JSON has no word for (a picture): no reader asks for it."""
+    """A value that JSON cannot represent (a picture); no reader uses it."""
 
 
 def _write_record(home: Path, tasks: Mapping[str, int]) -> None:
@@ -71,7 +71,7 @@ def _write_record(home: Path, tasks: Mapping[str, int]) -> None:
 
 
 def check_files(name: str, given: Path | None, subset: str | None = None) -> Findings:
-    """What an installed set holds, or what files would hold if they were installed."""
+    """The content of an installed set, or of files before they are installed."""
     chosen = check_subset(name, subset)
     data = INSTALLED if given is None else str(given)
     found = load(Request(name, data, subset=chosen, bad_rows=1.0))
@@ -88,7 +88,7 @@ def check_files(name: str, given: Path | None, subset: str | None = None) -> Fin
 
 
 def _note_repetitions(found: Loaded) -> tuple[str, ...]:
-    """What a user should know of equal questions: they count more, or let training see the test."""
+    """A note about repeated questions: they count more, or leak the test into training."""
     places: dict[Any, list[str]] = {}
     for task in found.tasks:
         places.setdefault(task.question, []).append(task.split)

@@ -1,7 +1,7 @@
-"""Rows become tasks: which rows are read, which of them can be used, and which split each task is of.
+"""Tasks from rows: which rows are read, which of them can be used, and the split of each task.
 
 A row that cannot be used (no answer, an answer that is empty or too long to be verified, a field that is missing) is skipped
-and counted. Where more than the stated share of the rows is like that, the load stops and says where the first one stands.
+and counted. Where more than the stated share of the rows is like that, the load stops and names the first one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from fedagentgym.envs.reasoning.sources.installed import INSTALLED, find_install
 from fedagentgym.envs.reasoning.sources.rows import Row, choose_subset, digest_files, list_data_files, read_records
 
 TOLERATED = 0.01
-"""The share of rows that may be unusable, unless the option `bad_rows` says otherwise."""
+"""Maximum share of unusable rows, unless the option `bad_rows` sets another."""
 REPEATED, HIDDEN, EXCLUDED = "repeated problems", "answers not published", "excluded by the set's own rules"
 
 
 class Request(NamedTuple):
-    """What is asked for of a data set: the options of a world that decide which tasks it has."""
+    """What is requested from a data set: the options of an environment that determine its tasks."""
 
     name: str
     data: str | None = None
@@ -59,7 +59,7 @@ class Loaded:
 
 
 def load(request: Request) -> Loaded:
-    """The tasks that are asked for; those of files are remembered until a file changes."""
+    """The requested tasks; those of files are cached until a file changes."""
     source = SOURCES[request.name]
     subset = check_subset(request.name, request.subset)
     if request.data is None:
@@ -137,7 +137,7 @@ def read_tasks(
 
 
 def _read_row(read: Callable[[Row, str], LoadedTask | None], row: Row, split: str) -> LoadedTask | None:
-    """The task of a row, with the user whom it belongs to; whatever a reader cannot make of it is one sentence."""
+    """The task of a row, with the user to whom it belongs; an error is one sentence."""
     try:
         task = read(row, split)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError) as error:
@@ -158,7 +158,7 @@ def _check_bad_rows(name: str, bad: Sequence[str], rows: int, tolerated: float) 
     if share > tolerated:
         raise DataError(
             f"{bad[0]} ({len(bad):,} of {rows:,} rows of {name} cannot be used, at most {tolerated:.3g} of them may be:"
-            " mend the file, or set bad_rows)"
+            " fix the file, or set bad_rows)"
         )
     get_logger(__name__).warning("%d of %d rows of %s are skipped; the first: %s", len(bad), rows, name, bad[0])
 
@@ -167,7 +167,7 @@ def _check_bad_rows(name: str, bad: Sequence[str], rows: int, tolerated: float) 
 
 
 def _divide(found: Loaded, request: Request) -> Loaded:
-    """The tasks with the splits that the options ask for."""
+    """The tasks with the splits according to the options."""
     tasks, made_of = found.tasks, dict(found.source)
     source = SOURCES[request.name]
     if request.subset is not None and request.subset != source.subset:
@@ -192,7 +192,7 @@ def _refuse_merging(name: str, source: Source) -> None:
 
 
 def _hold_out(tasks: Sequence[LoadedTask], request: Request) -> tuple[LoadedTask, ...]:
-    """Move training tasks to val and test, chosen by the seed: as many as are asked for by name, or as many to each of the
+    """Move training tasks to val and test, drawn with the seed: the named numbers, or the same number to each of the
     two that the data lacks. A task that is there twice stays in training: it would be known from its double."""
     there = {task.split for task in tasks}
     counts = dict(request.holdout)
@@ -218,7 +218,7 @@ def _hold_out(tasks: Sequence[LoadedTask], request: Request) -> tuple[LoadedTask
 
 
 def _draw_training_tasks(tasks: Sequence[LoadedTask], count: int, seed: int) -> tuple[LoadedTask, ...]:
-    """So many training tasks, drawn by the seed, in the order of the files; the other splits stay whole."""
+    """Training tasks drawn with the seed, in the order of the files; the other splits are unchanged."""
     training = [number for number, task in enumerate(tasks) if task.split == "train"]
     if count > len(training):
         raise OptionError(f"train_tasks={count}: the data has {len(training)} training tasks")

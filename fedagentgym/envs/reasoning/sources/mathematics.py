@@ -104,7 +104,7 @@ def contest(row: Row, split: str, name: str = "") -> LoadedTask:
 
 
 def _find_contest(row: Row) -> tuple[str, int | None]:
-    """The contest and the number of a problem, from its address or its id (2024-II-4), where they tell."""
+    """The contest and the number of a problem, from its address or its id (2024-II-4), if they contain them."""
     if told := _YEAR_AND_PROBLEM.search(str(row.get("url") or "")):
         return told["contest"].replace("_", " "), int(told["number"])
     if told := _CONTEST_ID.fullmatch(str(row.get("id") or "")):

@@ -21,7 +21,7 @@ def humaneval(row: Row, split: str) -> LoadedTask:
 
 
 def mbpp(row: Row, split: str) -> LoadedTask | None:
-    """MBPP. Where files tell no split, the task's number does, as published; tasks 1 to 10 are for prompts only."""
+    """MBPP. If the files name no split, the task's number determines it, as published; tasks 1 to 10 are for prompts only."""
     number = row.get("task_id")
     if isinstance(number, int) and 1 <= number <= 10:
         return None

@@ -22,12 +22,12 @@ MOST_BYTES = 1 << 32
 """Of one data file, unpacked: rows are read at once."""
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet", ".ndjson", ".ndjson.gz")
 NOT_DATA = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
-"""Files that publishers put beside their rows."""
+"""Files that publishers add to their rows."""
 SPLIT_WORDS = {"train": "train", "test": "test", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
 
 
 class Row(NamedTuple):
-    """A record of a file: where it stands, for messages, the split that its path tells, if any, and its fields."""
+    """A record of a file: its place, for messages, the split that its path names, if any, and its fields."""
 
     where: str
     split: str | None
@@ -35,7 +35,7 @@ class Row(NamedTuple):
 
     @classmethod
     def make(cls, where: str, split: str | None, record: object) -> Row:
-        """The row of a record. A column whose name has capitals is known by the small letters too."""
+        """The row of a record. A column whose name has capitals is also found in lower case."""
         if not isinstance(record, Mapping):
             raise DataError(f"{where}: a record is a JSON object, not {type(record).__name__}")
         if all(isinstance(name, str) and name == name.lower() for name in record):
@@ -127,7 +127,7 @@ def name_file(root: Path, file: Path) -> Path:
 
 
 def read_records(root: Path, files: Sequence[Path]) -> Iterator[tuple[str, str | None, object]]:
-    """Every record of the files, as it is: where it stands, the split that its path tells, and the value."""
+    """Every record of the files, unchanged: its place, the split that its path names, and the value."""
     for file in files:
         named = name_file(root, file)
         split = infer_split(named)
@@ -136,7 +136,7 @@ def read_records(root: Path, files: Sequence[Path]) -> Iterator[tuple[str, str |
 
 
 def infer_split(named: Path) -> str | None:
-    """The split that a path tells by one of its words: `gsm8k/test.jsonl` is test."""
+    """The split that a path names by one of its words: `gsm8k/test.jsonl` is test."""
     for part in reversed(named.parts):
         words = "".join(character if character.isalnum() else " " for character in part.lower()).split()
         for word in words:
@@ -162,7 +162,7 @@ def _read_records(file: Path, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _read_bytes(file: Path) -> bytes:
-    """The bytes of a file, unpacked; a small packed file may stand for more than there is memory."""
+    """The unpacked bytes of a file; a small packed file may expand to more than the memory."""
     if not file.name.lower().endswith(".gz"):
         return read_bytes(file, MOST_BYTES)
     with open_plain(file) as packed, gzip.GzipFile(fileobj=packed) as unpacked:
