@@ -268,7 +268,7 @@ def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, en
     from fedagentgym.partitions.samplers import SAMPLERS
 
     name, *assignments = re.split(r",(?![^{\[]*[}\]])", text)  # at commas that stand in no list and no mapping
-    if Path(text).exists():
+    if _is_there(text):
         return _open_split(Path(text), env_set)
     if name not in SAMPLERS:
         raise unknown_name_error("split file or sampler", name, SAMPLERS.names())
@@ -280,6 +280,13 @@ def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, en
             raise OptionError(f"{text}: {assignment.partition('=')[0]!r} is no parameter of a sampler")
         keywords = assign(keywords, assignment)
     return federate(find_env_id(env), partition=name, env=env_options(env_set), **keywords)
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # a name that no file can have
+        return False
 
 
 @app.command()
