@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.progress import get_console
@@ -218,7 +220,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare how several splits of the same tasks skew their clients, in a table and a figure."""
-    from fedagentgym.partitions.analysis.side_by_side import describe_sampler, plot_side_by_side
+    from fedagentgym.partitions.analysis.side_by_side import plot_side_by_side
     from fedagentgym.partitions.analysis.style import validate_figure_path
 
     if out is not None:
@@ -235,6 +237,14 @@ def compare(
         ]
         typer.echo(json.dumps(rows, indent=2))
         return
+    _print_comparison(made)
+    if out is not None:
+        get_console().print(f"drawn: {out}", highlight=False, markup=False)
+
+
+def _print_comparison(made: Sequence[ClientSplit]) -> None:
+    from fedagentgym.partitions.analysis.side_by_side import describe_sampler
+
     table = Table(box=None, pad_edge=False)
     for column in ("sampler", "clients", "tasks of a client", "distance to pool", "Jaccard"):
         table.add_column(column, overflow="fold", justify="left" if column == "sampler" else "right")
@@ -242,15 +252,13 @@ def compare(
         found = one.statistics()
         low, high = int(found.sizes.min()), int(found.sizes.max())
         table.add_row(
-            ": ".join(part for part in describe_sampler(one.record) if part),
+            Text(": ".join(part for part in describe_sampler(one.record) if part)),
             f"{len(one):,}",
             f"{low:,}" if low == high else f"{low:,} to {high:,}",
             f"{found.distances.mean():.3f}",
             f"{found.jaccard_mean:.3f}",
         )
     get_console().print(table, highlight=False)
-    if out is not None:
-        get_console().print(f"drawn: {out}", highlight=False, markup=False)
 
 
 def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, env_set: list[str] | None) -> ClientSplit:
@@ -259,8 +267,8 @@ def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, en
     from fedagentgym.partitions.client_split import federate
     from fedagentgym.partitions.samplers import SAMPLERS
 
-    name, *assignments = text.split(",")
-    if Path(text).exists():
+    name, *assignments = re.split(r",(?![^{\[]*[}\]])", text)  # at commas that stand in no list and no mapping
+    if _is_there(text):
         return _open_split(Path(text), env_set)
     if name not in SAMPLERS:
         raise unknown_name_error("split file or sampler", name, SAMPLERS.names())
@@ -272,6 +280,13 @@ def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, en
             raise OptionError(f"{text}: {assignment.partition('=')[0]!r} is no parameter of a sampler")
         keywords = assign(keywords, assignment)
     return federate(find_env_id(env), partition=name, env=env_options(env_set), **keywords)
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # a name that no file can have
+        return False
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -12,24 +13,43 @@ import pytest
 SHOWN = {
     "environment_loop.py": "success: True",
     "split.py": "belongs to the last client: True",
+    "own_environment.py": "random succeeds",
+    "hosted_model.py": "success 1.00",
     "gymnasium_text.py": "You stand in row 1, column 0.",
     "reasoning_gym_clients.py": "Right. 1.0",
     "to_dataset.py": "num_rows: 20",
-    "trl_rollouts.py": "3 steps",
-    "trl_tools.py": "reward so far: 0.0",
 }
+ALONE = {"trl_rollouts.py": "3 steps", "trl_tools.py": "reward so far: 0.0"}
+"""Run in processes of their own, as the library leaves traces."""
 APART = {"flower_datasets.py", "openenv_server.py"}
-LIBRARY = {"reasoning_gym_clients.py": "reasoning_gym", "trl_rollouts.py": "trl", "to_dataset.py": "datasets"}
+LIBRARY = {
+    "reasoning_gym_clients.py": "reasoning_gym",
+    "to_dataset.py": "datasets",
+    "hosted_model.py": "httpx",
+}
 
 
 def test_every_example_is_run_somewhere(root: Path) -> None:
-    assert {path.name for path in (root / "examples").glob("*.py")} == set(SHOWN) | APART
+    assert {path.name for path in (root / "examples").glob("*.py")} == set(SHOWN) | set(ALONE) | APART | {
+        "flower_app.py"
+    }
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_an_example_shows_what_it_says(name: str, root: Path, tmp_path: Path) -> None:
+def test_an_example_shows_what_it_says(
+    name: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     if name in LIBRARY:
         pytest.importorskip(LIBRARY[name])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [name])
+    runpy.run_path(str(root / "examples" / name), run_name="__main__")
+    assert SHOWN[name] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_an_example_with_trl(name: str, root: Path, tmp_path: Path) -> None:
+    pytest.importorskip("trl")
     found = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(root / "examples" / name)],
@@ -40,4 +60,4 @@ def test_an_example_shows_what_it_says(name: str, root: Path, tmp_path: Path) ->
         env={**os.environ, "PYTHONPATH": found, "TRL_EXPERIMENTAL_SILENCE": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert SHOWN[name] in done.stdout
+    assert ALONE[name] in done.stdout

@@ -45,12 +45,13 @@ def test_compare_files_and_samplers(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main([*MAKE, "--out", str(stored)]) == 0
     assert main(["split", "make", "natural", "--by", "high", "--env", "Guess", "--out", str(tmp_path / "n.json")]) == 0
     assert "3 with 600 tasks" in capsys.readouterr().out
-    command = ["split", "compare", str(stored), "dirichlet,beta=0.3", "--env", "Guess", "--clients", "4"]
+    sources = "by_source,sources={small+medium: 2, large: 2}"
+    command = ["split", "compare", str(stored), "dirichlet,beta=0.3", sources, "--env", "Guess", "--clients", "4"]
     assert main([*command, "--out", str(figure)]) == 0
     shown = capsys.readouterr().out
     assert "Preference: \u03c9 = 0.9" in shown and "Dirichlet: \u03b2 = 0.3" in shown and figure.stat().st_size > 5000
     assert main([*command, "--json"]) == 0
-    assert [row["statistics"]["clients"] for row in json.loads(capsys.readouterr().out)] == [6, 4]
+    assert [row["statistics"]["clients"] for row in json.loads(capsys.readouterr().out)] == [6, 4, 4]
     for wrong, said in (
         (["nosuch"], "unknown split file or sampler"),
         (["uniform,tasks_per_client=5"], "name one with --env"),

@@ -1,0 +1,53 @@
+"""An environment of your own: three methods. It is then checked, divided among clients, played and judged like any other."""
+
+from __future__ import annotations
+
+from fedagentgym import evaluate, federate, register_env
+from fedagentgym.agents.make import make_agent
+from fedagentgym.base.streams import stream
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.task import Task
+from fedagentgym.envs.view import View
+from fedagentgym.testing import check_env
+
+State = tuple[int, int]
+
+
+class LampEnv(TextEnv):
+    """Walk along a corridor to the lamp."""
+
+    id = "me/Lamp-v0"
+    role = "You are walking along a corridor."
+    action_help = "left, right: go one place."
+    default_max_turns = 12
+
+    def load_pool(self, split: str) -> TaskPool:
+        draws = stream(0, "corridor", split)
+        tasks = [
+            {"category": "near" if (place := 1 + draws.integers(6)) < 4 else "far", "payload": place} for _ in range(60)
+        ]
+        return TaskPool.from_records(tasks, env=self.id, split=split)
+
+    def begin(self, task: Task, seed: int) -> tuple[State, View]:
+        return (0, task.payload), View(observation="You are at place 0.", admissible=("left", "right"))
+
+    def advance(self, state: State, action: str) -> tuple[State, View]:
+        place, lamp = state
+        place = max(place + {"left": -1, "right": 1}.get(action, 0), 0)
+        won = place == lamp
+        told = "Here is the lamp." if won else f"You are at place {place}."
+        view = View(told, ("left", "right"), float(won), float(won), won, won, valid=action in ("left", "right"))
+        return (place, lamp), view
+
+
+def main() -> None:
+    register_env(LampEnv.id, LampEnv, replace=True)
+    check_env(LampEnv.id)
+    for client in federate(LampEnv.id, partition="pathological", categories_per_client=1, clients=4):
+        judged = evaluate(make_agent("random"), client.open_env(), {"tasks": len(client)})
+        print(f"client {client.index} {client.pool.categories}: random succeeds {judged.overall['success'].mean:.0%}")
+
+
+if __name__ == "__main__":
+    main()
