@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 DEMO := demo-report
 SPEED := speed-core webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation
 
-.PHONY: demo test test-all lint bench wheel installs clean leaderboard docs
+.PHONY: demo test test-all coverage lint bench wheel installs clean leaderboard docs
 
 demo: $(VENV)/.train
 	$(BIN)/python -m fedagentgym.experiment.demo --report $(DEMO)
@@ -24,6 +24,12 @@ test: $(VENV)/.dev
 
 test-all: $(VENV)/.dev
 	$(BIN)/pytest -m "not gpu"
+
+coverage: $(VENV)/.dev
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 2 --dist loadgroup $(TESTS)
+	$(BIN)/coverage combine -q
+	$(BIN)/python tests/lines_of_packages.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -53,7 +59,7 @@ installs: $(VENV)/.dev
 	$(BIN)/pytest -m slow tests/installs
 
 clean:
-	rm -rf $(VENV) .cache build dist runs $(DEMO) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .cache build dist runs $(DEMO) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.*
 
 $(VENV)/.train: pyproject.toml constraints.txt
 	@sh tests/tools-present.sh $(PYTHON) train

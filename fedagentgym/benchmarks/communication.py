@@ -1,7 +1,7 @@
 """The bytes that each method sends in the papers' protocols, counted by the byte counter of real runs.
 
 The messages are built from the shapes of the models' layers (no weights are needed: an array that repeats one zero has the size
-of a real one), encoded forms apart. Text is counted at a stated mean length, since nobody publishes theirs.
+of a real one), encoded forms apart. Text is counted at a stated mean length, since no paper publishes one.
 """
 
 from __future__ import annotations

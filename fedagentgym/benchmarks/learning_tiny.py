@@ -15,6 +15,7 @@ from fedagentgym.learning.recipe import Recipe, list_recipes, load_recipe
 
 SEEDS = (0, 1, 2)
 QUICK_RECIPE = "tiny-math"
+QUICK_WARM_START = {"steps": 50, "episodes": 200}
 TARGETS = {"tiny-alfworld": "from 0.20-0.45 to at least 0.75 in under 600 s on two quiet cores"}
 
 
@@ -48,7 +49,7 @@ def _run_recipe(name: str, quick: bool) -> list[Measurement]:
     recipe = load_recipe(name)
     if quick:
         shorter = recipe.evaluation.model_copy(update={"tasks": 20, "every": 2})
-        warm = recipe.warm_start.model_copy(update={"steps": 50, "episodes": 200})
+        warm = recipe.warm_start.model_copy(update=QUICK_WARM_START)
         recipe = recipe.model_copy(update={"steps": 2, "warm_start": warm, "evaluation": shorter})
     curves = [_run_seed(name, recipe, seed, figures) for seed in (SEEDS[:1] if quick else SEEDS)]
     return figures + _summarize_curves(name, curves)

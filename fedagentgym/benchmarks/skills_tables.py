@@ -5,7 +5,7 @@
     fedagentgym bench run skills-methods       all four methods, clients of three kinds
 
 Clients hold four towns each, and the agent believes in half of the towns what is right in the others. All rows
-of a table play as many episodes to learn from; what they cost beside that (bytes, public tasks) stands next to them. Settings
+of a table play as many episodes to learn from; other costs (bytes, public tasks) are listed with them. Settings
 are chosen on seeds from 100 on (`Experiment.make_tuning_table`), reported are 0 to 7.
 
 Runs are shared by all tables (`runs/skills`), so a row that two tables have is played once, and a table that was stopped goes
@@ -318,7 +318,7 @@ def run_fedgrpo(quick: bool = False) -> list[Measurement]:
 
 
 def run_pubswap(quick: bool = False) -> list[Measurement]:
-    """PubSwap among 32 towns, beside the same public steps with nothing exchanged."""
+    """PubSwap among 32 towns, compared with the same public steps without an exchange."""
     return _run(PUBSWAP, quick)
 
 
@@ -328,7 +328,7 @@ def run_methods(quick: bool = False) -> list[Measurement]:
 
 
 def run_fedmoa(quick: bool = False) -> list[Measurement]:
-    """FedMOA among 32 towns whose clients want different styles, beside fixed weights and each part alone."""
+    """FedMOA among 32 towns whose clients want different styles, compared with fixed weights and each part alone."""
     return _run(FEDMOA, quick)
 
 

@@ -1,7 +1,7 @@
 """A real language model in small: `fedagentgym bench run small-math`, two seeds, and what imitation alone gives.
 
-The preset says what is run (`experiment/presets/small-math.yaml`), docs/learning.md what was expected. What was finished is
-not repeated and what was interrupted goes on, so the command may be stopped and given again.
+The preset defines what is run (`experiment/presets/small-math.yaml`), docs/learning.md what was expected. Finished parts are not
+repeated and interrupted ones continue, so the command may be stopped and repeated.
 """
 
 from __future__ import annotations

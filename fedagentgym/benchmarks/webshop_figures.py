@@ -18,21 +18,25 @@ from fedagentgym.envs.webshop.env import WebShopEnv
 
 ATTACKS = ("price", "color", "size", "price+color")
 ERROR_RATE = 0.3
+PLAYS, QUICK_PLAYS = 500, 30
 
 
 def run(quick: bool = False) -> list[Measurement]:
     """Goals, misleading searches, the scripted player alone and with random actions, look-alikes."""
-    shops: dict[str, dict[str, Any]] = {"tiny": {"size": "tiny"}, "default": {}}
-    if data_folder("webshop").is_dir():
+    shops: dict[str, dict[str, Any]] = {"tiny": {"size": "tiny"}}
+    if not quick:
+        shops["default"] = {}
+    if not quick and data_folder("webshop").is_dir():
         shops["real"] = {"data": "installed"}
     measured: list[Measurement] = []
     with show_progress("comparing shops", len(shops)) as bar:
         for name, options in shops.items():
             env = WebShopEnv(**options)
             measured += [
-                Measurement(f"{name}: {m.name}", m.value, m.unit) for m in _measure_shop(env, 60 if quick else 500)
+                Measurement(f"{name}: {m.name}", m.value, m.unit)
+                for m in _measure_shop(env, QUICK_PLAYS if quick else PLAYS)
             ]
-            if name != "tiny":
+            if quick or name != "tiny":
                 measured += [
                     Measurement(f"{name}: {m.name}", m.value, m.unit) for m in _measure_lookalikes(env, options)
                 ]
@@ -91,7 +95,7 @@ def _measure_misled(env: WebShopEnv, queries: int, drop: bool) -> float:
 
 def _measure_lookalikes(env: WebShopEnv, options: dict[str, Any]) -> Iterator[Measurement]:
     """For a client with 100 tasks: targets that got a copy, and copies that rank above their original."""
-    tasks = [env.pool.ids[place] for place in range(0, 5000, 50)]
+    tasks = env.pool.ids[:5000:50]
     targets = len({env.pool[task].payload.row for task in tasks})
     for attack in ATTACKS:
         client = WebShopEnv(tasks=tasks, variant={"kind": "lookalikes", "attack": attack}, **options)

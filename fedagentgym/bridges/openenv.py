@@ -3,7 +3,7 @@
     app = make_app(open_env("fedagentgym/WebShop-v0", size="tiny"))     # in shop.py
     uvicorn shop:app
 
-Tried with openenv 0.10.0. A session is one episode at a time and holds nothing else; all sessions share the world. `reset` takes
+Tested with openenv 0.10.0. A session plays one episode at a time; all sessions share the environment. `reset` takes
 `seed`, and either `task` (an id) or `split` and `index`, as the protocol's task routes list them; with a seed alone the episode
 is the one that `env.reset(seed=...)` starts. What a client sees is what a player sees: no gold, no hidden state.
 """

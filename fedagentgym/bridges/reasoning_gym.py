@@ -1,12 +1,12 @@
 """reasoning-gym: its generators as the categories of one environment, `fedagentgym/ReasoningGym-v0`.
 
-Importing this module registers the world; a configuration names the module under `plugins:`, a command with `--plugin`, so that
-worker processes know it too. Splits by category (`preference`, `dirichlet`, `by_source`) then give clients different generators.
+Importing this module registers the environment; a configuration names the module under `plugins:`, a command with `--plugin`, so
+that workers have it too. Splits by category (`preference`, `dirichlet`, `by_source`) then give clients different generators.
 Tried with reasoning-gym 0.1.25.
 
 Questions, gold answers and verdicts are those of the library. Its verifiers run in this process, and some of them evaluate the
 answer as Python: there an answer is judged only if it is written in the few characters that an honest one needs. `LEFT_OUT` names
-the generators that do not keep what every world here promises.
+the generators that violate the requirements of environments here.
 """
 
 from __future__ import annotations

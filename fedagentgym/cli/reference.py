@@ -1,6 +1,6 @@
 """The page of the documentation that lists every command with its options: `python -m fedagentgym.cli.reference`.
 
-It is read from the commands themselves, so that it says what `--help` says.
+It is read from the commands themselves, so that it agrees with `--help`.
 """
 
 from __future__ import annotations

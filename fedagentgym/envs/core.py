@@ -170,7 +170,7 @@ class TextEnv(gymnasium.Env[str, str]):
         return NotImplementedError(f"{type(self).__name__} does not define {method}, which every environment needs")
 
     def get_verifier_version(self) -> str | None:
-        """Name and version of the rules by which replies are judged; None if the episode itself decides the reward."""
+        """Name and version of the rules by which replies are graded; None if the episode itself decides the reward."""
         return None
 
     def vocabulary(self) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Fields of tasks by name: what stands beside them in their pool, and what their payload names. Clients can be made of them."""
+"""Fields of tasks by name: columns of their pool, and fields of their payload. Clients can be formed by them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ Value = str | int
 
 
 def is_value(value: object) -> bool:
-    """Whether tasks can be told apart by it: a text or a whole number."""
+    """Whether tasks can be grouped by it: a text or a whole number."""
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def collect_columns(rows: Sequence[Mapping[str, Any]], known: Sequence[str]) -> dict[str, tuple[Value | None, ...]]:
-    """The fields of records beside the known ones, as far as every record has a value or nothing there."""
+    """The fields of records other than the known ones, if every record has a value or nothing there."""
     names = sorted({name for row in rows for name in row if name not in known})
     columns = {name: tuple(row.get(name) for row in rows) for name in names}
     return {

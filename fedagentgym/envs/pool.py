@@ -105,7 +105,7 @@ class TaskPool:
         self.category_names, self.category_codes = _encode_categories(categories)
         self._payload, self._hardness, self._strip = payload, hardness, strip
         self.columns = {name: tuple(values) for name, values in sorted((columns or {}).items())}
-        """What stands beside the tasks, such as the user whom each belongs to, one value a task; part of the digest."""
+        """Further fields of the tasks, such as the user of each, one value a task; part of the digest."""
         self._hidden: frozenset[str] = frozenset()
         self.origin: Origin | None = None
         """If set, the pool is pickled as a reference to its data; otherwise as its tasks."""

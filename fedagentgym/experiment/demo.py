@@ -82,7 +82,7 @@ def _finish(config: RunConfig) -> RunResult:
 
     place = Path(config.output.folder)
     if (place / "config.yaml").is_file():
-        _say(f"going on with the run in {place}")
+        _say(f"resuming the run in {place}")
     with watch_run() as watch:
         return finish_or_read(config, watch.observers, watch.on_progress)
 

@@ -9,7 +9,7 @@
     curves.json                   methods track: results and cost of every evaluated round                `Curves`
     clients.json                  methods track: success of every client                                `ClientTable`
 
-A cell is one scenario (a world, on the methods track with a division among clients) under one seed. All numbers of the three
+A cell is one scenario (an environment, on the methods track with a client split) under one seed. All numbers of the three
 JSON files follow from the episodes, except for what `verify` names as not provable. Only `manifest.made` (date, machine,
 duration) differs between two runs of the same cells. `verification.json`, if present, is the maintainers', not a part of it.
 """
@@ -63,7 +63,7 @@ class SuiteReference(Settings):
 
 
 class ScenarioRecord(Settings):
-    """A world whose tasks were played. `axis` and `level` place it among others that differ in heterogeneity alone."""
+    """A scenario that was played. `axis` and `level` place it among others that differ in heterogeneity alone."""
 
     name: Name
     env: Text

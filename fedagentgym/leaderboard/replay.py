@@ -122,7 +122,7 @@ def _find_odd_turn(env: TextEnv, turn: Turn, before: Episode, after: Episode) ->
     for name, value in expected.items():
         written = getattr(turn, name)
         if written != value:
-            return f"{name} is written as {str(written)[:80]!r}, the world says {str(value)[:80]!r}"
+            return f"{name} is written as {str(written)[:80]!r}, the environment gives {str(value)[:80]!r}"
     return None
 
 
@@ -144,7 +144,7 @@ def _find_odd_reply(env: TextEnv, turn: Turn, speaker: Speaker) -> str | None:
 def _find_odd_end(trajectory: Trajectory, episode: Episode, speaker: Speaker) -> str | None:
     view = episode.view
     if not episode.over and not (speaker.runs_out and trajectory.truncated):
-        return f"the episode goes on after its last turn, {len(trajectory.turns)}"
+        return f"the episode continues after its last turn, {len(trajectory.turns)}"
     expected = {
         "score": float(view.score),
         "success": bool(view.success),
@@ -155,7 +155,7 @@ def _find_odd_end(trajectory: Trajectory, episode: Episode, speaker: Speaker) ->
     for name, value in expected.items():
         written = getattr(trajectory, name)
         if written != value:
-            return f"at the end {name} is written as {str(written)[:80]!r}, the world says {str(value)[:80]!r}"
+            return f"at the end {name} is written as {str(written)[:80]!r}, the environment gives {str(value)[:80]!r}"
     return None
 
 

@@ -69,7 +69,9 @@ def check_model(folder: Folder, cells: Sequence[Examined], models: Sequence[Path
     if not played:
         raise RefutedError("who-spoke", f"{told}: no cell of this result was played by this policy")
     if same < LEAST_EQUAL * total:
-        raise RefutedError("who-spoke", f"{told} says the same in {same} of {total} episodes: another policy played")
+        raise RefutedError(
+            "who-spoke", f"{told} gives the same replies in {same} of {total} episodes: another policy played"
+        )
     about = f"{played} of {len(cells)} cells were played again with the weights: {same} of {total} episodes are equal"
     return Spoken(about, played == len(cells))
 

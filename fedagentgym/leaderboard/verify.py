@@ -186,14 +186,14 @@ def check_cells_listed(folder: Folder) -> None:
     if odd_files := sorted(files ^ set(manifest.files)):
         raise RefutedError("complete", f"{odd_files[0]} is missing or belongs to no cell")
     if not folder.is_method and read_text(folder.place / AGENT) != format_settings(manifest.entry.agent.settings):
-        raise RefutedError("configuration", f"{AGENT} says something else than the manifest")
+        raise RefutedError("configuration", f"{AGENT} differs from the manifest")
     if (manifest.entry.method is not None) != folder.is_method:
         raise RefutedError("schema", "an entry has a method on the methods track, and only there")
     settings = manifest.entry.agent.settings
     told = (settings.get("decoding") or {}).get("temperature")
     if manifest.entry.agent.kind == "hosted" and told != suite.ranking.temperature:
         raise RefutedError(
-            "configuration", f"the hosted model was asked at temperature {told}, not {suite.ranking.temperature}"
+            "configuration", f"the hosted model was called at temperature {told}, not {suite.ranking.temperature}"
         )
 
 

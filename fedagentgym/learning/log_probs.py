@@ -17,15 +17,14 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 26}
-"""Logits that are computed at a time: 32 MB in single precision on a CPU, 256 MB on a GPU."""
+from fedagentgym.learning.pass_sizes import CHUNK_LOGITS
 
 Head = Callable[[Tensor], Tensor]
 
 
 class ScoredRow(Protocol):
     """A sequence of token ids; `own` are the places of those that are scored. Where not every token was allowed,
-    `allowed_counts` says for each of them how many were, and `allowed_ids` lists these."""
+    `allowed_counts` gives the number for each of them, and `allowed_ids` lists these."""
 
     @property
     def ids(self) -> NDArray[np.int64]: ...

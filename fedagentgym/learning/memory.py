@@ -14,13 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-CPU_BUDGET = 512 << 20
-"""Bytes that a pass on a CPU keeps for its backward pass, by default."""
-GPU_SHARE = 4
-"""On a GPU the budget is this part of the card's whole memory."""
-MOST_TOKENS = {"cpu": 4096, "cuda": 16384}
-"""Tokens beyond which a pass is no faster, by device."""
-FEWEST_TOKENS = 64
+from fedagentgym.learning.pass_sizes import CPU_BUDGET, GPU_SHARE, count_token_bytes, limit_tokens
+
 LARGE_TOKEN = 1 << 17
 """Bytes kept per token from which on a model counts as large."""
 LARGE_TENSOR = 1 << 19
@@ -43,18 +38,16 @@ def find_pass_limits(model: Any, device: torch.device, micro_tokens: int | Liter
     if device.type == "cuda":
         budget = torch.cuda.get_device_properties(device).total_memory // GPU_SHARE
     fitting = budget // per_token
-    most = MOST_TOKENS.get(device.type, MOST_TOKENS["cuda"])
-    return PassLimits(min(max(fitting, FEWEST_TOKENS), most), min(fitting, free))
+    return PassLimits(limit_tokens(fitting, device.type), min(fitting, free))
 
 
 def estimate_token_bytes(model: Any) -> int:
-    """What the decoder blocks keep per token, in single precision: their inputs, both norms, queries, keys and values, the
-    attention's output, and the inner layer three times."""
+    """`count_token_bytes` of a model, read from its configuration."""
     config = model.config.get_text_config()
     heads = int(config.num_attention_heads)
     width = heads * int(getattr(config, "head_dim", None) or config.hidden_size // heads)
     inner = int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
-    return 4 * int(config.num_hidden_layers) * (6 * int(config.hidden_size) + 4 * width + 3 * inner)
+    return count_token_bytes(int(config.num_hidden_layers), int(config.hidden_size), width, inner)
 
 
 def read_free_bytes(device: torch.device) -> int:

@@ -1,7 +1,7 @@
-"""The tiny agents that come with the package: which there are, how they are made, and whether they are what their recipes make.
+"""The tiny agents in the package: which exist, how they are made, and whether their recipes still make them.
 
-They lie in `agents/shipped`, one folder for each recipe named here, so that every installation has an agent at
-once. `fedagentgym pretrain tiny --ship` makes the files, `pretrain tiny --check` makes the agents again and compares. On the same
+They are in `agents/shipped`, one folder for each recipe named here, so that an agent is available right after installation.
+`fedagentgym pretrain tiny --ship` makes the files, `pretrain tiny --check` makes the agents again and compares. On the same
 kind of processor and with the same torch every bit must agree. Anywhere else floating point differs in its last bits, which
 training amplifies; there the success of the new agent must lie in the interval of the shipped one's.
 """
@@ -26,7 +26,7 @@ _PACKED = ("*.json", "*.safetensors")
 
 
 class Comparison(NamedTuple):
-    """A shipped agent beside one that was just made by the same recipe. `bits` tells whether the weights must be equal."""
+    """A shipped agent and one just made by the same recipe. `bits` tells whether the weights must be equal."""
 
     name: str
     bits: bool
@@ -51,7 +51,7 @@ def list_shipped_recipes(env_id: str | None = None) -> dict[str, Recipe]:
 
 
 def ship(name: str, recipe: Recipe) -> PretrainResult:
-    """Make the agent of a recipe, and put it into the package in place of the one that is there."""
+    """Make the agent of a recipe, and replace the one in the package."""
     target = get_shipped_folder() / name
     with tempfile.TemporaryDirectory() as scratch:
         made = _make(name, recipe, scratch)

@@ -243,7 +243,7 @@ def federate(
 
     `clients` is their number; a sampler whose clients stand in the tasks (`natural`) takes all of them without it.
     `parameters` are those of the sampler (`omega`, `xi`, `beta`, `tasks_per_client`, ...), `env` the options of the
-    environment, `variant` what differs between the clients' worlds, `roles` how many tasks to set aside and for whom,
+    environment, `variant` how the clients' environments differ, `roles` how many tasks to set aside and for whom,
     `labels` which tasks count as solved (a label file, a mapping, or "pool" for the easier half by the tasks' own
     difficulty; the default pools bring theirs). `pool` divides a pool of your own instead of the one that the
     environment loads.

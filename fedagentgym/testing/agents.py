@@ -32,7 +32,7 @@ def check_agent(name: str, *, env: str = "fedagentgym/Guess-v0", **settings: obj
         assert first == again, f"{name} plays otherwise when it draws from the same streams"
         if not any(move.token_ids for moves in first for move in moves):
             alone = played_moves(agent, made, 1)
-            assert first == alone, f"{name} plays an episode otherwise when others are played beside it"
+            assert first == alone, f"{name} plays an episode differently when others are played in parallel"
         agent.close()
 
 

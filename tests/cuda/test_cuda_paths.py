@@ -26,8 +26,8 @@ from fedagentgym.learning import memory
 from fedagentgym.learning.embedding import embed
 from fedagentgym.learning.evaluation import evaluate
 from fedagentgym.learning.local import LocalTraining, SiteState
-from fedagentgym.learning.log_probs import CHUNK_LOGITS
-from fedagentgym.learning.memory import GPU_SHARE, MOST_TOKENS, estimate_token_bytes, find_pass_limits
+from fedagentgym.learning.memory import estimate_token_bytes, find_pass_limits
+from fedagentgym.learning.pass_sizes import CHUNK_LOGITS, GPU_SHARE, MOST_TOKENS
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.rows import build_rows
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, SupervisedSettings

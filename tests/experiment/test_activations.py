@@ -17,10 +17,9 @@ from fedagentgym.agents.engines.lora import add_adapter
 from fedagentgym.agents.model_shapes import KNOWN_SHAPES, ModelShape
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AdapterSettings
-from fedagentgym.experiment.estimate import activations
 from fedagentgym.experiment.estimate.activations import estimate_activations, estimate_token_bytes
 from fedagentgym.experiment.estimate.player import PlannedAgent, find_adapted_layers
-from fedagentgym.learning import log_probs, memory
+from fedagentgym.learning import memory
 from fedagentgym.learning.rows import Row
 from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
 from fedagentgym.learning.supervised import Example, SupervisedTraining
@@ -163,10 +162,6 @@ def test_activations_of_a_supervised_step(shape: ModelShape) -> None:
     assert estimate_activations(agent, settings) == pytest.approx(measured, rel=TOLERANCE)
 
 
-def test_a_pass_is_as_long_as_the_update_chooses() -> None:
-    """The numbers that are said again without torch are those of the update."""
-    assert (activations.CPU_BUDGET, activations.GPU_SHARE) == (memory.CPU_BUDGET, memory.GPU_SHARE)
-    assert (activations.FEWEST_TOKENS, activations.MOST_TOKENS) == (memory.FEWEST_TOKENS, memory.MOST_TOKENS)
-    assert activations.CHUNK_LOGITS == log_probs.CHUNK_LOGITS
+def test_a_plan_takes_a_token_for_what_the_update_does() -> None:
     for shape in set(KNOWN_SHAPES.values()):
         assert estimate_token_bytes(shape) == memory.estimate_token_bytes(SimpleNamespace(config=make_config(shape)))

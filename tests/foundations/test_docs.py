@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import pkgutil
 import re
 import shlex
 import sys
@@ -14,7 +13,6 @@ from types import ModuleType
 import click
 import pytest
 
-import fedagentgym
 from fedagentgym.cli.application import build_app
 from fedagentgym.cli.main import COMMANDS
 
@@ -25,6 +23,7 @@ PAGES = [
     page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if BLOCK.search(page.read_text())
 ]
 SHELL = re.compile(r"^ *```(?:bash)?\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+EXAMPLE = re.compile(r"^ *>>> (?!.*doctest: \+SKIP)", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -74,12 +73,13 @@ def test_an_example_of_each_kind_of_extension_is_short() -> None:
         assert f"fedagentgym.register_{kind}(" in page
 
 
-def light_modules() -> list[str]:
-    packages = ("base", "envs", "partitions")
-    names = [module.name for module in pkgutil.walk_packages(fedagentgym.__path__, "fedagentgym.")]
-    return [name for name in names if name.split(".")[1] in packages]
+def list_modules_with_examples() -> list[str]:
+    files = [path for path in (ROOT / "fedagentgym").rglob("*.py") if EXAMPLE.search(path.read_text("utf-8"))]
+    names = (".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted(files))
+    return [name.removesuffix(".__init__") for name in names]
 
 
-@pytest.mark.parametrize("name", light_modules())
+@pytest.mark.parametrize("name", list_modules_with_examples())
 def test_doctests(name: str) -> None:
-    assert doctest.testmod(importlib.import_module(name)).failed == 0
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0 and result.failed == 0

@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 
 from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
+from fedagentgym.agents.models.pretrained import get_shipped_folder
 from fedagentgym.agents.models.store import identify_model
 from fedagentgym.base.errors import OptionError
 from fedagentgym.cli.main import main
@@ -60,13 +61,24 @@ def test_weights_say_the_same_again_and_others_do_not(models: Path, tmp_path: Pa
         verify(folder, suite=SUITE, models=[models / "m2"])
 
 
+@pytest.mark.slow
+def test_the_tiny_agent_of_the_package_plays_a_suite(tmp_path: Path) -> None:
+    """`--agent tiny` needs no training where the package brings the agent; whoever verifies has its weights."""
+    entry = make_agent_entry({"name": "tiny"})
+    play_runs([open_run(SUITE, entry, tmp_path)], workers=1)
+    pack_run(open_run(SUITE, entry, tmp_path), tmp_path / "packed")
+    shipped = get_shipped_folder() / "tiny-guess"
+    found = {claim.name: claim for claim in verify(tmp_path / "packed", suite=SUITE, models=[shipped]).claims}
+    assert found["who-spoke"].status == "proven" and "16 of 16" in found["who-spoke"].about
+
+
 # ---- methods track --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def policies(smoke: SuiteRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The policies of `honest_method`, one for each cell."""
-    folder = tmp_path_factory.mktemp("weights")
+    folder = tmp_path_factory.mktemp("weights") / "policies"
     places = write_weights(smoke, folder)
     assert [place.name for place in places] == [cell.key for cell in smoke.cells]
     return folder
@@ -130,7 +142,6 @@ def test_weights_are_refused_before_anything_is_packed(smoke: SuiteRun, policies
     taken.rmdir()
     assert main(line) == 0
     assert sorted(path.name for path in taken.iterdir()) == sorted(path.name for path in policies.iterdir())
-    assert main(["bench", "verify", str(tmp_path / "results" / "smoke" / "fedagent"), "--agent", str(taken)]) == 0
 
 
 def test_agents_have_no_policies_to_write(honest_agent: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.learning import forward, log_probs, packed
+from fedagentgym.learning import forward, log_probs, packed, pass_sizes
 from fedagentgym.learning.losses import token_losses
 from fedagentgym.learning.packing import batch_by_nodes, find_queries, pack
 from fedagentgym.learning.rows import Row
@@ -178,7 +178,7 @@ def test_chunks_of_logits_change_nothing(targets: Any) -> None:
     model = make_model("llama", targets is not None, targets)
     rows = make_rows(2, 8, constrained=True)
     one = compute_gradients(model, compute_loss(model, rows, True, True)[0])
-    with mock.patch.dict(log_probs.CHUNK_LOGITS, cpu=5 * VOCABULARY):
+    with mock.patch.dict(pass_sizes.CHUNK_LOGITS, cpu=5 * VOCABULARY):
         cut = compute_gradients(model, compute_loss(model, rows, True, True)[0])
     assert_same(cut, one)
 

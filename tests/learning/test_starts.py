@@ -159,4 +159,4 @@ def test_pretrain_and_eval_take_a_model_by_name(base: Path, capsys: pytest.Captu
         assert main(["--quiet", "pretrain", wrong, "--env", "Guess"]) == 2
         assert told in capsys.readouterr().err
     assert main(["--quiet", "pretrain", "tiny", "--env", "Guess", "--agent-set", "model=mine"]) == 2
-    assert "'tiny' is made from nothing" in capsys.readouterr().err
+    assert "'tiny' is made from scratch" in capsys.readouterr().err

@@ -178,7 +178,7 @@ def in_company(moves: list[Move]) -> list[Move]:
             "otherwise when it",
         ),
         (lambda moves: [Move("", f"guess {random.random()}") for _ in moves], "draws from a global generator"),
-        (in_company, "when others are played beside it"),
+        (in_company, "when others are played in parallel"),
     ],
 )
 def test_a_broken_agent_is_told_what_is_wrong(change: Callable[[list[Any]], list[Any]], told: str) -> None:

@@ -95,7 +95,7 @@ class DecoderForward:
 
     @staticmethod
     def fits(model: Any) -> bool:
-        """Tell whether the model is one of those written out here: fixed rotary embedding, no sliding windows, SiLU."""
+        """Return whether the model is one of those implemented here: fixed rotary embedding, no sliding windows, SiLU."""
         config = model.config
         if config.model_type not in _MODEL_TYPES or config.hidden_act != "silu" or getattr(config, "mlp_bias", False):
             return False
@@ -233,7 +233,7 @@ class DecoderForward:
 
 
 def _plan_rows(chunks: Chunks) -> list[_Span]:
-    """Return what the queries of each row see, block by block."""
+    """Return the attention output of each row's queries, block by block."""
     rows = zip(chunks.ends.tolist(), chunks.lengths.tolist(), chunks.slots.tolist(), chunks.seen.tolist(), strict=True)
     return [
         _Span(start, stop, slot, seen - (end - stop))

@@ -1,6 +1,6 @@
-"""What a session asks of a model, and the answer through the model's own modules.
+"""The interface between sessions and models, and its implementation by the model's own modules.
 
-The question: given a chunk of tokens per row, what are the logits after each row's last token? `decoder_forward.py` answers it
+Given a chunk of tokens per row, it returns the logits after each row's last token. `decoder_forward.py` implements it
 with less work for the common architectures.
 """
 

@@ -1,7 +1,7 @@
 """Which rows go through the model together: like lengths, so that little is padding; rows that hold the same, as one.
 
-A *lane* is a slot of the cache in which rows that have said the same go on together; one of them, the owner, has this slot.
-Copies of a task say the same for long: most of a group's replies share their beginnings, and greedy ones are the same throughout.
+A *lane* is a slot of the cache for rows with the same tokens so far; one of them, the owner, has this slot. Copies of a task are
+equal for long: most of a group's replies share their beginnings, and greedy ones are the same throughout.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Indices = NDArray[np.int64]
 
 PASS_COST = 64
-"""What another pass costs, counted in tokens."""
+"""The cost of another pass, counted in tokens."""
 MAX_TOKENS_PER_PASS = 32_768
 """Tokens (padding included) in one pass: bounds the memory of long prompts."""
 
@@ -60,14 +60,14 @@ def _split(members: list[int], longest: int) -> list[list[int]]:
 
 
 class Fork(NamedTuple):
-    """Rows that need a lane of their own, the owner first; so far they have said what is in the slot of the row ``source``."""
+    """Rows that need a lane of their own, the owner first; so far they have the tokens in the slot of the row ``source``."""
 
     rows: list[int]
     source: int
 
 
 class Parting(NamedTuple):
-    """What follows when the rows of a lane say unlike things."""
+    """What follows when the rows of a lane differ."""
 
     handed: list[tuple[int, int]]
     """An owner that has ended, and the row that gets its slot."""
@@ -75,9 +75,9 @@ class Parting(NamedTuple):
 
 
 class Lanes:
-    """``rows`` still speak, each in its ``lane`` and there at a ``place``; ``owners[lane]`` is the row whose slot this is.
+    """``rows`` are still generating, each in its ``lane`` at a ``place``; ``owners[lane]`` is the row with this slot.
 
-    ``sources[row]`` leads to the row whose slot holds a row's tokens: itself, or another that has said the same.
+    ``sources[row]`` leads to the row whose slot holds a row's tokens: itself, or another with the same tokens.
     """
 
     def __init__(self, texts: Sequence[Sequence[int]], cached: Sequence[int]) -> None:
@@ -108,7 +108,7 @@ class Lanes:
 
     @property
     def live(self) -> list[int]:
-        """The lanes in which somebody still speaks."""
+        """The lanes with rows that are still generating."""
         found: list[int] = np.unique(self.lane).tolist()
         return found
 
@@ -122,7 +122,7 @@ class Lanes:
         self._tabulate(self.rows[sorting], lane[sorting])
 
     def part(self, said: Indices, ended: NDArray[np.bool_]) -> Parting:
-        """Part the rows by what each of them has said; those that have ended leave, and those that fork off wait for ``add``."""
+        """Split the rows by their tokens; finished rows leave, and diverging ones wait for ``add``."""
         if self.table.shape[1] == 1:
             if ended.any():
                 self._tabulate(self.rows[~ended], self.lane[~ended])
@@ -156,7 +156,7 @@ class Lanes:
         self._set_members([*lanes, *sets])
 
     def find_source(self, row: int) -> int:
-        """Return the row whose slot holds what a row has said."""
+        """Return the row whose slot holds a row's tokens."""
         while self.sources[row] != row:
             row = self.sources[row]
         return row

@@ -1,4 +1,4 @@
-"""Loading a model and its tokenizer from a folder or the hub, where everything that is wrong is one clear sentence."""
+"""Loading a model and its tokenizer from a folder or the hub, with one clear sentence for every error."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def choose_device(name: str) -> Any:
 
 
 def choose_dtype(adapter: bool, device: Any) -> str:
-    """Choose how weights are stored that nobody has said a type for.
+    """Choose the stored dtype of weights if none is set.
 
     Trained weights are float32, since small steps vanish in bfloat16. A frozen base under an adapter takes half the memory in
     bfloat16, but a processor without such products converts every number before it multiplies.
@@ -60,7 +60,7 @@ def load_tokenizer(source: str | Path) -> Any:
 
 
 def _is_generic(folder: Path) -> bool:
-    """Tell whether a folder's tokenizer is all in its tokenizer.json.
+    """Return whether a folder's tokenizer is completely in its tokenizer.json.
 
     ``AutoTokenizer`` would go by the architecture and put Qwen's own pre-tokenizer into a tiny model's folder, without a word.
     """
@@ -104,7 +104,7 @@ def get_stop_ids(model: Any) -> frozenset[int]:
 
 
 def check_tokenizer(model: Any, tokenizer: HuggingFaceTokenizer, where: str) -> None:
-    """Refuse a tokenizer that speaks of tokens which the model does not have."""
+    """Refuse a tokenizer with tokens that the model does not have."""
     rows = int(model.get_input_embeddings().weight.shape[0])
     if tokenizer.size > rows:
         raise DataError(

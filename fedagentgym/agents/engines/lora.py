@@ -1,4 +1,4 @@
-"""Adapters: created and saved by `peft`, merged for rollouts and taken out again without a trace."""
+"""Adapters: created and saved by `peft`, merged for rollouts and removed again exactly."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
 
 @contextlib.contextmanager
 def _ignore_renamed_attribute() -> Iterator[None]:
-    """Leave out the one warning that peft 0.21 causes in transformers 5 by asking under an old name; nobody can act on it."""
+    """Silence the one warning that peft 0.21 causes in transformers 5 by an old name; users cannot act on it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         yield
 
 
 def save_adapter(model: Any, folder: Path) -> None:
-    """Write the adapter alone. The base is never resized here, so `peft` need not look its vocabulary up on the hub."""
+    """Write the adapter alone. The base is never resized here, so `peft` need not look up its vocabulary on the hub."""
     model.save_pretrained(folder, save_embedding_layers=False)
 
 

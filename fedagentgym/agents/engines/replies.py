@@ -1,7 +1,7 @@
-"""Replies while they are being said: under a constraint one by one, without one all together.
+"""Growing replies: under a constraint one by one, without one all together.
 
-A constraint often leaves a single token. Such a token is known without the model: it is said at once, with log-probability 0, and
-reaches the model with whatever comes next. So the model is only asked where there is a choice.
+A constraint often leaves a single token. Such a token needs no model: it is appended at once, with log-probability 0, and reaches
+the model with the next chunk. So the model only runs where there is a choice.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class ConstrainedReply:
 
     @property
     def said(self) -> int:
-        """Tokens said so far."""
+        """Number of tokens so far."""
         return len(self._ids) - self._start
 
     def say(self, token: int, logprob: float) -> None:
-        """Say a token that was drawn from the choices, and whatever must follow it."""
+        """Append a token drawn from the choices, and the forced tokens after it."""
         rule = self.rule
         self._append(token, logprob)
         if rule is not None and not self.over:
@@ -86,7 +86,7 @@ class FreeReplies:
         logprobs: NDArray[np.float64],
         stop_ids: list[int],
     ) -> NDArray[np.bool_]:
-        """Note what rows have said; return which of them have ended by it."""
+        """Append tokens to rows; return which of them have ended."""
         self.tokens[rows, step] = tokens
         self.logprobs[rows, step] = logprobs
         ended = np.zeros(len(tokens), dtype=np.bool_)

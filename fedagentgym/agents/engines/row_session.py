@@ -1,4 +1,4 @@
-"""What the sessions of every engine have in common: they end once, and refuse a prompt that leaves no room for a reply."""
+"""The common part of all engines' sessions: they end once, and refuse a prompt without space for a reply."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedagentgym.base.errors import DataError
 
 
 class BaseSession:
-    """The frame of a ``policy.Session``. ``rows`` are the engine's; ``on_close`` gives back what the policy lent."""
+    """Base of a ``policy.Session``. ``rows`` are the engine's; ``on_close`` returns what the policy lent."""
 
     def __init__(self, context_length: int, on_close: Callable[[], object] | None = None) -> None:
         self.context_length = context_length

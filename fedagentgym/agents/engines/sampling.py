@@ -15,7 +15,7 @@ class SampledTokens(NamedTuple):
 
 
 def sample_tokens(logits: Tensor, uniforms: Tensor, temperature: float, top_p: float = 1.0) -> SampledTokens:
-    """Draw a column per row of ``logits`` [rows, columns], or several: ``uniforms`` [rows] or [rows, draws] tell.
+    """Draw a column per row of ``logits`` [rows, columns], or several: ``uniforms`` [rows] or [rows, draws].
 
     They are strictly between 0 and 1, in float64. The cumulative sum runs in float64 and is compared with ``u * total``, so a
     token's chance is its probability to within float32's rounding of the probability itself. Columns at minus infinity are never
@@ -44,7 +44,7 @@ def nucleus(logprobs: Tensor, top_p: float) -> Tensor:
 
 
 def make_choice_table(choices: Sequence[Sequence[int] | None], device: torch.device) -> Tensor | None:
-    """Lay sets of token ids side by side, [rows, widest], filled up with -1; None if some row may say anything."""
+    """Stack sets of token ids, [rows, widest], filled up with -1; None if some row is not constrained."""
     lists = [ids for ids in choices if ids is not None]
     if len(lists) < len(choices):
         return None

@@ -169,7 +169,7 @@ class TorchSession(BaseSession):
         decoding: Decoding,
         constraints: Sequence[Constraint | None],
     ) -> list[Completion]:
-        """Ask the model wherever a constraint leaves a choice; the rows come to their next one after unlike numbers of tokens."""
+        """Run the model wherever a constraint leaves a choice; rows reach their next choice after different numbers of tokens."""
         most = decoding.max_new_tokens
         replies = [
             ConstrainedReply(row.ids, rule, most, self.stop_ids) for row, rule in zip(rows, constraints, strict=True)
@@ -188,7 +188,7 @@ class TorchSession(BaseSession):
         return [reply.complete() for reply in replies]
 
     def _speak_freely(self, rows: list[_Row], uniforms: NDArray[np.float64], decoding: Decoding) -> list[Completion]:
-        """Let all rows speak a token at a time, those that have said the same as one."""
+        """Let all rows generate a token at a time, rows with equal tokens as one."""
         most = decoding.max_new_tokens
         replies = FreeReplies([len(row.ids) for row in rows], most)
         lanes = Lanes([row.ids for row in rows], [row.cached for row in rows])
@@ -208,13 +208,13 @@ class TorchSession(BaseSession):
         return self._finish_replies(rows, replies, lanes)
 
     def _gather_lanes(self, rows: list[_Row], lanes: Lanes) -> None:
-        """Bring the lanes in which somebody still speaks into the first slots."""
+        """Move the lanes that are still generating into the first slots."""
         live = lanes.live
         self._bring([rows[lanes.owners[lane]] for lane in live], 0, _find_idle_slots(rows, lanes))
         lanes.reorder(sorted(live, key=lambda lane: rows[lanes.owners[lane]].slot))
 
     def _part_lanes(self, rows: list[_Row], lanes: Lanes, parting: Parting, columns: int) -> None:
-        """Give rows that fork off the next slots, and a copy of what they have said so far."""
+        """Give diverging rows the next slots, and a copy of their tokens so far."""
         for before, after in parting.handed:
             rows[before].slot, rows[after].slot = rows[after].slot, rows[before].slot
         if parting.forks:
@@ -246,7 +246,7 @@ class TorchSession(BaseSession):
         return self.forward.compute_logits(Chunks(ids, np.arange(len(ids)), positions, np.ones_like(ids)))
 
     def _run_uncached(self, rows: list[_Row], choices: Tensor | None = None) -> Tensor:
-        """Run what the rows hold beyond their caches; return the logits after their last tokens, all or those of ``choices``."""
+        """Run the rows' tokens beyond their caches; return the logits after their last tokens, all or those of ``choices``."""
         return self._run_chunks(rows, [row.ids[row.cached :] for row in rows], choices)
 
     def _run_chunks(self, rows: list[_Row], chunks: list[list[int]], choices: Tensor | None = None) -> Tensor:
@@ -274,7 +274,7 @@ class TorchSession(BaseSession):
         return self.forward.compute_logits(Chunks(np.concatenate(chunks), *map(np.array, places)), choices)
 
     def _copy_to_twins(self, rows: list[_Row], chunks: list[list[int]], leaders: list[int], owner: list[int]) -> None:
-        """Give rows what was computed for another that holds the same tokens."""
+        """Copy the result of a row to others with the same tokens."""
         targets: list[list[int]] = [[] for _ in leaders]
         for index, place in enumerate(owner):
             if leaders[place] != index:
@@ -285,9 +285,9 @@ class TorchSession(BaseSession):
                 self.slots.copy_columns(row.slot, slots, row.cached, row.cached + len(chunks[index]))
 
     def _bring(self, rows: list[_Row], first: int, idle: set[int]) -> None:
-        """Bring these rows into the slots from ``first`` on, moving only those that stand elsewhere.
+        """Move these rows into the slots from ``first`` on, moving only those that are elsewhere.
 
-        What stands there moves to where they were; of ``idle`` slots nobody needs what they hold.
+        The rows there move to the freed slots; the content of ``idle`` slots is not needed.
         """
         wanted = range(first, first + len(rows))
         taken = {row.slot for row in rows}
@@ -313,9 +313,9 @@ def _find_idle_slots(rows: list[_Row], lanes: Lanes) -> set[int]:
 
 
 def _find_twins(rows: list[_Row], chunks: list[list[int]], choices: Tensor | None) -> tuple[list[int], list[int]]:
-    """Return the first of every set of rows that hold, run and are asked the same, and for each row the place of its first.
+    """Return the first of every set of rows with equal tokens and requests, and for each row the index of its first.
 
-    Siblings stay together until one of them says something else; early in an episode most of a group's work is this.
+    Siblings stay together until their replies differ; early in an episode this saves most of a group's work.
     """
     asked = [b""] * len(rows) if choices is None else [line.tobytes() for line in choices.cpu().numpy()]
     places: dict[tuple[int, bytes, tuple[int, ...]], int] = {}

@@ -33,12 +33,12 @@ class Chunks:
 
     @property
     def single(self) -> bool:
-        """Tell whether every row is given one token."""
+        """Return whether every row is given one token."""
         return len(self.ids) == len(self.slots)
 
     @property
     def in_front(self) -> bool:
-        """Tell whether the rows stand in the first slots, in order."""
+        """Return whether the rows are in the first slots, in order."""
         return bool((self.slots == np.arange(len(self.slots))).all())
 
     def locate(self) -> tuple[Integers, Integers]:
@@ -49,7 +49,7 @@ class Chunks:
         return np.repeat(self.slots, self.lengths), positions
 
     def split(self, most: int) -> Iterator[tuple[slice, Chunks]]:
-        """Cut into runs of rows with at most so many tokens; a longer row stands alone."""
+        """Cut into runs of rows with at most this many tokens; a longer row is a run of its own."""
         start, count = 0, len(self.slots)
         if len(self.ids) <= most:
             yield slice(0, count), self
@@ -74,7 +74,7 @@ class KVCache:
         self._allocate(0, 0)
 
     def _allocate(self, count: int, columns: int) -> None:
-        """Move to larger stores, one at a time, so that the old and the new never exist together as a whole."""
+        """Move to larger stores, one at a time, so that the old and the new never exist together completely."""
         shape = (count, self.heads, columns, self.width)
         for stores in (self.keys, self.values):
             for layer in range(self.layers):
@@ -87,7 +87,7 @@ class KVCache:
         self.count, self.columns = count, columns
 
     def reserve(self, count: int, columns: int, context: int) -> None:
-        """Make room: at once for all that may come where that is little, else half as much again, so that growing is rare."""
+        """Grow: at once to the maximum if that is small, else by half, so that growing is rare."""
         if count <= self.count and columns <= self.columns:
             return
         count = self.count if count <= self.count else max(count, self.count * 3 // 2)
@@ -109,7 +109,7 @@ class KVCache:
             store.view(-1, self.width).index_copy_(0, cells, new.to(self.dtype).reshape(-1, self.width))
 
     def copy_slots(self, targets: Sequence[int], sources: Sequence[int], columns: int | None = None) -> None:
-        """Copy, or move, all at once: slot ``targets[i]`` takes what ``sources[i]`` held, or its first columns."""
+        """Copy, or move, all at once: slot ``targets[i]`` takes the content of ``sources[i]``, or its first columns."""
         to, of = (torch.tensor(slots, device=self.device) for slots in (targets, sources))
         for store in (*self.keys, *self.values):
             held = store[:, :, : self.used if columns is None else columns]

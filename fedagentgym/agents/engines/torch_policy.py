@@ -1,4 +1,4 @@
-"""The policy that lives in this process: a causal language model of `transformers`, all weights or a LoRA adapter."""
+"""The policy in this process: a causal language model of `transformers`, all weights or a LoRA adapter."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class TorchPolicy:
         self.version += 1
 
     def save(self, folder: str | Path) -> None:
-        """Write what a later ``load`` needs: the model, or base and adapter merged, and the tokenizer."""
+        """Write everything for a later ``load``: the model, or base and adapter merged, and the tokenizer."""
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         self._merge.acquire()
@@ -115,7 +115,7 @@ class TorchPolicy:
         self.tokenizer.save(target)
 
     def close(self) -> None:
-        """Nothing is held outside this process."""
+        """Nothing outside this process has to be closed."""
 
 
 def check_weights(weights: Mapping[str, np.ndarray[Any, Any]], own: Mapping[str, torch.Tensor]) -> None:

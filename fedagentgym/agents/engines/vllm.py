@@ -114,7 +114,7 @@ class VllmEngine:
         self.version = version
 
     def sleep(self) -> None:
-        """Give the GPU's memory back while others need it, if the options say so."""
+        """Release the GPU's memory while others need it, if the options require it."""
         if self._sleeps and not self._asleep:
             self.llm.sleep(level=1)
             self._asleep = True
@@ -166,7 +166,7 @@ def _is_on_cpu() -> bool:
 
 @contextlib.contextmanager
 def _restrict_visible_gpus(device: str, parallel: int) -> Iterator[None]:
-    """Show vLLM no other GPU than this one, of those that this process sees: by itself it takes the first."""
+    """Let vLLM use only this GPU of those that this process has: by itself it takes the first."""
     kind, _, index = device.partition(":")
     if kind != "cuda" or not index:
         yield
@@ -261,7 +261,7 @@ class VllmSession(BaseSession):
 
 
 class TorchVllmPolicy:
-    """``policy.TrainablePolicy`` that learns in torch and speaks through vLLM, each session on the newest weights.
+    """``policy.TrainablePolicy`` that learns in torch and generates by vLLM, each session with the newest weights.
 
     The learner's version grows with every update and every change of client, and the engine takes over what it does not have
     yet when a session begins. Between sessions it may sleep, so that training has the GPU to itself.
@@ -335,7 +335,7 @@ class TorchVllmPolicy:
 def make_torch_vllm_policy(
     settings: AgentSettings, source: str | Path, learner: Callable[[], TrainablePolicy]
 ) -> TorchVllmPolicy:
-    """The policy of an agent with ``rollouts: vllm``. The engine starts first and makes room before the learner comes."""
+    """The policy of an agent with ``rollouts: vllm``. The engine starts first and releases memory before the learner is made."""
     options = VllmOptions.load(settings.options, "agent.options")
     rank = settings.adapter.rank if settings.adapter is not None else None
     engine = VllmEngine(source, settings, options, rank)

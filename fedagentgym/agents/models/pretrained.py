@@ -3,7 +3,7 @@
 agents/shipped/NAME/     a tiny agent of the recipe NAME: an ordinary model folder, and `pretrain.json`
 cache/tiny/              those that were made on this machine
 
-`pretrain.json` says what a model was made from. `recipe` is the digest of all of it: two models with the same digest were made
+`pretrain.json` records what a model was made from. `recipe` is the digest of all of it: two models with the same digest were made
 alike, and are the same to the bit if they were made by the same version of torch on the same kind of processor.
 """
 
@@ -57,7 +57,7 @@ def find_shipped(recipe: str) -> PretrainedModel | None:
 
 
 def compute_weights_digest(folder: Path) -> str:
-    """Return the identity of what a model in a folder has learnt, whenever and wherever it was made."""
+    """Return the identity of the model in a folder, independent of when and where it was made."""
     return digest([[file.name, file_digest(file)] for file in sorted(folder.glob("*.safetensors"))])
 
 

@@ -1,4 +1,4 @@
-"""Generation that can only say admissible actions: a trie over the token ids of all well-formed replies.
+"""Generation of admissible actions only: a trie over the token ids of all well-formed replies.
 
 An entry with a slot, ``search[<query>]``, becomes its prefix, then one to ``MAX_SLOT_WORDS`` free words, then its suffix. Free
 are the words that the episode began with (the instruction, see `envs.slots`), so that a small model can copy what it is looking
@@ -48,7 +48,7 @@ class _Node:
 
 
 class FreeWords:
-    """What a slot may be filled with: words as token ids, as the first of a slot and as a later one."""
+    """The words that may fill a slot, as token ids: as the first of a slot and as a later one."""
 
     def __init__(self, first: Iterable[Sequence[int]], later: Iterable[Sequence[int]]) -> None:
         self.first, self.later = _Node(), _Node()
@@ -59,7 +59,7 @@ class FreeWords:
 
 
 class TrieState(NamedTuple):
-    """A state: where in the trie, where in a free word, how many of these were begun, and how many tokens were said."""
+    """A state: the node in the trie, the position in a free word, the number of words begun, and the number of tokens."""
 
     node: _Node
     word: _Node | None
@@ -71,7 +71,7 @@ class ActionTrie:
     """``policy.Constraint`` over the admissible actions of one turn."""
 
     def __init__(self, replies: Iterable[Sequence[tuple[int, ...]]], free: FreeWords | None, max_tokens: int) -> None:
-        """``replies``: the id pieces of each reply, with the slot between pieces; ``most`` tokens may be said in all."""
+        """``replies``: the id pieces of each reply, with the slot between pieces; ``most`` is the maximum number of tokens."""
         self._root = _Node()
         self._most, self._free = max_tokens, free
         for pieces in replies:
@@ -130,7 +130,7 @@ class ActionTrie:
 
 
 def _find_completable(node: _Node, room: int) -> list[int]:
-    """Return the tokens after which a word can still be ended within ``room`` further tokens."""
+    """Return the tokens after which a word can still be completed within ``room`` further tokens."""
     return [token for token, below in node.following.items() if below.need <= room]
 
 

@@ -1,6 +1,6 @@
-"""From a reply to an action: what is executed, and whether the form was kept.
+"""From a reply to an action: which action is executed, and whether the format was kept.
 
-The form is judged here and only the format penalty uses it; whether the world recognised an action is the world's to say.
+The format is checked here and affects only the format penalty; the environment decides whether an action is valid.
 
 * ``strict``: the whole reply is ``<think>...</think><action>...</action>`` (the thought only if it is asked for), each tag once
   and no others inside. Without a complete action pair the action is empty.
@@ -58,7 +58,7 @@ def parse_published(reply: str, think: bool, tail: int = 30) -> ParsedReply:
 
 
 def parse(reply: str, parser: Literal["strict", "published"], think: bool, tail: int = 30) -> ParsedReply:
-    """Apply the named convention; ``tail`` characters are what ``published`` takes from a reply without tags."""
+    """Apply the named convention; ``published`` takes the last ``tail`` characters of a reply without tags."""
     if parser == "strict":
         return parse_strict(reply, think)
     return parse_published(reply, think, tail)

@@ -3,10 +3,10 @@
 ``standard`` explains the role, the actions and the reply's form, and lists the admissible actions; ``compact`` shows
 bare observations, for models that were trained on an environment and need no instructions. Both support the two contexts:
 ``first`` and ``next`` make one growing dialogue, ``window`` renders a turn separately with the last turns in it.
-A ``request`` of one's own takes the place of what an environment says of itself; a ``system`` prompt stands before everything.
+A custom ``request`` replaces the environment's own description; a ``system`` prompt comes before everything.
 
-A list of actions is as long as it must be: a growing dialogue does not repeat what it has just listed, and many actions that
-differ in nothing but a number that counts up are shown by their ends.
+Lists of actions are kept short: a growing dialogue does not repeat the list that it has just shown, and many actions that
+differ only in a counting number are shown by their ends.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Template:
         return "\n\n".join([self._render_opening(env, view.observation), *self._render_action_request(env, view)])
 
     def _render_opening(self, env: TextEnv, start: str) -> str:
-        """What the world says first, in the words of the request or in our own."""
+        """The first message, in the words of the request or in our own."""
         if self.request is not None:
             return self.request.replace(OBSERVATION, start)
         return start if self.name == "compact" else f"{_render_introduction(env)}\n\nWhat you see:\n{start}"
 
     def render_next(self, env: TextEnv, view: View, goal: str = "", listed: Sequence[str] | None = None) -> str:
-        """Return what the world answers, as the next message of the dialogue; ``compact`` repeats the goal after it.
+        """Return the next observation as a message of the dialogue; ``compact`` repeats the goal after it.
 
         ``listed``: the actions that the dialogue listed last.
         """
@@ -87,7 +87,7 @@ class Template:
         return "\n\n".join([*parts, f"What you see now:\n{view.observation}", *self._render_action_request(env, view)])
 
     def render_reply(self, env: TextEnv, action: str) -> str:
-        """Return a well-formed reply that takes an action; what demonstrations say."""
+        """Return a well-formed reply that takes an action, for demonstrations."""
         if env.takes == "reply":
             return action
         thought = f"<think>I will try this: {action}</think>" if self.think else ""
@@ -128,7 +128,7 @@ def _shorten_list(actions: Sequence[str]) -> list[str]:
 
 
 def _counts_up(before: str, after: str) -> bool:
-    """Tell whether two actions differ in their last number alone, which is greater by one."""
+    """Return whether two actions differ only in their last number, by one."""
     one, other = _NUMBERED.fullmatch(before), _NUMBERED.fullmatch(after)
     if one is None or other is None or one.group(1, 3) != other.group(1, 3):
         return False
@@ -136,7 +136,7 @@ def _counts_up(before: str, after: str) -> bool:
 
 
 def _append_goal(view: View, goal: str) -> str:
-    """A small model binds words to what stands near: the goal comes right before the action that serves it."""
+    """A small model relates words that are near each other: the goal comes right before the action for it."""
     return f"{view.observation}\n{goal}\n" if goal else f"{view.observation}\n"
 
 

@@ -1,4 +1,4 @@
-"""Episodes to token ids, turn by turn: what a row is given before it speaks, in either context."""
+"""Episodes to token ids, turn by turn: the tokens that a row is given before each reply, in either context."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TurnInput(NamedTuple):
-    """What a row is given before it speaks. ``fresh``: the row starts over with these ids."""
+    """The tokens of a row before its reply. ``fresh``: the row starts over with these ids."""
 
     ids: tuple[int, ...]
     fresh: bool
@@ -26,7 +26,7 @@ class TurnInput(NamedTuple):
 
 @dataclass
 class RowState:
-    """One row of players: what must be remembered of its episode. ``start`` was seen first; slots take words of ``slot_text``."""
+    """One row of players: the memory of its episode. ``start`` is the first view; slots take words of ``slot_text``."""
 
     stream: Stream
     start: str
@@ -62,14 +62,14 @@ class Renderer:
 
     @property
     def room(self) -> int:
-        """Tokens that may stand before a reply."""
+        """Tokens that may come before a reply."""
         return self.context_length - self.max_new_tokens
 
     def start_row(self, episode: Episode, stream: Stream) -> RowState:
         return RowState(stream, episode.view.observation, get_slot_text(self.env, episode))
 
     def render(self, seat: RowState, episode: Episode) -> TurnInput | None:
-        """Return what the row is given this turn; None where no room is left for a reply."""
+        """Return the tokens of the row for this turn; None if a reply does not fit."""
         if episode.turn == 0 or self.context == "window" or not seat.held:
             found = self._render_window(seat, episode)
             if found is None and episode.turn == 0:

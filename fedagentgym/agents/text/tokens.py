@@ -75,7 +75,7 @@ class HuggingFaceTokenizer:
         return str(self.hf.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def save(self, folder: Path) -> None:
-        """Write what `AutoTokenizer` makes the same tokenizer of.
+        """Write the files of which `AutoTokenizer` makes the same tokenizer.
 
         Left alone it would go by the model's architecture, and put Qwen's own pre-tokenizer into a Qwen2 model's folder. It
         does not where the folder names a class of its own; what it then loads is still the library's generic class, and the

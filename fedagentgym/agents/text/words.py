@@ -1,4 +1,4 @@
-"""The tokenizer of tiny models: a word is one token wherever it stands, and nothing is unknown.
+"""The tokenizer of tiny models: a word is one token everywhere, and nothing is unknown.
 
 Small models learn to copy words from the observation into an action only if a word keeps its token. Byte-pair vocabularies
 break that (``" red"`` and ``"red"`` differ), and splitting on white space loses the text. Here:
@@ -27,7 +27,7 @@ START, SPACE = "\ue001", "\ue000"
 PAD, END = "<|pad|>", "<|end|>"
 TAG_NAMES = ("think", "action", "answer", "search", "information", "code", "result", "tool", "tool_result", "box")
 CLOSING_TAGS = ("</action>", "</answer>", "</search>", "</tool>")
-"""Tags that end a reply: nothing sensible follows them before the world has answered."""
+"""Tags that end a reply: nothing sensible follows them before the next observation."""
 
 _CHARACTERS = [*map(chr, range(33, 127)), "\n"]
 _ALPHANUMERIC = [c for c in _CHARACTERS if c.isalnum()]

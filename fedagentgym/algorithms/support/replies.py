@@ -41,7 +41,7 @@ def read_metrics(reply: Message) -> dict[str, float]:
 
 
 def is_idle(metrics: Mapping[str, float]) -> bool:
-    """Whether a client says that none of its groups of episodes had a difference in rewards to learn from."""
+    """Whether a client reports that none of its groups of episodes had a difference in rewards to learn from."""
     return "groups" in metrics and metrics.get("groups/constant", 0.0) >= metrics["groups"]
 
 

@@ -34,7 +34,7 @@ FLOATS = 1_250_000
 
 
 class IdleAlgorithm(Averaging[FedAgentSettings]):
-    """FedAgent whose clients add a number to what they were given; with `kept`, they remember so many models' bytes."""
+    """FedAgent whose clients add a number to what they were given; with `kept`, they keep the bytes of this many models."""
 
     training_seconds = 0.0
 

@@ -1,7 +1,7 @@
 """A whole policy step: playing, then learning from the episodes.
 
-No reply ends early, and every episode is learnt from: advantages are given, since an untrained model earns nothing. In worlds of
-several turns a random walker's actions are played whatever is said.
+No reply ends early, and every episode is used for learning: advantages are given, since an untrained model earns nothing. In
+environments with several turns a random walker's actions are played instead of the replies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEARNING_RATE = 1e-5
 
 @dataclass(frozen=True)
 class Workload:
-    """One policy step: so many tasks, copies of each, turns, and tokens in each reply."""
+    """One policy step: tasks, copies of each, turns, and tokens in each reply."""
 
     tasks: int
     copies: int
@@ -59,7 +59,7 @@ class StepTiming(NamedTuple):
 
 
 class OwnStep:
-    """Our side: a `LocalTraining` whose agent ends no reply early and, in worlds of several turns, walks at random."""
+    """Our side: a `LocalTraining` whose agent ends no reply early and, in environments with several turns, walks at random."""
 
     def __init__(self, policy: TorchPolicy, env: TextEnv, work: Workload) -> None:
         policy.tokenizer.stop_ids = frozenset()

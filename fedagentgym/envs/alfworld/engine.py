@@ -128,7 +128,7 @@ def _look(game: Game, state: State, rest: str) -> Outcome | None:
 
 
 def _describe_room(game: Game, state: State) -> str:
-    """The first list of receptacles in an observation: those in front, or all of the room's."""
+    """The receptacles of the first observation: those in front, or all of the room's."""
     tables = tables_of(game)
     placed = [name for name, place in zip(tables.receptacle_names, game.receptacle_places, strict=True) if place >= 0]
     return _describe_surroundings(game, state) or wording.describe_room(placed)

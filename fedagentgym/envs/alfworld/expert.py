@@ -124,7 +124,7 @@ class ExplorationMemory:
 
 class HouseholdExpert:
     """Plays one episode; make a new one for each. With `treatment` it gives things that are to be cleaned, heated or cooled this
-    treatment instead, and none in a room that has not what it takes."""
+    treatment instead, or none in a room without the means for it."""
 
     def __init__(self, treatment: str | None = None) -> None:
         self._treatment = treatment

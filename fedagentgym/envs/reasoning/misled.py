@@ -6,7 +6,7 @@
                   the rest
     questions     `other`: the answer for the other one - the facts about somebody else, the other one of two, no for yes
 
-Each function gives the task as it is for somebody who believes so, or None where it has no such solution (or the same one).
+Each function returns the task as a misled player sees it, or None if it has no such solution (or the same one).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def mislead_question(question: Question) -> Question | None:
 
 
 def _follow_other_facts(question: Question, answer: str) -> Question | None:
-    """The unneeded facts of which the last states of another subject what the last needed fact states."""
+    """The question answered by unneeded facts, which state about another subject what the last needed fact states."""
     needed = [fact for fact in question.facts if fact.title in question.path and fact.text in question.solution]
     last = next((fact for fact in needed if answer in fact.text.split()), None)
     if last is None:

@@ -191,7 +191,9 @@ class MixtureEnv(TextEnv):
 def _unwrap_task(task: Task) -> Task:
     """The task in the form of its own environment."""
     if not isinstance(task.payload, tuple | list) or len(task.payload) != 2:
-        raise DataError(f"a payload of {MixtureEnv.id} is the name of a member and the payload of its world: {task.id}")
+        raise DataError(
+            f"a payload of {MixtureEnv.id} is the name of a member and the payload of its environment: {task.id}"
+        )
     return _with_payload(task, task.payload[1])
 
 

@@ -60,7 +60,7 @@ def join_pools(env_id: str, split: str, parts: tuple[Part, ...], categories: str
 
 
 def _join_columns(parts: Sequence[Part]) -> dict[str, list[Value | None]]:
-    """What stands beside the tasks of any part; tasks of the others have nothing there."""
+    """Further fields of the tasks of any part; tasks of the others have no value."""
     names = sorted({name for part in parts for name in part.pool.columns})
     return {
         name: [value for part in parts for value in part.pool.columns.get(name) or [None] * len(part.pool)]

@@ -43,7 +43,7 @@ def write_steps(procedure: str, numbers: Numbers) -> str:
 
 
 def list_procedures(steps: int) -> tuple[str, ...]:
-    """All procedures of so many steps, each followed by its opposite.
+    """All procedures with this number of steps, each followed by its opposite.
 
     >>> list_procedures(2)
     ('++', '--', '+-', '-+')
@@ -54,7 +54,7 @@ def list_procedures(steps: int) -> tuple[str, ...]:
 
 @lru_cache(maxsize=MOST_STEPS)
 def list_numbers(steps: int) -> tuple[Numbers, ...]:
-    """All numbers that a question of so many steps may have, in order."""
+    """All numbers that a question with this number of steps may have, in order."""
     tens, ones = list(_iter_digits(steps, least=1)), list(_iter_digits(steps, least=0))
     made = (tuple(10 * ten + one for ten, one in zip(upper, lower, strict=True)) for upper in tens for lower in ones)
     return tuple(sorted(numbers for numbers in made if _tells_procedures_apart(numbers[1:])))

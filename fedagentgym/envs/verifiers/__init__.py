@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Verdict(NamedTuple):
-    """What a verifier found. `score` is 0..1 (for QA the F1), `parsed` the answer it read, `reason` one short phrase."""
+    """The result of a verifier. `score` is 0..1 (for QA the F1), `parsed` the answer it read, `reason` one short phrase."""
 
     correct: bool
     score: float

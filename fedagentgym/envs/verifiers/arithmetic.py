@@ -1,4 +1,4 @@
-"""A calculator that cannot be hung: numbers, + - * / // % **, brackets and a few functions, exact, within limits."""
+"""A calculator for untrusted input: numbers, + - * / // % **, brackets and a few functions, exact, within limits."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Three kinds of tests: calls of a function with expected values, test code that calls the program (HumanEval's `check`, MBPP's
 asserts), and inputs with expected outputs. The program runs in a confined child that never sees what is expected: for calls
 the values come back as plain data and are compared here; test code runs in a child of its own and reaches the program by
-messages; outputs are compared here. So a program gains nothing by looking around, by objects that equal everything, or by
+messages; outputs are compared here. So a program gains nothing by searching, by objects that equal everything, or by
 ending early.
 """
 
@@ -34,7 +34,7 @@ class Call(NamedTuple):
 
 
 class Checks(NamedTuple):
-    """What a program has to pass; any of the three kinds may be empty.
+    """The tests of a program; any of the three kinds may be empty.
 
     `entry` is the function's name. `code` is test code with its `setup` (trusted helpers and imports); `check` names a
     function in it that takes the program's function. `outputs` pairs inputs of a whole program with expected outputs.
@@ -96,7 +96,7 @@ class CodeVerifier:
         return Verdict(all(passed), sum(passed) / len(passed), program[:200], first_failure[:200])
 
     def run(self, program: str, given: str = "", limits: Limits | None = None, accept: Collection[str] = ()) -> Ended:
-        """Run a whole program and say how it ended and what it wrote."""
+        """Run a whole program and return how it ended and what it wrote."""
         if refused := refusal(program):
             return Ended("refused", -1, "", refused)
         with self.slots.one((*self.accept, *accept)) as slot:
@@ -187,7 +187,7 @@ def _test_run(tests: Checks) -> dict[str, Any]:
 
 
 def remote_names(tests: Checks) -> list[str]:
-    """What test code uses without defining it: names that the program has to bring."""
+    """Names that test code uses without defining them, so that the program has to."""
     used: dict[str, None] = {}
     bound = set(dir(builtins)) | {"candidate", "METADATA"}
     for source in (tests.setup, tests.code):
@@ -253,7 +253,7 @@ def grade_code(reply: str, tests: Checks, limits: Limits | None = None, accept: 
 def describe_protections(start: bool = False) -> str:
     """Which protections are up around this process's programs, for records.
 
-    Empty before the first program, unless `start` says to find out now.
+    Empty before the first program, unless `start` is true.
     """
     if start:
         default_verifier().protections()

@@ -1,4 +1,4 @@
-"""What a reply looks like: the layout of its tags, its fenced code, its repetitions. Pure text, linear time.
+"""The form of a reply: the layout of its tags, its fenced code, its repetitions. Pure text, linear time.
 
 The layout is `<think> reasoning </think> <answer> answer </answer>`. A turn that calls a tool instead of answering has
 `<tool> name[argument] </tool>` in the place of the answer, and is judged by the same rules with that tag.

@@ -1,10 +1,10 @@
 """Is this answer that number, expression, tuple, set or interval?
 
-The kind of the gold answer decides what counts as equal; the rules stand in `docs/environments/reasoning.md`. Most answers
-are decided here, in this process, by exact numbers and by the values of expressions. Only sums, integrals and
+The kind of the gold answer determines the rule of equality; the rules are in `docs/environments/reasoning.md`. Most answers
+are graded here, in this process, by exact numbers and by the values of expressions. Only sums, integrals and
 limits go to math-verify, in a worker with a clock and a memory limit.
 
-Nothing here raises or hangs, whatever the reply; `Verdict.reason` says how it was decided.
+Nothing here raises or hangs, whatever the reply; `Verdict.reason` tells how it was graded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RULES_VERSION = 2
 
 
 def math_verifier_version(verifier: str = RULES) -> str:
-    """Name and version of what judges, for results: the rules here with the library behind them, or the library alone."""
+    """Name and version of the verifier, for results: the rules here with the library behind them, or the library alone."""
     try:
         library = f"math-verify-{version('math-verify')}"
     except PackageNotFoundError:
@@ -45,7 +45,7 @@ def math_verifier_version(verifier: str = RULES) -> str:
 
 
 class _Unsettled(Exception):
-    """The verdict cannot be given (clock, memory, shape): the whole comparison counts as wrong."""
+    """No verdict is possible (time, memory, shape): the whole comparison counts as wrong."""
 
 
 class MathVerifier:
@@ -61,7 +61,7 @@ class MathVerifier:
         self.pool = WorkerPool(clock, memory, workers)
 
     def verify(self, gold: str, answer: str) -> Verdict:
-        """Does `answer` (without tags or box) say the same as `gold`?"""
+        """Whether `answer` (without tags or box) equals `gold`."""
         comparison = _Comparison(self.pool)
         try:
             if reason := unreadable(answer):
@@ -97,7 +97,7 @@ class MathVerifier:
         return verdict
 
     def _grade_reply(self, reply: str, answer: str | None, golds: str | Iterable[str]) -> Verdict:
-        """The verdict where the library itself looks for the answer in the reply."""
+        """The verdict if the library itself extracts the answer from the reply."""
         verdict = wrong("no gold answer", None if answer is None else _shown(answer))
         if len(reply) > LONGEST_REPLY:
             return wrong("too long", verdict.parsed)
@@ -113,7 +113,7 @@ class MathVerifier:
 
 
 class _Comparison:
-    """One verdict: remembers how it was decided and how much of the clock is left for further workers."""
+    """One verdict: records how it was reached and how much time is left for further workers."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self.pool, self.left, self.reason = pool, pool.clock, "equal text"
@@ -140,7 +140,7 @@ class _Comparison:
         return equal
 
     def _as_numbers(self, gold: str, answer: str) -> bool | None:
-        """Decide by exact numbers, if that is what both are. A name is left to the rules."""
+        """Compare as exact numbers, if both are. A name is left to the rules."""
         if "=" in gold:
             return None
         wanted = gold_number(gold)
@@ -151,7 +151,7 @@ class _Comparison:
         return same_number(wanted, given)
 
     def algebra(self, gold: str, answer: str) -> bool:
-        """What only computer algebra evaluates: sums, integrals, limits."""
+        """Compare expressions that need computer algebra: sums, integrals, limits."""
         for text, whose in ((answer, ""), (gold, "gold: ")):
             if reason := refusal_of_algebra(text):
                 raise _Unsettled(whose + reason)

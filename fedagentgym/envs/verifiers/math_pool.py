@@ -25,7 +25,7 @@ STARTUP = 60.0
 
 
 class Outcome(NamedTuple):
-    """What a worker said: equal, different, not readable, timeout, out of memory, too deep, or died; and after how long."""
+    """A worker's answer: equal, different, not readable, timeout, out of memory, too deep, or died; and its time."""
 
     said: str
     seconds: float
@@ -67,7 +67,7 @@ class WorkerPool:
             parent.wait()
 
     def _forget(self) -> None:
-        """A forked process must not share its parent's workers; it starts its own at its first comparison."""
+        """A forked process must not use its parent's workers; it starts its own at its first comparison."""
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(self.workers)
         self._idle, self._control, self._parent = [], None, None

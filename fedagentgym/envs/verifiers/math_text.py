@@ -1,4 +1,4 @@
-"""Reading mathematical answers as text: where the answer stands in a reply, and its normal form."""
+"""Reading mathematical answers as text: extraction from a reply, and the normal form."""
 
 from __future__ import annotations
 

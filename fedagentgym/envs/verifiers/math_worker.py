@@ -1,4 +1,4 @@
-"""The process behind the math verifier. Run as a script: it imports math-verify once and forks workers from there.
+"""The process behind the math verifier. Run as a script: it imports math-verify once and forks workers.
 
 It speaks over the socket that is its standard input. A message `spawn` carries one end of a socket pair; the forked worker
 serves comparisons on it until that end is closed. The clock of a worker is the kernel's: an interval timer is armed before
@@ -62,7 +62,7 @@ def resident() -> int:
 
 
 def limit_memory(memory: int) -> None:
-    """Let the address space grow by `memory` bytes beyond what the imports took."""
+    """Limit the address space to `memory` bytes more than the imports use."""
     try:
         with open("/proc/self/statm") as file:  # noqa: PTH123 - this script imports as little as it can
             mapped = int(file.read().split()[0]) * resource.getpagesize()

@@ -1,4 +1,4 @@
-"""Does this text name the answer? Exact match and F1 after SQuAD's normalisation, and multiple choice."""
+"""Comparison of texts: exact match and F1 after SQuAD's normalisation, and multiple choice."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class TextsWriter:
 
 
 def save(folder: Path, arrays: Mapping[str, Array | int], header: Mapping[str, Any]) -> None:
-    """Write a bundle; an int in place of an array says that this many bytes are in its file already."""
+    """Write a bundle; an int in place of an array means that this many bytes are already in its file."""
     table: dict[str, Any] = {}
     for name, array in arrays.items():
         if isinstance(array, int):

@@ -11,16 +11,11 @@ from dataclasses import dataclass
 
 from fedagentgym.agents.model_shapes import ModelShape
 from fedagentgym.experiment.estimate.player import PlannedAgent
+from fedagentgym.learning.pass_sizes import CHUNK_LOGITS, CPU_BUDGET, GPU_SHARE, count_token_bytes, limit_tokens
 from fedagentgym.learning.settings import LearningSettings
 
 FULL, HALF = 4, 2
 """Bytes of a number in float32, and in bfloat16, the dtype of products on a GPU."""
-GPU_SHARE = 4
-CPU_BUDGET = 512 << 20
-FEWEST_TOKENS = 64
-MOST_TOKENS = {"cpu": 4096, "cuda": 16_384}
-CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 26}
-"""How `learning/memory.py` and `learning/log_probs.py` cut an update into parts, without importing torch."""
 LOGIT_COPIES = 4
 """Tensors of a chunk's size that are alive at once: logits, their gradient, and intermediate ones."""
 GATE_COPIES = 3
@@ -83,7 +78,7 @@ def count_pass_tokens(agent: PlannedAgent, learning: LearningSettings) -> tuple[
     if learning.micro_tokens == "auto":
         budget = agent.device_bytes // GPU_SHARE if agent.on_gpu else CPU_BUDGET
         fitting = budget // estimate_token_bytes(agent.shape)
-        told = min(max(fitting, FEWEST_TOKENS), MOST_TOKENS[agent.device_type])
+        told = limit_tokens(fitting, agent.device_type)
     else:
         told = fitting = learning.micro_tokens
     longest = min(max(told, agent.context_length), most)
@@ -95,7 +90,7 @@ def count_pass_tokens(agent: PlannedAgent, learning: LearningSettings) -> tuple[
 
 def estimate_token_bytes(shape: ModelShape) -> int:
     """The bytes per token that an update assumes when it chooses the length of its passes (`learning/memory.py`)."""
-    return 4 * shape.layers * (6 * shape.hidden + 4 * shape.heads * shape.head_width + 3 * shape.inner)
+    return count_token_bytes(shape.layers, shape.hidden, shape.heads * shape.head_width, shape.inner)
 
 
 def _count_block_bytes(agent: PlannedAgent, widths: Widths) -> int:

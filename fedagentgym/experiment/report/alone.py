@@ -191,7 +191,7 @@ def _read(part: Record) -> Estimate:
 
 
 def render_alone(found: AloneAndTogether | None) -> str:
-    """The section of the page; nothing of a run without a lone client beside it."""
+    """The section of the page; empty for a run without a client that trained alone."""
     if found is None:
         return ""
     sentences = "".join(

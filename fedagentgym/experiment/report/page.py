@@ -79,7 +79,7 @@ def write_report(folder: str | Path) -> Path:
 
 
 def read_comparison(folder: str | Path) -> AloneAndTogether | None:
-    """A finished run beside clients that trained alone; None where no such run lies beside it."""
+    """A finished run and clients that trained alone; None if there are none."""
     run = read_run(Path(folder))
     return _compare(run, find_neighbours(run.place, run.result))
 

@@ -31,7 +31,7 @@ FLOWER_VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-"""Flower's telemetry is off."""
+"""Settings that turn the telemetry of Flower and Ray off."""
 _START_SECONDS = 120.0
 _applications: dict[str, Application[Any]] = {}
 

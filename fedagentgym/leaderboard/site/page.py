@@ -154,7 +154,7 @@ def _render_expected(suite: Suite) -> str:
 
 
 def _render_checks(page: SuitePage) -> str:
-    """What is checked, and what of the entries nobody can prove."""
+    """The checks of the entries, and the claims that cannot be proven."""
     unproven: dict[str, set[str]] = {}
     for entry in page.found.entries:
         for claim in entry.verification.claims if entry.verification is not None else ():

@@ -1,6 +1,6 @@
 """What the figures of splits have in common: colours, frames, and files.
 
-Categories are told apart by lightness first and hue second, so that the figures survive grey printers and colour-blind
+Categories differ in lightness first and in hue second, so that the figures survive grey printers and colour-blind
 eyes. Nothing here touches pyplot's global state.
 """
 

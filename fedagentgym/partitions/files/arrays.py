@@ -139,7 +139,7 @@ def _locate_members(path: Path) -> dict[str, StoredFile]:
                 file.seek(member.header_offset)
                 head = file.read(_LOCAL_HEADER)
                 if len(head) < _LOCAL_HEADER or not head.startswith(_LOCAL_MAGIC):
-                    raise DataError(f"{path}: {name} does not begin where the zip says")
+                    raise DataError(f"{path}: {name} is not at the place that the zip gives")
                 skip = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
                 start = member.header_offset + _LOCAL_HEADER + skip
                 if start + member.file_size > whole:

@@ -1,4 +1,4 @@
-"""Natural: the clients stand in the tasks, for example as the users whom the tasks belong to."""
+"""Natural: clients are given by the tasks, for example as the users to whom the tasks belong."""
 
 from __future__ import annotations
 

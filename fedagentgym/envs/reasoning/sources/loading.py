@@ -1,7 +1,7 @@
 """Tasks from rows: which rows are read, which of them can be used, and the split of each task.
 
 A row that cannot be used (no answer, an answer that is empty or too long to be verified, a field that is missing) is skipped
-and counted. Where more than the stated share of the rows is like that, the load stops and says where the first one stands.
+and counted. Where more than the stated share of the rows is like that, the load stops and names the first one.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def read_tasks(
 
 
 def _read_row(read: Callable[[Row, str], LoadedTask | None], row: Row, split: str) -> LoadedTask | None:
-    """The task of a row, with the user whom it belongs to; whatever a reader cannot make of it is one sentence."""
+    """The task of a row, with the user to whom it belongs; an error is one sentence."""
     try:
         task = read(row, split)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError) as error:

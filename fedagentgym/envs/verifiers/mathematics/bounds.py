@@ -1,4 +1,4 @@
-"""Expressions and bounds from text: what the sides of relations and the ends of intervals are."""
+"""Expressions and bounds from text: the sides of relations and the ends of intervals."""
 
 from __future__ import annotations
 

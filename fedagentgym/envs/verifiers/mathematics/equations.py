@@ -1,7 +1,7 @@
 """Are two equations, or two inequalities, equivalent?
 
-One is the other times a constant, or both say the same when they are solved for the name on the gold's left. An equation
-that has more or fewer solutions is another one.
+They are if one is a constant times the other, or if both have the same solution for the name on the gold's left. An equation
+with more or fewer solutions is not equivalent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Answers side by side and sets of real numbers: what several answers are together."""
+"""Answers side by side and sets of real numbers: several answers combined into one."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def is_surely_interval(answer: Answer) -> bool:
 
 
 def as_set(text: str, answer: Answer) -> Answer:
-    """What `x = ...` or `x \\in ...` says about x, as a set."""
+    """The set given for x by `x = ...` or `x \\in ...`."""
     if isinstance(answer, Listing):
         return Braces(text, answer.items)
     return Braces(text, (answer,)) if isinstance(answer, Scalar) else answer

@@ -17,7 +17,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A name with what it stands for: `x = 3`, `f(x) = 2x`, `x \\in [1,2]` (then `element` is set)."""
+    """A name with its value: `x = 3`, `f(x) = 2x`, `x \\in [1,2]` (then `element` is set)."""
 
     text: str
     name: str

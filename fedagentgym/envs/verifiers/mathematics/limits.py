@@ -1,4 +1,4 @@
-"""Shapes that no sensible answer has, refused before anybody works on them."""
+"""Shapes that no sensible answer has, refused before any computation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refusal(text: str) -> str | None:
 
 
 def refusal_of_algebra(text: str) -> str | None:
-    """Why an expression is not given to computer algebra, or None: algebra multiplies out what it sees."""
+    """Why an expression is not given to computer algebra, which would multiply it out, or None."""
     if _POWER_OF_POWER.search(text) or (_POWER_OF_SUM.search(text) and _LETTER.search(text)):
         return "a power too large"
     return None

@@ -1,4 +1,4 @@
-"""The words and signs that the parser of expressions knows."""
+"""The words and signs of the expression parser."""
 
 from __future__ import annotations
 

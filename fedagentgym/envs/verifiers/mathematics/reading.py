@@ -1,4 +1,4 @@
-"""What kind of answer a text in normal form is."""
+"""The kind of answer of a text in normal form."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def read(text: str, depth: int = 0) -> Answer:
 
 
 def _special(text: str) -> Answer | None:
-    """Kinds that are told by the whole text."""
+    """Kinds that are recognised from the whole text."""
     if text in ("\\emptyset", "\\{\\}", "\\{ \\}", "{}") or _NO_SOLUTION.fullmatch(text):
         return Braces(text, ())
     if found := _HALF_OF_REALS.fullmatch(text):
@@ -291,7 +291,7 @@ def _plain_name(name: str) -> str:
 
 
 def _inequality(text: str, sides: tuple[str, ...], signs: tuple[str, ...]) -> Answer:
-    """A region when every step can be solved for the same unknown, else the inequality as it stands."""
+    """A region when every step can be solved for the same unknown, else the inequality unchanged."""
     if len(signs) == 1 and signs[0] == "\\ne" and _PLUS_MINUS.match(sides[1]):
         bound = _PLUS_MINUS.sub("", sides[1])
         sides, signs = (sides[1], sides[0], bound), ("\\ne", "\\ne")

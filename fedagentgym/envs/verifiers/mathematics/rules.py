@@ -1,4 +1,4 @@
-"""What is equal, decided by the kind of the gold answer. The rules stand in words in `docs/environments/reasoning.md`."""
+"""Equality, by the kind of the gold answer. `docs/environments/reasoning.md` describes the rules in words."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Rules:
         self.reason = ""
 
     def equal(self, gold: Answer, answer: Answer) -> bool:
-        """Does the answer say what the gold says?"""
+        """Whether the answer equals the gold."""
         name = type(gold).__name__.lower()
         self.reason = self.reason or name
         if gold == answer:
@@ -98,7 +98,7 @@ class Rules:
         return equal_scalars(gold.text, rf"\begin{{pmatrix}} {inner} \end{{pmatrix}}", self.algebra)
 
     def _equal_named(self, gold: Named, answer: Answer) -> bool:
-        """A name and what it stands for; the bare value counts too, another name does not."""
+        """A name and its value; the bare value counts too, another name does not."""
         if isinstance(answer, Named):
             if answer.name != gold.name:
                 return self._same_equation(gold, answer)
@@ -327,7 +327,7 @@ def _symbols(text: str) -> bool:
 
 
 def _is_rounded(exact: str, decimals: str) -> bool:
-    """Is this a plain number, and the value before it rounded to so many places?"""
+    """Whether this is a plain number that equals the value before it, rounded to this many places."""
     shown, value = number(decimals), bound(exact)
     if shown is None or value is None or isinstance(value, float):
         return False

@@ -32,7 +32,7 @@ def split_outside(
 
 
 def _depths(text: str) -> list[int]:
-    """How deep in brackets every character stands; the French ]0,1[ opens with a closing bracket."""
+    """The bracket depth of every character; the French ]0,1[ opens with a closing bracket."""
     depths, depth, position = [], 0, 0
     for found in _BRACKET.finditer(text):
         depths += [depth] * (found.start() - position)

@@ -1,6 +1,6 @@
 """Expressions in LaTeX or plain text, parsed into trees.
 
-The parser is small on purpose: it knows the notation that answers are written in, and refuses everything else, so that a
+The parser is small on purpose: it accepts the notation of answers, and refuses everything else, so that a
 text which is not an expression is never mistaken for one.
 """
 
@@ -216,7 +216,7 @@ class _Parser:
         raise NotAnExpression(token.text)
 
     def inside(self) -> Expr:
-        """What a bracket holds: bars that were opened outside of it do not close inside."""
+        """The content of a bracket: bars that were opened outside of it do not close inside."""
         outer, self.bars = self.bars, 0
         found = self.sum()
         self.bars = outer

@@ -10,7 +10,7 @@ from fedagentgym.envs.verifiers.mathematics.notation import FUNCTIONS, GREEK, SE
 
 
 class NotAnExpression(Exception):
-    """The text is not an expression that the parser knows."""
+    """The text is not an expression that the parser accepts."""
 
 
 class NeedsAlgebra(Exception):

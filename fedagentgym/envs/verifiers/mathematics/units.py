@@ -1,6 +1,6 @@
-"""Units of measurement as they stand behind a number: `cm`, `m/s^2`, `kg \\cdot m^{2} s^{-2}`, `square feet`.
+"""Units of measurement after a number: `cm`, `m/s^2`, `kg \\cdot m^{2} s^{-2}`, `square feet`.
 
-Units are not compared, so all that matters is whether a text is nothing but units.
+Units are not compared; all that matters is whether a text consists of units.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BARE_LETTER = re.compile(r"\s*[A-Za-z](?![A-Za-z])")
 
 
 def is_units(text: str) -> bool:
-    """Is this nothing but units?
+    """Whether this consists of units.
 
     >>> is_units(" kg m^2 s^{-2}"), is_units("cm"), is_units(" x")
     (True, True, False)

@@ -47,7 +47,7 @@ _local = threading.local()
 
 
 def context() -> mpmath.ctx_mp.MPContext:
-    """This thread's own arithmetic, so that precision set here changes nobody else's."""
+    """This thread's own arithmetic, so that its precision does not affect other code."""
     if not hasattr(_local, "context"):
         _local.context = mpmath.mp.clone()
         _local.context.dps = DIGITS
@@ -93,7 +93,7 @@ class Evaluator:
         return self._checked(self._apply(head, values))
 
     def _checked(self, value: Value) -> Value:
-        """Refuse what is infinite or has too many digits; note the size."""
+        """Refuse infinite values and those with too many digits; note the size."""
         if isinstance(value, Matrix):
             return value
         if isinstance(value, Fraction):

@@ -1,6 +1,6 @@
 """The system calls that a program may make: a list, and for some of them which arguments. x86-64; 64-bit calls only.
 
-What is not on the list is refused, whatever the kernel will be able to do one day. `clone3` is said to be absent, so that
+What is not on the list is refused, also on future kernels. `clone3` is said to be absent, so that
 the C library falls back on `clone`, whose flags can be read. Where the files are not private (`view`), the calls that tell
 or change metadata by path, or by an open file, are refused too: Landlock does not cover them.
 """
@@ -167,5 +167,5 @@ def _zero(place: int) -> list[Instruction]:
 
 
 def _of_open_file() -> list[Instruction]:
-    """`newfstatat` as glibc 2.33 to 2.38 calls it for an open file: with an empty path, and the flag that says so."""
+    """`newfstatat` as glibc 2.33 to 2.38 calls it for an open file: with an empty path, and the flag for it."""
     return [_load(3), *_equal(_EMPTY_PATH)]

@@ -1,6 +1,6 @@
-"""Puts the protections up: once for the server (`prepare`), and for good around each program (`confine`).
+"""Activates the protections: once for the server (`prepare`), and permanently around each program (`confine`).
 
-Each protection is tried; one that the system lacks is down with its reason, and the others go up all the same.
+Each protection is tried; one that the system lacks is reported with its reason, and the others are activated all the same.
 """
 # ruff: noqa: PTH123
 
@@ -41,7 +41,7 @@ STAT_BY_EMPTY_PATH = "with this C library a program that calls the kernel direct
 
 
 class Prepared(NamedTuple):
-    """What `confine` needs to know: the user to become, the namespaces to fork into, and what is up or down already."""
+    """The data for `confine`: the user to become, the namespaces to fork into, and which protections are active already."""
 
     user: int | None
     namespaces: int
@@ -53,7 +53,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(left_out: Collection[str], base: str) -> Prepared:
-    """Put up what lasts as long as the server, and find out what can be put up around each program.
+    """Activate what lasts as long as the server, and find out what can be activated around each program.
 
     `base` is a folder over which the server's private root folder can be put.
     """
@@ -243,7 +243,7 @@ def _try_user_namespace() -> None:
 
 
 def _stat_needs_empty_path() -> bool:
-    """Does this C library ask for the metadata of an open file by an empty path?"""
+    """Whether this C library reads the metadata of an open file by an empty path."""
 
     def ask() -> None:
         kernel.set_process_option(kernel.NO_NEW_PRIVILEGES, 1)
@@ -254,7 +254,7 @@ def _stat_needs_empty_path() -> bool:
 
 
 def _in_a_child(action: Callable[[], None]) -> str | None:
-    """What went wrong when a child did it, or None: a step that fails half-way leaves nothing behind."""
+    """The error of doing it in a child, or None: a step that fails half-way leaves nothing behind."""
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -270,7 +270,7 @@ def _in_a_child(action: Callable[[], None]) -> str | None:
     os.close(theirs)
     told = os.read(ours, 500).decode("utf-8", "replace")
     os.close(ours)
-    return None if os.waitpid(pid, 0)[1] == 0 else told or "the attempt ended without a word"
+    return None if os.waitpid(pid, 0)[1] == 0 else told or "the attempt ended without a message"
 
 
 # ---- around each program ---------------------------------------------------------------------------------------------

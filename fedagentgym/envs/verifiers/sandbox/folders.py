@@ -1,4 +1,4 @@
-"""Folders of runs where files are not private: made, locked while they are used, removed, and swept after a server died.
+"""Folders of runs where files are not private: made, locked during use, removed, and swept after a server died.
 
 The lock belongs to the open folder, so the kernel releases it however its server ends: a folder that can be locked belongs
 to nobody.
@@ -25,7 +25,7 @@ class Folder(NamedTuple):
 
 
 def make_folder(base: str) -> Folder:
-    """A new folder, locked. A sweep between making and locking takes it away; then there is another one."""
+    """A new folder, locked. If a sweep removes it between making and locking, another one is made."""
     while True:
         path = tempfile.mkdtemp(prefix=PREFIX, dir=base)
         try:
@@ -38,7 +38,7 @@ def make_folder(base: str) -> Folder:
 
 
 def remove_folder(folder: Folder) -> None:
-    """Remove a folder with all that lies in it, however deep, then release its lock."""
+    """Remove a folder with all its content, however deep, then release its lock."""
     try:
         _empty(folder.lock)
         os.rmdir(folder.path)
@@ -49,7 +49,7 @@ def remove_folder(folder: Folder) -> None:
 
 
 def sweep_folders(base: str) -> int:
-    """Remove what servers that were killed have left; how many folders it was. Those in use stay."""
+    """Remove the folders of killed servers; returns their number. Those in use stay."""
     swept = 0
     for name in os.listdir(base):
         if not name.startswith(PREFIX):
@@ -68,7 +68,7 @@ def sweep_folders(base: str) -> int:
 
 
 def _lock(folder: int) -> bool | None:
-    """Lock an open folder. False when somebody else holds the lock, None where the file system has no locks."""
+    """Lock an open folder. False if another process holds the lock, None if the file system has no locks."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -29,7 +29,7 @@ def add_header(frame: bytes) -> bytes:
 
 
 def receive_exactly(channel: socket.socket, size: int) -> bytes:
-    """So many bytes; EOFError when the other end is gone before."""
+    """Read this many bytes; EOFError if the other end closes before."""
     parts = []
     while size:
         part = channel.recv(min(size, 1 << 20))

@@ -39,7 +39,7 @@ def set_process_option(option: int, value: int, pointer: object = 0) -> None:
 
 
 def leave_namespaces(flags: int) -> None:
-    """Go on in new namespaces of these kinds."""
+    """Continue in new namespaces of these kinds."""
     _check(_libc.unshare(flags), "unshare")
 
 

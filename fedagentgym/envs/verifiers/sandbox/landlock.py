@@ -1,4 +1,4 @@
-"""Access to no file but the standard library and one folder, by Landlock at the newest version that the kernel has.
+"""Access only to the standard library and one folder, by Landlock at the newest version that the kernel has.
 
 Version 4 adds TCP, 5 requests to devices, 6 signals and abstract sockets of processes outside. Landlock does not cover
 metadata (`stat`, `chmod`): `calls` and `view` do.
@@ -47,7 +47,7 @@ def restrict_files(folder: str) -> int:
 
 
 def readable_folders() -> tuple[str, ...]:
-    """Where the standard library and the time zones lie, as named and as they really are."""
+    """The folders of the standard library and the time zones, as named and resolved."""
     return _readable
 
 

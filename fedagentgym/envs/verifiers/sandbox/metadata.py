@@ -15,7 +15,7 @@ _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def replace_stat() -> None:
-    """From now on this process asks for metadata by opening."""
+    """From now on this process reads metadata by opening files."""
     for module in (os, posix):
         for function in (stat, lstat, access, chmod):
             setattr(module, function.__name__, function)
@@ -45,6 +45,6 @@ def access(path: AnyPath, mode: int, **_options: object) -> bool:
 
 
 def chmod(path: AnyPath, mode: int, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> None:
-    """`os.chmod`: a mode that a file has already needs no change (`shutil.copy` asks for that); the kernel refuses others."""
+    """`os.chmod`: a mode that a file has already needs no change (`shutil.copy` requests that); the kernel refuses others."""
     if stat(path, dir_fd=dir_fd).st_mode & 0o7777 != mode:
         _real_chmod(path, mode, dir_fd=dir_fd, follow_symlinks=follow_symlinks)

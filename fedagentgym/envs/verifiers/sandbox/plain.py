@@ -25,7 +25,7 @@ class NotPlain(Exception):
 
 
 class Handle:
-    """Stands for a value that stays in its own process."""
+    """Placeholder of a value that stays in its own process."""
 
     def __init__(self, number: int, kind: str) -> None:
         self.number, self.kind = number, kind
@@ -35,7 +35,7 @@ class Handle:
 
 
 def dumps(value: Any, keep: Callable[[Any], int] | None = None) -> bytes:
-    """The frame of a value; `keep` gives a number to what is not plain."""
+    """The frame of a value; `keep` gives a number to values that are not plain."""
     try:
         return json.dumps(_marked(value, keep, [MOST_ITEMS])).encode("ascii")
     except (RecursionError, ValueError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Slots in which programs run: each a warm server for programs and, where a test needs it, another one for the test."""
+"""Slots in which programs run: each a warm server for programs and, for some tests, another one for the test."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Server:
                     raise
 
     def finish(self) -> Ended:
-        """The outcome of the run under way; a server that does not answer is replaced."""
+        """The outcome of the present run; a server that does not answer is replaced."""
         assert self._control is not None
         try:
             return Ended(**json.loads(frames.receive(self._control, LARGEST_OUTCOME)))
@@ -135,7 +135,7 @@ class Server:
 
 
 def _tell_once(protections: Collection[Protection]) -> None:
-    """Say in the log, once for each, which protections are down and why."""
+    """Log, once for each, which protections are not active and why."""
     for one in protections:
         if not one.up and one.name not in _told:
             _told.add(one.name)
@@ -200,7 +200,7 @@ class Slot:
 class Slots:
     """As many slots as the machine has cores, for any number of threads.
 
-    `left_out` names protections that are not put up; tests use it to see what the others hold.
+    `left_out` names protections that are not put up; tests use it to measure the others.
     """
 
     def __init__(self, count: int | None = None, left_out: Collection[str] = ()) -> None:
@@ -217,7 +217,7 @@ class Slots:
 
     @contextlib.contextmanager
     def one(self, accept: Collection[str] = ()) -> Iterator[Slot]:
-        """A slot of one's own for the length of the block. Raises where a protection is down that has to be accepted."""
+        """A slot for the length of the block. Raises if a protection is not active and was not accepted as missing."""
         with self._free:
             with self._lock:
                 slot = self._idle.pop() if self._idle else Slot(self.left_out)
@@ -269,7 +269,7 @@ def refuse_without(protections: Collection[Protection], accept: Collection[str])
 
 
 def check_accepted(names: object) -> tuple[str, ...]:
-    """The names of protections that somebody accepts to be without; OptionError for what is none."""
+    """The names of protections that may be missing; OptionError for an unknown name."""
     if isinstance(names, str) or not isinstance(names, Collection):
         raise OptionError(f"accept is a list of protections of the sandbox, got {names!r:.80}")
     for name in names:

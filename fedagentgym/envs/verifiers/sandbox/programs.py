@@ -1,4 +1,4 @@
-"""What the child of a run does: become the program, in one of the modes `script`, `serve` and `grade`."""
+"""The child of a run: it becomes the program, in one of the modes `script`, `serve` and `grade`."""
 # ruff: noqa: SIM115
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def run_script(run: Mapping[str, Any], _channels: list[socket.socket]) -> int:
 
 
 def run_serve(run: Mapping[str, Any], channels: list[socket.socket]) -> int:
-    """Load the program, then answer calls until nobody asks any more."""
+    """Load the program, then answer calls until the test ends."""
     channel, kept = channels[0], []  # type: socket.socket, list[Any]
 
     def keep(value: Any) -> int:
@@ -126,7 +126,7 @@ MODES = {"script": run_script, "serve": run_serve, "grade": run_grade}
 
 
 def say_traceback() -> None:
-    """Write the traceback of the error under way, from the first line of the program on."""
+    """Write the traceback of the present error, from the first line of the program on."""
     kind, error, trace = sys.exc_info()
     while trace is not None and trace.tb_frame.f_code.co_filename not in PROGRAM_FILES:
         trace = trace.tb_next

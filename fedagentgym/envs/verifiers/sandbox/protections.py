@@ -1,4 +1,4 @@
-"""The protections around a program, by name: what each is for, and whether it is up."""
+"""The protections around a program, by name: the purpose of each, and whether it is active."""
 
 from __future__ import annotations
 

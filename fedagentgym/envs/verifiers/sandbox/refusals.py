@@ -1,4 +1,4 @@
-"""Clear sentences for what a program may not do here. The kernel refuses it all the same; its own words say less."""
+"""Clear errors for what a program may not do here. The kernel refuses it anyway, with less clear errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REFUSED = {
 
 
 def explain_refusals() -> None:
-    """Replace functions that would be refused by ones that say so."""
+    """Replace functions that would be refused by ones with a clear error."""
     for sentence, names in _REFUSED.items():
         for module, name in names:
             for holder in (sys.modules.get(module), os if module == "posix" else None):

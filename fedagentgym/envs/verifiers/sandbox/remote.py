@@ -49,7 +49,7 @@ def run_grade(run: Mapping[str, Any], channels: list[socket.socket]) -> int:
 
 
 class Remote:
-    """Calls to the program in the other child, as the test sees them. `failure` is what no test may forgive."""
+    """Calls to the program in the other child, as the test sees them. `failure` is an error that no test may catch."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
@@ -101,7 +101,7 @@ def _is_plain_error(kind: object) -> TypeGuard[type[Exception]]:
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says, or nothing when it cannot be asked."""
+    """The text of an error, or nothing if it cannot be read."""
     try:
         return str(error)[:300]
     except BaseException:

@@ -3,7 +3,7 @@
 A run arrives on the socket that is our standard input: a frame of JSON, and with it the sockets that the child may use. We
 fork, the child confines itself and runs the program, we watch: the clock, the amount of output, its end, and whether our
 own parent is still there. In the end the whole group is killed, orphans too, the folder is removed, and the outcome is
-sent. Our own memory never holds what an answer is compared with, so neither does a child's.
+sent. This process never has the expected answers in memory, so neither does a child.
 
 Modes: `script` (run a program with its input), `serve` (load a program, then answer calls over a socket), `grade` (run a
 test that calls a program served by another child; its verdict goes out over a second socket).
@@ -53,7 +53,7 @@ _NO_LOCK = -1
 
 
 class Host:
-    """What the runs of this server share."""
+    """The shared data of this server's runs."""
 
     def __init__(self, control: socket.socket, prepared: Prepared, children: Children, base: str) -> None:
         self.control, self.prepared, self.children, self.base = control, prepared, children, base
@@ -97,7 +97,7 @@ class Host:
             remove_folder(folder)
 
     def find_protections(self) -> list[Protection]:
-        """What is up and down around a program, found out by putting it up around a child."""
+        """The active and missing protections around a program, found by activating them around a child."""
         folder = self.open_folder()
         ours, theirs = os.pipe()
         pid = kernel.fork_into(self.prepared.namespaces)
@@ -116,7 +116,7 @@ class Host:
         return found
 
     def _open_input(self, run: dict[str, Any]) -> int:
-        """What the program reads as its standard input, on a file that has no name any more."""
+        """The program's standard input, in a file without a name."""
         if run["mode"] != "script":
             return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         path = f"{run['folder']}/.input"

@@ -1,4 +1,4 @@
-"""A root folder of our own: the standard library, read-only, a few devices, and a place for the folder of a run.
+"""A separate root folder: the standard library, read-only, a few devices, and a place for the folder of a run.
 
 It is made once, in a mount namespace of the server. The paths of the standard library stay what they are, but the folders
 above it are new: another user can read it even if nobody may enter the home folder in which Python is installed.
@@ -62,7 +62,7 @@ def copy_tree(path: str) -> int:
 
 
 def attach_tree(tree: int, path: str, folder: bool) -> None:
-    """Mount what `copy_tree` gave at a path that is made for it."""
+    """Mount the result of `copy_tree` at a path that is made for it."""
     os.makedirs(path if folder else os.path.dirname(path), exist_ok=True)
     if not folder:
         os.close(os.open(path, os.O_CREAT | os.O_RDONLY, 0o644))
@@ -78,7 +78,7 @@ def mount_run_folder(user: int, group: int) -> str:
 
 
 def unmount_run_folder() -> None:
-    """The folder is gone, with whatever lies in it."""
+    """The folder is removed with its content."""
     kernel.unmount(RUN_FOLDER, _DETACH)
 
 

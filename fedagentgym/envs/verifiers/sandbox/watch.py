@@ -1,4 +1,4 @@
-"""One run seen from outside: reads its output, waits for its end, and sees to it that nothing is left."""
+"""One run seen from outside: reads its output, waits for its end, and removes what is left."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Watch:
             os.close(stream)
 
     def _kill_all(self) -> None:
-        """Kill the group, then whatever was orphaned to us, until nothing is left."""
+        """Kill the group, then its orphans, until nothing is left."""
         for kill in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 kill(self.pid, signal.SIGKILL)

@@ -1,0 +1,116 @@
+"""Benchmarks that train or play for long, each in its smallest form: it ends, and its figures can be true."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedagentgym.base.measurement import Measurement
+from fedagentgym.benchmarks import BENCHMARKS, learning_tiny, small, webshop_figures
+from fedagentgym.experiment.plan import ExperimentTable
+from fedagentgym.learning.recipe import Recipe
+
+ROOT = Path(__file__).parents[2]
+TESTED_IN = {
+    "communication": "test_communication.py",
+    "learning-tiny": "test_smallest_forms.py",
+    "privacy-probes": "test_privacy_probes.py",
+    "skills-": "test_skills_tables.py",
+    "small-math": "test_smallest_forms.py",
+    "-tiny": "../experiment/test_tables.py",
+    "webshop-figures": "test_smallest_forms.py",
+}
+"""Where benchmarks are tested that measure no speed, by a part of their names."""
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FEDAGENTGYM_DATA", str(tmp_path / "data"))
+
+
+def by_name(figures: Sequence[Measurement]) -> dict[str, float]:
+    named = {figure.name: figure.value for figure in figures}
+    assert len(named) == len(figures)
+    return named
+
+
+def test_every_module_of_benchmarks_is_run_by_a_test() -> None:
+    speed = (ROOT / "tests" / "benchmarks" / "test_quick_forms.py").read_text()
+    for name in BENCHMARKS.names():
+        module = BENCHMARKS.get(name).__module__
+        if not module.startswith("fedagentgym.benchmarks."):
+            continue  # a test or a page has registered it
+        if ".speed." in module:
+            assert f'    "{name}": check_' in speed
+            continue
+        place = next(place for part, place in TESTED_IN.items() if part in name)
+        assert module.rpartition(".")[2] in (Path(__file__).parent / place).read_text(), name
+
+
+def test_a_learning_curve_has_its_points_and_its_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    recipe = Recipe.load(
+        {
+            "env": {"id": "fedagentgym/Guess-v0"},
+            "agent": {"name": "tiny", "decoding": {"max_new_tokens": 8}},
+            "warm_start": {"context_length": 256},
+            "learning": {"tasks_per_step": 2, "group_size": 2, "learning_rate": 1e-3},
+            "evaluation": {"tasks": 5, "resamples": 10},
+        }
+    )
+    monkeypatch.setattr(learning_tiny, "load_recipe", lambda _: recipe)
+    monkeypatch.setattr(learning_tiny, "QUICK_WARM_START", {"steps": 2, "episodes": 8})
+    figures = by_name(BENCHMARKS.get("learning-tiny")(True))
+    curve = {figure: value for figure, value in figures.items() if " step " in figure}
+    assert [figure.split(" step ")[1][0] for figure in curve] == ["0", "0", "2", "2"]
+    for measure in ("success", "score"):
+        points = [value for figure, value in curve.items() if figure.endswith(measure)]
+        assert figures[f"tiny-math {measure} before"] == points[0]
+        assert figures[f"tiny-math {measure} after (mean of 1 seeds)"] == points[-1]
+        assert figures[f"tiny-math {measure} spread over seeds"] == 0.0
+        assert all(0.0 <= value <= 1.0 for value in points)
+    assert 0.0 < figures["tiny-math environment's share of rollouts"] < 1.0
+    assert figures["tiny-math longest run"] > 0.0
+
+
+def test_a_real_model_in_small_has_two_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an agent that nobody has to download; everything else is the benchmark's own."""
+    pytest.importorskip("torch")
+    assert small.QUICK.seeds == 1 and set(small.QUICK.rows) == set(small.SMALL_MATH.rows)
+    smaller: ExperimentTable = replace(
+        small.QUICK,
+        changes=(
+            *small.QUICK.changes,
+            "plugins=[fedagentgym.testing.untrained]",
+            "agent={name: untrained-tiny, decoding: {max_new_tokens: 4}}",
+            "warm_start=null",
+            "learning.group_size=2",
+            "federation.workers=0",
+            "evaluation.tasks=2",
+        ),
+    )
+    smaller = replace(smaller, changes=tuple(one for one in smaller.changes if not one.startswith("warm_start.")))
+    monkeypatch.setattr(small, "QUICK", smaller)
+    figures = by_name(BENCHMARKS.get("small-math")(True))
+    assert list(figures) == ["imitation alone: held-out success", "fedagent: held-out success"]
+    assert all(0.0 <= value <= 1.0 for value in figures.values())
+    assert (Path("runs") / "small-math-quick" / "table.md").is_file()
+
+
+def test_a_shops_figures_are_shares_and_the_shopper_beats_itself_with_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webshop_figures, "ATTACKS", ("price",))
+    figures = by_name(BENCHMARKS.get("webshop-figures")(True))
+    assert all(name.startswith("tiny: ") for name in figures)
+    goals = [value for name, value in figures.items() if "goals in " in name]
+    assert len(goals) == 5 and sum(goals) == pytest.approx(100.0)
+    shares = [value for name, value in figures.items() if "first" in name or "success" in name or "look-alikes" in name]
+    assert len(shares) == 6 and all(0.0 <= value <= 100.0 for value in shares)
+    assert (
+        figures["tiny: shopper: mean score"] > figures["tiny: shopper with a random action in 30% of turns: mean score"]
+    )
+    assert 2.0 < figures["tiny: shopper: turns"] < 20.0
