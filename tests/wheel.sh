@@ -26,7 +26,7 @@ for name in fedagentgym.registration.ENVIRONMENTS.names():
 from fedagentgym.agents.models.pretrained import list_shipped
 
 weights = [one.folder / "model.safetensors" for one in list_shipped()]
-assert len(weights) == 5 and all(file.stat().st_size > 400_000 for file in weights), weights
+assert len(weights) == 4 and all(file.stat().st_size > 400_000 for file in weights), weights
 PYTHON
     )
     echo "installed and run: $(basename "$package")"

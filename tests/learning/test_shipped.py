@@ -55,7 +55,6 @@ def test_the_package_holds_what_todays_recipes_make() -> None:
         ("tiny-alfworld:centralized", "tiny-alfworld"),
         ("tiny-alfworld:lora", "tiny-alfworld"),
         ("tiny-alfworld:misconceptions", "tiny-alfworld-misconceptions"),
-        ("tiny-math:fedgrpo", "tiny-math"),
         ("tiny-skills:fedavg-grpo", "tiny-skills"),
     ],
 )
