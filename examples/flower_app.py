@@ -1,0 +1,47 @@
+"""Worlds and client splits inside a Flower app of your own: every node plays the tasks of its client, the server sums up.
+
+To run one of this package's methods on Flower instead: `fedagentgym flower init`, or `federation.backend=flower-simulation`.
+Tried with flwr 1.41 (extra [flower]).
+"""
+
+from __future__ import annotations
+
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.simulation import run_simulation
+
+import fedagentgym
+from fedagentgym.agents.make import make_agent
+
+SPLIT = fedagentgym.federate("fedagentgym/Guess-v0", partition="dirichlet", beta=0.3, clients=3)
+client_app, server_app = ClientApp(), ServerApp()
+
+
+@client_app.query()
+def play(message: Message, context: Context) -> Message:
+    """On the machine of one client, which Flower knows by the number of its partition."""
+    client = SPLIT[int(context.node_config["partition-id"])]
+    agent = make_agent({"name": str(message.content["play"]["agent"])})
+    judged = fedagentgym.evaluate(agent, client.open_env(), {"tasks": 10})
+    found = MetricRecord({"client": client.index, "success": judged.overall["success"].mean, "tasks": 10})
+    return Message(RecordDict({"found": found}), reply_to=message)
+
+
+@server_app.main()
+def main(grid: Grid, context: Context) -> None:
+    for agent in ("expert", "random"):
+        content = RecordDict({"play": ConfigRecord({"agent": agent})})
+        nodes = sorted(grid.get_node_ids())
+        replies = grid.send_and_receive([Message(content, dst_node_id=node, message_type="query") for node in nodes])
+        report(agent, list(replies))
+
+
+def report(agent: str, replies: list[Message]) -> None:
+    found = sorted((reply.content["found"] for reply in replies), key=lambda record: record["client"])
+    shares = [f"client {record['client']} {record['success']:.2f}" for record in found]
+    print(f"{agent}: {', '.join(shares)}; mean {sum(record['success'] for record in found) / len(found):.2f}")
+
+
+if __name__ == "__main__":
+    run_simulation(server_app=server_app, client_app=client_app, num_supernodes=len(SPLIT))

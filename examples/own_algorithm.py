@@ -1,0 +1,70 @@
+"""A federated method of your own: FedAgent whose server goes only part of the way to its clients' mean.
+
+For a run of its own, put the class and its registration into a file: `fedagentgym train demo --plugin halfway.py --set
+algorithm.name=halfway`. Here: one round of a tiny model that knows nothing yet.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+import fedagentgym
+from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
+
+CONFIG = {
+    "name": "halfway",
+    "env": {"id": "fedagentgym/Guess-v0"},
+    "partition": {"sampler": "preference", "clients": 3, "tasks_per_client": 8, "omega": 0.9},
+    "agent": "untrained-tiny",
+    "plugins": ["fedagentgym.testing.untrained"],
+    "learning": {"tasks_per_step": 2, "group_size": 4, "learning_rate": 1e-3},
+    "federation": {"rounds": 1, "clients_per_round": 2},
+    "evaluation": {"tasks": 4, "every": 1},
+}
+
+
+class HalfwaySettings(AveragingSettings):
+    name: Literal["halfway"] = "halfway"
+    rate: float = Field(default=0.5, gt=0, le=1, description="how far the server goes towards the mean")
+
+
+class Halfway(Averaging[HalfwaySettings]):
+    """FedAgent with a cautious server."""
+
+    settings_class = HalfwaySettings
+
+    def combine(self, state: Any, used: Any, updates: Any, this_round: Any) -> Any:
+        mean = super().combine(state, used, updates, this_round)
+        old, new, rate = state.parameters, mean.parameters, self.settings.rate
+        after = {name: ((1 - rate) * old[name] + rate * new[name]).astype(new[name].dtype) for name in new}
+        print(f"  the server goes {measure({name: after[name] - old[name] for name in new}):.4f} far")
+        return replace(mean, parameters=after)
+
+
+def measure(steps: Mapping[str, Any]) -> float:
+    """The length of a step of all parameters."""
+    return float(np.sqrt(sum(np.square(step, dtype=np.float64).sum() for step in steps.values())))
+
+
+def main() -> None:
+    fedagentgym.register_algorithm("halfway", Halfway, replace=True)
+    digests = {}
+    for algorithm in ({"name": "fedagent"}, {"name": "halfway", "rate": 1.0}, {"name": "halfway", "rate": 0.25}):
+        print(algorithm)
+        with tempfile.TemporaryDirectory() as folder:
+            done = fedagentgym.train(
+                {**CONFIG, "algorithm": {**algorithm, "local_steps": 1}, "output": {"folder": f"{folder}/run"}}
+            )
+        digests[algorithm.get("rate")] = done.digest
+    print("the whole way is FedAgent to the bit:", digests[None] == digests[1.0])
+    print("a quarter of the way is another model:", digests[0.25] != digests[1.0])
+
+
+if __name__ == "__main__":
+    main()
