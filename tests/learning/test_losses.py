@@ -170,3 +170,20 @@ def test_token_means_of_parts_are_averaged_as_code_does_that_averages_each_micro
     assert token_weights(lengths, whole).tolist() == token_weights(lengths, LearningSettings().loss).tolist()
     with pytest.raises(OptionError, match="cannot be combined with sequence"):
         LearningSettings.load({"loss": {"name": "sequence", "rows": 2}})
+
+
+@pytest.mark.parametrize("clip", CLIPS[:2])
+def test_a_token_is_clipped_where_the_clip_takes_its_gradient(clip: tuple[float, float]) -> None:
+    data, chosen = case(5), settings("token", clip, 0.0)
+    logprobs, behaviour = torch.tensor(data["logprobs"], requires_grad=True), torch.tensor(data["behaviour"])
+    advantages = torch.tensor(data["advantages"])[:, None].expand(6, 9)
+    parts = token_losses(logprobs, behaviour, advantages, chosen)
+    parts.policy.sum().backward()
+    assert logprobs.grad is not None
+    assert torch.equal(parts.clipped, logprobs.grad == 0)
+    assert {
+        (bool(one), bool(gain > 0)) for one, gain in zip(parts.clipped.flatten(), advantages.flatten(), strict=True)
+    } == {(one, gain) for one in (False, True) for gain in (False, True)}
+    assert not token_losses(logprobs, behaviour, 0 * advantages, chosen).clipped.any(), (
+        "nothing pulls, nothing is clipped"
+    )
