@@ -35,7 +35,8 @@ def find_env_id(name: object) -> str:
     if isinstance(name, str):
         if name in ENVIRONMENTS:
             return name
-        short = {shorten_env_id(env_id): env_id for env_id in ENVIRONMENTS.names()}
+        own_last = sorted(ENVIRONMENTS.names(), key=lambda env_id: env_id.startswith("fedagentgym/"))
+        short = {shorten_env_id(env_id): env_id for env_id in own_last}  # a plugin's name hides none of the package's
         if name.lower() in short:
             return short[name.lower()]
     raise unknown_name_error("environment", name, ENVIRONMENTS.names())

@@ -6,8 +6,8 @@ Items are numbered by their sorted ids and categories by their sorted names, so 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,21 @@ Flags = NDArray[np.bool_]
 Labels = tuple[Ints, tuple[str, ...]]
 FieldReader = Callable[[str], Labels]
 """From the name of a field to the code of every row of the whole pool's table, and the names of the codes."""
+
+
+@dataclass(frozen=True, eq=False)
+class PoolFields:
+    """The fields of a pool's tasks as labels, in the order of a table's items. Each field is encoded once."""
+
+    pool: TaskPool
+    order: Ints
+    _encoded: dict[str, Labels] = field(default_factory=dict)
+
+    def __call__(self, name: str) -> Labels:
+        if name not in self._encoded:
+            values = self.pool.get_field(name)
+            self._encoded[name] = encode_values([values[row] for row in self.order.tolist()])
+        return self._encoded[name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +57,9 @@ class TaskTable:
         translate = np.zeros(max(len(pool.category_names), 1), dtype=np.int64)
         translate[[code for _, code in used]] = np.arange(len(used))
         codes = translate[pool.category_codes[order]]
-
-        @cache
-        def read_field(name: str) -> Labels:
-            values = pool.get_field(name)
-            return encode_values([values[row] for row in order.tolist()])
-
         numbers = np.arange(len(ids))
         names = tuple(name for name, _ in used)
-        return cls([ids[row] for row in order], names, codes, numbers, read_field=read_field)
+        return cls([ids[row] for row in order], names, codes, numbers, read_field=PoolFields(pool, order))
 
     def __len__(self) -> int:
         return len(self.codes)

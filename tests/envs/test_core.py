@@ -158,7 +158,7 @@ def test_all_is_every_split_in_order() -> None:
         ({"max_turns": "many"}, OptionError, "option 'max_turns'"),
         ({"sead": 1}, OptionError, "did you mean 'seed'"),
         ({"tasks": ["guess/train/99999"]}, UnknownNameError, "task of fedagentgym/Guess-v0"),
-        ({"tasks": ["guess/train/00001"] * 2}, DataError, "repeats"),
+        ({"tasks": ["guess/train/00001"] * 2}, DataError, "names a task twice"),
         ({"tasks": []}, DataError, "no tasks"),
         ({"client": 3}, OptionError, "belong together"),
         ({"render_mode": "rgb_array"}, UnknownNameError, "render_mode"),

@@ -238,11 +238,11 @@ def test_the_command_prints_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert "26,880" in said and "does not fit into 80 GB: what fits is a LoRA adapter" in said
     assert main(["train", "demo", "--plan", "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
-    assert plain["total"]["episodes"] == 12_288
+    assert plain["total"]["episodes"] == 6 * 16 * 64
     assert plain["memory"]["peak"] > sum(p["bytes"] for p in plain["memory"]["parts"] if p["phase"] == "always")
 
 
 def test_agents_without_a_model_have_no_plan() -> None:
-    config = load_config("demo", ["agent={name: expert}"])
+    config = load_config("demo", ["agent={name: expert}", "warm_start=null"])
     with pytest.raises(OptionError, match="language model that is trained"):
         plan_run(config)
