@@ -20,14 +20,14 @@ demo: $(VENV)/.train
 	$(BIN)/python -m fedagentgym.experiment.demo --report $(DEMO)
 
 test: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2
 
 test-all: $(VENV)/.dev
 	$(BIN)/pytest -m "not gpu"
 
 coverage: $(VENV)/.dev
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n 2 --dist loadgroup $(TESTS)
+	$(BIN)/coverage run -m pytest -n 2 $(TESTS)
 	$(BIN)/coverage combine -q
 	$(BIN)/python tests/lines_of_packages.py
 

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -48,20 +49,38 @@ TOGETHER = (
     "tests/agents/test_vllm.py",
     "tests/envs/alfworld/test_folders.py",
     "tests/envs/webshop/",
+    "tests/algorithms/test_inherited_options.py",
+    "tests/installs/",
 )
 """Tests that share what is expensive to make (a model, a finished run, a shop), so that one process makes it once, and single
 tests of a minute. The longest first: two processes end at about the same time when only short tests are left."""
 
 
-@pytest.hookimpl(tryfirst=True)
+def find_place(node_id: str) -> str:
+    """The line of TOGETHER to which a test belongs; empty for the others."""
+    return next((place for place in TOGETHER if node_id.startswith(place)), "")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bring the tests of TOGETHER to the front; `make test` gives those of one line to one process (`--dist loadgroup`)."""
-    places = {}
-    for item in items:
-        places[item] = next((place for place in TOGETHER if item.nodeid.startswith(place)), "")
-        if places[item]:
-            item.add_marker(pytest.mark.xdist_group(places[item]))
-    items.sort(key=lambda item: TOGETHER.index(places[item]) if places[item] else len(TOGETHER))
+    """Bring the tests of TOGETHER to the front."""
+    order = {place: number for number, place in enumerate((*TOGETHER, ""))}
+    items.sort(key=lambda item: order[find_place(item.nodeid)])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n`, give the tests of a line of TOGETHER to one process, and all others to whichever is free, in this order.
+
+    (`--dist loadgroup` of pytest-xdist 3.8 ignores its groups under pytest 9.2.)
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class TogetherScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return find_place(nodeid) or nodeid
+
+    config.option.loadscopereorder = False
+    return TogetherScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -125,13 +125,8 @@ def run_plainly(method: str, rounds: int) -> Commit:
         return run(Path(folder), spec_of(method), rounds=rounds)
 
 
-def crossed() -> list[Any]:
-    """Every pair, those of a method in one process."""
-    mark = pytest.mark.xdist_group
-    return [pytest.param(method, option, marks=mark(method)) for method in METHODS for option in OPTIONS]
-
-
-@pytest.mark.parametrize(("method", "option"), crossed())
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("method", METHODS)
 def test_an_option_changes_the_result_or_is_refused(method: str, option: str, tmp_path: Path) -> None:
     if (method, option) in REFUSED:
         with pytest.raises(OptionError, match=REFUSED[method, option]):

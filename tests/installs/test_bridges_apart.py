@@ -9,7 +9,7 @@ import pytest
 
 from .environments import NEEDS_UV, create, run_in
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("installs"), NEEDS_UV]
+pytestmark = [pytest.mark.slow, NEEDS_UV]
 
 CASES = {
     "openenv": ("openenv_server.py", "reward: 1.0"),

@@ -11,7 +11,7 @@ from .environments import NEEDS_UV, create, find_pythons, pin_cpu_torch, run_in,
 TORCH = "torch==2.13.0"
 WAYS = ("constraints", "newest", "lowest")
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("installs"), NEEDS_UV]
+pytestmark = [pytest.mark.slow, NEEDS_UV]
 
 
 def choose_versions(way: str, requirements: list[str], python: str, root: Path, scratch: Path) -> Path:
