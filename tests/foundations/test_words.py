@@ -36,6 +36,7 @@ WORDS = {
     r"(learns|teaches) nothing from it": "gives no learning signal",
     r"laid over": "applied to",
     r"held against": "compared with",
+    r"cannot part": "is not significant",
     r"goes? on where": "continues where",
 }
 """What is not written, and what is written in its place."""
