@@ -95,7 +95,7 @@ def count_dpsda_bytes() -> Mapping[str, float]:
 
 
 def run(quick: bool = False) -> list[Measurement]:
-    """The papers' protocols: 2,000 questions, 8 candidates, M = 2; LoRA of rank 32 on all linear layers, float32."""
+    """Bytes that the papers' protocols send, from the same settings."""
     found = []
     for direction, size in count_fedgrpo_bytes().items():
         note = PUBLISHED["fedgrpo"] if direction == "up" else "left out of the paper's number"

@@ -333,7 +333,7 @@ def run_fedmoa(quick: bool = False) -> list[Measurement]:
 
 
 def write_pages(quick: bool = False) -> list[Measurement]:
-    """Figures and pictures of docs/results, from the files that are kept with the source; to be called at its root."""
+    """Write the tables and pictures of docs/results from the kept results."""
     from fedagentgym.benchmarks.skills_figures import draw_results
 
     written = []

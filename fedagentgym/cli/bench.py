@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from inspect import signature
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
@@ -78,10 +79,17 @@ def list_all(as_json: AsJson = False) -> None:
         for suite in suites:
             if suite.track == track:
                 time = "" if suite.minutes is None else f" ({suite.minutes:g} min on two cores)"
-                console.print(f"  {suite.name:30s} {suite.title}{time}", highlight=False)
+                _print_entry(suite.name, f"{suite.title}{time}")
     console.print("measurements", highlight=False)
     for name in BENCHMARKS.names():
-        console.print(f"  {name:30s} {BENCHMARKS.describe(name)}", highlight=False)
+        _print_entry(name, BENCHMARKS.describe(name))
+
+
+def _print_entry(name: str, description: str) -> None:
+    """A name and its description, which continues under itself in a narrow terminal."""
+    console = get_console()
+    text = fill(f"  {name:28s} {description}", console.width, subsequent_indent=" " * 31, break_on_hyphens=False)
+    console.print(text, highlight=False, markup=False)
 
 
 @app.command()

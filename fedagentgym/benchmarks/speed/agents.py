@@ -49,7 +49,7 @@ HOUSE_SIZE = "1m"
 
 
 def run(quick: bool = False) -> list[Measurement]:
-    """All sizes; `quick` takes the smallest alone, with less to do."""
+    """Tokens per second of three model sizes, and whole policy steps beside TRL's."""
     from fedagentgym.envs import ENVIRONMENTS
 
     house: TextEnv = ENVIRONMENTS.get("fedagentgym/ALFWorld-v0")(split="train", size="tiny")

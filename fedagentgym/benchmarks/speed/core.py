@@ -13,7 +13,7 @@ ROUNDS = 5
 
 
 def run(quick: bool = False) -> list[Measurement]:
-    """A thousand environments in lockstep, five rounds of each way in turn; the best of each counts."""
+    """A step of a thousand environments through Gymnasium's vector API and step_many."""
     count, steps = (200, 5) if quick else (1000, 10)
     vector = gymnasium.make_vec("fedagentgym/Guess-v0", num_envs=count, vectorization_mode="sync")
     env = GuessEnv()

@@ -32,7 +32,7 @@ FEW_REPLIES = 20
 
 
 def run(quick: bool = False, clients: int | None = None) -> list[Measurement]:
-    """The cost of a round and the memory of clients; with `clients`, how both grow in a federation of so many."""
+    """The cost of a round and the memory of clients; `--clients N`: how both grow."""
     if clients is not None:
         return measure_scale(clients, quick)
     rounds, replies = (5, 100) if quick else (20, 1000)

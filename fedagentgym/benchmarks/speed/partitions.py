@@ -104,7 +104,7 @@ def _make_warm_up_parameters(sampler: str) -> dict[str, Any]:
 
 
 def run(quick: bool = False) -> list[Measurement]:
-    """Every sampler in a process of its own, at both sizes; then the figures."""
+    """Time and memory of every sampler at two sizes, and of the figures."""
     size = QUICK if quick else LARGE
     unit = Yardstick.measure()
     results = [unit.to_measurement()]

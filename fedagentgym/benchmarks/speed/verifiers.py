@@ -24,7 +24,7 @@ TEST = Checks("add", code="def check(candidate):\n    assert candidate(1, 2) == 
 
 
 def run(quick: bool = False) -> list[Measurement]:
-    """Each figure after a warm-up."""
+    """Verdicts and code runs per second and core."""
     count = 64 if quick else 320
     found = _measure_mathematics(10 * count, count)
     found.append(

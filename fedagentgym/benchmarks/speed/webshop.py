@@ -33,7 +33,7 @@ MIB = float(1 << 20)
 
 
 def run(quick: bool = False) -> list[Measurement]:
-    """Both shops; `quick` takes 50,000 products in place of a million."""
+    """Reset, click, search and memory of the shop, up to a million products."""
     unit = Yardstick.measure()
     return [
         unit.to_measurement(),
