@@ -200,10 +200,19 @@ def collect_values(suite: Suite, cells: Sequence[CellData]) -> tuple[list[str], 
 
 
 def aggregate(suite: Suite, cells: Sequence[CellData]) -> tuple[Measures, dict[str, Measures]]:
-    """The measures over all scenarios, and those of each."""
+    """The measures over all scenarios, and those of each: a target may be reached in one and not in another."""
     names, scenarios = collect_values(suite, cells)
-    by_scenario = {name: estimate_scenario(names, values, name) for name, values in scenarios.items()}
+    by_scenario = {
+        name: _estimate_alone(suite, [cell for cell in cells if cell.scenario == name]) for name in scenarios
+    }
     return estimate_suite(names, scenarios), add_uniform_loss(suite, names, scenarios, by_scenario)
+
+
+def _estimate_alone(suite: Suite, cells: Sequence[CellData]) -> Measures:
+    """The measures of the cells of one scenario."""
+    names, scenarios = collect_values(suite, cells)
+    ((name, values),) = scenarios.items()
+    return estimate_scenario(names, values, name)
 
 
 def add_uniform_loss(

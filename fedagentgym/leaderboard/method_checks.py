@@ -1,7 +1,7 @@
 """Verification of a method: its configuration is the one that the suite and its changes give, and its costs make sense.
 
-A method's own code comes from whoever sent the result. It is loaded only if the verifier names it, and what a result says of its
-settings cannot make the verifier load anything else.
+A method's own code comes with a submission. It is loaded only if the verifier names it, and the settings in a result cannot make
+the verifier load anything else.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def check_spent(suite: Suite, record: CellRecord, points: Sequence[CurvePoint], 
         most = getattr(budget, name)
         if most is not None and value > most:
             raise RefutedError("budget", f"{where}: {value:,} {name} were spent, the suite admits {most:,}")
-    accounts = config.algorithm.get("privacy") is not None or "epsilon" in config.algorithm
+    accounts = config.algorithm.get("privacy") is not None or {"epsilon", "delta"} <= set(config.algorithm)
     if record.epsilon is not None and not accounts:
         raise RefutedError("budget", f"{where}: an epsilon is written, but this method keeps nothing private")
     if record.epsilon is None and accounts and config.federation.rounds:

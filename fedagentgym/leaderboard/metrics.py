@@ -43,7 +43,7 @@ METRICS = {
             "points",
             "lower",
         ),
-        Metric("area", "area under the curve", "mean success on `val` over the rounds of the budget"),
+        Metric("area", "area under the curve", "mean success on `val` over the training episodes of the budget"),
         Metric(
             "bytes_to_target",
             "bytes to target",
@@ -62,7 +62,6 @@ METRICS = {
         Metric(
             "forgetting", "forgetting", "best success of a category on `val` minus the last, mean", "points", "lower"
         ),
-        Metric("gain", "gain", "success minus that of the agent before training", "points"),
         Metric("bytes", "bytes", "bytes sent and received, all clients, all rounds", "bytes", "lower"),
         Metric("invalid", "invalid actions", "share of actions that the environment did not accept", "share", "lower"),
         Metric("format_broken", "broken format", "share of replies without the required format", "share", "lower"),

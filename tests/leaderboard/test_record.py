@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.base.errors import DataError
+from fedagentgym.leaderboard.aggregate import CellData, aggregate, make_point
 from fedagentgym.leaderboard.record import (
+    Spent,
     make_json_schema,
     read_clients,
     read_curves,
     read_manifest,
 )
 from fedagentgym.learning.export import read_json_lines
-from tests.leaderboard.samples import write_agents_sample, write_methods_sample
+from tests.leaderboard.samples import METHODS_SUITE, play, write_agents_sample, write_methods_sample
 
 
 def test_the_published_schema_is_that_of_the_classes() -> None:
@@ -48,6 +50,27 @@ def test_a_method_has_curves_and_clients(tmp_path: Path) -> None:
     }
     assert len(read_curves(tmp_path / "m").cells) == len(read_clients(tmp_path / "m").cells) == 6
     assert "uniform_loss" in made.by_scenario["omega-0.9"] and "uniform_loss" not in made.by_scenario["uniform"]
+
+
+def test_a_target_that_one_scenario_reaches_is_told_there() -> None:
+    """Over all scenarios nothing can be said of the bytes until a target that was not reached everywhere."""
+    suite = METHODS_SUITE.model_copy(
+        update={
+            "scenarios": {name: METHODS_SUITE.scenarios[name] for name in ("uniform", "omega-0.9")},
+            "seeds": (0,),
+            "target": 1.0,
+        }
+    )
+    cells = []
+    for scenario, players in (("uniform", ("random", "expert")), ("omega-0.9", ("random", "random"))):
+        points = []
+        for number, player in enumerate(players):
+            found, _ = play(player, "val", 6, 1, 10 * number)
+            points.append(make_point(number, found.groups, Spent(rounds=number, episodes=number, bytes_up=50 * number)))
+        cells.append(CellData(scenario, 0, play("random", "test", 4, 1, 0)[0].groups, points[-1].spent, tuple(points)))
+    overall, by_scenario = aggregate(suite, cells)
+    assert overall["reached_target"].mean == 0.5 and "bytes_to_target" not in overall
+    assert by_scenario["uniform"]["bytes_to_target"].mean == 50 and "bytes_to_target" not in by_scenario["omega-0.9"]
 
 
 def test_the_same_episodes_make_the_same_files(tmp_path: Path) -> None:
