@@ -272,8 +272,10 @@ def _choose_entries(
         return [make_method_entry(changes, name, **about)]
     if name is not None:
         raise OptionError("--name is for an entry of your own: describe it with --agent or --set")
-    if about.get("scenarios"):
-        raise OptionError("--scenario is for an agent of your own, which --agent names")
+    if given := [
+        f"--{key.replace('_', '-').removesuffix('s')}" for key, value in about.items() if value and key != "plugins"
+    ]:
+        raise OptionError(f"{given[0]} is for an entry of your own: name one with --agent or --set")
     return list_baselines(suite, baselines or ())
 
 

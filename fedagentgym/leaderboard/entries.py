@@ -87,7 +87,8 @@ def make_agent_entry(settings: Mapping[str, Any], name: str | None = None, **abo
     """An agent as an entry; by default named after itself and its model."""
     chosen = AgentSettings.load(settings, "agent")
     model = get_model(chosen) if chosen.model is not None else None
-    short = slugify("-".join([chosen.name, *([Path(model).name] if model else [])]))[:80]
+    words = "-".join([chosen.name, *([Path(model).name] if model else [])])
+    short = slugify(words.encode("ascii", "replace").decode("ascii"))[:80]
     return Entry.load(
         {"name": name or short, "title": name or model or chosen.name, **about, "agent": dict(settings)}, "entry"
     )

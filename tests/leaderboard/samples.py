@@ -58,6 +58,8 @@ METHODS_SUITE = Suite.load(
         "selection": {"tasks": 6, "every": 1},
         "budget": {"rounds": 3, "episodes": 300},
         "target": 0.6,
+        "pairs": [["learns", "stays"], ["learns", "nobody"]],
+        "smallest_difference": 0.05,
     }
 )
 
@@ -92,16 +94,17 @@ def describe(suite: Suite, name: str, options: Mapping[str, Any]) -> ScenarioRec
     )
 
 
-def write_agents_sample(folder: Path, agent: str) -> Manifest:
-    """`agent` (expert, random) on the agents track."""
+def write_agents_sample(folder: Path, agent: str, name_of_entry: str | None = None, *, most: int = 2) -> Manifest:
+    """`agent` (expert, random) on the agents track, in the first scenarios."""
     suite, cells, scenarios = AGENTS_SUITE, [], []
-    for name, scenario in suite.scenarios.items():
+    for name, scenario in list(suite.scenarios.items())[:most]:
         scenarios.append(describe(suite, name, scenario.options))
         for seed in suite.seeds:
             found, text = play(agent, "test", 8, 2, seed, scenario.options)
             spent = Spent(episodes=16, env_steps=found.stats.steps)
             cells.append(PackedCell(CellData(name, seed, found.groups, spent), text))
-    entry = EntryRecord(name=agent, title=agent, agent=AgentRecord(kind="program", settings={"name": agent}))
+    called = name_of_entry or agent
+    entry = EntryRecord(name=called, title=called, agent=AgentRecord(kind="program", settings={"name": agent}))
     return write_result(Result(suite, entry, tuple(scenarios), tuple(cells)), folder)
 
 

@@ -17,6 +17,7 @@ from fedagentgym.leaderboard.cells import format_config
 from fedagentgym.leaderboard.claims import RefutedError
 from fedagentgym.leaderboard.record import Usage, read_manifest
 from fedagentgym.leaderboard.scenarios import make_config
+from fedagentgym.leaderboard.site.entries import read_suites
 from fedagentgym.leaderboard.suite import Suite, load_suite
 from fedagentgym.leaderboard.verify import verify
 from tests.leaderboard import forger
@@ -345,6 +346,23 @@ def test_a_result_cannot_make_the_verifier_run_code(honest_method: Path, tmp_pat
     assert found["configuration"] == "not provable" and not trace.exists()
 
 
+def test_a_plugin_may_lie_elsewhere_on_the_verifiers_machine(honest_method: Path, tmp_path: Path) -> None:
+    """The path at which it was loaded is part of the packed configuration, and of its digest."""
+    folder, mine = forger.copy(honest_method, tmp_path / "result"), tmp_path / "mine.py"
+    mine.write_text("")
+    method = of_method(plugins=[{"name": "mine.py", "digest": file_digest(mine)}])
+    forger.edit_json(folder / "manifest.json", lambda plain: (method(plain), plain["entry"].update(baseline=False)))
+    for number, record in enumerate(read_manifest(folder).cells):
+        made = make_config(load_suite("smoke"), record.scenario, seed=record.seed, plugins=[str(mine)])
+        there = made.model_copy(update={"plugins": (*made.plugins[:-1], "/elsewhere/mine.py")})
+        (folder / "configs" / f"{record.key}.yaml").write_text(format_config(there))
+        change = {"config": there.digest}
+        forger.edit_json(folder / "manifest.json", lambda plain, at=number, new=change: plain["cells"][at].update(new))
+    forger.remake_digests(folder)
+    found = {claim.name: claim.status for claim in verify(folder, plugins=[str(mine)]).claims}
+    assert found["configuration"] == "proven" and made.plugins[-1] == str(mine)
+
+
 def test_a_file_that_unpacks_to_gigabytes_is_left_early(
     honest_agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,6 +391,16 @@ def test_some_scenarios_alone_are_a_result_that_says_so(honest_agent: Path, tmp_
     forger.remake_all(folder, AGENTS_SUITE)
     found = {claim.name: claim for claim in verify(folder, suite=AGENTS_SUITE).claims}
     assert found["complete"].about.endswith("(not played: other)") and found["who-spoke"].status == "proven"
+
+
+def test_descriptions_that_come_with_a_result_are_not_shown(honest_method: Path, tmp_path: Path) -> None:
+    """They are no part of the digest, so that a suite can be described better; the page takes those of the package."""
+    folder = forger.copy(honest_method, tmp_path / "forged")
+    edit_text("suite.yaml", "about: Two methods", "about: Ours wins. Two methods")(folder)
+    forger.remake_digests(folder)
+    verify(folder)
+    (found,) = read_suites([folder])
+    assert found.suite == load_suite("smoke") and "Ours wins" in (folder / "suite.yaml").read_text()
 
 
 def test_a_suite_that_nobody_knows_is_refused(honest_agent: Path) -> None:

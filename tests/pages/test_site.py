@@ -15,7 +15,7 @@ from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.record import Claim, Interval, Manifest, Rerun, Verification, read_manifest, to_text
-from fedagentgym.leaderboard.site.build import build_site
+from fedagentgym.leaderboard.site.build import build_site, rank_entries
 from fedagentgym.leaderboard.site.published import read_published
 from tests.leaderboard.samples import write_agents_sample, write_methods_sample
 
@@ -107,6 +107,30 @@ def test_ranks_and_bands(site: Path) -> None:
     told = (site / f"{METHODS}.md").read_text()
     assert "| 1 | 1 | learns | 100.0 % |" in told and told.count("replayed, run again by the maintainers") == 1
     assert "<script>" not in told.replace("\\<script\\>", "")
+
+
+def test_the_differences_that_a_suite_asks_for_are_told(site: Path) -> None:
+    """Of pairs of which both have played; corrected for their number."""
+    page = (site / "index.html").read_text("utf-8")
+    table = page.split("<h2>Differences</h2>")[1].split("</table>")[0]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
+    assert [row[:3] for row in rows[1:]] == [
+        ["learns", "stays", name] for name in ("uniform", "omega-0.5", "omega-0.9")
+    ]
+    assert {row[-1] for row in rows[1:]} == {"above"} and "3 comparisons" in page
+
+
+def test_who_played_some_scenarios_is_ranked_there_alone(tmp_path: Path) -> None:
+    write_agents_sample(tmp_path / "expert", "expert")
+    write_agents_sample(tmp_path / "part", "random", "part", most=1)
+    (found,) = build_site([tmp_path / "expert", tmp_path / "part"], tmp_path / "site")
+    ranks = rank_entries(found, found.read_values())
+    assert set(ranks[""]) == set(ranks["other"]) == {"expert"} and set(ranks["guess"]) == {"expert", "part"}
+    rows = list(csv.DictReader((tmp_path / "site" / "sample-agents-v1.csv").open()))
+    assert {row["scenario"] for row in rows if row["entry"] == "part"} == {"guess"}
+    assert "1 of 2 scenarios" in (tmp_path / "site" / "sample-agents-v1.md").read_text()
+    (alone,) = build_site([tmp_path / "part"], tmp_path / "alone")
+    assert rank_entries(alone, alone.read_values())[""] == {}
 
 
 def test_the_top_of_a_suite_is_a_table_for_a_readme(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

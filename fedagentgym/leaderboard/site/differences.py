@@ -61,7 +61,7 @@ def render_differences(suite: Suite, titles: Mapping[str, str], compared: list[C
     if not compared:
         return ""
     heads = [("entry", False), ("against", False), ("scenario", False), ("difference, points", True)]
-    heads += [("95 %", True), ("p, corrected", True), ("", False)]
+    heads += [("95 %", True), ("p, corrected", True), ("finding", False)]
     rows = []
     for first, second, scenario, found in compared:
         ends = f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"

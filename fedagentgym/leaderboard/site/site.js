@@ -51,7 +51,7 @@
     addReruns() {
       const ranked = this.measures.get(this.data.ranked);
       for (const [name, title] of [["secret", "run again, unpublished tasks"], ["public", "run again, same tasks"]]) {
-        const found = this.data.entries.filter((one) => one.rerun && one.rerun[name]);
+        const found = this.data.entries.filter((one) => one.rerun && one.rerun[name] && !one.part);
         if (!found.length) continue;
         const measure = { ...ranked, name: "rerun " + name, title, about: ranked.title + " as the maintainers found it" };
         this.measures.set(measure.name, measure);
@@ -241,10 +241,17 @@
           line("submitted by", entry.link ? make("a", { href: entry.link, rel: "nofollow noopener noreferrer" }, visible(entry.by || entry.link)) : visible(entry.by)),
           line("note", visible(entry.note)), line("seeds", entry.seeds.join(", ")), line("episodes", entry.episodes.toLocaleString("en")),
           line("made", visible(entry.date.slice(0, 10) + (entry.version ? ", version " + entry.version : "") + (entry.machine ? ", " + entry.machine : ""))),
-          line("run again", entry.rerun ? visible(entry.rerun.date.slice(0, 10)) : ""),
+          line("run again", entry.rerun ? visible(entry.rerun.date.slice(0, 10)) + this.tellRerun(entry) : ""),
+          line("played", entry.part),
           make("div", { class: "wide-line" }, make("dt", {}, "files"), make("dd", {}, make("a", { href: entry.files + "/manifest.json" }, "manifest.json"), ...files.flatMap((one) => [" ", one])))),
         claims.length ? make("ul", { class: "claims" }, ...claims) : null,
         this.makeScenarioTable(entry), this.makeCategories(entry)));
+    }
+
+    tellRerun(entry) {
+      const unit = this.measures.get(this.data.ranked).unit;
+      return [["public", "same tasks"], ["secret", "unpublished tasks"]].filter(([name]) => entry.rerun[name])
+        .map(([name, title]) => ", " + title + " " + format(entry.rerun[name][0], unit)).join("");
     }
 
     makeScenarioTable(entry) {

@@ -53,17 +53,20 @@ def format_value(value: float, metric: Metric) -> str:
 
 
 def tell_status(entry: Entry) -> str:
-    """How far the result was checked."""
-    if entry.verification is None:
-        return "not verified"
-    if any(claim.status == "refuted" for claim in entry.verification.claims):
-        return "refuted"
-    told = ["replayed"] if entry.verification.replayed else ["checked"]
-    if entry.verification.rerun is not None:
-        told.append("run again by the maintainers")
+    """How far the result was checked, and how much of the suite it holds if it does not hold all."""
+    told = _list_checks(entry)
     if not entry.is_whole:
         told.append(f"{len(entry.manifest.scenarios)} of {len(entry.suite.scenarios)} scenarios")
     return ", ".join(told)
+
+
+def _list_checks(entry: Entry) -> list[str]:
+    if entry.verification is None:
+        return ["not verified"]
+    if any(claim.status == "refuted" for claim in entry.verification.claims):
+        return ["refuted"]
+    told = ["replayed"] if entry.verification.replayed else ["checked"]
+    return told if entry.verification.rerun is None else [*told, "run again by the maintainers"]
 
 
 def find_secret(entry: Entry) -> Interval | None:
