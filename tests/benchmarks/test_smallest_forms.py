@@ -104,7 +104,7 @@ def test_a_real_model_in_small_has_two_rows(monkeypatch: pytest.MonkeyPatch) -> 
     assert (Path("runs") / "small-math-quick" / "table.md").is_file()
 
 
-def test_a_shops_figures_are_shares_and_the_shopper_beats_itself_with_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shops_figures_are_shares_and_the_expert_beats_itself_with_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webshop_figures, "ATTACKS", ("price",))
     figures = by_name(BENCHMARKS.get("webshop-figures")(True))
     assert all(name.startswith("tiny: ") for name in figures)
@@ -113,9 +113,9 @@ def test_a_shops_figures_are_shares_and_the_shopper_beats_itself_with_errors(mon
     shares = [value for name, value in figures.items() if "first" in name or "success" in name or "look-alikes" in name]
     assert len(shares) == 6 and all(0.0 <= value <= 100.0 for value in shares)
     assert (
-        figures["tiny: shopper: mean score"] > figures["tiny: shopper with a random action in 30% of turns: mean score"]
+        figures["tiny: expert: mean score"] > figures["tiny: expert with a random action in 30% of turns: mean score"]
     )
-    assert 2.0 < figures["tiny: shopper: turns"] < 20.0
+    assert 2.0 < figures["tiny: expert: turns"] < 20.0
 
 
 @pytest.mark.parametrize(
