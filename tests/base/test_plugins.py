@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -98,12 +97,12 @@ def test_a_run_that_is_resumed_takes_no_further_plugin(
     assert "loads the plugins that it was started with" in capsys.readouterr().err
 
 
-def test_an_exit_in_a_plugin_does_not_end_the_process_well(tmp_path: Path) -> None:
+def test_an_exit_in_a_plugin_does_not_end_the_process_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "leaves.py"
     file.write_text("raise SystemExit")
-    command = [sys.executable, "-m", "fedagentgym.cli", "envs", "--plugin", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "Traceback" not in done.stderr and done.stderr.count("\n") == 1
+    assert main(["envs", "--plugin", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said and said.count("\n") == 1
 
 
 def test_the_flower_app_names_the_plugins(tmp_path: Path, plugin: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import gymnasium as gym
@@ -12,6 +10,7 @@ import pytest
 import fedagentgym
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.plugins import load_plugins
+from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.view import View
@@ -103,15 +102,13 @@ def test_it_is_trained_and_judged(lamp: Path, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "report.html").is_file()
 
 
-def test_eval_plays_it_and_what_needs_an_expert_says_so(lamp: Path) -> None:
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "fedagentgym.cli", *words, "--plugin", str(lamp)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    played = run("eval", "--env", "me/Lamp-v0", "--agent", "random", "--tasks", "10", "--split", "test")
-    assert played.returncode == 0, played.stderr
-    asked = run("eval", "--env", "me/Lamp-v0", "--agent", "expert", "--tasks", "10")
-    assert asked.returncode == 2 and "me/Lamp-v0 has no expert" in asked.stderr and "Traceback" not in asked.stderr
+def test_eval_plays_it_and_what_needs_an_expert_says_so(lamp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ("--env", "me/Lamp-v0", "--tasks", "10", "--plugin", str(lamp))
+    assert main(["eval", *own, "--agent", "random", "--split", "test"]) == 0
+    capsys.readouterr()
+    assert main(["eval", *own, "--agent", "expert"]) == 2
+    told = capsys.readouterr().err
+    assert "me/Lamp-v0 has no expert" in told and told.count("\n") == 1
 
 
 def test_a_missing_method_or_attribute_is_named() -> None:

@@ -14,6 +14,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation import running_mean, vectors
 from fedagentgym.federation.aggregation import (
+    AGGREGATION_RULES,
     Aggregation,
     AggregationRule,
     FedAdam,
@@ -233,6 +234,42 @@ def test_a_rule_is_a_setting_and_a_name_is_enough() -> None:
         Holder.load({"aggregation": "meen"})
     with pytest.raises(OptionError, match="trim"):
         Holder.load({"aggregation": {"name": "trimmed_mean", "trim": 0.5}})
+
+
+@pytest.mark.parametrize(
+    ("rule", "option", "wrong"),
+    [
+        (rule, option, wrong)
+        for rule, options in {
+            "trimmed_mean": {"trim": (-0.1, 0.5)},
+            "fedavgm": {"learning_rate": (0.0,), "momentum": (-0.1, 1.0)},
+            "fedadam": {"learning_rate": (0.0,), "beta1": (-0.1, 1.0), "beta2": (-0.1, 1.0), "epsilon": (0.0,)},
+        }.items()
+        for option, values in options.items()
+        for wrong in values
+    ],
+)
+def test_an_option_outside_of_its_range_is_refused(rule: str, option: str, wrong: float) -> None:
+    chosen: type[AggregationRule] = AGGREGATION_RULES.get(rule)
+    with pytest.raises(OptionError, match=option):
+        chosen.load({"name": rule, option: wrong})
+
+
+@pytest.mark.parametrize(
+    ("examples", "weights"),
+    [([3.0, 3.0], [1.0, 1.0]), ([0.5, 0.5], [1.0, 1.0]), ([1.0, 2.0], [1.0, 2.0]), ([0.0, 0.0], [0.0, 0.0])],
+)
+def test_equal_numbers_of_examples_weigh_one(examples: list[float], weights: list[float]) -> None:
+    assert WeightedMean().weigh(examples) == weights
+    assert Mean().weigh(examples) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("rule", "moment"), [(FedAvgM(), "velocity/a"), (FedAdam(beta1=0.5), "first/a")])
+def test_server_optimizers_step_by_the_mean_before_it_is_rounded(rule: AggregationRule, moment: str) -> None:
+    """Half a unit in the last place, as a mean of two clients, is no step in float32."""
+    one, two = np.float32([1.0]), np.nextafter(np.float32([1.0]), np.float32(2.0))
+    after = aggregate(rule, ServerState({"a": one}), [({"a": one}, 1.0), ({"a": two}, 1.0)])
+    assert after.optimizer[moment] == (0.5 if moment == "first/a" else 1.0) * 2.0**-24
 
 
 def test_weights_that_are_all_zero_are_refused() -> None:

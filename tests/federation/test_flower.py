@@ -139,18 +139,25 @@ def test_the_simulation_engine_gives_the_same_bits(
     assert simulated.heads == calm.heads
 
 
-def test_fedagent_ends_alike_in_a_process_a_pool_a_simulation_and_a_deployment(tmp_path: Path) -> None:
+def run_alone(tmp_path: Path, name: str, **federation: Any) -> str:
+    """The digest at which FEDAGENT ends on this machine."""
+    return train(merge(FEDAGENT, {"federation": federation, "output": {"folder": str(tmp_path / name)}})).digest
+
+
+def test_fedagent_ends_alike_in_a_process_and_a_deployment(tmp_path: Path) -> None:
     """The real algorithm, with an optimizer in every client's state; the deployment with TLS and known nodes only."""
-    runs = {"sequential": {}, "pool": {"workers": 2}, "simulation": {"backend": "flower-simulation"}}
-    digests = {
-        name: train(merge(FEDAGENT, {"federation": how, "output": {"folder": str(tmp_path / name)}})).digest
-        for name, how in runs.items()
-    }
-    digests["deployment"] = deployed(tmp_path, tmp_path / "deployment")
-    assert len(set(digests.values())) == 1, digests
+    assert deployed(tmp_path, tmp_path / "deployment") == run_alone(tmp_path, "sequential")
     assert len(list((tmp_path / "sequential").rglob("*.state"))) >= 2
     assert not list((tmp_path / "deployment").rglob("*.state"))
     assert len(list(tmp_path.glob("node*/states/*/*/*.state"))) >= 2
+
+
+@pytest.mark.slow
+def test_fedagent_ends_alike_in_a_process_a_pool_and_a_simulation(tmp_path: Path) -> None:
+    """Ordinary tests run every method in a pool (`check_algorithm`), and the simulation with the toy."""
+    alone = run_alone(tmp_path, "sequential")
+    assert run_alone(tmp_path, "pool", workers=2) == alone
+    assert run_alone(tmp_path, "simulation", backend="flower-simulation") == alone
 
 
 def deployed(here: Path, folder: Path) -> str:

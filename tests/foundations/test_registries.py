@@ -1,66 +1,166 @@
-"""Every entry of every registry can be loaded, has a page, a test and, if it is an environment, a golden episode."""
+"""Every entry of every registry can be loaded, has a page, is run in its smallest form and, if it is an environment, plays a
+golden episode."""
 
 from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fedagentgym.agents import AGENTS
+from fedagentgym.algorithms import ALGORITHMS
 from fedagentgym.base.registry import Registry
+from fedagentgym.base.settings import merge
 from fedagentgym.cli.environments import open_named
 from fedagentgym.envs import DATA_SETS, ENVIRONMENTS
 from fedagentgym.envs.data_sets import list_data_sets
-from fedagentgym.testing import check_env, digest_episode
+from fedagentgym.testing import (
+    check_advantage,
+    check_agent,
+    check_aggregation,
+    check_env,
+    check_objective,
+    check_sampler,
+    digest_episode,
+)
+from fedagentgym.testing.algorithms import SMALL_CONFIG
+from tests.algorithms.test_methods import RUNS
+from tests.partitions.test_samplers import SPECS
 
 REGISTRIES = {
     "fedagentgym.envs": ("ENVIRONMENTS", "DATA_SETS"),
     "fedagentgym.partitions": ("SAMPLERS",),
     "fedagentgym.agents": ("AGENTS",),
     "fedagentgym.algorithms": ("ALGORITHMS",),
+    "fedagentgym.learning.advantages": ("ADVANTAGES",),
+    "fedagentgym.learning.objectives": ("OBJECTIVES",),
+    "fedagentgym.federation.aggregation": ("AGGREGATION_RULES",),
+    "fedagentgym.federation.backends": ("BACKENDS",),
     "fedagentgym.benchmarks": ("BENCHMARKS",),
 }
-OURS = [env_id for env_id in ENVIRONMENTS.names() if env_id.startswith("fedagentgym/")]
+
+
+def is_ours(target: Any) -> bool:
+    """Whether the package registers this itself; what tests and pages add are objects of other modules."""
+    return isinstance(target, str) or target.__module__.startswith("fedagentgym.learning.")
+
+
+def list_own(registry: Registry) -> list[str]:
+    return [name for name in registry.names() if not name.startswith("mine/") and is_ours(registry.get_target(name))]
 
 
 def entries() -> list[tuple[Registry, str]]:
-    """What the package itself registers, by reference; what tests and pages add are objects of their own."""
-    found = []
-    for module, names in REGISTRIES.items():
-        registries = [getattr(importlib.import_module(module), name) for name in names]
-        own = [(registry, name) for registry in registries for name in registry.names() if not name.startswith("mine/")]
-        found += [(registry, name) for registry, name in own if isinstance(registry.get_target(name), str)]
-    return found
+    modules = {importlib.import_module(module): names for module, names in REGISTRIES.items()}
+    registries = [getattr(module, name) for module, names in modules.items() for name in names]
+    return [(registry, name) for registry in registries for name in list_own(registry)]
 
 
-def texts(folder: Path, pattern: str) -> str:
-    return "\n".join(path.read_text() for path in sorted(folder.rglob(pattern)))
+OURS = list_own(ENVIRONMENTS)
+CHECKS: dict[str, Callable[[str], object]] = {
+    "environment": check_env,
+    "sampler": lambda name: check_sampler(name, **SPECS[name]),
+    "advantage estimator": lambda name: check_advantage(name, baseline="turns"),
+    "objective": check_objective,
+    "aggregation rule": check_aggregation,
+}
+"""What runs an entry and looks at its properties, by kind. Agents and algorithms have tests below."""
+TESTED_IN = {
+    "group of data sets": "envs/reasoning/test_data_sets.py, envs/alfworld/test_folders.py, envs/webshop/test_site.py",
+    "backend": "testing/test_checks.py, federation/test_flower.py",
+    "benchmark": "benchmarks/test_quick_forms.py, benchmarks/test_smallest_forms.py",
+}
+"""Kinds that need more than a line to run, and the tests that run them."""
+PLAYED_ELSEWHERE = {
+    "human": "agents/test_scripted.py",
+    "endpoint": "agents/test_endpoint.py",
+    "vllm": "agents/test_vllm.py",
+    "tiny": "agents/test_loading.py",
+}
+"""Agents that need a person, a server, an installed engine or a model of their own."""
+PLAYED: dict[str, dict[str, Any]] = {
+    "expert": {},
+    "random": {},
+    "transformers": {"decoding": {"max_new_tokens": 4}},
+    "smollm2": {"decoding": {"max_new_tokens": 16}},
+    "qwen2.5-1.5b-instruct": {"decoding": {"max_new_tokens": 4}},
+}
+"""Agents that play here, and what makes them fast."""
+PLAIN_METHODS = {
+    "fedagent": {"local_steps": 3},
+    "fedavg-grpo": {"local_steps": 3},
+    "fedprox": {"local_steps": 3, "proximal": 0.1},
+    "centralized": {"local_steps": 3},
+    "local": {"local_steps": 3},
+    "zero-shot": {},
+}
+"""Methods that `tests/algorithms/test_methods.py` has no run of, as they are run here."""
 
 
 @pytest.fixture(scope="module")
 def pages(root: Path) -> str:
-    return texts(root / "docs", "*.md")
-
-
-@pytest.fixture(scope="module")
-def tests(root: Path) -> str:
-    return texts(root / "tests", "*.py")
+    return "\n".join(path.read_text() for path in sorted((root / "docs").rglob("*.md")))
 
 
 @pytest.mark.parametrize(
     ("registry", "name"), entries(), ids=lambda value: value if isinstance(value, str) else value.kind
 )
-def test_every_entry_loads_has_a_page_and_a_test(registry: Registry, name: str, pages: str, tests: str) -> None:
+def test_every_entry_loads_has_a_page_and_does_what_its_kind_must(registry: Registry, name: str, pages: str) -> None:
     assert registry.get(name) is not None
     assert name in pages, f"no page in docs/ mentions the {registry.kind} {name}"
-    if registry.kind != "benchmark":
-        assert f'"{name}"' in tests, f"no test names the {registry.kind} {name}"
+    if registry.kind in CHECKS:
+        CHECKS[registry.kind](name)
 
 
-@pytest.mark.parametrize("env_id", OURS)
-def test_every_environment_conforms(env_id: str) -> None:
-    check_env(env_id)
+def test_every_kind_of_entry_is_run_by_a_test(root: Path) -> None:
+    kinds = {registry.kind for registry, _ in entries()}
+    assert kinds == {*CHECKS, *TESTED_IN, AGENTS.kind, ALGORITHMS.kind}
+    for place in (*", ".join(TESTED_IN.values()).split(", "), *PLAYED_ELSEWHERE.values()):
+        assert (root / "tests" / place).is_file(), place
+
+
+def test_every_agent_is_played_by_a_test() -> None:
+    """The agents of the papers are one function, which takes the model from the name (`tests/agents/test_presets.py`)."""
+    one = AGENTS.get_target("qwen2.5-1.5b-instruct")
+    alike = {name for name in list_own(AGENTS) if AGENTS.get_target(name) == one}
+    assert {*PLAYED, *PLAYED_ELSEWHERE, *alike} == set(list_own(AGENTS))
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_every_agent_plays(name: str, model: Path) -> None:
+    """Those with a language model play with one of a few thousand parameters, under their own protocol."""
+    check_agent(name, **PLAYED[name], **({"model": str(model), "device": "cpu"} if PLAYED[name] else {}))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A language model in a folder, as transformers loads it."""
+    pytest.importorskip("torch")
+    from tests.agents.models import make_policy
+
+    folder = tmp_path_factory.mktemp("model")
+    make_policy().save(folder)
+    return folder
+
+
+def test_every_method_learns_in_a_way_of_its_own_but_zero_shot(tmp_path: Path) -> None:
+    """One round of each: no two methods end alike, so each does what the others do not, and all but zero-shot learn."""
+    pytest.importorskip("torch")
+    from fedagentgym.experiment.run import train
+
+    runs = {name: (settings, {}) for name, settings in PLAIN_METHODS.items()}
+    runs |= {name: (settings, config) for name, settings, config in reversed(RUNS.values())}
+    assert set(runs) == set(list_own(ALGORITHMS))
+    short = merge(SMALL_CONFIG, {"federation": {"rounds": 1}, "evaluation": None})
+    digests: dict[str, str] = {}
+    for name, (settings, config) in runs.items():
+        own = {"algorithm": {"name": name, **settings}, "output": {"folder": str(tmp_path / name)}}
+        digests[name] = train(merge(merge(short, config), own)).digest
+    assert digests.pop("fedavg-grpo") == digests["fedagent"], "one rule, two papers"
+    assert len(set(digests.values())) == len(digests), digests
 
 
 @pytest.mark.parametrize("env_id", OURS)

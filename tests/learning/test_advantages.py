@@ -18,6 +18,7 @@ from fedagentgym.learning.advantages import (
     is_constant,
     standardise,
     step_advantages,
+    turn_advantages,
 )
 from fedagentgym.learning.objectives import PerTurn, compute_format_penalties, compute_training_rewards
 from fedagentgym.learning.settings import LearningSettings
@@ -101,6 +102,42 @@ def test_constant_groups_are_recognised_over_different_lengths() -> None:
     assert is_constant((np.array([0.0, 1.0]), np.array([1.0])))
     assert not is_constant((np.array([0.0, 1.0]), np.array([0.5])))
     assert is_constant(())
+
+
+def test_a_penalty_of_one_turn_makes_a_group_of_equal_returns_say_something() -> None:
+    rewards = (np.array([0.0, 1.0]), np.array([1.0]))
+    assert is_constant(rewards, (np.zeros(2), np.zeros(1)))
+    assert is_constant(rewards, (np.full(2, 0.1), np.full(1, 0.1)))
+    assert not is_constant(rewards, (np.array([0.1, 0.0]), np.zeros(1)))
+    assert is_constant((), ())
+
+
+@pytest.mark.parametrize("repeats", [[0, 0], [3, 0], [0, 1]])
+def test_a_group_whose_turns_belong_to_one_episode_says_nothing(repeats: list[int]) -> None:
+    assert standardise(np.array([1.0, 0.0]), repeats=np.array(repeats)).tolist() == [0.0, 0.0]
+
+
+def test_repeats_count_in_mean_and_deviation() -> None:
+    found = standardise(np.array([1.0, 0.0]), repeats=np.array([1, 3]))
+    assert found.tolist() == pytest.approx([0.75 / (np.sqrt(3) / 4 + 1e-6), -0.25 / (np.sqrt(3) / 4 + 1e-6)])
+
+
+def test_a_group_without_turns_has_no_advantages() -> None:
+    assert turn_advantages((), "sample") == ()
+    assert group_advantages((), (), GRPO(baseline="turns"), ()) == ()
+
+
+def test_an_estimator_without_penalties_of_single_turns_says_so() -> None:
+    members, zeros = group("ab", "a"), (np.zeros(2), np.zeros(1))
+    with pytest.raises(OptionError, match="'odd' does not support penalties of single turns"):
+        group_advantages(members, zeros, Odd(name="odd", given=zeros), zeros)
+    assert not Odd(name="odd").compares_turns
+
+
+@pytest.mark.parametrize(("option", "wrong"), [("omega", -0.1), ("gamma", -0.1), ("gamma", 1.1)])
+def test_an_option_of_gigpo_outside_of_its_range_is_refused(option: str, wrong: float) -> None:
+    with pytest.raises(OptionError, match=option):
+        LearningSettings.load({"advantage": {"name": "gigpo", option: wrong}})
 
 
 class Odd(AdvantageEstimator):

@@ -154,6 +154,26 @@ def test_hopeless_ratios_stay_finite() -> None:
     assert torch.isfinite(parts.loss).all() and torch.isfinite(logprobs.grad).all()
 
 
+def test_log_ratios_are_bounded_at_twenty_in_both_directions() -> None:
+    advantages = torch.tensor([1.0, 1.0])
+    wide = LearningSettings(clip=(0.99, 1e12))
+    far, near = torch.tensor([30.0, -30.0]), torch.tensor([20.0, -20.0])
+    found, at_bound = (token_losses(one, 0 * one, advantages, wide, 0 * one) for one in (far, near))
+    assert found.ratio.tolist() == at_bound.ratio.tolist() == pytest.approx([np.exp(20.0), np.exp(-20.0)])
+    assert found.kl is not None and at_bound.kl is not None
+    assert found.kl.tolist() == at_bound.kl.tolist() == pytest.approx([np.exp(-20.0) + 19.0, np.exp(20.0) - 21.0])
+
+
+def test_entropy_lowers_the_loss_by_its_coefficient() -> None:
+    logprobs, entropy = torch.tensor([-1.0, -2.0]), torch.tensor([0.5, 2.0])
+    plain, lowered = (
+        token_losses(logprobs, logprobs, torch.ones(2), LearningSettings(entropy=0.1), entropy=given)
+        for given in (None, entropy)
+    )
+    assert (plain.loss - lowered.loss).tolist() == pytest.approx([0.05, 0.2])
+    assert plain.loss.tolist() == plain.policy.tolist() == lowered.policy.tolist() and plain.kl is None
+
+
 def test_weights_of_an_empty_batch_are_zero() -> None:
     chosen = LearningSettings().loss
     assert token_weights(np.array([0, 0]), chosen).tolist() == [0.0, 0.0]

@@ -40,6 +40,8 @@ def test_repetition_is_the_share_of_phrases_seen_before() -> None:
         episode([1], True, reply="x y"),
     )
     assert repetition(group) == pytest.approx([0.0, 1 / 3 - 1, 0.0])
+    assert repetition((episode([1, 1], True, reply="A b c"), episode([1], True, reply="a b"))) == [-0.5, 0.0]
+    assert repetition((episode([1], True, reply="a b a b"),), size=2) == pytest.approx([-1 / 3])
 
 
 def test_components_are_summed_over_turns_and_score_is_paid_at_the_end() -> None:

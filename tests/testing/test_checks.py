@@ -1,4 +1,5 @@
-"""The checks of what people write themselves: ours pass, and what is broken is named in one sentence."""
+"""The checks of what people write themselves: what is broken is named in one sentence. That ours pass is told by
+`tests/foundations/test_registries.py`."""
 
 from __future__ import annotations
 
@@ -30,21 +31,6 @@ from fedagentgym.testing.untrained import NAME as UNTRAINED
 def registries_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     for registry in (ADVANTAGES, AGENTS, AGGREGATION_RULES, BACKENDS, OBJECTIVES):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-
-
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "gigpo"])
-def test_our_advantage_estimators_pass(name: str) -> None:
-    check_advantage(name, baseline="turns")
-
-
-@pytest.mark.parametrize("name", ["length", "repetition"])
-def test_our_objectives_pass(name: str) -> None:
-    check_objective(name)
-
-
-@pytest.mark.parametrize("name", ["expert", "random"])
-def test_our_agents_without_a_model_pass(name: str) -> None:
-    check_agent(name)
 
 
 def test_an_agent_with_a_model_passes() -> None:
@@ -230,11 +216,6 @@ def test_a_broken_backend_is_told_what_is_wrong(ask: Any, tell: Any, told: str) 
     BACKENDS.register("relaying", open_relaying)
     with pytest.raises(AssertionError, match=told):
         check_backend("relaying")
-
-
-@pytest.mark.parametrize("name", AGGREGATION_RULES.names())
-def test_our_aggregation_rules_pass(name: str) -> None:
-    check_aggregation(name)
 
 
 class _Step:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import subprocess
+import io
 import sys
 from pathlib import Path
 
+import pytest
+
+from fedagentgym.cli.main import main
 from fedagentgym.envs.alfworld.env import ALFWorldEnv
 from fedagentgym.envs.transcripts import format_transcript, read_transcript, replay
 from fedagentgym.testing import check_env
 
 
-def test_what_was_played_is_saved_and_can_be_played_again(tmp_path: Path) -> None:
+def test_what_was_played_is_saved_and_can_be_played_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     story = tmp_path / "story.txt"
-    command = [sys.executable, "-m", "fedagentgym.cli", "play", "fedagentgym/ALFWorld-v0", "--env-set", "size=tiny"]
     typed = f"look\nhelp\ngarbage\n:undo\n:save {story}\n:save {tmp_path}\n:quit\n"
-    done = subprocess.run(
-        [*command, "--task", "alfworld/train/00003"], input=typed, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "take a step back" in done.stdout and "not recognised" in done.stdout
-    assert "it is a folder" in done.stdout
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+    which = ["fedagentgym/ALFWorld-v0", "--env-set", "size=tiny", "--task", "alfworld/train/00003"]
+    assert main(["play", *which]) == 0
+    shown = capsys.readouterr()
+    assert not shown.err
+    assert "take a step back" in shown.out and "not recognised" in shown.out
+    assert "it is a folder" in shown.out
     read = read_transcript(story.read_text())
     assert read == ("alfworld/train/00003", 0, ("look",))
     assert format_transcript(replay(ALFWorldEnv(size="tiny"), *read)) == story.read_text()

@@ -65,6 +65,28 @@ def test_the_last_fenced_python_block_counts() -> None:
     assert code_format("<answer>```python\na = 1\n```</answer>") == 0.0
 
 
+def test_a_fenced_block_may_be_a_single_line() -> None:
+    assert last_fenced_code("```python def f(x): return x```") == "def f(x): return x"
+    assert last_fenced_code("``` x = 1 ```") == "x = 1"
+    assert last_fenced_code("```x=1``` or ```PY x=2```") == "x=2"
+    assert last_fenced_code("```\n  x = 1  \n```") == "  x = 1"
+    assert last_fenced_code("no code") is None
+    assert code_format("<think>x</think><answer>``` Python3\na = 1\n```</answer>") == 1.0
+    assert code_format("<think>x</think><answer>```\na = 1\n```</answer>") == 0.0
+    assert code_format("<think>x</think><answer>```py</answer>") == 0.0
+
+
+def test_only_the_start_of_a_very_long_reply_is_searched_for_repetition() -> None:
+    assert repetition(" ".join(map(str, range(50_000))) + " go" * 50) == 0.0
+    assert repetition("a A a a", size=2) == pytest.approx(1 / 3 - 1)
+    assert repetition("a b c") == 0.0
+
+
+def test_a_program_is_judged_only_where_one_is_asked_for() -> None:
+    assert set(format_rewards(GOOD)) == {"format", "tags", "repetition"}
+    assert format_rewards(GOOD, code=True) == {"format": 1.0, "tags": 1.0, "repetition": 0.0, "code_format": 0.0}
+
+
 def test_repetition_falls_with_repeated_phrases() -> None:
     assert repetition("a b c d e") == 0.0
     assert repetition("a b") == 0.0

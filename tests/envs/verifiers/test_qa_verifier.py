@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedagentgym.envs.verifiers import Verdict
 from fedagentgym.envs.verifiers.qa import chosen_letter, f1, grade_choice, grade_qa, normalise, verify_qa
 
 OPTIONS = {"A": "aspirin", "B": "opium", "C": "the same as A"}
@@ -57,6 +58,34 @@ def test_without_answer_or_gold_nothing_is_right() -> None:
 def test_a_choice_is_a_letter_or_the_text_of_one_option(answer: str, letter: str | None) -> None:
     assert chosen_letter(answer, OPTIONS) == letter
     assert grade_choice(f"<answer>{answer}</answer>", "B", OPTIONS).correct == (letter == "B")
+
+
+def test_the_best_of_several_golds_counts_and_the_verdict_tells_how() -> None:
+    assert verify_qa("Paris", ["London", "Paris", ""]) == Verdict(True, 1.0, "Paris", "exact")
+    partial = verify_qa("the old Paris", iter(["London", "old town", "new Paris"]))
+    assert partial == Verdict(False, pytest.approx(0.5), "the old Paris", "overlap")
+    assert verify_qa("Paris", ["", "the"]) == Verdict(False, 0.0, "Paris", "no gold answer")
+    assert grade_qa("<answer> </answer>", "Paris").reason == grade_qa("Paris", "Paris").reason == "no answer"
+
+
+def test_an_answer_of_four_thousand_characters_is_compared_and_a_longer_one_is_not() -> None:
+    assert verify_qa("x" * 4_000, "x" * 4_000) == Verdict(True, 1.0, "x" * 200, "exact")
+    assert verify_qa("x" * 4_001, "x" * 4_001) == Verdict(False, 0.0, "x" * 200, "too long")
+
+
+def test_a_choice_tells_what_was_chosen() -> None:
+    assert grade_choice("<answer>B</answer>", "B", OPTIONS) == Verdict(True, 1.0, "B", "chose B")
+    assert grade_choice("<answer>A</answer>", "B", OPTIONS) == Verdict(False, 0.0, "A", "chose A")
+    assert grade_choice("<answer>D</answer>", "D", OPTIONS) == Verdict(False, 0.0, "D", "no option")
+    for silent in ("<answer></answer>", "B", ""):
+        assert grade_choice(silent, "B", OPTIONS).reason == "no answer"
+
+
+def test_a_text_that_two_options_share_chooses_neither() -> None:
+    twice = {"A": "red", "B": "red", "C": "blue"}
+    assert chosen_letter("red", twice) is None
+    assert chosen_letter("B red", twice) == chosen_letter("(B) red", twice) == "B"
+    assert chosen_letter("the answer is c", twice) == "C"
 
 
 @settings(deadline=None, max_examples=100)

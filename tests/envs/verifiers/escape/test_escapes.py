@@ -57,7 +57,7 @@ class Place(NamedTuple):
     """A set-up and what lies outside of it."""
 
     who: str
-
+    left_out: tuple[str, ...]
     set_up: Any
     up: dict[str, bool]
     words: dict[str, str]
@@ -103,7 +103,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if set_ups.CONTAINER in left_out and platform.machine() != "x86_64":
         pytest.skip("the container of this test is for x86-64")
     up = {name: is_up for name, is_up, _ in set_up.ask(do="protections")}
-    yield Place(who, set_up, up, words, victim, base / "file")
+    yield Place(who, left_out, set_up, up, words, victim, base / "file")
     set_up.close()
     victim.kill()
     victim.wait()
@@ -120,13 +120,24 @@ def test_there_are_enough_probes() -> None:
     assert len({(probe.area, probe.name) for probe in probes.PROBES}) == len(probes.PROBES)
 
 
+def choose_probes(left_out: tuple[str, ...], up: dict[str, bool]) -> list[Any]:
+    """The probes that a protection which is up has to stop. Where one is left out, those that it would have stopped: what holds
+    the others is as in the set-up that lacks nothing."""
+    missing = set(left_out) & set(REMOVABLE)
+    judged = [probe for probe in probes.PROBES if any(up[name] for name in probe.held_by)]
+    return [probe for probe in judged if not missing or missing & set(probe.held_by)]
+
+
+def choose_programs(left_out: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+    """All honest programs; a quarter of them where one protection is left out, each in two such set-ups at least."""
+    missing = [REMOVABLE.index(name) for name in left_out if name in REMOVABLE]
+    return dict(list(honest.PROGRAMS.items())[missing[0] % 4 :: 4]) if missing else honest.PROGRAMS
+
+
 def test_nothing_escapes(place: Place) -> None:
     before = (place.file.read_text(), place.file.stat())
-    escaped, judged = [], 0
-    for probe in probes.PROBES:
-        if not any(place.up[name] for name in probe.held_by):
-            continue
-        judged += 1
+    escaped, judged = [], choose_probes(place.left_out, place.up)
+    for probe in judged:
         status, _, out, err = place.set_up.ask(
             do="run", program=probes.write_program(probe, place.words), limits={"seconds": 5.0, "memory": 256 << 20}
         )
@@ -134,7 +145,7 @@ def test_nothing_escapes(place: Place) -> None:
             escaped.append((probe.area, probe.name, status, out, err[-300:]))
         assert place.victim.poll() is None, probe
     assert escaped == []
-    assert judged >= 60
+    assert len(judged) >= 60 or set(place.left_out) & set(REMOVABLE)
     after = place.file.stat()
     assert place.file.read_text() == before[0]
     kept = ("st_mode", "st_uid", "st_mtime_ns", "st_size", "st_nlink", "st_ino")
@@ -145,7 +156,7 @@ def test_nothing_escapes(place: Place) -> None:
 
 def test_honest_programs_run(place: Place) -> None:
     wrong = []
-    for name, (program, expected) in honest.PROGRAMS.items():
+    for name, (program, expected) in choose_programs(place.left_out).items():
         status, code, out, err = place.set_up.ask(do="run", program=program, limits={"seconds": 30.0})
         if (status, code) != ("ended", 0) or out.strip() != expected:
             wrong.append((name, status, code, out, err))
