@@ -62,11 +62,7 @@ def test_two_workers_and_a_kill_change_nothing(honest_method: Path, tmp_path: Pa
     packed = tmp_path / "results" / "smoke" / "fedagent"
     assert list_files(packed) == list_files(honest_method)
     first, second = read_manifest(packed), read_manifest(honest_method)
-    assert first.model_copy(update={"made": second.made, "overall": second.overall}).files == second.files
-    assert [cell.spent for cell in first.cells] == [cell.spent for cell in second.cells]
-    assert {key: one.mean for key, one in first.overall.items()} == {
-        key: one.mean for key, one in second.overall.items()
-    }
+    assert first.model_copy(update={"made": second.made}) == second
 
 
 def test_finished_cells_are_not_played_again(smoke: SuiteRun, capsys: pytest.CaptureFixture[str]) -> None:
