@@ -61,6 +61,15 @@ def test_weights_say_the_same_again_and_others_do_not(models: Path, tmp_path: Pa
         verify(folder, suite=SUITE, models=[models / "m2"])
 
 
+def test_the_tiny_agent_plays_the_scenarios_that_the_package_has_it_for(tmp_path: Path) -> None:
+    suite = load_suite("agents-tiny-v1")
+    run = open_run(suite, make_agent_entry({"name": "tiny"}), tmp_path)
+    assert list(run.opened) == ["houses", "mathematics"] and run.left_out == ["shop", "questions"]
+    assert len({cell.identity["agent"]["weights"] for cell in run.cells}) == 2
+    chosen = open_run(suite, make_agent_entry({"name": "expert"}, scenarios=("shop", "houses")), tmp_path)
+    assert list(chosen.opened) == ["houses", "shop"] and not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_the_tiny_agent_of_the_package_plays_a_suite(tmp_path: Path) -> None:
     """`--agent tiny` needs no training where the package brings the agent; whoever verifies has its weights."""
@@ -68,8 +77,9 @@ def test_the_tiny_agent_of_the_package_plays_a_suite(tmp_path: Path) -> None:
     play_runs([open_run(SUITE, entry, tmp_path)], workers=1)
     pack_run(open_run(SUITE, entry, tmp_path), tmp_path / "packed")
     shipped = get_shipped_folder() / "tiny-guess"
-    found = {claim.name: claim for claim in verify(tmp_path / "packed", suite=SUITE, models=[shipped]).claims}
-    assert found["who-spoke"].status == "proven" and "16 of 16" in found["who-spoke"].about
+    for models in ((), (shipped,)):
+        found = {claim.name: claim for claim in verify(tmp_path / "packed", suite=SUITE, models=models).claims}
+        assert found["who-spoke"].status == "proven" and "16 of 16" in found["who-spoke"].about
 
 
 # ---- methods track --------------------------------------------------------------------------------------------------
