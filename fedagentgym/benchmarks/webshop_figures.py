@@ -57,12 +57,12 @@ def _measure_shop(env: WebShopEnv, plays: int) -> Iterator[Measurement]:
     )
     yield Measurement("one wish left out, another product first", 100 * _measure_misled(env, plays, drop=True), "%")
     score, solved, turns = measure_expert(env, plays)
-    yield Measurement("shopper: mean score", score, "")
-    yield Measurement("shopper: success", 100 * solved, "%")
-    yield Measurement("shopper: turns", turns, "")
+    yield Measurement("expert: mean score", score, "")
+    yield Measurement("expert: success", 100 * solved, "%")
+    yield Measurement("expert: turns", turns, "")
     score, solved, _ = measure_expert(env, plays, ERROR_RATE)
-    yield Measurement(f"shopper with a random action in {ERROR_RATE:.0%} of turns: mean score", score, "")
-    yield Measurement(f"shopper with a random action in {ERROR_RATE:.0%} of turns: success", 100 * solved, "%")
+    yield Measurement(f"expert with a random action in {ERROR_RATE:.0%} of turns: mean score", score, "")
+    yield Measurement(f"expert with a random action in {ERROR_RATE:.0%} of turns: success", 100 * solved, "%")
 
 
 def measure_expert(env: WebShopEnv, plays: int, error: float = 0.0) -> tuple[float, float, float]:

@@ -15,10 +15,11 @@ import typer
 from rich.table import Table
 from typer.core import TyperGroup
 
-from fedagentgym.base.errors import OptionError, unknown_name_error
+from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.progress import get_console
 from fedagentgym.benchmarks import BENCHMARKS
 from fedagentgym.cli.plugins import Plugins
+from fedagentgym.leaderboard.record import VERIFICATION
 from fedagentgym.leaderboard.suite import list_suites, load_suite
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ SuiteFile = Annotated[
     typer.Option("--suite", help="A suite of your own, for results of suites outside the package.", metavar="FILE"),
 ]
 ROOT = Path("runs") / "leaderboard"
+UNPROVEN_RERUN = f"numbers of a second run in {VERIFICATION}: its author, not the episodes, stands for them"
 
 
 class BenchGroup(TyperGroup):
@@ -79,10 +81,18 @@ def list_all(as_json: AsJson = False) -> None:
         for suite in suites:
             if suite.track == track:
                 time = "" if suite.minutes is None else f" ({suite.minutes:g} min on two cores)"
-                _print_entry(suite.name, f"{suite.title}{time}")
+                _print_entry(suite.name, f"{suite.title}{time}{_tell_same(suite)}")
     console.print("measurements", highlight=False)
     for name in BENCHMARKS.names():
         _print_entry(name, BENCHMARKS.describe(name))
+
+
+def _tell_same(suite: Suite) -> str:
+    """The scenarios in which methods are known not to differ."""
+    same = [name for name, one in suite.scenarios.items() if not one.methods_differ]
+    if not same:
+        return ""
+    return f"; methods do not differ{'' if len(same) == len(suite.scenarios) else f' in {join_names(same)}'}"
 
 
 def _print_entry(name: str, description: str) -> None:
@@ -112,6 +122,9 @@ def show(
         return
     typer.echo(to_yaml(suite), nl=False)
     typer.echo(f"# digest: {suite.digest}")
+    for scenario, one in suite.scenarios.items():
+        if not one.methods_differ:
+            typer.echo(f"# {scenario}: methods do not differ here: {one.because or one.about}")
     if check:
         from fedagentgym.leaderboard.scenarios import open_scenario
 
@@ -148,6 +161,10 @@ def run(
     ] = None,
     agent_set: Annotated[
         list[str] | None, typer.Option("--agent-set", help="Agent setting as key=value.", metavar="KEY=VALUE")
+    ] = None,
+    scenarios: Annotated[
+        list[str] | None,
+        typer.Option("--scenario", help="Agents track: only this scenario; may be repeated.", metavar="NAME"),
     ] = None,
     changes: Annotated[
         list[str] | None,
@@ -191,22 +208,26 @@ def run(
 
         suite = make_twin(suite, read_secret(secret))
     about = {"title": title or name or "", "submitted_by": submitted_by, "link": link, "note": note}
-    chosen = {key: value for key, value in about.items() if value}
+    chosen: dict[str, Any] = {key: value for key, value in about.items() if value}
+    if scenarios:
+        chosen["scenarios"] = list(dict.fromkeys(scenarios))
     entries = _choose_entries(suite, baselines, agent, agent_set, changes, name, plugins or [], chosen)
     _play([(suite, entry) for entry in entries], out, workers, as_json)
 
 
 def play_suite(
-    name: str, agent: str, agent_set: list[str] | None, plugins: Sequence[str], out: Path, as_json: bool
+    name: str,
+    agent: str,
+    agent_set: list[str] | None,
+    scenarios: Sequence[str],
+    plugins: Sequence[str],
+    out: Path,
+    as_json: bool,
 ) -> None:
     """`fedagentgym eval --suite NAME --agent ...`: an agent in every scenario of a suite of the agents track."""
-    suite = _find_suite(name)
-    _play(
-        [(suite, entry) for entry in _choose_entries(suite, (), agent, agent_set, (), None, plugins, {})],
-        out,
-        0,
-        as_json,
-    )
+    suite, about = _find_suite(name), {"scenarios": list(scenarios)}
+    entries = _choose_entries(suite, (), agent, agent_set, (), None, plugins, about)
+    _play([(suite, entry) for entry in entries], out, 0, as_json)
 
 
 def _find_suite(name: str) -> Suite:
@@ -251,6 +272,8 @@ def _choose_entries(
         return [make_method_entry(changes, name, **about)]
     if name is not None:
         raise OptionError("--name is for an entry of your own: describe it with --agent or --set")
+    if about.get("scenarios"):
+        raise OptionError("--scenario is for an agent of your own, which --agent names")
     return list_baselines(suite, baselines or ())
 
 
@@ -324,6 +347,9 @@ def _tell_results(runs: Sequence[SuiteRun], as_json: bool) -> None:
         interval = f"{ranked.low:.3f} to {ranked.high:.3f}"
         table.add_row(made.suite.name, made.entry.title, f"{ranked.mean:.3f}", interval, str(run.folder))
     get_console().print(table)
+    for run in runs:
+        if run.left_out:
+            get_console().print(f"{run.folder}: not played: {', '.join(run.left_out)}", highlight=False)
     get_console().print("next: fedagentgym bench pack RUN", highlight=False)
 
 
@@ -409,7 +435,7 @@ def verify(
 ) -> None:
     """Check packed results: they are complete, all episodes replay, and all numbers are computed again."""
     from fedagentgym.base.files import write_atomic
-    from fedagentgym.leaderboard.record import VERIFICATION, to_text
+    from fedagentgym.leaderboard.record import to_text
     from fedagentgym.leaderboard.reruns import describe_rerun, find_rerun
     from fedagentgym.leaderboard.verify import verify as verify_result
 
@@ -419,15 +445,17 @@ def verify(
     for folder in folders:
         again = describe_rerun(folder, rerun, by) if rerun else None
         found = verify_result(folder, suite=own, models=agents or (), plugins=plugins or ())
+        kept = find_rerun(folder, found.manifest)
         if write:
-            kept = again or find_rerun(folder, found.manifest)
-            write_atomic(folder / VERIFICATION, to_text(found.model_copy(update={"rerun": kept})))
+            write_atomic(folder / VERIFICATION, to_text(found.model_copy(update={"rerun": again or kept})))
         if as_json:
             typer.echo(json.dumps(found.model_dump(mode="json")))
             continue
         get_console().print(f"{folder}: verified", highlight=False)
         for claim in found.claims:
             get_console().print(f"  {claim.status:13s} {claim.name:14s} {claim.about}", highlight=False)
+        if kept is not None and again is None:
+            get_console().print(f"  {'not provable':13s} {'run again':14s} {UNPROVEN_RERUN}", highlight=False)
 
 
 def _measure(names: Sequence[str], quick: bool, clients: int | None, as_json: bool) -> None:

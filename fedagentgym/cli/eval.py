@@ -78,6 +78,10 @@ def evaluate(
     suite: Annotated[
         str | None, typer.Option("--suite", help="Play --agent in every scenario of this suite, as `bench run` does.")
     ] = None,
+    scenarios: Annotated[
+        list[str] | None,
+        typer.Option("--scenario", help="With --suite: only this scenario; may be repeated.", metavar="NAME"),
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", help="File for the episodes (JSON lines).")] = None,
     replay: Annotated[
         Path | None, typer.Option("--replay", help="Check this file's episodes by replaying them.")
@@ -96,8 +100,10 @@ def evaluate(
 
         if env is not None or run is not None or replay is not None:
             raise OptionError("--suite determines what is played: leave out --env, --run and --replay")
-        play_suite(suite, agent or "tiny", agent_set, plugins or (), output or ROOT, as_json)
+        play_suite(suite, agent or "tiny", agent_set, scenarios or (), plugins or (), output or ROOT, as_json)
         return
+    if scenarios:
+        raise OptionError("--scenario chooses among the scenarios of a suite: it goes with --suite")
     options = env_options(env_set)
     if replay is not None:
         _check_replay(replay, env, options, split, only)

@@ -54,4 +54,4 @@ def top(
     if suite not in suites:
         raise unknown_name_error("suite with results", suite, suites)
     found = suites[suite]
-    typer.echo(write_top(found, rank_entries(found)[OVERALL], entries, measures or ()), nl=False)
+    typer.echo(write_top(found, rank_entries(found, found.read_values())[OVERALL], entries, measures or ()), nl=False)

@@ -33,7 +33,8 @@ CELL_OUTPUT = ("output.sampled_episodes=0",)
 
 @dataclass(frozen=True)
 class ExperimentTable:
-    """What is run and which columns are shown: rows are configurations, `changes` apply to every one of them."""
+    """What is run and which columns are shown: rows are configurations, `changes` apply to every one of them, `row_changes` to
+    one."""
 
     name: str
     rows: Mapping[str, str]
@@ -43,6 +44,7 @@ class ExperimentTable:
     changes: tuple[str, ...] = ()
     processes: int = 0
     first_seed: int = 0
+    row_changes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def make_quick(
         self, rows: Sequence[str] | Mapping[str, str], changes: Sequence[str], seeds: int = 3
@@ -93,8 +95,8 @@ def list_cells(
     """The runs of a table seed by seed, so that an interrupted table has comparable finished runs."""
     cells = []
     for seed in range(table.first_seed, table.first_seed + table.seeds):
-        given = (f"seed={seed}", *table.changes, *changes)
         for name, source in table.rows.items():
+            given = (f"seed={seed}", *table.row_changes.get(name, ()), *table.changes, *changes)
             if shared is None:
                 place = folder / f"{slugify(name)}-seed{seed}"
             else:

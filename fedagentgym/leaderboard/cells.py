@@ -52,6 +52,7 @@ from fedagentgym.learning.trajectory import Trajectory
 PARALLEL = 64
 TASKS_OF_A_PART = {"hosted": 8, "model": 256, "program": 1024}
 """Number of tasks played before their episodes are written: few, if each costs money."""
+PUBLISHED_FOLDER = "runs/run"
 FORMAT = 1
 """Format of the stored cells: cells of another format are played again."""
 
@@ -159,7 +160,7 @@ def describe_player(opened: OpenedScenario, entry: Entry) -> AgentRecord:
 
 def load_player(opened: OpenedScenario, entry: Entry) -> AgentSettings:
     settings = load_settings(entry, opened.suite.ranking.temperature)
-    return prepare_player(settings, opened.env.id, opened.options)
+    return prepare_player(settings, opened.env)
 
 
 def make_cell_config(suite: Suite, scenario: str, entry: Entry, seed: int) -> RunConfig:
@@ -382,4 +383,5 @@ def sum_spent(records: Sequence[Mapping[str, Any]], until: int) -> Spent:
 
 def format_config(config: RunConfig) -> str:
     """A configuration for publication: without the folder in which it ran here."""
-    return to_yaml(load_config(config, ["output.folder=runs/run"]))
+    output = config.output.model_copy(update={"folder": PUBLISHED_FOLDER})
+    return to_yaml(config.model_copy(update={"output": output}))

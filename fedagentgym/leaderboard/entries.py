@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
+from fedagentgym.agents.models.pretrained import list_shipped
 from fedagentgym.agents.models.store import find_model, identify_model
 from fedagentgym.agents.presets import get_model, starts_from_nothing
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import OptionError, unknown_name_error
-from fedagentgym.base.settings import Settings
+from fedagentgym.base.settings import Settings, merge
 from fedagentgym.experiment.plan import slugify
 from fedagentgym.leaderboard.record import AgentRecord, EntryRecord, MethodRecord, Name, PluginRecord, Text
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.learning.starts import prepare_agent
+
+if TYPE_CHECKING:
+    from fedagentgym.envs.core import TextEnv
 
 ENDPOINT = "endpoint"
 MANNERS = ("concurrency", "retries", "timeout", "pause", "cost_cap", "input_price", "output_price", "key_variable")
@@ -30,7 +34,8 @@ HOSTED_TOKENS = 512
 
 
 class Entry(Settings):
-    """What is played. `changes` define the method, on the methods track; `agent` is the player on the other."""
+    """What is played. `changes` define the method, on the methods track; `agent` is the player on the other, in `scenarios`
+    or, if none is named, in all that it can play."""
 
     name: Name
     title: Text = ""
@@ -38,6 +43,7 @@ class Entry(Settings):
     agent: dict[str, Any] | None = None
     changes: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
+    scenarios: tuple[Name, ...] = ()
     submitted_by: Text = ""
     link: Text = ""
     note: Text = ""
@@ -104,19 +110,40 @@ def load_settings(entry: Entry, temperature: float) -> AgentSettings:
     return settings
 
 
-def prepare_player(settings: AgentSettings, env_id: str, options: Mapping[str, Any]) -> AgentSettings:
-    """Make the warm start of a tiny agent now, unless it exists."""
-    return prepare_agent(settings, env_id, options, None)[0] if starts_from_nothing(settings) else settings
+def prepare_player(settings: AgentSettings, env: TextEnv) -> AgentSettings:
+    """The settings by which an agent plays an environment. A tiny agent without a model is the one that comes with the package,
+    else one that is made now, unless it exists."""
+    if not starts_from_nothing(settings):
+        return settings
+    return find_packaged(settings, env) or prepare_agent(settings, env.id, env.world_options, None)[0]
+
+
+def find_packaged(settings: AgentSettings, env: TextEnv) -> AgentSettings | None:
+    """The tiny agent of the package for an environment. Under another seed (the secret twin) it is the same agent."""
+    if not starts_from_nothing(settings):
+        return None
+    wanted = _drop_seed(env.world_options)
+    for one in list_shipped():
+        note = one.note
+        if note.get("env") == env.id and _drop_seed(note["options"]) == wanted and not one.is_misled:
+            given = settings.model_dump(mode="json", exclude_unset=True)
+            return AgentSettings.load({**merge(note["agent"], given), "model": str(one.folder)}, "agent")
+    return None
+
+
+def _drop_seed(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if key != "seed"}
 
 
 def describe_agent(settings: AgentSettings) -> AgentRecord:
-    """The identity of an agent, for a record: without paths of this machine and without secrets in an address."""
+    """The identity of an agent, for a record: without paths of this machine and without secrets in an address. A tiny agent
+    is another model in every environment, so it names none."""
     plain = settings.model_dump(mode="json", exclude_unset=True)
     model = get_model(settings)
     if settings.name == ENDPOINT:
         return AgentRecord(kind="hosted", settings=_hide_secrets(plain), model=model)
     if model is None:
-        return AgentRecord(kind="program", settings=plain)
+        return AgentRecord(kind="model" if starts_from_nothing(settings) else "program", settings=plain)
     stored = find_model(model)
     folder = Path(model).expanduser()
     is_path = stored is None and folder.is_dir()

@@ -8,6 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from fedagentgym.agents.presets import starts_from_nothing
+from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path, read_json, read_text
 from fedagentgym.experiment.config import load_config
@@ -23,7 +25,7 @@ from fedagentgym.leaderboard.cells import (
     sum_usage,
 )
 from fedagentgym.leaderboard.clients import describe_clients
-from fedagentgym.leaderboard.entries import describe_entry, describe_learner
+from fedagentgym.leaderboard.entries import Entry, describe_agent, describe_entry, describe_learner
 from fedagentgym.leaderboard.folder import PackedCell, Result, write_result
 from fedagentgym.leaderboard.record import AgentRecord, CurvePoint, EntryRecord, Manifest, Spent
 from fedagentgym.leaderboard.runs import SuiteRun
@@ -66,11 +68,11 @@ def write_weights(run: SuiteRun, folder: Path) -> list[Path]:
 def collect_result(run: SuiteRun) -> Result:
     """The cells of a run with their episodes."""
     methods = run.suite.track == "methods"
-    packed = [pack_method_cell(cell, run) if methods else pack_agent_cell(cell) for cell in run.cells]
+    packed = [pack_method_cell(cell, run) if methods else pack_agent_cell(cell, run.entry) for cell in run.cells]
     return Result(
         suite=run.suite,
         entry=describe_run_entry(run),
-        scenarios=tuple(run.opened[name].describe() for name in run.suite.scenarios),
+        scenarios=tuple(opened.describe() for opened in run.opened.values()),
         cells=tuple(cell for cell, _ in packed),
         seconds=sum(seconds for _, seconds in packed),
         revision=find_revision(),
@@ -87,12 +89,10 @@ def describe_run_entry(run: SuiteRun) -> EntryRecord:
 
 
 def describe_entry_agent(run: SuiteRun) -> AgentRecord:
-    """The agent of an entry. One that is made separately for each environment has no weights of its own as a whole."""
-    found = [describe_player(run.opened[name], run.entry) for name in run.suite.scenarios]
-    if all(one == found[0] for one in found):
-        return found[0]
-    settings = dict(run.entry.agent or {})
-    return AgentRecord(kind=found[0].kind, settings=settings)
+    """The agent of an entry. A tiny one is another model in every environment: the weights are those of the cells."""
+    found = [describe_player(opened, run.entry) for opened in run.opened.values()]
+    settings = AgentSettings.load(run.entry.agent or {}, "agent")
+    return describe_agent(settings) if starts_from_nothing(settings) else found[0]
 
 
 def find_revision() -> str | None:
@@ -117,13 +117,15 @@ def parse_groups(text: str, where: str) -> tuple[Group, ...]:
     return group_by_task(trajectory for trajectory, _ in parse_json_lines(text.splitlines(), where))
 
 
-def pack_agent_cell(cell: Cell) -> tuple[PackedCell, float]:
+def pack_agent_cell(cell: Cell, entry: Entry) -> tuple[PackedCell, float]:
     """A cell of the agents track, and how long it took."""
     parts = read_parts(cell)
     text = "".join(line + "\n" for part in parts for line in part["lines"])
     groups = parse_groups(text, str(cell.folder))
     spent = Spent(episodes=sum(len(group) for group in groups), env_steps=sum(part["env_steps"] for part in parts))
-    data = CellData(cell.scenario, cell.seed, groups, spent, usage=sum_usage(parts))
+    own = starts_from_nothing(AgentSettings.load(entry.agent or {}, "agent"))
+    policy = cell.identity["agent"]["weights"] if own else None
+    data = CellData(cell.scenario, cell.seed, groups, spent, policy=policy, usage=sum_usage(parts))
     return PackedCell(data, text), sum(part["seconds"] for part in parts)
 
 

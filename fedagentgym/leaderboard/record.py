@@ -9,7 +9,8 @@
     curves.json                   methods track: results and cost of every evaluated round                `Curves`
     clients.json                  methods track: success of every client                                `ClientTable`
 
-A cell is one scenario (an environment, on the methods track with a client split) under one seed. All numbers of the three
+A cell is one scenario (an environment, on the methods track with a client split) under one seed. On the agents track a result may
+hold some of the scenarios. All numbers of the three
 JSON files follow from the episodes, except for what `verify` names as not provable. Only `manifest.made` (date, machine,
 duration) differs between two runs of the same cells. `verification.json`, if present, is the maintainers', not a part of it.
 """
@@ -33,11 +34,12 @@ SUITE, AGENT = "suite.yaml", "agent.yaml"
 EPISODES, SELECTION, CONFIGS = "episodes", "selection", "configs"
 
 Track = Literal["agents", "methods"]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.+=-]{0,79}$")]
-"""What names a suite, a scenario or an entry; it is part of file names."""
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+=-]{0,79}$")]
+"""What names a suite, a scenario or an entry; it is part of file names. ASCII, since letters of other scripts look alike."""
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Text = Annotated[str, Field(max_length=2000)]
-FileName = Annotated[str, Field(pattern=r"^(?:[a-z]+/)?[A-Za-z0-9][\w.+=-]{0,120}$")]
+FileName = Annotated[str, Field(pattern=r"^(?:[a-z]+/)?[A-Za-z0-9][A-Za-z0-9_.+=-]{0,120}$")]
+Date = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\+00:00$")]
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -144,7 +146,8 @@ class Usage(Settings):
 
 
 class CellRecord(Settings):
-    """One scenario under one seed. `chosen_round` is the evaluated round with the highest success on `val`."""
+    """One scenario under one seed. `chosen_round` is the evaluated round with the highest success on `val`. On the agents
+    track `policy` is the digest of the model's files if every environment has a model of its own."""
 
     scenario: Name
     seed: int = Field(ge=0)
@@ -156,7 +159,7 @@ class CellRecord(Settings):
     config: Digest | None = None
     chosen_round: Count | None = None
     usage: Usage | None = None
-    epsilon: float | None = None
+    epsilon: float | None = Field(default=None, ge=0.0)
 
     @property
     def key(self) -> str:
@@ -167,7 +170,7 @@ class CellRecord(Settings):
 class Made(Settings):
     """Date, machine and versions: everything that two runs of the same cells do not share."""
 
-    date: Text
+    date: Date
     seconds: float = Field(ge=0.0)
     versions: dict[str, Text]
     machine: dict[str, Text]

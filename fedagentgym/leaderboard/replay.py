@@ -65,18 +65,15 @@ class Expected:
         return len(self.ids) * self.repeats
 
 
-def find_gap(expected: Expected, found: Sequence[Trajectory]) -> str | None:
-    """The first episode that is missing, repeated, or not the expected one."""
-    for number, (due, trajectory) in enumerate(zip(expected, found, strict=False), start=1):
-        if (trajectory.task, trajectory.seed, trajectory.sample) != due:
-            task, seed, sample = due
-            return (
-                f"episode {number}: {task} with seed {seed}, copy {sample}, belongs here, found {trajectory.task} with seed"
-                f" {trajectory.seed}, copy {trajectory.sample}"
-            )
-    if len(found) != len(expected):
-        return f"{len(expected)} episodes belong here, found {len(found)}"
-    return None
+def find_gap(due: tuple[str, int, int], found: Trajectory) -> str | None:
+    """How an episode is not the expected one: missing, repeated, of another task or seed."""
+    if (found.task, found.seed, found.sample) == due:
+        return None
+    task, seed, sample = due
+    return (
+        f"{task} with seed {seed}, copy {sample}, belongs here, found {found.task} with seed {found.seed}, copy"
+        f" {found.sample}"
+    )
 
 
 def find_odd_line(line: Mapping[str, Any], trajectory: Trajectory, about: Mapping[str, Any], text: str) -> str | None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.files import format_path, read_json, read_text, write_atomic
 from fedagentgym.base.interruption import end_with_parent, explain_interruption
 from fedagentgym.base.plugins import load_plugins
@@ -26,7 +26,7 @@ from fedagentgym.base.processor import count_usable_cores
 from fedagentgym.base.progress import Progress, set_verbosity, show_progress
 from fedagentgym.experiment.plan import prepare_agents
 from fedagentgym.leaderboard.cells import Cell, make_cell, make_cell_config, play_agent_cells, play_method_cell
-from fedagentgym.leaderboard.entries import ENDPOINT, Entry, load_entry
+from fedagentgym.leaderboard.entries import ENDPOINT, Entry, find_packaged, load_entry, load_settings
 from fedagentgym.leaderboard.record import SUITE
 from fedagentgym.leaderboard.scenarios import OpenedScenario, open_scenario
 from fedagentgym.leaderboard.suite import Suite, parse_suite, to_yaml
@@ -46,6 +46,11 @@ class SuiteRun:
     opened: dict[str, OpenedScenario]
 
     @property
+    def left_out(self) -> list[str]:
+        """The scenarios of the suite that the entry does not play."""
+        return [name for name in self.suite.scenarios if name not in self.opened]
+
+    @property
     def missing(self) -> list[Cell]:
         return [cell for cell in self.cells if not cell.is_finished()]
 
@@ -53,9 +58,27 @@ class SuiteRun:
 def open_run(suite: Suite, entry: Entry, root: Path) -> SuiteRun:
     """An entry with its cells, existing or not; nothing is written or played yet."""
     load_plugins(entry.plugins)
-    opened = {name: open_scenario(suite, name) for name in suite.scenarios}
-    cells = tuple(make_cell(opened[name], entry, seed, root) for name in suite.scenarios for seed in suite.seeds)
+    opened = choose_scenarios(suite, entry)
+    cells = tuple(make_cell(opened[name], entry, seed, root) for name in opened for seed in suite.seeds)
     return SuiteRun(suite, entry, root / suite.name / entry.name, cells, opened)
+
+
+def choose_scenarios(suite: Suite, entry: Entry) -> dict[str, OpenedScenario]:
+    """The scenarios that an entry plays, in the suite's order: those that it names, or all of them. A tiny agent that the
+    package has for some of them plays these."""
+    for name in entry.scenarios:
+        if name not in suite.scenarios:
+            raise unknown_name_error(f"scenario of {suite.name}", name, suite.scenarios)
+    if entry.scenarios and suite.track == "methods":
+        raise OptionError(f"{suite.name} is on the methods track, which is played as a whole: leave out --scenario")
+    opened = {
+        name: open_scenario(suite, name) for name in suite.scenarios if name in (entry.scenarios or suite.scenarios)
+    }
+    if suite.track == "methods" or entry.scenarios:
+        return opened
+    settings = load_settings(entry, suite.ranking.temperature)
+    able = {name: one for name, one in opened.items() if find_packaged(settings, one.env) is not None}
+    return able or opened
 
 
 def begin_run(run: SuiteRun) -> None:

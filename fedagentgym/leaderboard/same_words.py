@@ -9,15 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fedagentgym.agents import AGENTS
 from fedagentgym.agents.make import make_agent
+from fedagentgym.agents.models.pretrained import list_shipped
 from fedagentgym.agents.models.store import identify_model
+from fedagentgym.agents.presets import starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import MissingExtraError, OptionError
 from fedagentgym.base.streams import derive
 from fedagentgym.leaderboard.cells import PARALLEL, TASKS_OF_A_PART
-from fedagentgym.leaderboard.evidence import Examined, Folder, RefutedError, check_config
+from fedagentgym.leaderboard.claims import Examined, Folder, RefutedError
+from fedagentgym.leaderboard.entries import find_packaged
+from fedagentgym.leaderboard.method_checks import check_config
 from fedagentgym.learning.evaluation import compute_policy_digest, with_temperature
 from fedagentgym.learning.rollouts import Player, collect
 from fedagentgym.learning.trajectory import Group
@@ -27,6 +32,16 @@ LEAST_EQUAL = 0.98
 CONFIG = "config.json"
 """The file by which a folder of weights is known."""
 PROGRAMS = ("expert", "random")
+
+
+class Equal(NamedTuple):
+    """How many episodes are identical when they are played again, of how many, and how many of them are solved: now, and as
+    they are written."""
+
+    same: int
+    total: int
+    solved: int
+    written: int
 
 
 @dataclass(frozen=True)
@@ -46,10 +61,23 @@ def check_program(folder: Folder, cells: Sequence[Examined]) -> Spoken | None:
     for cell in cells:
         opened = folder.opened[cell.data.scenario]
         player = make_agent(agent.settings, opened.env)
-        same, total = count_equal(folder, cell, player, "program")
-        if same != total:
+        found = count_equal(folder, cell, player, "program")
+        if found.same != found.total:
             raise RefutedError("who-spoke", f"cell {cell.data.scenario}-seed{cell.data.seed}: {name!r} plays otherwise")
     return Spoken(f"{name} played the same episodes again", True)
+
+
+def check_packaged(folder: Folder, cells: Sequence[Examined]) -> Spoken | None:
+    """Agents of this package play again by themselves too, if what they need is installed."""
+    agent = folder.manifest.entry.agent
+    named = {agent.weights, *(cell.data.policy for cell in cells)}
+    if folder.is_method or agent.kind != "model" or named == {None}:
+        return None
+    models = [one.folder for one in list_shipped() if identify_model(one.folder) in named]
+    try:
+        return check_model(folder, cells, models) if models else None
+    except MissingExtraError:
+        return None
 
 
 def check_model(folder: Folder, cells: Sequence[Examined], models: Sequence[Path]) -> Spoken:
@@ -58,13 +86,8 @@ def check_model(folder: Folder, cells: Sequence[Examined], models: Sequence[Path
     if agent.kind != "model":
         raise RefutedError("who-spoke", f"{agent.kind} agents have no weights that could be given")
     load = load_policies(folder, models) if folder.is_method else load_agent(folder, models)
-    same, total, played = 0, 0, 0
-    for cell in cells:
-        player = load(cell)
-        if player is None:
-            continue
-        found = count_equal(folder, cell, player, "model")
-        same, total, played = same + found[0], total + found[1], played + 1
+    found = [count_equal(folder, cell, player, "model") for cell in cells if (player := load(cell)) is not None]
+    played, same, total = len(found), sum(one.same for one in found), sum(one.total for one in found)
     told = ", ".join(map(str, models))
     if not played:
         raise RefutedError("who-spoke", f"{told}: no cell of this result was played by this policy")
@@ -73,17 +96,27 @@ def check_model(folder: Folder, cells: Sequence[Examined], models: Sequence[Path
             "who-spoke", f"{told} gives the same replies in {same} of {total} episodes: another policy played"
         )
     about = f"{played} of {len(cells)} cells were played again with the weights: {same} of {total} episodes are equal"
+    if same < total:
+        about += f"; {sum(one.solved for one in found)} are solved, {sum(one.written for one in found)} as written"
     return Spoken(about, played == len(cells))
 
 
 def load_agent(folder: Folder, models: Sequence[Path]) -> Callable[[Examined], Player | None]:
-    """The agents track: one model, and it is the one that the manifest names."""
+    """The agents track: one model, and it is the one that the manifest names; of a tiny agent one for each environment."""
+    settings = AgentSettings.load(folder.manifest.entry.agent.settings, "agent")
+    if starts_from_nothing(settings):
+        places: dict[str | None, Path] = {identify_model(model): model for model in models}
+
+        def load_own(cell: Examined) -> Player | None:
+            env, model = folder.opened[cell.data.scenario].env, places.get(cell.data.policy)
+            return None if model is None else make_player(folder, cell, find_packaged(settings, env) or settings, model)
+
+        return load_own
     if len(models) != 1:
         raise OptionError("a result of the agents track was played by one model: give its folder alone")
     agent, model = folder.manifest.entry.agent, models[0]
     if agent.weights is not None and identify_model(model) != agent.weights:
         raise RefutedError("who-spoke", f"{model} does not hold the weights that the manifest names, {agent.weights}")
-    settings = AgentSettings.load(agent.settings, "agent")
     return lambda cell: make_player(folder, cell, settings, model)
 
 
@@ -121,8 +154,8 @@ def find_models(places: Sequence[Path]) -> list[Path]:
     return found
 
 
-def count_equal(folder: Folder, cell: Examined, player: Player, kind: str) -> tuple[int, int]:
-    """How many episodes of a cell are identical when they are played again, and how many there are."""
+def count_equal(folder: Folder, cell: Examined, player: Player, kind: str) -> Equal:
+    """Play the episodes of a cell again, and compare the replies."""
     opened = folder.opened[cell.data.scenario]
     repeats = folder.suite.get_ranking(cell.data.scenario).repeats
     size = len(opened.ids) if folder.is_method else TASKS_OF_A_PART[kind]
@@ -138,4 +171,4 @@ def count_equal(folder: Folder, cell: Examined, player: Player, kind: str) -> tu
         for mine, theirs in zip(own, given, strict=True)
     ]
     same = sum([turn.reply for turn in mine.turns] == [turn.reply for turn in theirs.turns] for mine, theirs in pairs)
-    return same, len(pairs)
+    return Equal(same, len(pairs), sum(mine.success for mine, _ in pairs), sum(theirs.success for _, theirs in pairs))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, OptionError, join_names
+from fedagentgym.base.settings import assign
 from fedagentgym.envs import open_env
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.experiment.config import load_config
@@ -108,6 +109,8 @@ def make_config(
     judged = [f"evaluation.{key}={_write(value)}" for key, value in evaluation.items()]
     quiet = ["output.sampled_episodes=0", "output.report=none", "output.tensorboard=false", "output.keep_rounds=1"]
     assert suite.config is not None
+    if any("plugins" in assign({}, change) for change in method):
+        raise OptionError(f"{suite.name}: a method's code is named by --plugin, its changes name no plugins")
     base = load_config(suite.config, [*fixed, "evaluation=null", *judged, *quiet])
     found = load_config(base, method, plugins)
     before, after = base.plain(), found.plain()

@@ -70,6 +70,7 @@ class Scenario(Settings):
     axis: str | None = Field(default=None, description="scenarios of one axis differ in heterogeneity alone")
     level: float | None = Field(default=None, description="place on the axis; 0 is the uniform division")
     methods_differ: bool = Field(default=True, description="false: known to show no difference between methods")
+    because: Text = Field(default="", description="with methods_differ: false, the reason")
     pool: Digest | None = Field(default=None, description="digest of the split that is ranked")
     task_ids: Digest | None = Field(default=None, description="digest of the ids of the ranked tasks, in order")
     client_split: Digest | None = Field(default=None, description="methods: digest of the division among clients")
@@ -135,6 +136,8 @@ class Suite(Settings):
             raise ValueError(f"the name {self.name!r} ends with another version than {self.version}")
         if len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
             raise ValueError("seeds are different numbers from 0 on")
+        if odd := [name for name, one in self.scenarios.items() if one.because and one.methods_differ]:
+            raise ValueError(f"scenario {odd[0]!r}: because is the reason for methods_differ: false")
         if self.pass_powers and max(self.pass_powers) > self.ranking.repeats:
             raise ValueError(
                 f"pass^{max(self.pass_powers)} needs as many repeats of a task, there are {self.ranking.repeats}"
@@ -173,6 +176,7 @@ class Suite(Settings):
             plain.pop(key)
         for scenario in plain["scenarios"].values():
             scenario.pop("about")
+            scenario.pop("because")
         return digest(plain)
 
     @property

@@ -13,10 +13,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedagentgym.agents.presets import get_model, starts_from_nothing
+from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.files import read_text
-from fedagentgym.leaderboard.evidence import Examined, Folder, RefutedError, examine_cells, is_known
+from fedagentgym.leaderboard.claims import Examined, Folder, RefutedError
+from fedagentgym.leaderboard.entries import ENDPOINT, load_settings, make_baseline
+from fedagentgym.leaderboard.evidence import examine_cells
 from fedagentgym.leaderboard.folder import (
     PackedCell,
     Result,
@@ -25,6 +29,7 @@ from fedagentgym.leaderboard.folder import (
     make_curves,
     make_manifest,
 )
+from fedagentgym.leaderboard.method_checks import is_known
 from fedagentgym.leaderboard.record import (
     AGENT,
     CLIENTS,
@@ -42,11 +47,12 @@ from fedagentgym.leaderboard.record import (
     read_curves,
     read_manifest,
 )
-from fedagentgym.leaderboard.same_words import Spoken, check_model, check_program, find_models
+from fedagentgym.leaderboard.same_words import Spoken, check_model, check_packaged, check_program, find_models
 from fedagentgym.leaderboard.scenarios import OpenedScenario, open_scenario
 from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_suite
 from fedagentgym.version import __version__
 
+FOLDERS = (EPISODES, SELECTION, CONFIGS)
 TOLERANCE = 1e-9
 """Relative tolerance: sums of the same numbers differ in their last digits from machine to machine."""
 ABOUT = {
@@ -82,9 +88,14 @@ def verify(
     opened = check_scenarios(chosen, manifest)
     held = Folder(folder, manifest, chosen, opened, tuple(plugins))
     check_cells_listed(held)
+    check_entry(held)
     cells = list(examine_cells(held))
     check_numbers(held, cells)
-    spoke = check_model(held, cells, find_models(models)) if models else check_program(held, cells)
+    spoke = (
+        check_model(held, cells, find_models(models))
+        if models
+        else check_program(held, cells) or check_packaged(held, cells)
+    )
     return Verification(
         manifest=file_digest(folder / MANIFEST),
         version=__version__,
@@ -106,6 +117,8 @@ def check_files(folder: Path, manifest: Manifest) -> None:
         name = entry.relative_to(folder).as_posix()
         if entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
             raise RefutedError("digests", f"{name} is no plain file")
+        if entry.is_dir() and name not in FOLDERS:
+            raise RefutedError("digests", f"{name} is no folder of a result")
         if entry.is_file():
             found.add(name)
     found -= {MANIFEST, VERIFICATION}
@@ -146,13 +159,13 @@ def check_suite(folder: Path, manifest: Manifest, own: Suite | None) -> Suite:
 
 
 def check_scenarios(suite: Suite, manifest: Manifest) -> dict[str, OpenedScenario]:
-    """The suite's scenarios on this machine; the manifest must describe exactly these."""
-    opened = {name: open_scenario(suite, name) for name in suite.scenarios}
+    """The suite's scenarios on this machine; the manifest must describe exactly these, on the agents track some of them."""
+    told = [record.name for record in manifest.scenarios]
+    due = [name for name in suite.scenarios if suite.track == "methods" or name in told]
+    if told != due or not due:
+        raise RefutedError("complete", f"the suite has the scenarios {list(suite.scenarios)}, the result {told}")
     described = {record.name: record for record in manifest.scenarios}
-    if list(described) != list(suite.scenarios) or len(manifest.scenarios) != len(described):
-        raise RefutedError(
-            "complete", f"the suite has the scenarios {list(suite.scenarios)}, the result {list(described)}"
-        )
+    opened = {name: open_scenario(suite, name) for name in due}
     for name, here in opened.items():
         expected, found = here.describe().model_dump(), described[name].model_dump()
         for key, value in expected.items():
@@ -166,7 +179,7 @@ def check_scenarios(suite: Suite, manifest: Manifest) -> dict[str, OpenedScenari
 def check_cells_listed(folder: Folder) -> None:
     """A cell for every scenario and seed, in order, with the files that belong to it."""
     suite, manifest = folder.suite, folder.manifest
-    due = [(scenario, seed) for scenario in suite.scenarios for seed in suite.seeds]
+    due = [(scenario, seed) for scenario in folder.opened for seed in suite.seeds]
     if (found := [(cell.scenario, cell.seed) for cell in manifest.cells]) != due:
         odd = next((one for one in due if one not in found), None)
         raise RefutedError(
@@ -187,13 +200,55 @@ def check_cells_listed(folder: Folder) -> None:
         raise RefutedError("complete", f"{odd_files[0]} is missing or belongs to no cell")
     if not folder.is_method and read_text(folder.place / AGENT) != format_settings(manifest.entry.agent.settings):
         raise RefutedError("configuration", f"{AGENT} differs from the manifest")
-    if (manifest.entry.method is not None) != folder.is_method:
+
+
+def check_entry(folder: Folder) -> None:
+    """Who is said to have played: told apart from others as this package tells them apart, and a baseline only if it is one."""
+    entry, suite = folder.manifest.entry, folder.suite
+    if (entry.method is not None) != folder.is_method:
         raise RefutedError("schema", "an entry has a method on the methods track, and only there")
-    settings = manifest.entry.agent.settings
-    told = (settings.get("decoding") or {}).get("temperature")
-    if manifest.entry.agent.kind == "hosted" and told != suite.ranking.temperature:
+    if not folder.is_method:
+        check_agent(folder)
+    if not entry.baseline:
+        return
+    try:
+        own = make_baseline(suite, entry.name)
+    except FedAgentGymError as error:
+        raise RefutedError("configuration", f"the entry calls itself a baseline: {error}") from None
+    if entry.method is not None:
+        same = entry.method.changes == own.changes and not entry.method.plugins
+    else:
+        settings = load_settings(own, suite.ranking.temperature)
+        same = entry.agent.settings == settings.model_dump(mode="json", exclude_unset=True)
+    if not same or entry.title != own.title:
+        raise RefutedError("configuration", f"the entry is not the suite's baseline {entry.name!r}, as it calls itself")
+
+
+def check_agent(folder: Folder) -> None:
+    """The agent of the agents track: its kind and the name of its model follow from its settings."""
+    agent = folder.manifest.entry.agent
+    try:
+        settings = AgentSettings.load(agent.settings, "agent")
+    except FedAgentGymError as error:
+        raise RefutedError("configuration", str(error)) from None
+    if agent.settings != settings.model_dump(mode="json", exclude_unset=True):
+        raise RefutedError("configuration", "the agent's settings are not written as this package writes them")
+    model, many = get_model(settings), starts_from_nothing(settings)
+    kind = "hosted" if settings.name == ENDPOINT else "model" if model is not None or many else "program"
+    if (agent.kind, agent.model) != (kind, model):
         raise RefutedError(
-            "configuration", f"the hosted model was called at temperature {told}, not {suite.ranking.temperature}"
+            "configuration",
+            f"the agent is written as {agent.kind} {agent.model or ''}, its settings say {kind} {model or ''}",
+        )
+    if kind != "model" and (agent.weights, agent.revision) != (None, None):
+        raise RefutedError("configuration", f"a {kind} agent has no weights")
+    if any((cell.policy is not None) != many for cell in folder.manifest.cells) or (many and agent.weights is not None):
+        raise RefutedError("configuration", "a tiny agent has a model of its own in every cell, others have one model")
+    told = (agent.settings.get("decoding") or {}).get("temperature")
+    if agent.kind == "hosted" and told != folder.suite.ranking.temperature:
+        raise RefutedError(
+            "configuration",
+            f"the hosted model was called at temperature {told}, not {folder.suite.ranking.temperature}",
         )
 
 
@@ -238,6 +293,7 @@ def list_claims(folder: Folder, cells: Sequence[Examined], spoke: Spoken | None)
     """What was proven, and what cannot be; `spoke` describes how the player was verified, if it was."""
     agent = folder.manifest.entry.agent
     proven = ["schema", "digests", "suite", "complete", "replayed", "recomputed"]
+    left_out = [name for name in folder.suite.scenarios if name not in folder.opened]
     unproven = ["about"]
     if folder.is_method:
         (proven if is_known(folder) else unproven).append("configuration")
@@ -250,6 +306,8 @@ def list_claims(folder: Folder, cells: Sequence[Examined], spoke: Spoken | None)
     if not is_shown and agent.kind == "model":
         unproven.append("tokens")
     counts = {"replayed": f" ({sum(cell.episodes for cell in cells):,} episodes)"}
+    if left_out:
+        counts["complete"] = f" (not played: {', '.join(left_out)})"
     if spoke is not None:
         counts["who-spoke"] = f" ({spoke.about})"
     if cut_short := sum(cell.cut_short for cell in cells):

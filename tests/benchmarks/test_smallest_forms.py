@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.base.measurement import Measurement
-from fedagentgym.benchmarks import BENCHMARKS, learning_tiny, small, webshop_figures
+from fedagentgym.benchmarks import BENCHMARKS, learning_tiny, misconceptions, small, webshop_figures
 from fedagentgym.experiment.plan import ExperimentTable
+from fedagentgym.experiment.result_table import Row
 from fedagentgym.learning.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]
 TESTED_IN = {
     "communication": "test_communication.py",
     "learning-tiny": "test_smallest_forms.py",
+    "misconceptions-": "test_smallest_forms.py",
     "privacy-probes": "test_privacy_probes.py",
     "skills-": "test_skills_tables.py",
     "small-math": "test_smallest_forms.py",
@@ -102,7 +104,7 @@ def test_a_real_model_in_small_has_two_rows(monkeypatch: pytest.MonkeyPatch) -> 
     assert (Path("runs") / "small-math-quick" / "table.md").is_file()
 
 
-def test_a_shops_figures_are_shares_and_the_shopper_beats_itself_with_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shops_figures_are_shares_and_the_expert_beats_itself_with_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webshop_figures, "ATTACKS", ("price",))
     figures = by_name(BENCHMARKS.get("webshop-figures")(True))
     assert all(name.startswith("tiny: ") for name in figures)
@@ -111,6 +113,61 @@ def test_a_shops_figures_are_shares_and_the_shopper_beats_itself_with_errors(mon
     shares = [value for name, value in figures.items() if "first" in name or "success" in name or "look-alikes" in name]
     assert len(shares) == 6 and all(0.0 <= value <= 100.0 for value in shares)
     assert (
-        figures["tiny: shopper: mean score"] > figures["tiny: shopper with a random action in 30% of turns: mean score"]
+        figures["tiny: expert: mean score"] > figures["tiny: expert with a random action in 30% of turns: mean score"]
     )
-    assert 2.0 < figures["tiny: shopper: turns"] < 20.0
+    assert 2.0 < figures["tiny: expert: turns"] < 20.0
+
+
+@pytest.mark.parametrize(
+    "world", [misconceptions.HOUSES, misconceptions.MATH, misconceptions.SHOP], ids=lambda world: world.name
+)
+def test_clients_that_practise_alone_are_those_of_the_preset(world: misconceptions.MisledPreset) -> None:
+    """Categories in the order in which `by_source` numbers the clients, and misled as the warm start of the preset draws them."""
+    pytest.importorskip("torch")
+    from fedagentgym.envs import open_env
+    from fedagentgym.experiment.config import load_config
+    from fedagentgym.learning.misconceptions import draw_misconceptions
+
+    table = world.make_table()
+    configs = {row: load_config(source, table.row_changes[row]) for row, source in table.rows.items()}
+    config = configs["start"]
+    env = open_env(config.env.id, **config.plain()["env"]["options"])
+    assert tuple(sorted(env.open_pool("train").categories)) == world.categories
+    assert config.plain()["partition"]["sampler"] == "by_source"
+    assert config.plain()["partition"]["clients"] == len(world.categories)
+    assert config.warm_start is not None and config.warm_start.misconceptions is not None
+    shown = draw_misconceptions(env, config.warm_start.misconceptions)
+    assert tuple(sorted(category for category, about in shown.items() if about.misled)) == world.misled
+    for client, category in enumerate(world.categories):
+        assert configs[f"practice in {category}"].plain()["algorithm"]["client"] == client
+
+
+def test_a_cure_is_what_practice_adds_to_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    smaller = replace(
+        misconceptions.HOUSES,
+        quick=(
+            "plugins=[fedagentgym.testing.untrained]",
+            "agent={name: untrained-tiny, decoding: {max_new_tokens: 4}}",
+            "warm_start=null",
+            "evaluation.tasks=24",
+        ),
+    )
+    monkeypatch.setattr(misconceptions, "HOUSES", smaller)
+    figures = by_name(BENCHMARKS.get("misconceptions-houses")(True))
+    assert list(figures)[:2] == ["start: all", "start: Clean"]
+    assert list(figures)[-1] == "Cool: own practice adds" and -1.0 <= figures["Cool: own practice adds"] <= 1.0
+    assert (Path("runs") / "misconceptions-houses-quick" / "table.md").is_file()
+
+
+def test_practice_elsewhere_is_a_mean_over_the_other_categories() -> None:
+    world = misconceptions.MisledPreset("made", "none", ("a", "b", "c"), ("b",), 1, 1, 1, ())
+    rows = [
+        Row("start", {"all": (0.5, 0.5), "a": (0.9, 0.9), "b": (0.1, 0.2), "c": (0.5, 0.4)}, 0, 0),
+        Row("practice in a", {"all": (0.5, 0.5), "a": (1.0, 1.0), "b": (0.2, 0.2), "c": (0.5, 0.4)}, 0, 0),
+        Row("practice in b", {"all": (0.5, 0.5), "a": (0.7, 0.7), "b": (0.8, 0.9), "c": (0.5, 0.4)}, 0, 0),
+        Row("practice in c", {"all": (0.5, 0.5), "a": (0.9, 0.9), "b": (0.0, 0.0), "c": (0.6, 0.4)}, 0, 0),
+    ]
+    figures = by_name(misconceptions.summarize_cures(world, rows))
+    assert figures["b: own practice adds"] == pytest.approx(0.7)
+    assert figures["b: practice elsewhere adds"] == pytest.approx((0.0 - 0.1) / 2)

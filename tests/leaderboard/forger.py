@@ -72,6 +72,7 @@ def remake_all(folder: Path, suite: Suite) -> None:
             policy=record.policy,
             config=record.config,
             usage=record.usage,
+            epsilon=record.epsilon,
         )
         if suite.track == "methods":
             data = add_method(

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedagentgym.leaderboard.evidence import RefutedError
-from fedagentgym.leaderboard.record import Usage
+from fedagentgym.base.encoding import file_digest
+from fedagentgym.leaderboard.cells import format_config
+from fedagentgym.leaderboard.claims import RefutedError
+from fedagentgym.leaderboard.record import Usage, read_manifest
+from fedagentgym.leaderboard.scenarios import make_config
 from fedagentgym.leaderboard.suite import Suite, load_suite
 from fedagentgym.leaderboard.verify import verify
 from tests.leaderboard import forger
@@ -100,6 +105,39 @@ def last_point(curves: Any) -> Any:
     return curves["cells"][0]["points"][-1]
 
 
+def first_point(curves: Any) -> Any:
+    return curves["cells"][0]["points"][0]["spent"]
+
+
+def append(path: Path, line: str) -> None:
+    path.write_text(path.read_text() + line + "\n")
+
+
+def train_for_ever(folder: Path) -> None:
+    """Rounds that nobody could list, in the changes and in every configuration."""
+    changes = [f"federation.rounds={10**12}"]
+    forger.edit_json(folder / "manifest.json", of_method(changes=changes))
+    forger.edit_json(folder / "manifest.json", lambda plain: plain["entry"].update(baseline=False))
+    for record in read_manifest(folder).cells:
+        made = make_config(load_suite("smoke"), record.scenario, changes, seed=record.seed)
+        (folder / "configs" / f"{record.key}.yaml").write_text(format_config(made))
+        forger.edit_json(
+            folder / "manifest.json",
+            lambda plain, key=record.key, digest=made.digest: [
+                cell.update(config=digest) for cell in plain["cells"] if f"{cell['scenario']}-seed{cell['seed']}" == key
+            ],
+        )
+
+
+def replace_manifest_by_folder(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+    (folder / "manifest.json").mkdir()
+
+
+def of_agent(**values: Any) -> Callable[[Any], object]:
+    return lambda plain: plain["entry"]["agent"].update(values)
+
+
 def of_method(**values: Any) -> Callable[[Any], object]:
     return lambda plain: plain["entry"]["method"].update(values)
 
@@ -151,6 +189,14 @@ AGENT: dict[str, tuple[str, Forgery]] = {
     "another ranking": ("suite", document(lambda plain: plain.update(ranked="score"))),
     "a count of requests": ("recomputed", document(of_cell(usage=Usage(requests=1).model_dump()))),
     "the expert's words as another's": ("who-spoke", pose_as_expert),
+    "a program that is called a model": ("configuration", document(of_agent(model="gpt-9"))),
+    "a program that is said to be hosted": ("configuration", document(of_agent(kind="hosted"))),
+    "weights of a program": ("configuration", document(of_agent(weights=ZEROS))),
+    "settings of no agent": ("configuration", document(of_agent(settings={"name": "expert", "brain": 1}))),
+    "a baseline that is none": ("configuration", document(lambda plain: plain["entry"].update(baseline=True))),
+    "weights of a cell": ("configuration", document(of_cell(policy=ZEROS))),
+    "scenarios in another order": ("complete", document(lambda plain: plain["scenarios"].reverse())),
+    "a scenario twice": ("complete", document(lambda plain: plain["scenarios"].append(plain["scenarios"][0]))),
 }  # fmt: skip
 METHOD: dict[str, tuple[str, Forgery]] = {
     "solved episodes": ("replayed", lines(solve, RANKED)),
@@ -168,6 +214,16 @@ METHOD: dict[str, tuple[str, Forgery]] = {
     "another agent": ("configuration", document(lambda plain: plain["entry"]["agent"].update(settings={"name": "qwen"}))),
     "beyond the budget": ("budget", document(lambda plain: plain["cells"][0]["spent"].update(episodes=10_000))),
     "fewer rounds spent": ("budget", document(lambda plain: plain["cells"][0]["spent"].update(rounds=1))),
+    "less spent on the curve": ("budget", document(lambda plain: last_point(plain)["spent"].update(bytes_up=1), "curves.json")),
+    "spent before the first round": ("budget", document(lambda curves: first_point(curves).update(episodes=3), "curves.json")),
+    "privacy that is not kept": ("budget", document(of_cell(epsilon=0.5))),
+    "a baseline by another name": ("configuration", document(lambda plain: plain["entry"].update(name="zero-shot"))),
+    "a baseline with another title": ("configuration", document(lambda plain: plain["entry"].update(title="Mine"))),
+    "another method as a baseline": ("configuration", document(of_method(changes=["algorithm.local_steps=2"]))),
+    "code in the changes": ("configuration", document(of_method(changes=["plugins=[antigravity]"]))),
+    "a method without end": ("budget", train_for_ever),
+    "a remark in a configuration": ("configuration", lambda folder: append(folder / CONFIG, "# checked by the maintainers")),
+    "another name of the run": ("configuration", edit_text(CONFIG, "name: smoke", "name: best")),
     "another division": ("suite", document(lambda plain: plain["scenarios"][1].update(client_split="sha256:" + "2" * 64))),
     "another heterogeneity": ("suite", document(lambda plain: plain["scenarios"][1].update(level=0.1))),
 }  # fmt: skip
@@ -189,11 +245,19 @@ EDITED: dict[str, tuple[str, Forgery]] = {
     "a file that is edited": ("digests", lines(turn(0, 0, valid=False), RANKED)),
     "a file too many": ("digests", lambda folder: (folder / "more.txt").write_text("x")),
     "a file that is gone": ("digests", lambda folder: (folder / "curves.json").unlink()),
+    "an empty folder": ("digests", lambda folder: (folder / "more").mkdir()),
     "a file behind a link": ("digests", lambda folder: (folder / "link").symlink_to("manifest.json")),
     "another layout": ("schema", edit_text("manifest.json", '"seeds": [', '"seeds":  [')),
     "a number as text": ("schema", edit_text("manifest.json", '"version": 1', '"version": "1"')),
     "a field of one's own": ("schema", document(lambda plain: plain.update(champion=True))),
     "another schema": ("schema", edit_text("manifest.json", "leaderboard-result-1", "leaderboard-result-2")),
+    "a name in letters that look alike": ("schema", edit_text("manifest.json", '"name": "fedagent"', '"name": "fed\u0430gent"')),
+    "a day that is none": ("schema", document(lambda plain: plain["made"].update(date="yesterday"))),
+    "a negative epsilon": ("schema", document(of_cell(epsilon=-1.0))),
+    "a number that is none": ("schema", edit_text("manifest.json", '"seconds": ', '"seconds": NaN, "x": ')),
+    "a key twice": ("schema", edit_text("manifest.json", '"seeds": [', '"seeds": [], "seeds": [')),
+    "lists in lists": ("schema", lambda folder: (folder / "manifest.json").write_text("[" * 100_000)),
+    "a manifest that is a folder": ("schema", replace_manifest_by_folder),
     "no manifest": ("schema", lambda folder: (folder / "manifest.json").unlink()),
     "no JSON": ("schema", lambda folder: (folder / "manifest.json").write_text("{")),
 }  # fmt: skip
@@ -262,6 +326,53 @@ def test_edited_files_are_refused(name: str, honest_method: Path, tmp_path: Path
     folder = forger.copy(honest_method, tmp_path / "forged")
     forge(folder)
     refuse(folder, claim)
+
+
+def test_a_result_cannot_make_the_verifier_run_code(honest_method: Path, tmp_path: Path) -> None:
+    """Neither the changes of a method nor its packed configuration load a plugin that the verifier did not name."""
+    folder, trace = forger.copy(honest_method, tmp_path / "forged"), tmp_path / "trace"
+    evil = tmp_path / "evil.py"
+    evil.write_text(f"open({str(trace)!r}, 'w')\n")
+    forger.edit_json(folder / "manifest.json", of_method(changes=[f"plugins=[{evil}]"]))
+    refuse(folder, "configuration")
+    named = [{"name": "evil.py", "digest": file_digest(evil)}]
+    forger.edit_json(folder / "manifest.json", of_method(changes=[], plugins=named))
+    for path in (folder / "configs").iterdir():
+        path.write_text(path.read_text().replace("plugins:\n", f"plugins:\n- {evil}\n"))
+    forger.edit_json(folder / "manifest.json", lambda plain: plain["entry"].update(baseline=False))
+    forger.remake_digests(folder)
+    found = {claim.name: claim.status for claim in verify(folder).claims}
+    assert found["configuration"] == "not provable" and not trace.exists()
+
+
+def test_a_file_that_unpacks_to_gigabytes_is_left_early(
+    honest_agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first line that does not belong there ends the check; no more than one line is held until then."""
+    folder = forger.copy(honest_agent, tmp_path / "forged")
+    (folder / EPISODES).write_bytes(gzip.compress(b"{}\n" * 100_000))
+    forger.remake_digests(folder)
+    refuse(folder, "schema", AGENTS_SUITE)
+    shutil.copyfile(honest_agent / EPISODES, folder / EPISODES)
+    forger.remake_digests(folder)
+    monkeypatch.setattr("fedagentgym.leaderboard.evidence.MOST_CHARACTERS", 2000)
+    refuse(folder, "schema", AGENTS_SUITE)
+
+
+def test_some_scenarios_alone_are_a_result_that_says_so(honest_agent: Path, tmp_path: Path) -> None:
+    """On the agents track; on the other a part of a suite is refused."""
+    folder = forger.copy(honest_agent, tmp_path / "part")
+
+    def leave_out(plain: Any) -> None:
+        plain["scenarios"].pop()
+        plain["cells"] = [one for one in plain["cells"] if one["scenario"] == "guess"]
+
+    forger.edit_json(folder / "manifest.json", leave_out)
+    for path in (folder / "episodes").glob("other-*"):
+        path.unlink()
+    forger.remake_all(folder, AGENTS_SUITE)
+    found = {claim.name: claim for claim in verify(folder, suite=AGENTS_SUITE).claims}
+    assert found["complete"].about.endswith("(not played: other)") and found["who-spoke"].status == "proven"
 
 
 def test_a_suite_that_nobody_knows_is_refused(honest_agent: Path) -> None:

@@ -16,8 +16,8 @@ from fedagentgym.agents.models.store import identify_model
 from fedagentgym.base.errors import OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
+from fedagentgym.leaderboard.claims import RefutedError
 from fedagentgym.leaderboard.entries import make_agent_entry
-from fedagentgym.leaderboard.evidence import RefutedError
 from fedagentgym.leaderboard.pack import pack_run, write_weights
 from fedagentgym.leaderboard.record import read_manifest
 from fedagentgym.leaderboard.runs import SuiteRun, open_run, play_runs

@@ -19,6 +19,7 @@ from fedagentgym.experiment.report.episodes import Source, make_browser_data, to
 from fedagentgym.leaderboard.intervals import Values
 from fedagentgym.leaderboard.record import MANIFEST, VERIFICATION
 from fedagentgym.leaderboard.site.bands import Place, rank
+from fedagentgym.leaderboard.site.differences import compare_pairs
 from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries, read_suites
 from fedagentgym.leaderboard.site.page import SuitePage, render_site
 from fedagentgym.leaderboard.site.tables import find_metric, write_csv, write_markdown
@@ -63,7 +64,8 @@ def _check_target(out: Path) -> None:
 
 
 def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePage:
-    places = rank_entries(found)
+    values = found.read_values()
+    places = rank_entries(found, values)
     write_atomic(place / f"{found.key}.md", write_markdown(found, places[OVERALL]))
     write_atomic(place / f"{found.key}.csv", write_csv(found, places[OVERALL]))
     links = {}
@@ -72,16 +74,20 @@ def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePag
         script.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(script, _format_episodes(found, entry))
         links[entry.name] = _link_result(found, entry, place, link)
-    return SuitePage(found, places, links)
+    return SuitePage(found, places, links, compare_pairs(found.suite, values))
 
 
-def rank_entries(found: SuiteEntries) -> Mapping[str, Mapping[str, Place]]:
-    """Ranks over all scenarios, among entries that played all of them, and in each scenario."""
-    values = {entry.name: entry.read_values() for entry in found.entries}
+def rank_entries(found: SuiteEntries, values: Mapping[str, Mapping[str, Values]]) -> Mapping[str, Mapping[str, Place]]:
+    """Ranks over all scenarios, among entries that played all of them, and in each scenario; `values[entry][scenario]`."""
     better = find_metric(found.entries[0].manifest.ranked).better or "higher"
-    shape = {name: table.shape for name, table in max(values.values(), key=_count).items()}
+    shape: dict[str, tuple[int, ...]] = {}
+    for tables in sorted(values.values(), key=_count):
+        shape |= {name: table.shape for name, table in tables.items()}
+    whole = {entry.name for entry in found.entries if entry.is_whole}
     complete = {
-        name: tables for name, tables in values.items() if {key: table.shape for key, table in tables.items()} == shape
+        name: tables
+        for name, tables in values.items()
+        if name in whole and {key: table.shape for key, table in tables.items()} == shape
     }
     ranks = {OVERALL: rank(complete, better)}
     for scenario, expected in shape.items():

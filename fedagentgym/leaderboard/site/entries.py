@@ -23,13 +23,14 @@ from fedagentgym.leaderboard.record import (
     ClientTable,
     Curves,
     Manifest,
+    Measures,
     Verification,
     read_clients,
     read_curves,
     read_document,
     read_manifest,
 )
-from fedagentgym.leaderboard.suite import Suite, parse_suite
+from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_suite
 from fedagentgym.learning.trajectory import Group, Trajectory
 
 DEEPEST = 4
@@ -47,6 +48,16 @@ class Entry:
     @property
     def name(self) -> str:
         return self.manifest.entry.name
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every scenario of the suite was played."""
+        return len(self.manifest.scenarios) == len(self.suite.scenarios)
+
+    @property
+    def overall(self) -> Measures:
+        """The measures over all scenarios; nothing if some were not played, since these numbers are about all."""
+        return self.manifest.overall if self.is_whole else {}
 
     @cached_property
     def suite(self) -> Suite:
@@ -105,6 +116,10 @@ class SuiteEntries:
     suite: Suite
     entries: Sequence[Entry]
 
+    def read_values(self) -> dict[str, Mapping[str, Values]]:
+        """The ranked measure of every entry, by scenario."""
+        return {entry.name: entry.read_values() for entry in self.entries}
+
     @property
     def key(self) -> str:
         """The suite's name in file names: with its version, unless its name contains it."""
@@ -143,7 +158,14 @@ def _group(entries: Sequence[Entry]) -> SuiteEntries:
     for before, after in pairwise(ordered):
         if before.name == after.name:
             raise DataError(f"{before.folder} and {after.folder} are both called {after.name}: leave one out")
-    return SuiteEntries(first.suite, ordered)
+    return SuiteEntries(_find_definition(first), ordered)
+
+
+def _find_definition(entry: Entry) -> Suite:
+    """The package's own definition if it is of what was played: descriptions that come with results may say anything."""
+    name = entry.manifest.suite.name
+    own = load_suite(name) if name in list_suites() else None
+    return own if own is not None and own.digest == entry.manifest.suite.digest else entry.suite
 
 
 def _find_results(place: Path, depth: int) -> Iterator[Path]:

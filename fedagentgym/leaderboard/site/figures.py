@@ -103,7 +103,7 @@ def _list_curve(entry: Entry, scenario: str) -> list[tuple[float, float]]:
 def _render_bytes(ordered: Sequence[Entry]) -> list[str]:
     series = []
     for place, entry in enumerate(ordered):
-        overall = entry.manifest.overall
+        overall = entry.overall
         if "bytes" not in overall or "success" not in overall:
             continue
         point = (overall["bytes"].mean / 1e6, overall["success"].mean)

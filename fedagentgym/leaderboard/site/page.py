@@ -11,6 +11,7 @@ from fedagentgym.experiment.report.episodes import read_assets, to_script_json
 from fedagentgym.experiment.report.markup import fold, format_bytes, show
 from fedagentgym.leaderboard.record import Interval, Measures, Rerun
 from fedagentgym.leaderboard.site.bands import Place
+from fedagentgym.leaderboard.site.differences import Compared, render_differences
 from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries
 from fedagentgym.leaderboard.site.figures import render_figures
 from fedagentgym.leaderboard.site.published import describe_cautions, find_paper, read_published, render_paper
@@ -34,6 +35,7 @@ class SuitePage:
     found: SuiteEntries
     places: Mapping[str, Mapping[str, Place]]
     links: Mapping[str, str]
+    differences: list[Compared]
 
     @property
     def ordered(self) -> list[Entry]:
@@ -82,11 +84,16 @@ def _render_panel(page: SuitePage) -> str:
         f' <a href="{key}.md">{key}.md</a>.</noscript></div>'
         f'<p class="note">The same table as <a href="{key}.md">Markdown</a>, every number as <a href="{key}.csv">CSV</a>.'
         f" Entries of one band do not differ significantly from the first of it ({_tell_test()}).</p>"
-        f"{'<h2>Figures</h2>' if figures else ''}{figures}"
+        f"{_render_differences(page)}{'<h2>Figures</h2>' if figures else ''}{figures}"
         '<h2>Episodes</h2><div class="episode-choice"></div><div class="episode-place"></div>'
         f"{published}{_render_checks(page)}"
         f'<script type="application/json" id="data-{key}">{to_script_json(describe_suite(page))}</script></section>'
     )
+
+
+def _render_differences(page: SuitePage) -> str:
+    titles = {entry.name: entry.manifest.entry.title for entry in page.found.entries}
+    return render_differences(page.found.suite, titles, page.differences)
 
 
 def _tell_test() -> str:
@@ -97,7 +104,7 @@ def _tell_leader(page: SuitePage) -> str:
     """The leading entry, in a sentence."""
     places = page.places[""]
     if not places:
-        return "No entry has played all of it."
+        return "No entry has played all of it: choose a scenario to compare those that played it."
     ordered = page.ordered
     first = ordered[0].manifest
     ranked, metric = first.overall[first.ranked], find_metric(first.ranked)
@@ -141,7 +148,7 @@ def _tell_budget(suite: Suite) -> str:
 def _render_scenarios(suite: Suite) -> str:
     items = "".join(
         f"<li><b>{show(name)}</b>{': ' + show(one.about) if one.about else ''}"
-        f"{'' if one.methods_differ else ' <span class=badge>methods do not differ here</span>'}</li>"
+        f"{'' if one.methods_differ else ' <span class=badge>methods do not differ here</span> ' + show(one.because)}</li>"
         for name, one in suite.scenarios.items()
     )
     return fold("Scenarios", f'<ul class="scenarios">{items}</ul><p class="note"><code>{suite.digest}</code></p>')
@@ -220,6 +227,7 @@ def _describe_entry(page: SuitePage, entry: Entry) -> dict[str, Any]:
         "link": about.link if about.link.startswith(("https://", "http://")) else "",
         "note": about.note,
         "status": tell_status(entry),
+        "part": "" if entry.is_whole else f"{len(manifest.scenarios)} of {len(entry.suite.scenarios)} scenarios",
         "rerun": _describe_rerun(rerun, manifest.ranked) if rerun is not None else None,
         "claims": [[one.name, one.status, one.about] for one in verification.claims] if verification else [],
         "date": manifest.made.date,
@@ -235,7 +243,7 @@ def _describe_entry(page: SuitePage, entry: Entry) -> dict[str, Any]:
             for scenario, ranks in page.places.items()
             if (place := ranks.get(entry.name)) is not None
         },
-        "measures": {"": _describe_measures(manifest.overall)}
+        "measures": {"": _describe_measures(entry.overall)}
         | {scenario: _describe_measures(found) for scenario, found in manifest.by_scenario.items()},
         "categories": _describe_categories(entry),
     }

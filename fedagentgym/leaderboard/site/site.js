@@ -194,6 +194,7 @@
         make("small", {}, visible([who, entry.by].filter(Boolean).join(" \u00b7 "))),
         entry.baseline ? make("span", { class: "badge" }, "baseline") : null,
         make("span", { class: "badge " + (entry.status.includes("replayed") ? "good" : "bad") }, entry.status.split(", ")[0]),
+        entry.part ? make("span", { class: "badge" }, entry.part) : null,
         entry.rerun ? make("span", { class: "badge good" }, "run again") : null);
     }
 

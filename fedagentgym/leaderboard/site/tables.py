@@ -24,7 +24,7 @@ def list_measures(entries: Sequence[Entry]) -> list[str]:
 
 def _list_names(entry: Entry) -> set[str]:
     by_scenario = entry.manifest.by_scenario.values()
-    return {*entry.manifest.overall, *(name for found in by_scenario for name in found)}
+    return {*entry.overall, *(name for found in by_scenario for name in found)}
 
 
 def find_metric(name: str) -> Metric:
@@ -61,6 +61,8 @@ def tell_status(entry: Entry) -> str:
     told = ["replayed"] if entry.verification.replayed else ["checked"]
     if entry.verification.rerun is not None:
         told.append("run again by the maintainers")
+    if not entry.is_whole:
+        told.append(f"{len(entry.manifest.scenarios)} of {len(entry.suite.scenarios)} scenarios")
     return ", ".join(told)
 
 
@@ -72,9 +74,7 @@ def find_secret(entry: Entry) -> Interval | None:
 
 def write_markdown(found: SuiteEntries, places: Mapping[str, Place]) -> str:
     """The table over all scenarios, best first."""
-    measures = [
-        name for name in list_measures(found.entries) if any(name in one.manifest.overall for one in found.entries)
-    ]
+    measures = [name for name in list_measures(found.entries) if any(name in one.overall for one in found.entries)]
     head = [f"# {_escape(found.suite.title)}", "", f"`{found.suite.name}`, version {found.suite.version}.", ""]
     table = _write_table(order_entries(found.entries, places), places, measures)
     return "\n".join([*head, *table]) + "\n"
@@ -96,7 +96,7 @@ def _write_table(entries: Sequence[Entry], places: Mapping[str, Place], measures
     heads += ["on the secret twin"] if is_run_again else []
     lines = [f"| {' | '.join(map(_escape, heads))} |", "|" + "---|" * len(heads)]
     for entry in entries:
-        place, overall = places.get(entry.name), entry.manifest.overall
+        place, overall = places.get(entry.name), entry.overall
         start = [str(place.band), str(place.rank)] if place else ["", ""]
         cells = [*start, _escape(entry.manifest.entry.title)]
         cells += [_format_cell(overall.get(name), name) for name in measures]
@@ -140,7 +140,7 @@ def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
         start = [found.suite.name, found.suite.version, entry.name, _guard(entry.manifest.entry.title)]
         start += [place.band, place.rank] if place else ["", ""]
         start.append(tell_status(entry))
-        for scenario, measures in {"overall": entry.manifest.overall, **entry.manifest.by_scenario}.items():
+        for scenario, measures in {"overall": entry.overall, **entry.manifest.by_scenario}.items():
             for name, one in sorted(measures.items()):
                 table.writerow([*start, scenario, name, repr(one.mean), repr(one.low), repr(one.high)])
     return out.getvalue()

@@ -1,0 +1,142 @@
+"""What practice cures of a warm start's misconceptions: an agent practises in one category alone, for every category in turn.
+
+    fedagentgym bench run misconceptions-houses     fedagentgym bench run misconceptions-math
+    fedagentgym bench run misconceptions-shop
+
+A row is a client of the preset's variant `misconceptions` that trains by itself, a column the success on held-out tasks of a
+category. What practice does for its own category is on the diagonal of the differences to the start, what it does for the
+others beside it. `docs/results/misconceptions.md` has what was expected and what came out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedagentgym.base.measurement import Measurement
+from fedagentgym.benchmarks.tables import make_success_column
+from fedagentgym.experiment.plan import ExperimentTable, run_table
+from fedagentgym.experiment.result_table import Row, difference, half_width, mean, shown, success
+
+FOLDER = Path("runs")
+START = "start"
+
+
+@dataclass(frozen=True)
+class MisledPreset:
+    """A preset's clients, each with one category (in the order of their names, as `by_source` numbers them), and which of the
+    categories are misled."""
+
+    name: str
+    source: str
+    categories: tuple[str, ...]
+    misled: tuple[str, ...]
+    local_steps: int
+    rounds: int
+    judged: int
+    quick: tuple[str, ...]
+
+    def make_table(self, seeds: int = 3) -> ExperimentTable:
+        """The start and every category's practice, all compared with the start."""
+        alone = {
+            f"practice in {category}": (
+                f"algorithm={{name: local, client: {client}, local_steps: {self.local_steps}}}",
+                f"federation={{rounds: {self.rounds}, workers: 0}}",
+            )
+            for client, category in enumerate(self.categories)
+        }
+        nothing = ("algorithm=zero-shot", "federation={rounds: 0, workers: 0}")
+        return ExperimentTable(
+            f"misconceptions-{self.name}",
+            dict.fromkeys((START, *alone), self.source),
+            {"all": success, **{category: make_success_column(category) for category in self.categories}},
+            [(row, START) for row in alone],
+            seeds,
+            changes=("evaluation.every=100", f"evaluation.tasks={self.judged}"),
+            row_changes={START: nothing, **alone},
+        )
+
+    def make_quick_table(self) -> ExperimentTable:
+        """One category's practice in one step: shows that the machinery runs."""
+        table = self.make_table(seeds=1)
+        own = f"practice in {self.misled[0]}"
+        client = self.categories.index(self.misled[0])
+        smaller = {
+            START: table.row_changes[START],
+            own: (f"algorithm={{name: local, client: {client}, local_steps: 1}}", "federation={rounds: 1, workers: 0}"),
+        }
+        changes = (*table.changes, "learning.tasks_per_step=1", "learning.group_size=2", *self.quick)
+        return replace(table.make_quick([START, own], changes, seeds=1), row_changes=smaller)
+
+
+HOUSES = MisledPreset(
+    "houses",
+    "tiny-alfworld:misconceptions",
+    ("Clean", "Cool", "Heat", "Look", "Pick", "Pick2"),
+    ("Cool", "Heat"),
+    local_steps=4,
+    rounds=4,
+    judged=200,
+    quick=("warm_start.steps=2", "warm_start.episodes=8", "evaluation.tasks=24"),
+)
+MATH = MisledPreset(
+    "math",
+    "tiny-math:misconceptions",
+    ("arithmetic", "counting", "fractions", "geometry", "linear equations", "number theory", "series", "systems"),
+    ("counting", "fractions", "geometry", "systems"),
+    local_steps=10,
+    rounds=2,
+    judged=400,
+    quick=("warm_start.steps=2", "warm_start.episodes=8", "evaluation.tasks=24"),
+)
+SHOP = MisledPreset(
+    "shop",
+    "tiny-webshop:misconceptions",
+    ("beauty", "electronics", "fashion", "garden", "grocery"),
+    ("electronics", "fashion", "garden"),
+    local_steps=5,
+    rounds=2,
+    judged=200,
+    quick=("warm_start.steps=2", "warm_start.episodes=8", "evaluation.tasks=100"),
+)
+
+
+def run_houses(quick: bool = False) -> list[Measurement]:
+    """What practice in one kind of chore does for the others."""
+    return _run(HOUSES, quick)
+
+
+def run_math(quick: bool = False) -> list[Measurement]:
+    """What practice in one subject does for the others."""
+    return _run(MATH, quick)
+
+
+def run_shop(quick: bool = False) -> list[Measurement]:
+    """What practice in one department does for the others."""
+    return _run(SHOP, quick)
+
+
+def _run(preset: MisledPreset, quick: bool) -> list[Measurement]:
+    table = preset.make_quick_table() if quick else preset.make_table()
+    return summarize_cures(preset, run_table(table, FOLDER / table.name))
+
+
+def summarize_cures(preset: MisledPreset, rows: Sequence[Row]) -> list[Measurement]:
+    """For every misled category: what its own practice adds to it, and what practice in the other categories adds on average."""
+    practised = {row.name.removeprefix("practice in "): difference(rows, row.name, START) for row in rows[1:]}
+    found = [_measure(f"start: {column}", values) for column, values in rows[0].values.items()]
+    for category in preset.misled:
+        if category not in practised:
+            continue
+        found.append(_measure(f"{category}: own practice adds", practised[category][category]))
+        others = [gains[category] for practice, gains in practised.items() if practice != category]
+        if others:
+            found.append(
+                _measure(f"{category}: practice elsewhere adds", [mean(seed) for seed in zip(*others, strict=True)])
+            )
+    return found
+
+
+def _measure(name: str, values: Sequence[float]) -> Measurement:
+    return Measurement(name, mean(values), "", f"{shown(half_width(values))} (95 % over seeds)".strip())
