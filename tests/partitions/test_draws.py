@@ -18,6 +18,7 @@ from fedagentgym.partitions.arithmetic.draws import iter_batches, sample_categor
 def test_probabilities_are_in_units_of_the_grid() -> None:
     found = softmax(np.log(np.array([[1.0, 3.0], [5.0, 5.0]])) + 700.0)
     assert found.tolist() == [[GRID // 4, 3 * GRID // 4], [GRID // 2, GRID // 2]]
+    assert softmax(np.array([[0.0, 800.0], [-800.0, 0.0]])).tolist() == [[0, GRID], [0, GRID]]
 
 
 def test_a_client_without_weights_draws_nothing() -> None:
