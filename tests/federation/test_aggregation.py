@@ -30,7 +30,7 @@ from fedagentgym.federation.message import Message
 from fedagentgym.federation.running_mean import RunningMean
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.federation.update_store import UpdateStore
-from fedagentgym.federation.vectors import update_norm
+from fedagentgym.federation.vectors import is_finite, update_norm
 
 SHAPES = {"a": (3, 2), "b": (40_000,)}
 
@@ -330,3 +330,8 @@ def test_clients_without_a_signal_do_not_make_learners_suspicious() -> None:
 def test_an_update_that_overflows_is_refused() -> None:
     wild = {name: np.full(shape, 3e38, np.float32) for name, shape in SHAPES.items()}
     assert len(UpdateChecks(max_ratio=None).find_refused(norms_of({0: wild}))) == 1
+
+
+def test_an_array_whose_squares_overflow_is_finite() -> None:
+    assert is_finite(np.full((2, 3), 3e38, np.float32)) and is_finite(np.array([2**62])) and is_finite(np.zeros(0))
+    assert not any(is_finite(np.array([1.0, wrong, 3e38], np.float32)) for wrong in (np.nan, np.inf, -np.inf))

@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.streams import stream
+from fedagentgym.partitions.arithmetic import dealing
 from fedagentgym.partitions.arithmetic.dealing import assign_balanced
 
 
@@ -50,6 +51,21 @@ def test_any_sizes_can_be_dealt(items: int, shares: list[float], seed: int) -> N
 )
 def test_corners(sizes: list[int], items: int) -> None:
     check(sizes, items)
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    items=st.integers(1, 12),
+    shares=st.lists(st.floats(0, 1), min_size=1, max_size=9),
+    seed=st.integers(0, 5),
+)
+@example(items=2, shares=[0.5] * 6, seed=0)
+def test_repeats_are_resolved_one_by_one_where_random_exchanges_found_none(
+    items: int, shares: list[float], seed: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dealing, "_MAX_EXCHANGE_PASSES", 0)
+        check([round(share * items) for share in shares], items, seed)
 
 
 def test_every_pair_is_equally_likely() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ def judge(
 
     verifier = CodeVerifier(accept=("a",))
     verifier.slots = Slots()  # type: ignore[assignment]
-    found = verifier.verify("program", checks, accept=("b",), **options)
+    found = verifier.verify(options.pop("program", "program"), checks, accept=("b",), **options)
     assert accepted == [("a", "b")]
     return found, slot.asked
 
@@ -84,6 +85,19 @@ def test_the_score_is_the_share_of_the_calls_that_give_what_is_expected() -> Non
     assert judge(TWO, {"error": "KeyError"}, {"value": 20})[0].reason == "KeyError: "
     late = judge(TWO, {"value": 10}, ended=Ended("timeout", -9, "", ""))[0]
     assert late == Verdict(False, 0.5, "program", "timeout")
+
+
+def test_a_verdict_shows_the_first_two_hundred_characters() -> None:
+    found, _ = judge(TWO, {"error": "ValueError", "text": "y" * 300}, program="x" * 300)
+    assert (found.parsed, found.reason) == ("x" * 200, f"ValueError: {'y' * 188}")
+
+
+def test_a_program_is_run_under_the_limits_of_the_call_or_of_the_verifier() -> None:
+    slot = Slot((), None, [WELL, WELL], WELL)
+    verifier = CodeVerifier(Limits(seconds=2.0))
+    verifier.slots = SimpleNamespace(one=lambda accept: contextlib.nullcontext(slot))  # type: ignore[assignment]
+    assert verifier.run("x = 1", "given", Limits(seconds=1.0)) == verifier.run("x = 1", "given") == WELL
+    assert slot.asked == [("script", "x = 1", "given", Limits(seconds=seconds)) for seconds in (1.0, 2.0)]
 
 
 def test_calls_are_asked_by_name_and_arguments_under_the_limits() -> None:
@@ -106,6 +120,8 @@ def test_calls_are_asked_by_name_and_arguments_under_the_limits() -> None:
         (float("nan"), 1.0, False),
         (1.0, float("nan"), False),
         (1, 1.0, True),
+        (True, 1.0, False),
+        ("a", 1.0, False),
         (True, 1, False),
         (0, False, False),
         (True, True, True),
@@ -137,7 +153,7 @@ def test_test_code_counts_as_one_and_runs_only_after_calls_that_passed() -> None
     both = BY_TEST._replace(calls=TWO.calls)
     passed = {"passed": True, "reason": "passed"}
     assert judge(both, {"value": 10}, {"value": 20}, verdict=passed)[0] == Verdict(True, 1.0, "program", "passed")
-    failed, asked = judge(both, {"value": 10}, {"value": 0}, verdict=passed)
+    failed, asked = judge(both._replace(outputs=(("1", "one"),)), {"value": 10}, {"value": 0}, verdict=passed)
     assert failed.score == 0.5 and [kind for kind, *_ in asked] == ["calls"]
     late, _ = judge(both, {"value": 10}, {"value": 20}, verdict={"passed": False, "reason": "AssertionError"})
     assert late == Verdict(False, pytest.approx(2 / 3), "program", "AssertionError")
@@ -201,6 +217,8 @@ class Own(Exception): pass
 def test_asserts_that_are_no_plain_calls() -> None:
     assert calls_of(["assert f() == 1"]) == ("f", (Call((), 1),))
     for other in (
+        "f(1) == 2",
+        "assert f(1)",
         "assert f(x=1) == 2",
         "assert f(1) == 2 == 2",
         "assert f(1) is None",

@@ -41,6 +41,9 @@ GOOD = "<think> 1 + 1 = 2 </think> <answer> 2 </answer>"
         ("", 0.0, 0.0),
         ("<think>x</think> <tool> calc[2 + 3] </tool>", 1.0, 1.0),
         ("<think>x</think> <tool> calc[2] </tool> <answer>2</answer>", 0.0, 1.0),
+        ("<think>x</think> <tool> calc[2] </tool> </answer>", 0.0, 1.0),
+        ("<think>x</think> calc[2] </tool>", 0.0, 0.5),
+        ("<think>x</think> <tool> calc[2]", 0.0, 0.75),
     ],
 )
 def test_layout_and_tags(reply: str, layout: float, tags: float) -> None:

@@ -77,6 +77,7 @@ def test_a_choice_tells_what_was_chosen() -> None:
     assert grade_choice("<answer>B</answer>", "B", OPTIONS) == Verdict(True, 1.0, "B", "chose B")
     assert grade_choice("<answer>A</answer>", "B", OPTIONS) == Verdict(False, 0.0, "A", "chose A")
     assert grade_choice("<answer>D</answer>", "D", OPTIONS) == Verdict(False, 0.0, "D", "no option")
+    assert grade_choice(f"<answer>B) {'x' * 300}</answer>", "B", OPTIONS).parsed == f"B) {'x' * 197}"
     for silent in ("<answer></answer>", "B", ""):
         assert grade_choice(silent, "B", OPTIONS).reason == "no answer"
 

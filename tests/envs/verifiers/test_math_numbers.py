@@ -1,0 +1,54 @@
+"""Plain numbers in words and powers of ten, and the size of an answer at which it is refused."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from fedagentgym.envs.verifiers.mathematics.limits import refusal
+from fedagentgym.envs.verifiers.mathematics.numbers import number
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2 dozen", 24),
+        ("twenty-three", 23),
+        ("twenty three", 23),
+        ("ninety", 90),
+        ("5e3", 5000),
+        ("5 x 10^3", 5000),
+        (r"5 \times 10^{3}", 5000),
+        ("5*10^-2", Fraction(1, 20)),
+        ("1.5 million", 1_500_000),
+    ],
+)
+def test_a_number_in_words_or_with_a_power_of_ten_is_exact(text: str, value: Fraction) -> None:
+    found = number(text)
+    assert found is not None and found.value == value
+
+
+@pytest.mark.parametrize("text", ["dozen", "10^3", "twenty-", "5e"])
+def test_what_is_no_plain_number_is_none(text: str) -> None:
+    assert number(text) is None
+
+
+@pytest.mark.parametrize(
+    ("part", "most", "told"),
+    [
+        ("=1", 24, "too many parts"),
+        ("^1", 24, "too many parts"),
+        (r"\a", 120, "too many parts"),
+        (r"\sum", 4, "too many parts"),
+    ],
+)
+def test_an_answer_has_so_many_parts_at_most(part: str, most: int, told: str) -> None:
+    assert refusal("1" + part * most) is None
+    assert refusal("1" + part * (most + 1)) == told
+
+
+def test_an_answer_is_so_deep_at_most() -> None:
+    assert refusal("(" * 12 + "1" + ")" * 12) is None
+    assert refusal("(" * 13 + "1" + ")" * 13) == "too deep"
+    assert refusal("{1") == refusal(r"\boxed{1}") == "braces do not match"
