@@ -84,7 +84,7 @@ MATH = MisledPreset(
     "math",
     "tiny-math:misconceptions",
     ("arithmetic", "counting", "fractions", "geometry", "linear equations", "number theory", "series", "systems"),
-    ("counting", "fractions", "geometry", "systems"),
+    ("number theory", "series"),
     local_steps=10,
     rounds=2,
     judged=400,
