@@ -181,7 +181,7 @@ def string_targets(tree: ast.AST, constants: dict[str, str]) -> Iterator[str]:
             yield text
 
 
-def test_string_targets_point_to_the_same_floor_or_a_lower_one(root: Path) -> None:
+def test_string_targets_point_to_the_same_layer_or_a_lower_one(root: Path) -> None:
     found = {}
     for name, path in module_files(root).items():
         tree = parse(path)
