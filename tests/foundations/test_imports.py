@@ -1,4 +1,4 @@
-"""`import fedagentgym` stays light, the floors are kept, and library code neither prints nor touches global generators."""
+"""`import fedagentgym` stays light, the layers are kept, and library code neither prints nor touches global generators."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_no_modules_import_each_other_in_a_circle(root: Path) -> None:
     assert circles(imports) == []
 
 
-FLOORS = (
+LAYERS = (
     *(
         {"base"},
         {"envs"},
@@ -158,10 +158,10 @@ FLOORS = (
 TARGET = re.compile(r"fedagentgym(\.\w+)+:\w+(\.\w+)*")
 
 
-def floor(module: str) -> int:
-    """The number of a module's floor; the modules beside the packages stand above all of them."""
+def layer(module: str) -> int:
+    """The number of a module's layer; the modules beside the packages stand above all of them."""
     package = module.split(".")[1] if "." in module else ""
-    return next((number for number, packages in enumerate(FLOORS) if package in packages), len(FLOORS))
+    return next((number for number, packages in enumerate(LAYERS) if package in packages), len(LAYERS))
 
 
 def string_targets(tree: ast.AST, constants: dict[str, str]) -> Iterator[str]:
@@ -193,15 +193,15 @@ def test_string_targets_point_to_the_same_layer_or_a_lower_one(root: Path) -> No
             and isinstance(node.value, ast.Constant)
             and isinstance(node.value.value, str)
         }
-        found.update({(name, target): floor(target.partition(":")[0]) for target in string_targets(tree, constants)})
+        found.update({(name, target): layer(target.partition(":")[0]) for target in string_targets(tree, constants)})
     assert len(found) > 40
-    assert not [f"{name} names {target}" for (name, target), at in found.items() if at > floor(name)]
+    assert not [f"{name} names {target}" for (name, target), at in found.items() if at > layer(name)]
 
 
-def test_what_registries_name_is_on_the_same_floor_or_a_lower_one(root: Path) -> None:
+def test_what_registries_name_is_on_the_same_layer_or_a_lower_one(root: Path) -> None:
     seen = 0
     for name in module_files(root):
-        if name.endswith("__main__") or floor(name) == len(FLOORS):
+        if name.endswith("__main__") or layer(name) == len(LAYERS):
             continue
         try:
             module = importlib.import_module(name)
@@ -212,7 +212,7 @@ def test_what_registries_name_is_on_the_same_floor_or_a_lower_one(root: Path) ->
                 target = registry.get_target(entry)
                 if isinstance(target, str) and target.startswith("fedagentgym."):
                     seen += 1
-                    assert floor(target.partition(":")[0]) <= floor(name), f"{name}: {registry.kind} {entry!r}"
+                    assert layer(target.partition(":")[0]) <= layer(name), f"{name}: {registry.kind} {entry!r}"
     assert seen > 40
 
 
