@@ -42,7 +42,7 @@ def test_a_power_of_ten_leaves_fewer_decimals(text: str) -> None:
 
 def test_only_one_phrase_before_a_number_is_left_out() -> None:
     assert number("the answer is 4") == Number(Fraction(4))
-    assert number("the answer is 4 if y is even") is None
+    assert number("the answer is 4 when y is even") is None
 
 
 @pytest.mark.parametrize("text", ["dozen", "10^3", "twenty-", "5e"])
