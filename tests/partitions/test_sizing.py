@@ -73,6 +73,14 @@ def test_scaling_that_hits_a_bound_gives_the_rest_to_the_others() -> None:
     assert np.allclose(scale_to_sum(np.array([1.0, 1.0, 8.0]), 100, 0, 60), [20, 20, 60])
 
 
+def test_only_the_side_with_the_larger_violation_is_fixed() -> None:
+    """Beyond one bound by 1 and beyond the other by a little more or less: fixing both would be no common factor."""
+    below = scale_to_sum(np.array([15.0, 205.0, 510.0]), 73, 3, 50)
+    assert np.allclose(below, [3, 205 * 70 / 715, 510 * 70 / 715])
+    above = scale_to_sum(np.array([29.0, 201.0, 510.0]), 74, 3, 50)
+    assert np.allclose(above, [29 * 24 / 230, 201 * 24 / 230, 50])
+
+
 def test_largest_remainder() -> None:
     assert round_to_sum(np.array([1.5, 1.25, 1.25]), 4, 0, 5).tolist() == [2, 1, 1]
     assert round_to_sum(np.array([2.0, 1.75, 0.25]), 4, 0, 5).tolist() == [2, 2, 0]
