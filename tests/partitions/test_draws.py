@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from fedagentgym.base.philox import StreamBatch
 from fedagentgym.base.streams import GRID
 from fedagentgym.partitions.arithmetic import draws
-from fedagentgym.partitions.arithmetic.draws import iter_batches, sample_category_counts, sample_distinct, softmax
+from fedagentgym.partitions.arithmetic.draws import (
+    iter_batches,
+    redistribute_overflow,
+    sample_category_counts,
+    sample_distinct,
+    softmax,
+)
 
 
 def test_probabilities_are_in_units_of_the_grid() -> None:
@@ -35,6 +41,15 @@ def test_categories_are_drawn_in_proportion_to_their_weights() -> None:
     expected = np.array([1, 0, 2, 5]) / 8
     error = 4.5 * np.sqrt(expected * (1 - expected) / (50 * clients))
     assert np.all(np.abs(found.sum(axis=0) / (50 * clients) - expected) <= error)
+
+
+def test_what_a_category_cannot_hold_goes_to_those_with_weight_and_to_all_others_only_after_them() -> None:
+    """A weight of a single unit is a weight; capacity alone counts only where no category with a weight has any left."""
+    clients = 20
+    streams = StreamBatch(0, "test", count=clients)
+    counts, weights = np.tile([6, 0, 0], (clients, 1)), np.tile([9, 1, 0], (clients, 1))
+    assert redistribute_overflow(streams, counts, weights, np.array([3, 3, 5])).tolist() == [[3, 3, 0]] * clients
+    assert redistribute_overflow(streams, counts, weights, np.array([3, 2, 5])).tolist() == [[3, 2, 1]] * clients
 
 
 @settings(deadline=None, max_examples=60)

@@ -154,7 +154,8 @@ def test_clients_are_the_values_of_a_field(
     try:
         made = federate(GUESS, partition="natural", by="user", pool=pool, **parameters)
     except OptionError as error:
-        assert len(values) < size or (rest and remainder == "refuse"), error
+        too_few = not values or (len(values) < size and remainder != "smaller")
+        assert too_few or (rest and remainder == "refuse"), error
         return
     groups = [sorted(set(client.pool.get_field("user"))) for client in made]
     count = len(values) // size + (remainder == "smaller" and rest > 0)
@@ -167,6 +168,35 @@ def test_clients_are_the_values_of_a_field(
         assert [value for group in groups for value in group] == values[: count * size]
     if remainder == "bigger":
         assert max(map(len, groups)) - min(map(len, groups)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("values", "remainder", "sizes"),
+    [
+        (7, "smaller", [3, 3, 1]),
+        (7, "bigger", [4, 3]),
+        (8, "bigger", [4, 4]),
+        (7, "drop", [3, 3]),
+        (6, "smaller", [3, 3]),
+        (6, "bigger", [3, 3]),
+        (6, "refuse", [3, 3]),
+        (2, "smaller", [2]),
+    ],
+)
+def test_values_that_fill_no_group(values: int, remainder: str, sizes: list[int]) -> None:
+    pool = make_user_pool(list(range(values)))
+    made = federate(GUESS, partition="natural", by="user", pool=pool, group_size=3, remainder=remainder)
+    assert [len(client.tasks) for client in made] == sizes
+
+
+@pytest.mark.parametrize(
+    ("values", "remainder", "told"),
+    [(2, "bigger", "no group of 3"), (2, "drop", "no group of 3"), (7, "refuse", "leave 1 beside groups of 3")],
+)
+def test_values_that_fill_no_group_may_be_an_error(values: int, remainder: str, told: str) -> None:
+    pool = make_user_pool(list(range(values)))
+    with pytest.raises(OptionError, match=told):
+        federate(GUESS, partition="natural", by="user", pool=pool, group_size=3, remainder=remainder)
 
 
 def test_fewer_clients_than_users_are_drawn() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedagentgym.base.errors import OptionError
 from fedagentgym.partitions.samplers.coverage import Bounds, Coverage, validate_bounds
 from fedagentgym.partitions.samplers.hardness import Hardness
-from fedagentgym.partitions.samplers.sampler import make_sampler
+from fedagentgym.partitions.samplers.sampler import check_client_count, make_sampler
 from tests.partitions.conftest import make_table
 from tests.partitions.test_samplers import SPECS, draw
 
@@ -133,3 +133,16 @@ def test_a_draw_that_wants_more_than_a_label_has_is_repeated_for_those_that_lost
     drawn = draw("dirichlet", table, 10, beta=100.0, equal_size=True, tasks_per_client=20)
     assert drawn.sizes.tolist() == [20] * 10 and np.array_equal(np.sort(drawn.items), np.arange(200))
     assert draw("dirichlet", table, 10, beta=1.0, equal_size=True, tasks_per_client=1).sizes.tolist() == [1] * 10
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_source_has_a_client(count: int) -> None:
+    table = make_table(100, {"x": 0.5, "y": 0.5})
+    with pytest.raises(OptionError, match=f"sources gives {count} clients to 'y': at least 1 is needed"):
+        draw("by_source", table, 1, sources={"x": 1 - count, "y": count})
+
+
+def test_a_split_has_a_million_clients_at_most() -> None:
+    assert check_client_count(1_000_000) == 1_000_000
+    with pytest.raises(OptionError, match="at most 1,000,000 clients, 1,000,001 are asked for"):
+        check_client_count(1_000_001)

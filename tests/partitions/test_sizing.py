@@ -50,6 +50,21 @@ def test_water_filling_keeps_sum_and_order(sizes: list[float], share: float) -> 
     assert int(round_to_sum(filled, total, low, high).sum()) == total
 
 
+@settings(deadline=None, max_examples=60)
+@given(sizes=st.lists(st.integers(1, 1000), min_size=1, max_size=12), share=st.floats(0, 1))
+def test_one_factor_scales_all_sizes_inside_the_bounds(sizes: list[int], share: float) -> None:
+    low, high = 3, 50
+    total = round(len(sizes) * (low + share * (high - low)))
+    filled = scale_to_sum(np.array(sizes, dtype=np.float64), total, low, high)
+    factors = filled / np.array(sizes)
+    inside = (filled > low + 1e-6) & (filled < high - 1e-6)
+    if inside.any():
+        factor = float(factors[inside].mean())
+        assert np.allclose(filled, np.clip(factor * np.array(sizes), low, high), rtol=1e-6)
+    else:
+        assert factors[filled > low + 1e-6].max(initial=0.0) <= factors[filled < high - 1e-6].min(initial=np.inf) + 1e-6
+
+
 def test_scaling_without_bounds_in_the_way_is_proportional() -> None:
     assert np.allclose(scale_to_sum(np.array([1.0, 2.0, 3.0]), 60, 0, 100), [10, 20, 30])
 
@@ -58,9 +73,23 @@ def test_scaling_that_hits_a_bound_gives_the_rest_to_the_others() -> None:
     assert np.allclose(scale_to_sum(np.array([1.0, 1.0, 8.0]), 100, 0, 60), [20, 20, 60])
 
 
+def test_only_the_side_with_the_larger_violation_is_fixed() -> None:
+    """Beyond one bound by 1 and beyond the other by a little more or less: fixing both would be no common factor."""
+    below = scale_to_sum(np.array([15.0, 205.0, 510.0]), 73, 3, 50)
+    assert np.allclose(below, [3, 205 * 70 / 715, 510 * 70 / 715])
+    above = scale_to_sum(np.array([29.0, 201.0, 510.0]), 74, 3, 50)
+    assert np.allclose(above, [29 * 24 / 230, 201 * 24 / 230, 50])
+
+
 def test_largest_remainder() -> None:
     assert round_to_sum(np.array([1.5, 1.25, 1.25]), 4, 0, 5).tolist() == [2, 1, 1]
     assert round_to_sum(np.array([2.0, 1.75, 0.25]), 4, 0, 5).tolist() == [2, 2, 0]
+    assert round_to_sum(np.array([2.0, 1.75, 1.25]), 6, 0, 2).tolist() == [2, 2, 2]
+
+
+def test_sizes_that_sum_to_more_are_lowered_to_the_total() -> None:
+    assert round_to_sum(np.array([3.0, 3.0, 3.0]), 7, 2, 3).tolist() == [2, 2, 3]
+    assert round_to_sum(np.array([2.0, 2.75, 3.0]), 6, 2, 3).tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize(
