@@ -335,3 +335,10 @@ def test_an_update_that_overflows_is_refused() -> None:
 def test_an_array_whose_squares_overflow_is_finite() -> None:
     assert is_finite(np.full((2, 3), 3e38, np.float32)) and is_finite(np.array([2**62])) and is_finite(np.zeros(0))
     assert not any(is_finite(np.array([1.0, wrong, 3e38], np.float32)) for wrong in (np.nan, np.inf, -np.inf))
+
+
+def test_a_client_of_weight_zero_counts_for_nothing() -> None:
+    mean = RunningMean({"a": np.zeros(2, np.float32)})
+    mean.add({"a": np.full(2, 9.0, np.float32)}, 0.0)
+    mean.add({"a": np.ones(2, np.float32)}, 2.0)
+    assert mean.finish()["a"].tolist() == [1.0, 1.0]
