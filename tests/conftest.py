@@ -102,5 +102,9 @@ def shared_data() -> Path:
 def usual_floating_point() -> Iterator[None]:
     """A token session makes the processor take denormal numbers for zero, which other tests would be surprised by."""
     yield
+    restore_denormal_numbers()
+
+
+def restore_denormal_numbers() -> None:
     if "torch" in sys.modules:
         sys.modules["torch"].set_flush_denormal(False)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from fedagentgym.base.errors import OptionError
 from fedagentgym.cli.application import build_app
 from fedagentgym.cli.main import COMMANDS, main
+from tests.conftest import restore_denormal_numbers
 from tests.fuzz import nasty
 
 CASES = 5000
@@ -156,7 +157,8 @@ def stop(number: int, frame: FrameType | None) -> None:
 
 
 def main_in_time(line: list[str]) -> int:
-    """The exit code of a command, or 70 if it takes longer than a case may."""
+    """The exit code of a command, or 70 if it takes longer than a case may. Hypothesis draws the next case from denormal numbers
+    too, and a command that opens an agent turns them off."""
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
     signal.alarm(HANG_SECONDS)
     try:
@@ -164,6 +166,7 @@ def main_in_time(line: list[str]) -> int:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
+        restore_denormal_numbers()
 
 
 @pytest.mark.parametrize("name", GOOD)
