@@ -67,7 +67,7 @@ class MisledPreset:
             own: (f"algorithm={{name: local, client: {client}, local_steps: 1}}", "federation={rounds: 1, workers: 0}"),
         }
         changes = (*table.changes, "learning.tasks_per_step=1", "learning.group_size=2", *self.quick)
-        return replace(table.make_quick([START, own], changes, seeds=1), row_changes=smaller)
+        return replace(table.make_quick([START, own], changes, seeds=1), row_changes=smaller, processes=1)
 
 
 HOUSES = MisledPreset(

@@ -145,7 +145,7 @@ def test_clients_that_practise_alone_are_those_of_the_preset(world: misconceptio
 def test_a_cure_is_what_practice_adds_to_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     smaller = replace(
-        misconceptions.HOUSES,
+        misconceptions.MATH,
         quick=(
             "plugins=[fedagentgym.testing.untrained]",
             "agent={name: untrained-tiny, decoding: {max_new_tokens: 4}}",
@@ -153,11 +153,14 @@ def test_a_cure_is_what_practice_adds_to_the_start(monkeypatch: pytest.MonkeyPat
             "evaluation.tasks=24",
         ),
     )
-    monkeypatch.setattr(misconceptions, "HOUSES", smaller)
-    figures = by_name(BENCHMARKS.get("misconceptions-houses")(True))
-    assert list(figures)[:2] == ["start: all", "start: Clean"]
-    assert list(figures)[-1] == "Cool: own practice adds" and -1.0 <= figures["Cool: own practice adds"] <= 1.0
-    assert (Path("runs") / "misconceptions-houses-quick" / "table.md").is_file()
+    monkeypatch.setattr(misconceptions, "MATH", smaller)
+    figures = by_name(BENCHMARKS.get("misconceptions-math")(True))
+    assert list(figures)[:2] == ["start: all", "start: arithmetic"]
+    assert (
+        list(figures)[-1] == "number theory: own practice adds"
+        and -1.0 <= figures["number theory: own practice adds"] <= 1.0
+    )
+    assert (Path("runs") / "misconceptions-math-quick" / "table.md").is_file()
 
 
 def test_practice_elsewhere_is_a_mean_over_the_other_categories() -> None:
