@@ -233,7 +233,7 @@ class DecoderForward:
 
 
 def _plan_rows(chunks: Chunks) -> list[_Span]:
-    """Return the attention output of each row's queries, block by block."""
+    """Return the cached tokens that each row's queries attend to, block by block."""
     rows = zip(chunks.ends.tolist(), chunks.lengths.tolist(), chunks.slots.tolist(), chunks.seen.tolist(), strict=True)
     return [
         _Span(start, stop, slot, seen - (end - stop))
