@@ -251,7 +251,7 @@ HETEROGENEITIES = {"alike": "alike,", "four towns": "", "one procedure": "one-pr
 METHODS_COMPARED = {
     "FedAvg-GRPO": "fedavg-grpo,tau-20x4",
     "PubSwap": "pubswap,tau-20x4",
-    "FedGRPO": "fedgrpo",
+    "FedGRPO": "fedgrpo,able-experts-half",
     "FedMOA": "fedmoa,two-objectives,tau-20x4",
 }
 METHODS = Experiment(
