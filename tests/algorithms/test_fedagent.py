@@ -179,9 +179,9 @@ def test_metrics_episodes_and_participants_are_recorded(tmp_path: Path) -> None:
     assert CommitStore(tmp_path / "rounds").list_rounds() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("name", ["fedagent", "centralized"])
-def test_the_conformance_check_passes(name: str) -> None:
-    run = check_algorithm(name, local_steps=1)
+@pytest.mark.parametrize(("name", "workers"), [("fedagent", 1), ("centralized", 0)])
+def test_the_conformance_check_passes(name: str, workers: int) -> None:
+    run = check_algorithm(name, workers=workers, local_steps=1)
     assert run.record["algorithm"] == name
 
 

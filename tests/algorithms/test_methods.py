@@ -1,4 +1,4 @@
-"""Every method of the papers on the whole machinery: two runs alike, resumed alike, in worker processes alike."""
+"""Every method of the papers on the whole machinery: two runs alike, resumed alike, and (slow) in worker processes alike."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fedagentgym.experiment.run import RunResult
 from fedagentgym.testing import check_algorithm
 
 ROLES = {"partition": {"roles": {"public": 8, "auxiliary": 8, "server": 8}}}
@@ -31,9 +32,20 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
+def check(run: str, workers: int) -> RunResult:
+    name, settings, config = RUNS[run]
+    return check_algorithm(name, config=config, workers=workers, **settings)
+
+
 @pytest.mark.parametrize("run", RUNS)
 def test_methods_hold_what_every_algorithm_must(run: str) -> None:
-    name, settings, config = RUNS[run]
-    found = check_algorithm(name, config=config, workers=0 if "," in run else 1, **settings)
+    found = check(run, workers=0)
     if run == "pubswap":  # 2 rounds x 2 clients x (3 private and 2 public steps) x 2 tasks x 3 answers
         assert found.record["episodes"] == 2 * 2 * (3 + 2) * 2 * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUNS)
+def test_methods_give_the_same_bits_in_worker_processes(run: str) -> None:
+    """A worker takes seconds to start: of the ordinary tests, FedAgent's has one."""
+    check(run, workers=1)

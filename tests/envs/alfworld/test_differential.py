@@ -20,8 +20,8 @@ from fedagentgym.envs.alfworld.goals import make_goal, render_goal
 from fedagentgym.envs.alfworld.reader import parse_game
 from fedagentgym.envs.alfworld.real import RealEngine
 
-PLAIN, STEPS = 60, 40
-ODD, ODD_STEPS = 8, 40
+PLAIN, STEPS = 26, 30
+ODD, ODD_STEPS = 4, 30
 IN_ITSELF = 153
 """Of seed 1: the odd game in which an object container contains itself."""
 
@@ -42,17 +42,17 @@ def test_generated_games_go_the_same_way_in_both_engines(plain_reports: list[Rep
 
 
 def test_generated_games_cover_types_rooms_and_wordings_and_go_on_past_the_goal(plain_reports: list[Report]) -> None:
-    assert len(plain_reports) >= 60
+    assert len(plain_reports) == PLAIN
     games = [report.game for report in plain_reports]
     assert set(Counter(game.category for game in games)) == set(CATEGORIES)
     assert {room_of(game) for game in games} == {"kitchen", "living room", "bedroom", "bathroom"}
     assert {(game.category, game.wording) for game in games} == {(c, w) for c in CATEGORIES for w in ("move", "put")}
-    assert sum(report.wins > 0 for report in plain_reports) >= 20
-    assert sum(report.steps_after_win for report in plain_reports) >= 100
+    assert sum(report.wins > 0 for report in plain_reports) >= 8
+    assert sum(report.steps_after_win for report in plain_reports) >= 40
 
 
 def test_games_as_no_generator_writes_them_go_the_same_way_too() -> None:
-    in_itself = odd_case(IN_ITSELF, 60, seed=1)
+    in_itself = odd_case(IN_ITSELF, ODD_STEPS, seed=1)
     assert any(held >> outer & 1 for outer, held in in_itself.game.inner)
     reports = duels([*odd_cases(ODD, ODD_STEPS, seed=6), *cluttered_cases(2, ODD_STEPS), in_itself])
     assert_equal(reports)
