@@ -139,6 +139,8 @@ def test_the_first_sentence_names_the_best() -> None:
     assert told.startswith("third is 6.2 points below usual ["), told
     assert "not significant (p = " in told
     assert read_sentence(compare([usual, make_played("same", SURE)])).startswith("same is level with usual [0.0, 0.0]")
+    told = read_sentence(compare([usual, make_played("same", SURE), third]))
+    assert told.startswith("same is level with usual [0.0, 0.0]"), told
 
 
 def test_less_is_better_for_turns() -> None:

@@ -94,5 +94,5 @@ def _make_chart(
         )
         for name, points in averaged.items()
     ]
-    limits = (0.0, 1.0) if is_share else None
+    limits = (0.0, 1.0) if is_share and metric.better == "higher" else None
     return Chart(title, series, axis, "" if is_share else metric.title, limits, percent=is_share)

@@ -52,9 +52,10 @@ def tell_best(found: Comparison) -> str:
     shown = best if best != first else second
     difference = found.differences[shown]
     start = f"<b>{show(shown)}</b> is"
-    if others:
-        start = f"<b>{show(best)}</b> is best of {len(found.names)}:"
-        start += "" if shown == best else f" the next, <b>{show(shown)}</b>, is"
+    if others and shown == best:
+        start += f" best of {len(found.names)}:"
+    elif others and difference.mean:
+        start = f"<b>{show(best)}</b> is best of {len(found.names)}: the next, <b>{show(shown)}</b>, is"
     low, high = (format_amount(value, metric, _count_digits(difference)) for value in (difference.low, difference.high))
     reached = " against ".join(  # not broken between number and unit
         format_value(found.measured[name][found.measure].mean, metric).replace(" ", "\u00a0") for name in (shown, first)

@@ -156,8 +156,9 @@ def render_parts(title: str, found: Comparison, parts: Mapping[str, Part]) -> st
     table = _render_numbers(title, found, ordered, metric)
     if len(found.names) > 2 or metric.unit != "share":
         return f'<h2>{title}</h2><div class="card parts">{table}</div>'
+    kind = " less" if metric.better == "lower" else ""
     return (
-        f'<h2>{title}</h2><div class="card parts">{_render_dumbbells(found, ordered)}'
+        f'<h2>{title}</h2><div class="card parts{kind}">{_render_dumbbells(found, ordered)}'
         f"{fold(f'All numbers of the {title.lower()}', table)}</div>"
     )
 
