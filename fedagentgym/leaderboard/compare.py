@@ -34,33 +34,49 @@ Tasks = dict[str, Group]
 
 @dataclass(frozen=True)
 class Played:
-    """The episodes of one entry: by scenario and seed, those of each task."""
+    """The episodes of one entry: by scenario and seed, those of each task. `path` is where they were read, if they were."""
 
     name: str
     episodes: Mapping[tuple[str, int], Tasks]
+    path: Path | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the tasks: what every entry reaches there, and its difference to the first entry."""
+
+    tasks: int
+    measured: Mapping[str, Interval]
+    differences: Mapping[str, Difference]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every entry with its intervals, and the differences to the first; `pairing` describes how they are paired."""
+    """Every entry with its intervals, and the differences to the first; `pairing` describes how they are paired.
+
+    `scenarios` and `categories` are the same comparison on parts of the tasks. The p-values of each of the two are corrected
+    for the number of comparisons in it.
+    """
 
     measure: str
     names: tuple[str, ...]
     measured: Mapping[str, Mapping[str, Interval]]
     differences: Mapping[str, Difference]
     pairing: str
+    scenarios: Mapping[str, Part]
+    categories: Mapping[str, Part]
+    seeds: Mapping[str, tuple[int, ...]]
+    paths: Mapping[str, Path]
 
 
 def load_played(path: Path, name: str | None = None) -> Played:
     """The episodes of a run, of runs of several seeds, of a packed result, or of a file."""
     called = name or path.name
     if (path / MANIFEST).is_file():
-        return Played(name or read_manifest(path).entry.title, _read_result(path))
-    if (path / "config.yaml").is_file():
-        return Played(called, _read_run(path))
+        return Played(name or read_manifest(path).entry.title, _read_result(path), path)
     if path.is_file():
-        return Played(called, _by_set(path, 0))
-    runs = sorted(place.parent for place in path.glob("*/config.yaml"))
+        return Played(called, _by_set(path, 0), path)
+    runs = list_runs(path)
     if not runs:
         raise DataError(f"{format_path(path)} is not a run, a folder of runs, a packed result or a file of episodes")
     found: dict[tuple[str, int], Tasks] = {}
@@ -71,7 +87,14 @@ def load_played(path: Path, name: str | None = None) -> Played:
                 f"{format_path(path)}: two of its runs have the seed {double[1]}: compare them by themselves"
             )
         found |= more
-    return Played(called, found)
+    return Played(called, found, path)
+
+
+def list_runs(path: Path) -> list[Path]:
+    """A run itself, or the runs in a folder."""
+    if (path / "config.yaml").is_file():
+        return [path]
+    return sorted(place.parent for place in path.glob("*/config.yaml"))
 
 
 def _read_result(folder: Path) -> dict[tuple[str, int], Tasks]:
@@ -119,7 +142,8 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         for one in played
     ]
     place = MEASURES.index(measure)
-    raw = [compare_scenarios(_pick(table, place), _pick(tables[0], place)) for table in tables[1:]]
+    picked = [_pick(table, place) for table in tables]
+    raw = [compare_scenarios(one, picked[0]) for one in picked[1:]]
     count = sum(map(len, tasks.values()))
     same = (
         "the same seeds" if paired else "means over seeds, since the seeds differ: intervals do not cover other seeds"
@@ -130,7 +154,55 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         {name: estimate_suite(MEASURES, table) for name, table in zip(names, tables, strict=True)},
         dict(zip(names[1:], correct_for_many(raw), strict=True)),
         f"paired on {count} tasks; {same}",
+        _compare_parts(names, picked, _find_scenarios(tasks)),
+        _compare_parts(names, picked, _find_categories(played[0], tasks)),
+        {name: tuple(sorted({seed for _, seed in one.episodes})) for name, one in zip(names, played, strict=True)},
+        {name: one.path for name, one in zip(names, played, strict=True) if one.path is not None},
     )
+
+
+Places = Mapping[str, list[int]]
+"""Some tasks, by scenario: their places among the common tasks."""
+
+
+def _find_scenarios(tasks: Mapping[str, list[str]]) -> dict[str, Places]:
+    return {scenario: {scenario: list(range(len(common)))} for scenario, common in tasks.items()}
+
+
+def _find_categories(played: Played, tasks: Mapping[str, list[str]]) -> dict[str, Places]:
+    """The common tasks by category; a category that several scenarios have is one."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for scenario, common in tasks.items():
+        groups = played.episodes[scenario, _list_seeds(played, scenario)[0]]
+        for number, task in enumerate(common):
+            found.setdefault(groups[task][0].category, {}).setdefault(scenario, []).append(number)
+    return dict(sorted(found.items()))
+
+
+def _compare_parts(
+    names: Sequence[str], tables: Sequence[Mapping[str, Values]], parts: Mapping[str, Places]
+) -> dict[str, Part]:
+    """The comparison on each part. Nothing if there is only one, which is the whole."""
+    if len(parts) < 2:
+        return {}
+    cut = {
+        part: [{scenario: table[scenario][:, numbers] for scenario, numbers in places.items()} for table in tables]
+        for part, places in parts.items()
+    }
+    raw = [compare_scenarios(one, each[0]) for each in cut.values() for one in each[1:]]
+    corrected = iter(correct_for_many(raw))
+    return {
+        part: Part(
+            sum(map(len, parts[part].values())),
+            {name: _estimate(one) for name, one in zip(names, each, strict=True)},
+            {name: next(corrected) for name in names[1:]},
+        )
+        for part, each in cut.items()
+    }
+
+
+def _estimate(table: Mapping[str, Values]) -> Interval:
+    return estimate_suite(["value"], {scenario: values[:, :, None] for scenario, values in table.items()})["value"]
 
 
 def _pick(table: Mapping[str, Values], place: int) -> dict[str, Values]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,9 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.cli.main import main
-from fedagentgym.leaderboard.compare import compare, load_played, to_markdown
-from fedagentgym.leaderboard.compare_page import write_comparison
+from fedagentgym.leaderboard.compare import Comparison, Played, compare, load_played, to_markdown
+from fedagentgym.leaderboard.comparison.page import tell_best, write_comparison
+from fedagentgym.leaderboard.curves import LearningCurve, average_curves, read_learning_curves
 from fedagentgym.leaderboard.intervals import (
     Difference,
     compare_scenarios,
@@ -23,7 +26,10 @@ from fedagentgym.leaderboard.intervals import (
     estimate_suite,
     find_p_value,
 )
+from fedagentgym.leaderboard.record import CurvePoint, Interval, Spent
+from fedagentgym.learning.trajectory import Trajectory, Turn
 from tests.leaderboard.samples import write_agents_sample
+from tests.pages.runs import ROUNDS, write_run
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -84,11 +90,182 @@ def test_results_are_compared(results: Path, tmp_path: Path, capsys: pytest.Capt
     assert main(["compare", str(results / "random"), str(results / "expert"), "--page", str(page), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["differences"]["expert"]["mean"] == pytest.approx(more.mean) and page.is_file()
+    assert set(told["scenarios"]) == {"guess", "other"} and set(told["categories"]) == set(found.categories) != set()
+    parts = told["scenarios"].values()
+    assert np.mean([one["differences"]["expert"]["mean"] for one in parts]) == pytest.approx(more.mean)
+
+
+# ---- the page ---------------------------------------------------------------------------------------------------------
+
+Outcomes = dict[str, list[float]]
+"""The outcome of every task of a category."""
+SURE = {"a": [0.0] * 12, "b": [1.0] * 4}
+
+
+def make_played(name: str, *seeds: Outcomes, turns: int = 1) -> Played:
+    """An entry with these outcomes, one dictionary for each seed; every episode has this many turns."""
+    turn = Turn("", "", "", 0.0, True, True)
+    episodes = {}
+    for seed, outcomes in enumerate(seeds):
+        played = [
+            Trajectory(f"{category}/{number}", 0, (turn,) * turns, (), category, 0, value, value > 0.5, True)
+            for category, values in outcomes.items()
+            for number, value in enumerate(values)
+        ]
+        episodes["", seed] = {one.task: (one,) for one in played}
+    return Played(name, episodes)
+
+
+def read_sentence(found: Comparison) -> str:
+    return re.sub("<[^>]*>", "", tell_best(found)).replace("\u00a0", " ")
+
+
+def test_the_first_sentence_names_the_best() -> None:
+    better = make_played("better", {"a": [1.0] * 12, "b": [1.0] * 4})
+    usual = make_played("usual", SURE)
+    told = read_sentence(compare([usual, better]))
+    assert re.fullmatch(
+        r"better is 75 points above usual \[\d+, \d+\]: success 100.0 % against 25.0 %\."
+        r" The difference is significant \(p < 0.001\)\.",
+        told,
+    ), told
+    assert read_sentence(compare([better, usual])).startswith("usual is 75 points below better [−")
+    third = make_played("third", {"a": [0.0] * 12, "b": [1.0, 1.0, 1.0, 0.0]})
+    assert read_sentence(compare([usual, third, better])).startswith("better is best of 3: 75 points above usual [")
+    told = read_sentence(compare([better, third, usual]))
+    assert told.startswith("better is best of 3: the next, usual, is 75 points below better [")
+    assert "corrected for 2 comparisons" in told
+    told = read_sentence(compare([usual, third]))
+    assert told.startswith("third is 6.2 points below usual ["), told
+    assert "not significant (p = " in told
+    assert read_sentence(compare([usual, make_played("same", SURE)])).startswith("same is level with usual [0.0, 0.0]")
+    told = read_sentence(compare([usual, make_played("same", SURE), third]))
+    assert told.startswith("same is level with usual [0.0, 0.0]"), told
+
+
+def test_less_is_better_for_turns() -> None:
+    long, short = make_played("long", SURE, turns=4), make_played("short", SURE, turns=2)
+    told = read_sentence(compare([long, short, make_played("longest", SURE, turns=9)], "turns"))
+    assert told.startswith("short is best of 3: 2 below long [−2, −2]: turns 2 against 4 (less is better)."), told
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from("abc")), min_size=1, max_size=20))
+def test_categories_make_up_the_whole(drawn: list[tuple[bool, bool, str]]) -> None:
+    """The differences of the categories, weighted by tasks, are that of all tasks; intervals contain their means."""
+    outcomes: list[Outcomes] = [{}, {}]
+    for first, second, category in drawn:
+        for place, value in enumerate((first, second)):
+            outcomes[place].setdefault(category, []).append(float(value))
+    found = compare([make_played("x", outcomes[0]), make_played("y", outcomes[1])])
+    parts = found.categories
+    assert list(parts) == (sorted(outcomes[0]) if len(outcomes[0]) > 1 else [])
+    for category, part in parts.items():
+        one, other = (np.mean(each[category]) for each in outcomes)
+        assert part.measured["x"].mean == pytest.approx(one) and part.measured["y"].mean == pytest.approx(other)
+        more = part.differences["y"]
+        assert (
+            more.mean == pytest.approx(other - one) and more.low <= more.mean + 1e-9 and more.high >= more.mean - 1e-9
+        )
+        assert more.adjusted >= more.p
+    if parts:
+        total = sum(part.tasks * part.differences["y"].mean for part in parts.values()) / len(drawn)
+        assert total == pytest.approx(found.differences["y"].mean)
+
+
+def test_drawings_are_where_the_numbers_are() -> None:
+    """Places on both axes, read back through the labels of their ticks, are the means and the ends of the intervals."""
+    entries = [make_played("x", SURE), make_played("y", {"a": [1.0] * 6 + [0.0] * 6, "b": [1.0, 1.0, 0.0, 0.0]})]
+    found = compare(entries)
+    cells = re.findall(
+        "<td.*?</td>", re.search('class="card compared">(.*?)</table>', write_comparison(found), re.DOTALL)[1]
+    )
+    columns = len(cells) // 3
+    x, y, ticks = cells[:columns], cells[columns : 2 * columns], cells[2 * columns :]
+    more = found.differences["y"]
+    expected = [(2, x, found.measured["x"]["success"]), (2, y, found.measured["y"]["success"]), (4, y, more)]
+    for column, row, value in expected:
+        labels = re.findall(r'left:([\d.]+)%">([^<]*)</span>', ticks[column])
+        places = np.array([float(place) for place, _ in labels])
+        values = np.array([float(text.replace("−", "-").removesuffix(" %")) for _, text in labels])
+        slope, start = np.polyfit(places, values, 1)
+        left, width = map(float, re.search(r'interval" style="left:([\d.]+)%;width:([\d.]+)%', row[column]).groups())
+        middle = float(re.search(r'after" style="left:([\d.]+)%', row[column])[1])
+        drawn = [slope * place + start for place in (left, middle, left + width)]
+        assert drawn == pytest.approx([100 * value.low, 100 * value.mean, 100 * value.high], abs=0.1)
+    zero = float(re.search(r'zero" style="left:([\d.]+)%', y[4])[1])
+    assert slope * zero + start == pytest.approx(0.0, abs=0.1)
+
+
+def test_two_are_drawn_as_dumbbells_and_more_as_a_table() -> None:
+    first, second = make_played("x", SURE), make_played("y", {"a": [1.0] * 12, "b": [1.0] * 4})
+    page = write_comparison(compare([first, second]))
+    assert re.findall('class="label">([^<]*)<', page) == ["a"] and "task by task: b 100 %." in page
+    assert "0 % → 100 % <small>+100 [100, 100]</small>" in page
+    page = write_comparison(compare([first, second, make_played("z", SURE)]))
+    assert 'class="label"' not in page and '<b class="good">+100.0*</b>' in page
+
+
+def test_curves_are_means_over_seeds() -> None:
+    def make_point(number: int, mean: float) -> CurvePoint:
+        spent = Spent(rounds=number, episodes=100 * number, bytes_down=10**6 * number, bytes_up=10**6 * number)
+        interval = Interval(mean=mean, low=mean - 0.1, high=mean + 0.1)
+        return CurvePoint(round=number, spent=spent, measures={"success": interval}, categories={})
+
+    first, second = (
+        [make_point(0, 0.2), make_point(1, 0.4), make_point(2, 0.9)],
+        [make_point(0, 0.4), make_point(2, 0.5)],
+    )
+    assert average_curves([first]) == [
+        (0, 0.0, 0.0, 0.2, pytest.approx(0.1), pytest.approx(0.3)),
+        (1, 100.0, 2e6, 0.4, pytest.approx(0.3), pytest.approx(0.5)),
+        (2, 200.0, 4e6, 0.9, pytest.approx(0.8), pytest.approx(1.0)),
+    ]
+    assert [point[3:] for point in average_curves([first, second])] == [
+        pytest.approx((0.3, 0.2, 0.4)),
+        pytest.approx((0.7, 0.5, 0.9)),
+    ]
+    assert average_curves([first], "turns") == [] and average_curves([]) == []
+    found = compare([make_played("x", SURE, SURE), make_played("y", SURE, SURE), make_played("z", SURE)])
+    curves = {"x": [LearningCurve("", tuple(first)), LearningCurve("", tuple(second))]}
+    page = write_comparison(found, curves)
+    assert "x, round 2: 70.0 % (50.0 % to 90.0 %)" in page and "round 1:" not in page
+    assert "No learning curve of success is recorded for y, z." in page and "MB sent and received" in page
+    assert "seeds 0, 1</small>" in page and "seed 0</small>" in page and "the seeds differ" in page
+
+
+def test_curves_of_a_run_are_those_of_its_rounds(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    (run / "config.yaml").touch()
+    (curve,) = read_learning_curves(run)
+    assert [(one.round, one.measures["success"].mean) for one in curve.points] == [(0, 0.5), (ROUNDS, 0.75)]
+    assert curve.points[-1].spent.episodes == 64 * ROUNDS
+    assert read_learning_curves(run / "evaluation" / "0000.jsonl") == ()
+    (run / "metrics.jsonl").write_text('{"round": 0, "evaluation": 3}\n')
+    with pytest.raises(DataError, match=r"metrics\.jsonl is malformed"):
+        read_learning_curves(run)
+
+
+def test_the_page_tells_how_to_make_it_again(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a run")
+    file = run / "evaluation" / "0000.jsonl"
+    found = compare([load_played(file), load_played(run / "evaluation" / f"{ROUNDS:04d}.jsonl")])
+    page = html.unescape(write_comparison(found, page=Path("out.html")))
+    assert f"fedagentgym compare '{file}' '" in page and "--measure success --page out.html" in page
+    assert f"fedagentgym episodes '{file}'" in page and "file of episodes" in page
 
 
 def test_names_in_a_page_are_text(results: Path) -> None:
-    played = [load_played(results / name, f"<script>{name}") for name in ("expert", "random")]
-    assert "<script>" not in write_comparison(compare(played))
+    hostile = "</style><script>window.harmed = 1</script>"
+    played = [load_played(results / name, f"{hostile}{name}") for name in ("expert", "random")]
+    assert hostile not in write_comparison(compare(played[:2]))
+    entries = [make_played(f"{hostile}{number}", {hostile: [1.0, 0.0], "x": [float(number)]}) for number in range(3)]
+    spent, interval = Spent(bytes_up=9), Interval(mean=0.5, low=0.4, high=0.6)
+    point = CurvePoint(round=1, spent=spent, measures={"success": interval}, categories={})
+    curve = [LearningCurve(hostile, (point,))]
+    for count in (2, 3):
+        page = write_comparison(compare(entries[:count]), {entries[0].name: curve})
+        assert hostile not in page and page.count("<script>") == 1
 
 
 def test_what_cannot_be_compared_is_told(results: Path, tmp_path: Path) -> None:

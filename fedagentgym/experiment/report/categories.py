@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedagentgym.experiment.report.markup import fold, format_percent, format_points, render_table, show
+from fedagentgym.experiment.report.markup import (
+    fold,
+    format_bound,
+    format_percent,
+    format_points,
+    render_table,
+    show,
+)
 from fedagentgym.learning.evaluation import Estimate
 
 Record = Mapping[str, Any]
@@ -14,18 +21,23 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Dumbbell:
-    """A share before and after, each with its interval; `before` is None where there is only one value."""
+    """A share before and after, each with its interval; `before` is None where there is only one value.
+
+    `change` is their paired difference, if it was computed: it is written with its interval, and both ends are drawn with theirs.
+    """
 
     name: str
     before: Estimate | None
     after: Estimate
+    change: Estimate | None = None
 
 
 def render_dumbbells(rows: Sequence[Dumbbell], first: str, last: str) -> str:
     """A line for each row, on an axis from 0 to 100 %. `first` and `last` name the two ends."""
     lines = "".join(_render_line(row) for row in rows)
     paired = any(row.before is not None for row in rows)
-    key = f'<li class="c0"><i class="open"></i>{show(first)}</li>' if paired else ""
+    with_interval = ", with its interval" if any(row.change is not None for row in rows) else ""
+    key = f'<li class="c0"><i class="open"></i>{show(first)}{with_interval}</li>' if paired else ""
     ticks = "".join(f'<span style="left:{tick}%">{tick} %</span>' for tick in (0, 25, 50, 75, 100))
     return (
         f'<ul class="key">{key}<li class="c1"><i class="dots"></i>{show(last)}, with its interval</li></ul>'
@@ -35,11 +47,11 @@ def render_dumbbells(rows: Sequence[Dumbbell], first: str, last: str) -> str:
 
 def _render_line(row: Dumbbell) -> str:
     after = row.after
-    parts = [
-        f'<i class="interval" style="left:{100 * after.low:.2f}%;width:{100 * (after.high - after.low):.2f}%"></i>'
-    ]
+    parts = [_draw_interval(after, "interval")]
     told = f"{format_percent(after.mean)}"
     if row.before is not None:
+        if row.change is not None:
+            parts.append(_draw_interval(row.before, "interval of-first"))
         low, high = sorted((row.before.mean, after.mean))
         way = "up" if after.mean >= row.before.mean else "down"
         parts.append(f'<i class="bar {way}" style="left:{100 * low:.2f}%;width:{100 * (high - low):.2f}%"></i>')
@@ -47,11 +59,21 @@ def _render_line(row: Dumbbell) -> str:
         told = f"{format_percent(row.before.mean)} → {told}"
     parts.append(f'<i class="after" style="left:{100 * after.mean:.2f}%"></i>')
     spoken = f"{show(row.name)}: {told}, interval {format_percent(after.low)} to {format_percent(after.high)}"
-    change = "" if row.before is None else f" <small>{format_points(after.mean - row.before.mean)}</small>"
+    change = "" if row.before is None else f" <small>{_tell_change(row.before, after, row.change)}</small>"
     return (
         f'<div class="label">{show(row.name)}</div><div class="track" role="img" aria-label="{spoken}"'
         f' title="{spoken}">{"".join(parts)}</div><div class="value">{told}{change}</div>'
     )
+
+
+def _draw_interval(found: Estimate, kind: str) -> str:
+    return f'<i class="{kind}" style="left:{100 * found.low:.2f}%;width:{100 * (found.high - found.low):.2f}%"></i>'
+
+
+def _tell_change(before: Estimate, after: Estimate, change: Estimate | None) -> str:
+    if change is None:
+        return format_points(after.mean - before.mean)
+    return f"{format_points(change.mean)} [{format_bound(change.low)}, {format_bound(change.high)}]"
 
 
 def render_categories(records: Sequence[Record]) -> str:

@@ -99,9 +99,9 @@ class Chart:
         ys = [y for one in shown for _, y in one.points] + [y for one in shown for pair in one.band for y in pair]
         ys += [one.value for one in self.references]
         if self.plane and self.limits is None:
-            return Scale(*_pad_range(min(xs), max(xs)), *_pad_range(min(ys), max(ys)))
+            return Scale(*pad_range(min(xs), max(xs)), *pad_range(min(ys), max(ys)))
         if self.plane and self.limits is not None:
-            return Scale(*_pad_range(min(xs), max(xs)), *self.limits)
+            return Scale(*pad_range(min(xs), max(xs)), *self.limits)
         low, high = self.limits or (min(0.0, *ys), max(ys))
         high = high if high > low else low + 1
         if self.limits is None:
@@ -223,7 +223,7 @@ def _write_key(shown: Sequence[Series]) -> str:
     return f'<ul class="key">{items}</ul>'
 
 
-def _pad_range(low: float, high: float) -> tuple[float, float]:
+def pad_range(low: float, high: float) -> tuple[float, float]:
     """Add a margin on both sides, also if all values are the same."""
     room = 0.06 * (high - low) or 0.06 * abs(high) or 0.06
     return low - room, high + room

@@ -102,14 +102,14 @@ def read_run(place: Path) -> RunFiles:
     return RunFiles(place, records, result, read_background(place), first, last)
 
 
-def render_page(title: str, body: str) -> str:
-    """A whole page, including its style and script."""
+def render_page(title: str, body: str, more_style: str = "") -> str:
+    """A whole page, including its style and script; `more_style` is that of parts which a run's report does not have."""
     style = (files("fedagentgym.experiment.report") / "report.css").read_text("utf-8")
     browser_style, browser_script = read_assets()
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{show(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
-        f'<link rel="icon" href="data:,"><style>{style}{browser_style}</style></head>'
+        f'<link rel="icon" href="data:,"><style>{style}{browser_style}{more_style}</style></head>'
         f"<body><main>{body}</main><script>{browser_script}</script></body></html>\n"
     )
 

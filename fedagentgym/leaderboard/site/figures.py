@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from fedagentgym.base.numbers import mean
 from fedagentgym.experiment.report.charts import Chart, Series
 from fedagentgym.experiment.report.markup import format_bytes, format_percent, show
+from fedagentgym.leaderboard.curves import average_curves
 from fedagentgym.leaderboard.record import CellClients
 from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries
 
@@ -88,13 +89,7 @@ def _stack(series: Iterable[Series]) -> list[Series]:
 def _list_curve(entry: Entry, scenario: str) -> list[tuple[float, float]]:
     """Mean success over the seeds that evaluated the same rounds."""
     curves = [one.points for one in entry.curves.cells if one.scenario == scenario]
-    common = set.intersection(*({point.round for point in points} for points in curves)) if curves else set()
-    found = []
-    for number in sorted(common):
-        points = [point for curve in curves for point in curve if point.round == number]
-        episodes = mean([float(point.spent.episodes) for point in points])
-        found.append((episodes, mean([point.measures["success"].mean for point in points])))
-    return found
+    return [(point.episodes, point.mean) for point in average_curves(curves)]
 
 
 # ---- success against bytes, and heterogeneity -------------------------------------------------------------------------

@@ -1,0 +1,54 @@
+"""The page of `fedagentgym compare` in a real browser, with hostile names, categories and scenarios."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedagentgym.leaderboard.compare import compare, load_played
+from fedagentgym.leaderboard.comparison.page import write_comparison
+from fedagentgym.leaderboard.curves import read_learning_curves
+
+from .accessibility import MISSING, find_axe, find_faults
+from .browser import Browser
+from .runs import HOSTILE, ROUNDS, write_run
+
+NAMES = (f"before {HOSTILE}", "after", "a name that is far too long to be shown in one line of a table on a phone")
+
+
+@pytest.fixture(scope="module", params=[2, 3], ids=["two", "three"])
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = write_run(tmp_path_factory.mktemp("compared") / "run")
+    (run / "config.yaml").touch()
+    played = [
+        load_played(run / "evaluation" / f"{number:04d}.jsonl", name)
+        for number, name in zip((0, ROUNDS, 0), NAMES[: request.param], strict=False)
+    ]
+    curves = {NAMES[0]: read_learning_curves(run)}
+    place = run / "comparison.html"
+    place.write_text(write_comparison(compare(played), curves, place), "utf-8")
+    return place
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_page_is_quiet_and_fits(browser: Browser, page: Path, width: int, dark: bool) -> None:
+    browser.open(page, width, dark=dark)
+    assert browser.read_log() == []
+    assert browser.run("return window.harmed") is None
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    told = browser.run("return document.querySelector('.result').textContent")
+    assert "25 points above" in told or "25.0 points above" in told, told
+    wide = "return [...document.querySelectorAll('.scroll')].filter((one) => one.offsetHeight && one.tabIndex !== 0).length"
+    assert browser.run(wide) == 0, "a table that scrolls is reached with the keyboard"
+
+
+def test_axe_finds_nothing(browser: Browser, page: Path) -> None:
+    axe = find_axe()
+    if axe is None:
+        pytest.skip(MISSING)
+    for dark in (False, True):
+        browser.open(page, dark=dark)
+        browser.run("for (const one of document.querySelectorAll('details')) one.open = true")
+        assert find_faults(browser, axe) == []
