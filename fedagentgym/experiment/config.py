@@ -7,9 +7,11 @@ known one.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -79,16 +81,15 @@ def _read_source(source: str) -> tuple[Mapping[str, Any], list[str]]:
     name, _, named = source.partition(":")
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or os.path.isfile(path):  # noqa: PTH113 - False for a name too long, where Path raises
-        text, where = read_text(path), str(path)
+        plain, where = _parse_yaml(read_text(path), str(path)), str(path)
     elif name in list_presets():
-        text, where = read_preset(name), f"preset {name}"
+        plain, where = copy.deepcopy(_parse_preset(name)), f"preset {name}"
     elif (path / "config.yaml").is_file():
         raise OptionError(f"{name} is the folder of a run: resume it with `fedagentgym train --resume {name}`")
     else:
         guess = find_closest_name(name, list_presets())
         hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"
         raise OptionError(f"there is no file and no preset {name!r}: {hint}")
-    plain = _parse_yaml(text, where)
     variants = _parse_variants(plain, where)
     changes = []
     for variant in filter(None, named.split(",")):
@@ -109,6 +110,12 @@ def _parse_yaml(text: str, where: str) -> Mapping[str, Any]:
     return plain
 
 
+@cache
+def _parse_preset(name: str) -> Mapping[str, Any]:
+    """A preset of the package, read once: parsing takes longer than all that is done with it."""
+    return _parse_yaml(read_preset(name), f"preset {name}")
+
+
 def _parse_variants(plain: Mapping[str, Any], where: str) -> dict[str, list[str]]:
     """`variants:` of a file: name -> list of `a.b=value` changes, chosen as FILE:NAME,NAME."""
     variants = plain.get("variants") or {}
@@ -123,7 +130,7 @@ def _parse_variants(plain: Mapping[str, Any], where: str) -> dict[str, list[str]
 
 def list_variants(preset: str) -> tuple[str, ...]:
     """The variants that a preset offers."""
-    return tuple(_parse_variants(_parse_yaml(read_preset(preset), preset), preset))
+    return tuple(_parse_variants(_parse_preset(preset), preset))
 
 
 def _check_config(config: RunConfig) -> None:

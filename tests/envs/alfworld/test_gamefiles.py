@@ -125,7 +125,11 @@ def test_written_games_are_a_pool_again(pool: Pools, tmp_path: Path) -> None:
 @NEEDS_ALFWORLD
 @pytest.mark.parametrize(
     ("size", "wording", "categories"),
-    [("tiny", "move", ("Look", "Clean", "Pick2")), ("tiny", "put", ("Pick", "Cool")), ("full", "move", ("Heat",))],
+    [
+        ("tiny", "move", ("Look", "Clean", "Pick2")),
+        ("tiny", "put", ("Pick", "Cool", "Heat")),
+        pytest.param("full", "move", ("Heat",), marks=pytest.mark.slow),
+    ],
 )
 def test_the_real_engine_plays_them_and_the_expert_wins(size: str, wording: str, categories: tuple[str, ...]) -> None:
     """In the real engine: the walkthrough wins, and so does the exploring expert."""
