@@ -10,7 +10,7 @@ No figure of a page is typed: `fedagentgym bench run skills-pages` writes them a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.experiment.curves import Point, compute_area, find_round_reaching, read_curve
 from fedagentgym.experiment.paired import PairedDifference, compare_rows
 from fedagentgym.experiment.plan import ExperimentTable, TableCell
-from fedagentgym.experiment.result_table import Record, Row, format_interval, mean, shown, summary
+from fedagentgym.experiment.result_table import Column, Record, Row, format_interval, mean, shown, summary
+from fedagentgym.federation.metrics_log import read_metrics_log
 
 AREA, REACHED = "mean success over the run", "first round at the target"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
@@ -40,12 +41,14 @@ class Skill:
 
 @dataclass(frozen=True)
 class RowResults:
-    """A row of a table: its numbers (in the order of the seeds), its curves, and the result for each skill."""
+    """A row of a table: its numbers (in the order of the seeds), its curves, the result for each skill, and diagnostics (numbers
+    that explain a difference and are not compared themselves)."""
 
     row: Row
     seeds: tuple[int, ...]
     curves: tuple[tuple[Point, ...], ...]
     skills: Mapping[str, Skill]
+    diagnostics: Mapping[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,9 @@ class TableResults:
 # ---- from the runs to the file ----------------------------------------------------------------------------------------
 
 
-def collect_results(table: ExperimentTable, cells: Iterable[TableCell], target: float) -> TableResults | None:
+def collect_results(
+    table: ExperimentTable, cells: Iterable[TableCell], target: float, diagnostics: Mapping[str, Column] | None = None
+) -> TableResults | None:
     """The results of the finished runs. A seed counts for a row when its run is finished; rows without one are left out."""
     finished: dict[str, list[tuple[Path, Record]]] = {name: [] for name in table.rows}
     for cell in cells:
@@ -71,11 +76,17 @@ def collect_results(table: ExperimentTable, cells: Iterable[TableCell], target: 
             record = read_json(cell.folder / "result.json")
             assert isinstance(record, dict)
             finished[cell.row].append((cell.folder, record))
-    rows = [_collect_row(name, table, runs, target) for name, runs in finished.items() if runs]
+    rows = [_collect_row(name, table, runs, target, diagnostics or {}) for name, runs in finished.items() if runs]
     return TableResults(table.name, target, tuple(rows)) if rows else None
 
 
-def _collect_row(name: str, table: ExperimentTable, runs: Sequence[tuple[Path, Record]], target: float) -> RowResults:
+def _collect_row(
+    name: str,
+    table: ExperimentTable,
+    runs: Sequence[tuple[Path, Record]],
+    target: float,
+    diagnostics: Mapping[str, Column],
+) -> RowResults:
     row = summary(name, table.columns, runs)
     curves = tuple(read_curve(folder) for folder, _ in runs)
     told = {
@@ -84,8 +95,25 @@ def _collect_row(name: str, table: ExperimentTable, runs: Sequence[tuple[Path, R
     }
     extended = Row(**{**asdict(row), "values": {**row.values, **told}})
     return RowResults(
-        extended, tuple(int(record["seed"]) for _, record in runs), curves, _collect_skills([r for _, r in runs])
+        extended,
+        tuple(int(record["seed"]) for _, record in runs),
+        curves,
+        _collect_skills([record for _, record in runs]),
+        {name: tuple(read(folder, record) for folder, record in runs) for name, read in diagnostics.items()},
     )
+
+
+def make_metric_column(name: str, total: bool = False) -> Column:
+    """A metric of the training rounds: its mean over those that have it, or its total; nan if none has it."""
+
+    def read_metric(folder: Path, record: Record) -> float:
+        logged = (record.get("metrics", {}) for record in read_metrics_log(folder / "metrics.jsonl"))
+        values = [float(metrics[name]) for metrics in logged if name in metrics]
+        if not values:
+            return math.nan
+        return sum(values) if total else mean(values)
+
+    return read_metric
 
 
 def _collect_skills(records: Sequence[Record]) -> dict[str, Skill]:
@@ -101,14 +129,22 @@ def _collect_skills(records: Sequence[Record]) -> dict[str, Skill]:
 
 
 def save_results(results: TableResults, path: Path) -> None:
-    """As JSON; a round that was never reached is null."""
+    """As JSON; a round that was never reached is null, and so is a diagnostic that a run does not have."""
     plain = asdict(results)
     for row in plain["rows"]:
-        row["row"]["values"] = {
-            name: [None if math.isinf(value) else value for value in values]
-            for name, values in row["row"]["values"].items()
-        }
+        row["row"]["values"] = _to_plain(row["row"]["values"], math.isinf)
+        row["diagnostics"] = _to_plain(row["diagnostics"], math.isnan)
     write_atomic(path, canonical_json(plain) + "\n")
+
+
+def _to_plain(
+    values: Mapping[str, Sequence[float]], is_missing: Callable[[float], bool]
+) -> dict[str, list[float | None]]:
+    return {name: [None if is_missing(value) else value for value in told] for name, told in values.items()}
+
+
+def _from_plain(plain: Mapping[str, Sequence[float | None]], missing: float) -> dict[str, tuple[float, ...]]:
+    return {name: tuple(missing if value is None else float(value) for value in told) for name, told in plain.items()}
 
 
 def load_results(path: Path) -> TableResults:
@@ -122,13 +158,11 @@ def load_results(path: Path) -> TableResults:
 
 
 def _read_row(plain: Mapping[str, Any]) -> RowResults:
-    values = {
-        name: tuple(math.inf if value is None else float(value) for value in told)
-        for name, told in plain["row"]["values"].items()
-    }
+    values = _from_plain(plain["row"]["values"], math.inf)
     row = Row(**{**plain["row"], "values": values, "config_digests": tuple(plain["row"]["config_digests"])})
     curves = tuple(tuple(Point(*point) for point in curve) for curve in plain["curves"])
-    return RowResults(row, tuple(plain["seeds"]), curves, {town: Skill(**one) for town, one in plain["skills"].items()})
+    skills = {town: Skill(**one) for town, one in plain["skills"].items()}
+    return RowResults(row, tuple(plain["seeds"]), curves, skills, _from_plain(plain.get("diagnostics", {}), math.nan))
 
 
 # ---- from the file to the page ----------------------------------------------------------------------------------------
@@ -178,7 +212,40 @@ def describe_results(results: TableResults, pairs: Sequence[tuple[str, str]], ma
                 "|---|---|---|---|---|",
                 *(_describe_difference(each, margin) for each in compared),
             ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_describe_diagnostics(results)]) + "\n"
+
+
+def _describe_diagnostics(results: TableResults) -> list[str]:
+    """What explains a difference: means over the seeds, of the rows that have any of them."""
+    names = list(results.rows[0].diagnostics)
+    rows = [one for one in results.rows if any(_present(one.diagnostics[name]) for name in names)]
+    if not rows:
+        return []
+    return [
+        "",
+        "From the records of the runs, means over the seeds:",
+        "",
+        f"| | {' | '.join(names)} |",
+        "|---|" + "---|" * len(names),
+        *(
+            f"| {one.row.name} | {' | '.join(_describe_mean(one.diagnostics[name]) for name in names)} |"
+            for one in rows
+        ),
+    ]
+
+
+def _present(values: Sequence[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]
+
+
+def _describe_mean(values: Sequence[float]) -> str:
+    found = _present(values)
+    return format_number(mean(found)) if found else ""
+
+
+def format_number(value: float) -> str:
+    """Counts with separators, others with three significant digits."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _describe_reached(rounds: Sequence[float]) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedagentgym.base.measurement import Measurement
@@ -25,6 +25,7 @@ from fedagentgym.benchmarks.skills_results import (
     collect_results,
     describe_results,
     load_results,
+    make_metric_column,
     save_results,
     write_page,
 )
@@ -55,6 +56,8 @@ class Experiment:
     episodes: int = EPISODES
     smallest: float = 0.04
     target: float = 0.7
+    diagnostics: Mapping[str, Column] = field(default_factory=dict)
+    """Read from the runs' records to explain a difference; they are not compared."""
 
     def make_tuning_table(self) -> ExperimentTable:
         """The same table on the seeds for choosing settings."""
@@ -187,6 +190,12 @@ PUBSWAP = Experiment(
         "Public steps without swapping are above FedAvg-GRPO, since public tasks are of all towns.",
         "Swapping by balance is not below swapping at random.",
     ),
+    diagnostics={
+        "public answers": make_metric_column("public/answers", total=True),
+        "public answers, right": make_metric_column("public/right", total=True),
+        "public answers, swapped": make_metric_column("public/swapped", total=True),
+        "length of an update": make_metric_column("update_norm"),
+    },
 )
 FEDGRPO = Experiment(
     _make_table(
@@ -217,6 +226,11 @@ FEDGRPO = Experiment(
         "Central GRPO on the true reward is at least as good as the oracle.",
     ),
     episodes=2 * EPISODES,
+    diagnostics={
+        "mean score given": make_metric_column("scores/mean"),
+        "groups without a signal": make_metric_column("groups/constant", total=True),
+        "groups": make_metric_column("groups", total=True),
+    },
 )
 FEDMOA = Experiment(
     _make_table(
@@ -234,7 +248,6 @@ FEDMOA = Experiment(
             "own rewards": make_own_rewards_column(),
             "own rewards of the worse style": make_own_rewards_column(worst=True),
             "held-out success": success,
-            **{f"weight of {name}": make_weight_column(name) for name in SHARED},
         },
     ),
     "FedMOA",
@@ -245,6 +258,14 @@ FEDMOA = Experiment(
         "The cosine moves weights in every round; the raw inner product moves them only while gradients are large.",
     ),
     metric="mean of accuracy, layout and each client's own style on held-out tasks of its town, after the last round",
+    diagnostics={
+        **{f"weight of {name} at the end": make_weight_column(name) for name in SHARED},
+        **{
+            f"agreement of {name}": make_metric_column(f"delta/{name}")
+            for name in (*SHARED, "style/bare", "style/unit")
+        },
+        "length of an update": make_metric_column("update_norm"),
+    },
 )
 HETEROGENEITIES = {"alike": "alike,", "four towns": "", "one procedure": "one-procedure,"}
 """Clients with tasks of all towns; with four towns of both procedures, as in the other tables; with four towns of one."""
@@ -363,7 +384,7 @@ def describe_figures(experiment: Experiment, results: TableResults, pictures: Ma
 def save_finished(experiment: Experiment, table: ExperimentTable) -> Path | None:
     """`results.json` of the finished part of a table, also of an interrupted one."""
     folder = FOLDER / table.name
-    results = collect_results(table, list_cells(table, folder, shared=RUNS), experiment.target)
+    results = collect_results(table, list_cells(table, folder, shared=RUNS), experiment.target, experiment.diagnostics)
     if results is None:
         return None
     save_results(results, folder / "results.json")

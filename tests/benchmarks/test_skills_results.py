@@ -21,6 +21,7 @@ from fedagentgym.benchmarks.skills_results import (
     compare_pairs,
     describe_results,
     load_results,
+    make_metric_column,
     read_difference,
     save_results,
     write_page,
@@ -93,6 +94,21 @@ def test_what_is_finished_is_collected_and_kept(cells: list[TableCell], tmp_path
     (tmp_path / "results.json").write_text('{"table": 1}')
     with pytest.raises(DataError, match="not the results"):
         load_results(tmp_path / "results.json")
+
+
+def test_what_the_runs_recorded_stands_below_the_differences(cells: list[TableCell], tmp_path: Path) -> None:
+    """Of the rows that have it; a row without it has an empty field, not zero."""
+    read = {"episodes": make_metric_column("episodes", total=True), "of a round": make_metric_column("episodes")}
+    results = collect_results(TABLE, cells, 0.7, {**read, "never": make_metric_column("no such metric")})
+    assert results is not None
+    save_results(results, tmp_path / "kept.json")
+    again = load_results(tmp_path / "kept.json")
+    assert again.get("FedAgent, tau = 5").diagnostics["episodes"] == (200.0, 200.0, 200.0)
+    assert all(math.isnan(value) for value in again.get("before").diagnostics["episodes"])
+    _, _, shown = describe_results(again, PAIRS, 0.04).partition("From the records of the runs")
+    assert "| FedAgent, tau = 5 | 200 |  | 100 |" in shown
+    assert "| FedAgent, tau = 40 | 100 |  | 100 |" in shown
+    assert "before" not in shown
 
 
 def test_pairs_are_compared_over_the_seeds_that_all_have(cells: list[TableCell]) -> None:
