@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+COLOURS = 10
+"""Of matplotlib's cycle."""
 TAU = re.compile(r"^(?P<method>.*), tau = (?P<tau>\d+)$")
 
 
@@ -44,15 +46,19 @@ def draw_results(results: TableResults, folder: Path, name: str) -> dict[str, st
 
 
 def draw_curves(results: TableResults) -> Figure:
-    """Mean success over seeds against episodes, with the 95 % interval as a band."""
+    """Mean success over seeds against episodes, with the 95 % interval as a band unless there are too many rows to tell them apart."""
     figure, axes = _make_figure()
+    with_bands = len(results.rows) <= COLOURS
     for number, one in enumerate(results.rows):
         episodes, success, width = compute_band(one)
         if len(episodes) == 1:
             axes.axhline(success[0], color=_color(number), linestyle=":", label=one.row.name)
             continue
-        axes.plot(episodes, success, color=_color(number), marker="o", markersize=3, label=one.row.name)
-        axes.fill_between(episodes, success - width, success + width, color=_color(number), alpha=0.15, linewidth=0)
+        style = "-" if number < COLOURS else "--"
+        axes.plot(episodes, success, style, color=_color(number), marker="o", markersize=3, label=one.row.name)
+        if with_bands:
+            low, high = np.clip(success - width, 0, 1), np.clip(success + width, 0, 1)
+            axes.fill_between(episodes, low, high, color=_color(number), alpha=0.15, linewidth=0)
     return _finish(figure, axes, "episodes to learn from", "success on held-out tasks")
 
 
@@ -157,4 +163,4 @@ def _finish(figure: Figure, axes: Axes, across: str, up: str) -> Figure:
 
 
 def _color(number: int) -> str:
-    return f"C{number % 10}"
+    return f"C{number % COLOURS}"
