@@ -153,7 +153,7 @@ def load_results(path: Path) -> TableResults:
     try:
         assert isinstance(plain, dict)
         return TableResults(plain["table"], plain["target"], tuple(_read_row(row) for row in plain["rows"]))
-    except (AssertionError, KeyError, TypeError, ValueError):
+    except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
         raise DataError(f"{path}: malformed, not the results of a table of skills") from None
 
 
@@ -212,7 +212,31 @@ def describe_results(results: TableResults, pairs: Sequence[tuple[str, str]], ma
                 "|---|---|---|---|---|",
                 *(_describe_difference(each, margin) for each in compared),
             ]
-    return "\n".join([*lines, *_describe_diagnostics(results)]) + "\n"
+    return "\n".join([*lines, *_describe_misled(results), *_describe_diagnostics(results)]) + "\n"
+
+
+def _describe_misled(results: TableResults) -> list[str]:
+    """Success before and after, apart for the towns with a misconception and without."""
+    rows = [
+        (one.row.name, [[skill for skill in one.skills.values() if skill.misled is misled] for misled in (True, False)])
+        for one in results.rows
+    ]
+    shown = [(name, kinds) for name, kinds in rows if all(kinds)]
+    if not shown:
+        return []
+    return [
+        "",
+        "Towns with a misconception and without, means over towns and seeds:",
+        "",
+        "| | misled, before | misled, after | others, before | others, after |",
+        "|---|---|---|---|---|",
+        *(f"| {name} | {' | '.join(_describe_change(kind) for kind in kinds)} |" for name, kinds in shown),
+    ]
+
+
+def _describe_change(skills: Sequence[Skill]) -> str:
+    before, after = mean([one.before for one in skills]), mean([one.after for one in skills])
+    return f"{before:.3f} | {after:.3f}"
 
 
 def _describe_diagnostics(results: TableResults) -> list[str]:

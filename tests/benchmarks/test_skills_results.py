@@ -105,7 +105,9 @@ def test_what_the_runs_recorded_stands_below_the_differences(cells: list[TableCe
     again = load_results(tmp_path / "kept.json")
     assert again.get("FedAgent, tau = 5").diagnostics["episodes"] == (200.0, 200.0, 200.0)
     assert all(math.isnan(value) for value in again.get("before").diagnostics["episodes"])
-    _, _, shown = describe_results(again, PAIRS, 0.04).partition("From the records of the runs")
+    told = describe_results(again, PAIRS, 0.04)
+    assert "| before | 0.610 | 0.610 | 0.410 | 0.410 |" in told
+    _, _, shown = told.partition("From the records of the runs")
     assert "| FedAgent, tau = 5 | 200 |  | 100 |" in shown
     assert "| FedAgent, tau = 40 | 100 |  | 100 |" in shown
     assert "before" not in shown

@@ -156,3 +156,11 @@ def _send(address: str, value: object, method: str = "POST") -> Any:
     except urllib.error.HTTPError as error:
         told = json.loads(error.read())["value"]
         raise RuntimeError(f"{told['error']}: {told['message'][:2000]}") from None
+
+
+def check_quiet_and_fitting(browser: Browser, page: Path, width: int, dark: bool) -> None:
+    """Open a page: no message in the console, no hostile script has run, nothing is wider than the window."""
+    browser.open(page, width, dark=dark)
+    assert browser.read_log() == []
+    assert browser.run("return window.harmed") is None
+    assert browser.run("return document.documentElement.scrollWidth") <= width

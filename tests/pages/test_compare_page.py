@@ -11,7 +11,7 @@ from fedagentgym.leaderboard.comparison.page import write_comparison
 from fedagentgym.leaderboard.curves import read_learning_curves
 
 from .accessibility import MISSING, find_axe, find_faults
-from .browser import Browser
+from .browser import Browser, check_quiet_and_fitting
 from .runs import HOSTILE, ROUNDS, write_run
 
 NAMES = (f"before {HOSTILE}", "after", "a name that is far too long to be shown in one line of a table on a phone")
@@ -34,10 +34,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("width", [1400, 390])
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_page_is_quiet_and_fits(browser: Browser, page: Path, width: int, dark: bool) -> None:
-    browser.open(page, width, dark=dark)
-    assert browser.read_log() == []
-    assert browser.run("return window.harmed") is None
-    assert browser.run("return document.documentElement.scrollWidth") <= width
+    check_quiet_and_fitting(browser, page, width, dark)
     told = browser.run("return document.querySelector('.result').textContent")
     assert "25 points above" in told or "25.0 points above" in told, told
     wide = "return [...document.querySelectorAll('.scroll')].filter((one) => one.offsetHeight && one.tabIndex !== 0).length"

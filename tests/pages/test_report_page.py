@@ -9,7 +9,7 @@ import pytest
 from fedagentgym.experiment.report.page import write_report
 
 from .accessibility import MISSING, find_axe, find_faults
-from .browser import Browser
+from .browser import Browser, check_quiet_and_fitting
 from .runs import TASKS, write_run
 
 
@@ -37,10 +37,7 @@ def choose(browser: Browser, label: str, value: str) -> None:
 @pytest.mark.parametrize("width", [1400, 390])
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_page_is_quiet_and_fits(browser: Browser, page: Path, width: int, dark: bool) -> None:
-    browser.open(page, width, dark=dark)
-    assert browser.read_log() == []
-    assert browser.run("return window.harmed") is None
-    assert browser.run("return document.documentElement.scrollWidth") <= width
+    check_quiet_and_fitting(browser, page, width, dark)
     small = browser.run(
         "return [...document.querySelectorAll('main *')].filter((e) => e.childNodes.length && e.offsetHeight"
         " && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())"
