@@ -273,3 +273,25 @@ def test_what_cannot_be_compared_is_told(results: Path, tmp_path: Path) -> None:
         load_played(tmp_path)
     assert main(["compare", str(results / "expert")]) == 2
     assert main(["compare", str(results / "expert"), str(results / "random"), "--measure", "beauty"]) == 2
+
+
+def test_runs_are_compared_in_a_table_and_described_on_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run by itself, and a folder of two runs under other seeds of which the last evaluation counts."""
+    alone, several = write_run(tmp_path / "alone"), tmp_path / "several"
+    (alone / "evaluation" / f"{ROUNDS:04d}.jsonl").unlink()
+    for seed, place in enumerate((alone, write_run(several / "seed0"), write_run(several / "seed1"))):
+        (place / "config.yaml").write_text(
+            f"{{env: {{id: fedagentgym/Guess-v0}}, partition: {{sampler: uniform, clients: 2}}, seed: {seed}}}"
+        )
+    page = tmp_path / "out.html"
+    assert main(["compare", str(alone), str(several), "--page", str(page)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "0.500" in told and "0.750" in told and "+0.250 [" in told and "difference to alone" in told
+    text = html.unescape(page.read_text("utf-8"))
+    assert "its evaluation of round 0" in text and f"its evaluation of round {ROUNDS}" in text
+    assert f"fedagentgym train {alone}/config.yaml" in text and "the first of its 2 runs again" in text
+    (alone / "result.json").write_text("[3]")
+    assert main(["compare", str(alone), str(several), "--page", str(page)]) == 2
+    assert "result.json is malformed" in " ".join(capsys.readouterr().err.split())

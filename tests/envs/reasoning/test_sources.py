@@ -70,6 +70,44 @@ def test_a_missing_or_wrong_field_is_named_with_file_and_line(name: str, field: 
 
 
 @pytest.mark.parametrize(
+    ("options", "read"),
+    [
+        ('{"B": "y", "A": "x", "C": null}', [("A", "x"), ("B", "y")]),
+        ([{"key": "A", "value": "x"}, {"key": "B", "value": 2}], [("A", "x"), ("B", "2")]),
+        (["x", "y", "z"], [("A", "x"), ("B", "y"), ("C", "z")]),
+    ],
+)
+def test_options_are_read_in_every_form_in_which_they_are_published(
+    options: object, read: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    row = {**ROWS["medqa"][0], "options": options}
+    (task,) = world_of("medqa", write(tmp_path, "data.jsonl", row), split="all").pool
+    assert list(task.payload.options) == read
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("medqa", {"options": "{"}, "the field 'options' is not valid JSON"),
+        ("medqa", {"options": []}, "the field 'options' holds no options"),
+        ("medqa", {"answer_idx": "Z", "answer": "nowhere"}, "data.jsonl, line 1"),
+        ("musique", {"paragraphs": "Oslo"}, "the field 'paragraphs' is not a list, but str"),
+        ("musique", {"paragraphs": [{"title": "Oslo"}]}, "has an entry without 'title' or 'paragraph_text'"),
+        ("hotpotqa", {"context": "{"}, "the field 'context' is not valid JSON"),
+        ("medmcqa", {"cop": "second"}, "data.jsonl, line 1"),
+    ],
+)
+def test_malformed_questions_are_named(name: str, changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=said):
+        world_of(name, write(tmp_path, "data.jsonl", {**ROWS[name][0], **changes}), split="all")
+
+
+def test_unanswerable_questions_are_left_out(tmp_path: Path) -> None:
+    answerable, row = ROWS["musique"][0], {**ROWS["musique"][0], "answerable": False}
+    assert len(world_of("musique", write(tmp_path, "data.jsonl", answerable, row), split="all").pool) == 1
+
+
+@pytest.mark.parametrize(
     ("content", "said"),
     [
         ("", "holds no task"),
