@@ -42,7 +42,7 @@ class WebShopEnv(TextEnv):
     times how well the product is of the wanted kind. `info["success"]` is reward 1.0. `reward="success10"` pays 10 for
     success and nothing else.
 
-    **Options** `data`: folder with the original's files (default: a generated shop); `size`: "default" or "tiny", or
+    **Options** `data`: folder with the original's files (default: a generated shop); `size`: "default", "tiny" or "small", or
     `products=N`; `goals`: "synthetic" or "human"; `goal_order`: "webshop" or "fedagent"; `seed`: of shop, prices and caps;
     `nouns`: how titles are tagged for the kind test; `num_prev_obs`, `num_prev_actions`: how much history observations
     repeat.

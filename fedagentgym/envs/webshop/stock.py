@@ -46,6 +46,7 @@ class Preset(NamedTuple):
 PRESETS = {
     "default": Preset(1000, generate.ShopLayout(), test=500, val=1000, warmup=500),
     "tiny": Preset(60, generate.ShopLayout(all_instructed=True, wide=True), test=100, val=200, warmup=200),
+    "small": Preset(60, generate.ShopLayout(all_instructed=True, wide=True), test=100, val=100, warmup=500),
 }
 
 

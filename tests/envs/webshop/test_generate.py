@@ -58,6 +58,12 @@ def test_the_tiny_shop(tiny: WebShopEnv) -> None:
     assert sum(map(len, ids.values())) == len(set().union(*ids.values())) == len(tiny.stock.goals)
 
 
+def test_the_small_shop_is_the_tiny_one_with_more_goals_to_imitate(tiny: WebShopEnv) -> None:
+    small = WebShopEnv(size="small")
+    assert list(small.stock.goals) == list(tiny.stock.goals)
+    assert small.split_sizes() == {"train": len(tiny.stock.goals) - 700, "val": 100, "test": 100, "warmup": 500}
+
+
 def first_wrong(env: WebShopEnv, queries: int) -> float:
     """How often a query that leaves out one wish finds another product first."""
     pick, wrong = stream(1, "missing constraint"), 0
