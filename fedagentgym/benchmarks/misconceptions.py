@@ -36,6 +36,7 @@ class MisledPreset:
     rounds: int
     judged: int
     quick: tuple[str, ...]
+    repeats: int = 1
 
     def make_table(self, seeds: int = 3) -> ExperimentTable:
         """The start and every category's practice, all compared with the start."""
@@ -53,7 +54,7 @@ class MisledPreset:
             {"all": success, **{category: make_success_column(category) for category in self.categories}},
             [(row, START) for row in alone],
             seeds,
-            changes=("evaluation.every=100", f"evaluation.tasks={self.judged}"),
+            changes=("evaluation.every=100", f"evaluation.tasks={self.judged}", f"evaluation.repeats={self.repeats}"),
             row_changes={START: nothing, **alone},
         )
 
@@ -95,10 +96,11 @@ SHOP = MisledPreset(
     "tiny-webshop:misconceptions",
     ("beauty", "electronics", "fashion", "garden", "grocery"),
     ("electronics", "fashion", "garden"),
-    local_steps=5,
-    rounds=2,
-    judged=200,
-    quick=("warm_start.steps=2", "warm_start.episodes=8", "evaluation.tasks=100"),
+    local_steps=10,
+    rounds=3,
+    judged=100,
+    quick=("warm_start.steps=2", "warm_start.episodes=8", "evaluation.tasks=100", "evaluation.repeats=1"),
+    repeats=3,
 )
 
 
