@@ -103,12 +103,15 @@ def _collect_row(
     )
 
 
-def make_metric_column(name: str, total: bool = False) -> Column:
-    """A metric of the training rounds: its mean over those that have it, or its total; nan if none has it."""
+def make_metric_column(name: str, total: bool = False, at: int | None = None) -> Column:
+    """A metric of the training rounds: its mean over those that have it, its total, or its value in round `at`; nan if none
+    has it."""
 
     def read_metric(folder: Path, record: Record) -> float:
-        logged = (record.get("metrics", {}) for record in read_metrics_log(folder / "metrics.jsonl"))
-        values = [float(metrics[name]) for metrics in logged if name in metrics]
+        logged = {int(one["round"]): one.get("metrics", {}) for one in read_metrics_log(folder / "metrics.jsonl")}
+        values = [
+            float(metrics[name]) for number, metrics in logged.items() if name in metrics and at in (None, number)
+        ]
         if not values:
             return math.nan
         return sum(values) if total else mean(values)

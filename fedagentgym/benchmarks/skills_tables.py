@@ -111,6 +111,18 @@ def make_weight_column(objective: str) -> Column:
     return read_weight
 
 
+def read_weight_of_styles(folder: Path, record: Record) -> float:
+    """The mean weight of a client's own styles after the last round; an equal share where none trained."""
+    *_, last = read_metrics_log(folder / "metrics.jsonl")
+    weights = [
+        float(weight)
+        for told in last.get("clients", {}).values()
+        for name, weight in told.items()
+        if name.startswith("weight/style/")
+    ]
+    return sum(weights) / len(weights) if weights else 1 / len((*SHARED, *STYLES[0]))
+
+
 def read_success_elsewhere(folder: Path, record: Record) -> float:
     """Held-out success in the towns that client 0 does not hold: what it learns alone was never practised there."""
     found, own = record["final"]["categories"], set(list_towns(record)[0])
@@ -256,6 +268,11 @@ FEDMOA = Experiment(
     metric="mean of accuracy, layout and each client's own style on held-out tasks of its town, after the last round",
     diagnostics={
         **{f"weight of {name} at the end": make_weight_column(name) for name in SHARED},
+        "weight of a style at the end": read_weight_of_styles,
+        **{
+            f"reward for the layout, round {number}": make_metric_column("reward/format", at=number)
+            for number in (1, 4)
+        },
         **{
             f"agreement of {name}": make_metric_column(f"delta/{name}")
             for name in (*SHARED, "style/bare", "style/unit")
