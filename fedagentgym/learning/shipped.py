@@ -20,7 +20,14 @@ from fedagentgym.learning import pretrain
 from fedagentgym.learning.pretrain import PretrainResult, compute_recipe
 from fedagentgym.learning.recipe import Recipe, load_recipe
 
-SHIPPED = ("tiny-alfworld", "tiny-alfworld-misconceptions", "tiny-guess", "tiny-math", "tiny-skills")
+SHIPPED = (
+    "tiny-alfworld",
+    "tiny-alfworld-misconceptions",
+    "tiny-guess",
+    "tiny-math",
+    "tiny-skills",
+    "tiny-webshop-misconceptions",
+)
 """The recipes whose agents come with the package."""
 _PACKED = ("*.json", "*.safetensors")
 
