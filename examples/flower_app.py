@@ -6,6 +6,8 @@ Tried with flwr 1.41 (extra [flower]).
 
 from __future__ import annotations
 
+import time
+
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
@@ -32,9 +34,16 @@ def play(message: Message, context: Context) -> Message:
 def main(grid: Grid, context: Context) -> None:
     for agent in ("expert", "random"):
         content = RecordDict({"play": ConfigRecord({"agent": agent})})
-        nodes = sorted(grid.get_node_ids())
+        nodes = wait_for_nodes(grid, len(SPLIT))
         replies = grid.send_and_receive([Message(content, dst_node_id=node, message_type="query") for node in nodes])
         report(agent, list(replies))
+
+
+def wait_for_nodes(grid: Grid, count: int) -> list[int]:
+    """The nodes, once this many are there: on a busy machine they join after the server has started."""
+    while len(nodes := sorted(grid.get_node_ids())) < count:
+        time.sleep(0.1)
+    return nodes
 
 
 def report(agent: str, replies: list[Message]) -> None:

@@ -205,9 +205,9 @@ def test_two_clients_train_it_and_plain_transformers_loads_the_result(adapter: A
         assert tuple(tokenizer.encode(text, split_special_tokens=True)) == loaded.tokenizer.encode(text)
     ids = list(loaded.tokenizer.encode_chat("Guess a number between 1 and 10."))
     with torch.no_grad():
-        logprobs = torch.log_softmax(plain(torch.tensor([ids])).logits[0, :-1], -1)
+        logprobs = torch.log_softmax(plain(torch.tensor([ids])).logits[0, :-1].double(), -1)
     found = logprobs.gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
-    assert torch.allclose(found, full_logprobs(loaded.policy, ids), atol=1e-5)
+    assert torch.allclose(found, full_logprobs(loaded.policy, ids, exact=False), atol=1e-5)
     assert json.loads((tmp_path / "out" / "config.json").read_text("utf-8"))["model_type"] == "llama"
 
 
