@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.engines.loading import choose_device, choose_dtype
-from fedagentgym.agents.models.pretrained import find_tiny_folder
+from fedagentgym.agents.models.pretrained import find_tiny_folder, read_player_settings
 from fedagentgym.agents.models.store import locate_model
 from fedagentgym.agents.protocols import Decoding, Policy
 from fedagentgym.agents.settings import AgentSettings
@@ -152,14 +152,14 @@ def make_vllm_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed
 
 
 def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
-    """Load the tiny model of this environment (or the folder given as ``model``)."""
+    """Load the folder given as ``model``, or the tiny model of this environment, which plays as it did when it was made."""
     _refuse_options(settings)
-    chosen = _apply_defaults(settings, _TINY)
-    if chosen.model is not None:
-        return _load_agent(chosen, chosen.model, seed)
+    if settings.model is not None:
+        return _load_agent(_apply_defaults(settings, _TINY), settings.model, seed)
     if env is None:
         raise OptionError("agent 'tiny' belongs to an environment: give it one, or a model folder")
-    return _load_agent(chosen, find_tiny_folder(env), seed)
+    folder = find_tiny_folder(env)
+    return _load_agent(_apply_defaults(settings, merge(_TINY, read_player_settings(folder))), folder, seed)
 
 
 def make_smollm2_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:

@@ -81,6 +81,17 @@ def test_the_agent_of_a_world_is_there_at_once(name: str) -> None:
     assert agent.policy.tokenizer.decode(agent.policy.tokenizer.encode(str(goal))) == str(goal)
 
 
+def test_it_is_prompted_and_decoded_as_when_it_was_made_unless_one_says_otherwise() -> None:
+    recipe = load_recipe("tiny-webshop-misconceptions")
+    env = open_env(recipe.env.id, **recipe.env.options)
+    agent: Any = make_agent("tiny", env)
+    assert (agent.context, agent.history) == ("window", 0)
+    assert agent.decoding.constrained and agent.decoding.max_new_tokens == 64
+    agent = make_agent({"name": "tiny", "history": 1, "decoding": {"max_new_tokens": 7}}, env)
+    assert (agent.context, agent.history) == ("window", 1)
+    assert agent.decoding.constrained and agent.decoding.max_new_tokens == 7
+
+
 def test_transformers_loads_every_one_of_them() -> None:
     transformers = pytest.importorskip("transformers")
     for one in list_shipped():

@@ -93,6 +93,13 @@ def find_tiny_folder(env: TextEnv) -> Path:
     raise DataError(f"there is no tiny model for {env.id} with these options yet: {make}{_name_shipped(env)}")
 
 
+def read_player_settings(folder: Path) -> dict[str, Any]:
+    """Return how a model was prompted and decoded when it was made: it knows no other prompts. Empty without a note."""
+    place = folder / PRETRAIN_NOTE
+    note = read_json(place) if place.is_file() else {}
+    return {key: value for key, value in note.get("agent", {}).items() if key not in ("name", "model", "adapter")}
+
+
 def _read_notes(folder: Path) -> list[PretrainedModel]:
     """Return the models in a folder; what is no note of ours is passed over."""
     found = []
