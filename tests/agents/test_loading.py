@@ -189,6 +189,10 @@ def test_a_tiny_agent_is_found_by_its_environment(
         make_agent("tiny", env)
     shutil.copytree(folder, get_tiny_folder(env))
     assert make_agent({"name": "tiny", "device": "cpu"}, env).name == "tiny"
+    for note in ("[3]", '{"agent": null}', '{"agent": "x"}', "{"):
+        (get_tiny_folder(env) / "pretrain.json").write_text(note)
+        with pytest.raises(DataError, match=r"pretrain\.json"):
+            make_agent("tiny", env)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,10 @@ def read_player_settings(folder: Path) -> dict[str, Any]:
     """Return how a model was prompted and decoded when it was made: it knows no other prompts. Empty without a note."""
     place = folder / PRETRAIN_NOTE
     note = read_json(place) if place.is_file() else {}
-    return {key: value for key, value in note.get("agent", {}).items() if key not in ("name", "model", "adapter")}
+    agent = note.get("agent", {}) if isinstance(note, dict) else None
+    if not isinstance(agent, dict):
+        raise DataError(f"{place} is malformed: it is not the note of a pretrained model")
+    return {key: value for key, value in agent.items() if key not in ("name", "model", "adapter")}
 
 
 def _read_notes(folder: Path) -> list[PretrainedModel]:
