@@ -14,7 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
 import fedagentgym
-from fedagentgym.agents.make import make_agent
+from fedagentgym.agents import make_agent
 
 SPLIT = fedagentgym.federate("fedagentgym/Guess-v0", partition="dirichlet", beta=0.3, clients=3)
 client_app, server_app = ClientApp(), ServerApp()

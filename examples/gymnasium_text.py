@@ -12,7 +12,7 @@ import gymnasium
 
 import fedagentgym
 from fedagentgym.bridges.gymnasium_text import GymnasiumTextEnv
-from fedagentgym.envs.core import Episode
+from fedagentgym.envs import Episode
 
 MOVES = ("go left", "go down", "go right", "go up")
 

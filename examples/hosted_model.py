@@ -13,7 +13,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import fedagentgym
-from fedagentgym.agents.make import make_agent
+from fedagentgym.agents import make_agent
 from fedagentgym.envs import open_env
 
 

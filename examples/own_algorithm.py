@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field
 
 import fedagentgym
-from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
+from fedagentgym.algorithms import Averaging, AveragingSettings
 
 CONFIG = {
     "name": "halfway",

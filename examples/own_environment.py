@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from fedagentgym import evaluate, federate, register_env
-from fedagentgym.agents.make import make_agent
-from fedagentgym.base.streams import stream
-from fedagentgym.envs.core import TextEnv
-from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import Task
-from fedagentgym.envs.view import View
+from fedagentgym import evaluate, federate, register_env, stream
+from fedagentgym.agents import make_agent
+from fedagentgym.envs import Task, TaskPool, TextEnv, View
 from fedagentgym.testing import check_env
 
 State = tuple[int, int]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fedagentgym
-from fedagentgym.agents.text.prompts import Template
+from fedagentgym.agents import Template
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import tempfile
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from fedagentgym.agents.engines.tiny import make_tiny_model
+from fedagentgym.agents import make_tiny_model
 from fedagentgym.bridges.trl import RolloutFunction, get_episode_reward, make_task_rows
 from fedagentgym.envs import open_env
 

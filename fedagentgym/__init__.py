@@ -1,46 +1,54 @@
 """Environments, client splits and a trainer for federated reinforcement learning of LLM agents.
 
-Importing this package registers the environment ids with gymnasium and imports nothing heavy; all other modules are imported
-on first use.
+Importing this package registers the environment ids with gymnasium and imports nothing heavy; all other names are imported on
+first use.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fedagentgym.registration import register_all, register_env
-from fedagentgym.version import __version__
+from fedagentgym.base.lazy import attach
+from fedagentgym.registration import register_all
+from fedagentgym.registration import register_env as register_env
+from fedagentgym.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.players.function import FunctionAgent
-    from fedagentgym.envs.variants import register_variant
-    from fedagentgym.experiment.agent_file import load_agent
-    from fedagentgym.experiment.run import train
-    from fedagentgym.experiment.settings import RunConfig
-    from fedagentgym.learning.evaluation import evaluate
-    from fedagentgym.learning.rollouts import collect
-    from fedagentgym.partitions.client_split import federate, load_client_split
-    from fedagentgym.registration import (
-        register_advantage,
-        register_agent,
-        register_aggregation,
-        register_algorithm,
-        register_backend,
-        register_objective,
-        register_sampler,
-    )
+    from fedagentgym.agents.players.function import FunctionAgent as FunctionAgent
+    from fedagentgym.base.settings import Settings as Settings
+    from fedagentgym.base.streams import stream as stream
+    from fedagentgym.envs.variants import register_variant as register_variant
+    from fedagentgym.experiment.agent_file import load_agent as load_agent
+    from fedagentgym.experiment.config import load_config as load_config
+    from fedagentgym.experiment.run import train as train
+    from fedagentgym.experiment.settings import RunConfig as RunConfig
+    from fedagentgym.learning.evaluation import evaluate as evaluate
+    from fedagentgym.learning.rollouts import collect as collect
+    from fedagentgym.partitions.client_split import federate as federate
+    from fedagentgym.partitions.client_split import load_client_split as load_client_split
+    from fedagentgym.registration import register_advantage as register_advantage
+    from fedagentgym.registration import register_agent as register_agent
+    from fedagentgym.registration import register_aggregation as register_aggregation
+    from fedagentgym.registration import register_algorithm as register_algorithm
+    from fedagentgym.registration import register_backend as register_backend
+    from fedagentgym.registration import register_objective as register_objective
+    from fedagentgym.registration import register_sampler as register_sampler
 
-_LAZY = {
-    "FunctionAgent": "fedagentgym.agents.players.function",
-    "collect": "fedagentgym.learning.rollouts",
-    "evaluate": "fedagentgym.learning.evaluation",
-    "federate": "fedagentgym.partitions",
-    "load_agent": "fedagentgym.experiment.agent_file",
-    "load_client_split": "fedagentgym.partitions",
-    "register_variant": "fedagentgym.envs.variants",
-    **dict.fromkeys(
-        (
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".agents.players.function": ("FunctionAgent",),
+        ".base.settings": ("Settings",),
+        ".base.streams": ("stream",),
+        ".envs.variants": ("register_variant",),
+        ".experiment.agent_file": ("load_agent",),
+        ".experiment.config": ("load_config",),
+        ".experiment.run": ("train",),
+        ".experiment.settings": ("RunConfig",),
+        ".learning.evaluation": ("evaluate",),
+        ".learning.rollouts": ("collect",),
+        ".partitions.client_split": ("federate", "load_client_split"),
+        ".registration": (
             "register_advantage",
             "register_agent",
             "register_aggregation",
@@ -49,42 +57,9 @@ _LAZY = {
             "register_objective",
             "register_sampler",
         ),
-        "fedagentgym.registration",
-    ),
-    "train": "fedagentgym.experiment.run",
-    "RunConfig": "fedagentgym.experiment.settings",
-}
+    },
+)
 
-__all__ = [
-    "FunctionAgent",
-    "RunConfig",
-    "__version__",
-    "collect",
-    "evaluate",
-    "federate",
-    "load_agent",
-    "load_client_split",
-    "register_advantage",
-    "register_agent",
-    "register_aggregation",
-    "register_algorithm",
-    "register_backend",
-    "register_env",
-    "register_objective",
-    "register_sampler",
-    "register_variant",
-    "train",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'fedagentgym' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])
-
+__all__ += ["__version__", "register_env"]
 
 register_all()

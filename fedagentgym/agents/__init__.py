@@ -1,13 +1,43 @@
-"""Agents - language models, experts, people - behind one protocol (``protocols.py``)."""
+"""Agents behind one protocol: language models, experts, scripted players, people."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 if __name__ != "fedagentgym.agents":
     raise ImportError(
         f"this folder was imported as {__name__!r}: import fedagentgym.agents instead (run pytest, not python -m pytest)"
     )
 
+from fedagentgym.base.lazy import attach
 from fedagentgym.base.registry import Registry
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent as TokenAgent
+    from fedagentgym.agents.engines.tiny import make_tiny_model as make_tiny_model
+    from fedagentgym.agents.engines.torch_policy import TorchPolicy as TorchPolicy
+    from fedagentgym.agents.make import make_agent as make_agent
+    from fedagentgym.agents.players.function import FunctionAgent as FunctionAgent
+    from fedagentgym.agents.protocols import Agent as Agent
+    from fedagentgym.agents.protocols import Decoding as Decoding
+    from fedagentgym.agents.protocols import Move as Move
+    from fedagentgym.agents.protocols import Players as Players
+    from fedagentgym.agents.settings import AgentSettings as AgentSettings
+    from fedagentgym.agents.text.prompts import Template as Template
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".agent": ("TokenAgent",),
+        ".engines.tiny": ("make_tiny_model",),
+        ".engines.torch_policy": ("TorchPolicy",),
+        ".make": ("make_agent",),
+        ".players.function": ("FunctionAgent",),
+        ".protocols": ("Agent", "Decoding", "Move", "Players"),
+        ".settings": ("AgentSettings",),
+        ".text.prompts": ("Template",),
+    },
+)
 
 _PRESETS = "fedagentgym.agents.presets"
 AGENTS = Registry(

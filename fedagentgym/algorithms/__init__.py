@@ -1,6 +1,25 @@
 """Federated methods, one module each, registered by name."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedagentgym.base.lazy import attach
 from fedagentgym.base.registry import Registry
+
+if TYPE_CHECKING:
+    from fedagentgym.algorithms.averaging import Averaging as Averaging
+    from fedagentgym.algorithms.averaging import AveragingSettings as AveragingSettings
+    from fedagentgym.algorithms.base import CONTROL_BYTES as CONTROL_BYTES
+    from fedagentgym.algorithms.base import BaseAlgorithm as BaseAlgorithm
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".averaging": ("Averaging", "AveragingSettings"),
+        ".base": ("BaseAlgorithm", "CONTROL_BYTES"),
+    },
+)
 
 APPLICATION = "fedagentgym.algorithms.make:build_algorithm"
 """What workers and clients' machines build for a run: the algorithm with its operations."""

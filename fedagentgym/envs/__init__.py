@@ -2,32 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fedagentgym.envs.registry import DATA_SETS, ENVIRONMENTS
+from fedagentgym.base.lazy import attach
 
 if __name__ != "fedagentgym.envs":
     raise ImportError("the folder `envs` at the root is a link for readers: import fedagentgym.envs instead")
 
 if TYPE_CHECKING:
-    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.alfworld.gamefiles import write_game_files as write_game_files
+    from fedagentgym.envs.core import Episode as Episode
+    from fedagentgym.envs.core import TextEnv as TextEnv
+    from fedagentgym.envs.core import open_env as open_env
+    from fedagentgym.envs.pool import TaskPool as TaskPool
+    from fedagentgym.envs.registry import DATA_SETS as DATA_SETS
+    from fedagentgym.envs.registry import ENVIRONMENTS as ENVIRONMENTS
+    from fedagentgym.envs.task import Task as Task
+    from fedagentgym.envs.transcripts import format_transcript as format_transcript
+    from fedagentgym.envs.transcripts import read_transcript as read_transcript
+    from fedagentgym.envs.transcripts import replay as replay
+    from fedagentgym.envs.variants import ClientVariant as ClientVariant
+    from fedagentgym.envs.variants import Variant as Variant
+    from fedagentgym.envs.verifiers import Verdict as Verdict
+    from fedagentgym.envs.verifiers.arithmetic import calculate as calculate
+    from fedagentgym.envs.verifiers.code import Call as Call
+    from fedagentgym.envs.verifiers.code import Checks as Checks
+    from fedagentgym.envs.verifiers.code import grade_code as grade_code
+    from fedagentgym.envs.verifiers.math import MathVerifier as MathVerifier
+    from fedagentgym.envs.verifiers.math import grade_math as grade_math
+    from fedagentgym.envs.verifiers.qa import grade_choice as grade_choice
+    from fedagentgym.envs.verifiers.qa import grade_qa as grade_qa
+    from fedagentgym.envs.view import View as View
 
-__all__ = ["DATA_SETS", "ENVIRONMENTS", "open_env"]
-
-
-def open_env(env_id: str, **options: Any) -> TextEnv:
-    """The environment of this id without gymnasium's wrappers, for code that plays thousands of episodes.
-
-    >>> open_env("fedagentgym/Guess-v0", split="val").split_sizes()["val"]
-    60
-    """
-    import gymnasium
-
-    from fedagentgym.base.errors import OptionError
-    from fedagentgym.envs.core import TextEnv
-
-    ENVIRONMENTS.get_target(env_id)  # an unknown id raises an error that lists the known ones
-    made = gymnasium.make(env_id, disable_env_checker=True, **options).unwrapped
-    if not isinstance(made, TextEnv):
-        raise OptionError(f"{env_id} is no text environment: {type(made).__name__} is not derived from TextEnv")
-    return made
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".alfworld.gamefiles": ("write_game_files",),
+        ".core": ("Episode", "TextEnv", "open_env"),
+        ".pool": ("TaskPool",),
+        ".registry": ("DATA_SETS", "ENVIRONMENTS"),
+        ".task": ("Task",),
+        ".transcripts": ("format_transcript", "read_transcript", "replay"),
+        ".variants": ("ClientVariant", "Variant"),
+        ".verifiers": ("Verdict",),
+        ".verifiers.arithmetic": ("calculate",),
+        ".verifiers.code": ("Call", "Checks", "grade_code"),
+        ".verifiers.math": ("MathVerifier", "grade_math"),
+        ".verifiers.qa": ("grade_choice", "grade_qa"),
+        ".view": ("View",),
+    },
+)

@@ -24,6 +24,7 @@ from fedagentgym.base.streams import stream
 from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.procedures import Procedures
+from fedagentgym.envs.registry import ENVIRONMENTS
 from fedagentgym.envs.rendering import Step, render_choices, render_episode, render_heading, render_step
 from fedagentgym.envs.shared_pools import PoolOrigin, find_or_load_pool, select_pool_options
 from fedagentgym.envs.spaces import TextSpace
@@ -453,3 +454,28 @@ def check_choice(kind: str, value: str, allowed: Sequence[str]) -> str:
     if value not in allowed:
         raise OptionError(f"{kind} is one of {join_names(allowed)}, got {value!r}")
     return value
+
+
+def open_env(env_id: str, **options: Any) -> TextEnv:
+    """Open an environment without gymnasium's wrappers, for code that plays thousands of episodes.
+
+    Args:
+        env_id: A registered id, such as `fedagentgym/Guess-v0`.
+        **options: The environment's options, and `client_split=` and `client=`, as for `gymnasium.make`.
+
+    Returns:
+        The environment itself, with its batch methods (`reset_many`, `step_many`).
+
+    Raises:
+        UnknownNameError: No environment has this id.
+        OptionError: An option is unknown or has a value that cannot be used.
+
+    Example:
+        >>> open_env("fedagentgym/Guess-v0", split="val").split_sizes()["val"]
+        60
+    """
+    ENVIRONMENTS.get_target(env_id)  # an unknown id raises an error that lists the known ones
+    made = gymnasium.make(env_id, disable_env_checker=True, **options).unwrapped
+    if not isinstance(made, TextEnv):
+        raise OptionError(f"{env_id} is no text environment: {type(made).__name__} is not derived from TextEnv")
+    return made

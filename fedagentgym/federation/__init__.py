@@ -3,3 +3,47 @@
 Messages and their bytes, `Clients.call`, client states that outlive workers, backends, aggregation rules, commits, faults.
 Nothing here imports an algorithm, a model or torch.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedagentgym.base.lazy import attach
+
+if TYPE_CHECKING:
+    from fedagentgym.federation.aggregation import AggregationRule as AggregationRule
+    from fedagentgym.federation.aggregation import Mean as Mean
+    from fedagentgym.federation.aggregation import aggregate as aggregate
+    from fedagentgym.federation.algorithm import RoundResult as RoundResult
+    from fedagentgym.federation.backends.in_process import SequentialBackend as SequentialBackend
+    from fedagentgym.federation.backends.in_process import open_backend as open_backend
+    from fedagentgym.federation.clients import Backend as Backend
+    from fedagentgym.federation.clients import successful_replies as successful_replies
+    from fedagentgym.federation.message import ArrayForm as ArrayForm
+    from fedagentgym.federation.message import Form as Form
+    from fedagentgym.federation.message import Message as Message
+    from fedagentgym.federation.message import freeze as freeze
+    from fedagentgym.federation.operation import Operation as Operation
+    from fedagentgym.federation.progress import TrainingProgress as TrainingProgress
+    from fedagentgym.federation.server import ServerConfig as ServerConfig
+    from fedagentgym.federation.server import run_rounds as run_rounds
+    from fedagentgym.federation.server_state import ServerState as ServerState
+    from fedagentgym.federation.settings import FederationSettings as FederationSettings
+    from fedagentgym.federation.states import StateStore as StateStore
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".aggregation": ("AggregationRule", "Mean", "aggregate"),
+        ".algorithm": ("RoundResult",),
+        ".backends.in_process": ("SequentialBackend", "open_backend"),
+        ".clients": ("Backend", "successful_replies"),
+        ".message": ("ArrayForm", "Form", "Message", "freeze"),
+        ".operation": ("Operation",),
+        ".progress": ("TrainingProgress",),
+        ".server": ("ServerConfig", "run_rounds"),
+        ".server_state": ("ServerState",),
+        ".settings": ("FederationSettings",),
+        ".states": ("StateStore",),
+    },
+)

@@ -1,27 +1,41 @@
-"""Playing episodes, learning from them, evaluating the result, for one site at a time; independent of federations.
-
-`collect` (play episodes) and `evaluate` (evaluate an agent) are imported from here on first use.
-"""
+"""Playing episodes, learning from them, evaluating the result, for one site at a time; independent of federations."""
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from fedagentgym.base.lazy import attach
+
 if TYPE_CHECKING:
-    from fedagentgym.learning.evaluation import evaluate
-    from fedagentgym.learning.rollouts import collect
+    from fedagentgym.learning.advantages import AdvantageEstimator as AdvantageEstimator
+    from fedagentgym.learning.curve import learning_curve as learning_curve
+    from fedagentgym.learning.evaluation import Evaluation as Evaluation
+    from fedagentgym.learning.evaluation import evaluate as evaluate
+    from fedagentgym.learning.export import format_episode as format_episode
+    from fedagentgym.learning.local import LocalTraining as LocalTraining
+    from fedagentgym.learning.local import SiteState as SiteState
+    from fedagentgym.learning.misconceptions import draw_misconceptions as draw_misconceptions
+    from fedagentgym.learning.misconceptions import make_misled_experts as make_misled_experts
+    from fedagentgym.learning.misconceptions import measure_beliefs as measure_beliefs
+    from fedagentgym.learning.recipe import load_recipe as load_recipe
+    from fedagentgym.learning.rollouts import collect as collect
+    from fedagentgym.learning.settings import EvaluationSettings as EvaluationSettings
+    from fedagentgym.learning.settings import LearningSettings as LearningSettings
+    from fedagentgym.learning.settings import MisconceptionSettings as MisconceptionSettings
+    from fedagentgym.learning.trajectory import Trajectory as Trajectory
 
-__all__ = ["collect", "evaluate"]
-
-_LAZY = {"collect": "fedagentgym.learning.rollouts", "evaluate": "fedagentgym.learning.evaluation"}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'fedagentgym.learning' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".advantages": ("AdvantageEstimator",),
+        ".curve": ("learning_curve",),
+        ".evaluation": ("Evaluation", "evaluate"),
+        ".export": ("format_episode",),
+        ".local": ("LocalTraining", "SiteState"),
+        ".misconceptions": ("draw_misconceptions", "make_misled_experts", "measure_beliefs"),
+        ".recipe": ("load_recipe",),
+        ".rollouts": ("collect",),
+        ".settings": ("EvaluationSettings", "LearningSettings", "MisconceptionSettings"),
+        ".trajectory": ("Trajectory",),
+    },
+)

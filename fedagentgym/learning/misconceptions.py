@@ -103,6 +103,7 @@ class MisledExperts:
 
 
 def make_misled_experts(env: TextEnv, settings: MisconceptionSettings) -> MisledExperts:
+    """Make the players whose demonstrations contain the misconceptions that the settings ask for."""
     return MisledExperts(env, draw_misconceptions(env, settings), settings.seed)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fedagentgym.base.registry import resolve
-from fedagentgym.partitions.samplers import SAMPLERS
+from fedagentgym.base.lazy import attach
 
 if __name__ != "fedagentgym.partitions":
     raise ImportError(
@@ -13,21 +12,27 @@ if __name__ != "fedagentgym.partitions":
     )
 
 if TYPE_CHECKING:
-    from fedagentgym.partitions.client_split import Client, ClientSplit, federate, load_client_split
-    from fedagentgym.partitions.files.split import SplitRecord
+    from fedagentgym.partitions.adapters import get_row_indices as get_row_indices
+    from fedagentgym.partitions.adapters import import_client_split as import_client_split
+    from fedagentgym.partitions.analysis.side_by_side import plot_side_by_side as plot_side_by_side
+    from fedagentgym.partitions.client_split import Client as Client
+    from fedagentgym.partitions.client_split import ClientSplit as ClientSplit
+    from fedagentgym.partitions.client_split import federate as federate
+    from fedagentgym.partitions.client_split import load_client_split as load_client_split
+    from fedagentgym.partitions.files.split import SplitRecord as SplitRecord
+    from fedagentgym.partitions.samplers import SAMPLERS as SAMPLERS
+    from fedagentgym.partitions.samplers.sampler import Sampler as Sampler
+    from fedagentgym.partitions.table import TaskTable as TaskTable
 
-_LAZY = {
-    "Client": "fedagentgym.partitions.client_split:Client",
-    "ClientSplit": "fedagentgym.partitions.client_split:ClientSplit",
-    "SplitRecord": "fedagentgym.partitions.files.split:SplitRecord",
-    "federate": "fedagentgym.partitions.client_split:federate",
-    "load_client_split": "fedagentgym.partitions.client_split:load_client_split",
-}
-
-__all__ = ["SAMPLERS", "Client", "ClientSplit", "SplitRecord", "federate", "load_client_split"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return resolve(_LAZY[name])
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".adapters": ("get_row_indices", "import_client_split"),
+        ".analysis.side_by_side": ("plot_side_by_side",),
+        ".client_split": ("Client", "ClientSplit", "federate", "load_client_split"),
+        ".files.split": ("SplitRecord",),
+        ".samplers": ("SAMPLERS",),
+        ".samplers.sampler": ("Sampler",),
+        ".table": ("TaskTable",),
+    },
+)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.envs.alfworld.gamefiles import write_pool
+from fedagentgym.envs.alfworld.gamefiles import write_game_files
 from fedagentgym.envs.alfworld.house_pool import make_house_pool
 
 from .sizes import SHARE
@@ -305,7 +305,7 @@ def write_alfworld(folder: Path) -> None:
     env = "fedagentgym/ALFWorld-v0"
     for split, count in (("train", 3553 // SHARE), ("val", 6), ("test", 6)):
         pool = make_house_pool(split, env=env, size="tiny")
-        write_pool([pool[index] for index in range(count)], folder)
+        write_game_files([pool[index] for index in range(count)], folder)
 
 
 WRITERS: Mapping[str, Callable[[Path], None]] = {

@@ -36,7 +36,7 @@ _CONDITION_WORDS = dict(zip(CONDITIONS, ("isClean", "isHot", "isCool", "isSliced
 _NAMED_BY_THE_DOMAIN = (("Knife", "ButterKnife"), ("SinkBasin", "Microwave", "Fridge"))
 
 
-def write_pool(tasks: Iterable[Task], folder: Path) -> list[Path]:
+def write_game_files(tasks: Iterable[Task], folder: Path) -> list[Path]:
     """Write the games of some tasks below a folder, each under its split; the paths of the game files, in order."""
     tasks = list(tasks)
     if strange := next((task for task in tasks if not isinstance(task.payload, Game)), None):

@@ -17,7 +17,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.envs.alfworld.env import ALFWorldEnv, ReplayState, load_game_content
 from fedagentgym.envs.alfworld.folders import get_folder_index, infer_split
 from fedagentgym.envs.alfworld.game import Game
-from fedagentgym.envs.alfworld.gamefiles import write_pool
+from fedagentgym.envs.alfworld.gamefiles import write_game_files
 from fedagentgym.envs.alfworld.house_pool import make_house_pool
 from fedagentgym.envs.alfworld.importer import fetch, import_data
 from fedagentgym.envs.pool import TaskPool
@@ -35,7 +35,7 @@ def games(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for wording, splits in (("move", ("train", "val")), ("put", ("test",))):
         for split in splits:
             pool = make_house_pool(split, env=ENV, size="tiny", wording=wording)
-            write_pool([pool[index] for index in range(5)], folder)
+            write_game_files([pool[index] for index in range(5)], folder)
     return folder
 
 

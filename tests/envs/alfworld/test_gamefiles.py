@@ -19,7 +19,7 @@ from fedagentgym.envs.alfworld.gamefiles import (
     make_game_content,
     render_problem,
     write_game,
-    write_pool,
+    write_game_files,
 )
 from fedagentgym.envs.alfworld.house_pool import SPLITS
 from fedagentgym.envs.alfworld.plans import extract_target, plan_commands
@@ -105,7 +105,7 @@ def test_folders_are_named_as_the_real_ones(pool: Pools) -> None:
 @NEEDS_ALFWORLD
 def test_written_games_are_a_pool_again(pool: Pools, tmp_path: Path) -> None:
     tasks = [task for split in ("train", "val", "test") for task in _one_of_each(pool("tiny", split))]
-    paths = write_pool(tasks, tmp_path)
+    paths = write_game_files(tasks, tmp_path)
     assert len(set(paths)) == len(tasks)
     pattern = r"(train|valid_seen|valid_unseen)/[a-z_]+-\w+-None-\w+-\d+/trial_T\d{8}_\d{6}_\d{6}/game\.tw-pddl"
     for path, task in zip(paths, tasks, strict=True):
@@ -186,4 +186,6 @@ def test_a_goal_of_another_form_has_no_folder_name(tmp_path: Path) -> None:
 
 def test_only_alfworld_games_are_written(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="math/train/00000"):
-        write_pool([Task("math/train/00000", "fedagentgym/Math-v0", "train", "sum", {"question": "1 + 1"})], tmp_path)
+        write_game_files(
+            [Task("math/train/00000", "fedagentgym/Math-v0", "train", "sum", {"question": "1 + 1"})], tmp_path
+        )

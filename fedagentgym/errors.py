@@ -1,0 +1,31 @@
+"""Errors that a user can cause. All derive from `FedAgentGymError`, and each is one sentence; commands end with exit code 2.
+
+Example:
+    >>> import fedagentgym
+    >>> from fedagentgym.errors import UnknownNameError
+    >>> try:
+    ...     fedagentgym.federate("fedagentgym/Gues-v0")
+    ... except UnknownNameError as error:
+    ...     print(str(error).partition(" (")[0])
+    unknown environment 'fedagentgym/Gues-v0': did you mean 'fedagentgym/Guess-v0'?
+"""
+
+from fedagentgym.base.errors import (
+    DataError,
+    FedAgentGymError,
+    MissingExtraError,
+    OptionError,
+    OutOfRangeError,
+    ProcessUnusableError,
+    UnknownNameError,
+)
+
+__all__ = [
+    "DataError",
+    "FedAgentGymError",
+    "MissingExtraError",
+    "OptionError",
+    "OutOfRangeError",
+    "ProcessUnusableError",
+    "UnknownNameError",
+]
