@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self, get_args, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -94,33 +94,33 @@ def expand_name(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-_NAME_KEYS = ("name", "sampler", "id", "source")
+CHOSEN_BY: Mapping[str, str] = {"env": "id", "options": "source", "partition": "sampler", "variant": "kind"}
+"""Sections in which another key than `name` decides what the other keys mean."""
+ALWAYS_REPLACED = frozenset({"sources"})
+"""Mappings that are one value: how many clients each category has."""
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` updated with `override`, mappings merged key by key; a string in place of a mapping is its name.
+    """`base` with `override` laid over it: mappings are merged key by key, any other value is replaced.
 
-    A mapping with another name than the one in `base`, and with more keys than the name, replaces it: settings of one
-    method, sampler, estimator, environment or data set have no meaning for another.
+    A mapping with another name than the one below replaces it, since settings of one method, sampler, environment or data set
+    have no meaning for another.
     """
     result = dict(base)
     for key, value in override.items():
-        below = result.get(key)
-        if isinstance(value, Mapping):
-            below = expand_name(below)
-        if isinstance(value, Mapping) and isinstance(below, Mapping) and not _names_another(below, value):
-            result[key] = merge(below, value)
-        else:
-            result[key] = value
+        below = expand_name(result.get(key))
+        both = isinstance(value, Mapping) and isinstance(below, Mapping)
+        result[key] = merge(below, value) if both and not _is_replaced(key, below, value) else value
     return result
 
 
-def _names_another(below: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
-    return len(value) > 1 and any(key in below and key in value and below[key] != value[key] for key in _NAME_KEYS)
+def _is_replaced(section: str, below: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
+    key = CHOSEN_BY.get(section, "name")
+    return section in ALWAYS_REPLACED or (key in below and key in value and below[key] != value[key])
 
 
 def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
-    """`data` updated with one `a.b=value`; the value is parsed as YAML."""
+    """`data` updated with one `a.b=value`; the value is parsed as YAML, and a mapping is laid over the one that is there."""
     from fedagentgym.base.yaml_text import parse_yaml
 
     path, equals, text = assignment.partition("=")
@@ -133,6 +133,12 @@ def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
         value = parse_yaml(text, f"the value of {assignment[:80]!r}")
     except DataError as error:
         raise OptionError(str(error)) from None
-    for key in reversed(keys):
-        value = {key: value}
-    return merge(data, value)
+    return _set_at(data, keys, value)
+
+
+def _set_at(data: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+    key, *inner = keys
+    if not inner:
+        return merge(data, {key: value})
+    below = expand_name(data.get(key))
+    return {**data, key: _set_at(below if isinstance(below, Mapping) else {}, inner, value)}

@@ -18,7 +18,7 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.support.spec import EnvSettings
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import read_text, write_atomic
-from fedagentgym.base.settings import Settings, assign, merge
+from fedagentgym.base.settings import Settings, assign
 from fedagentgym.base.yaml_text import parse_yaml
 from fedagentgym.learning.settings import EvaluationSettings
 
@@ -123,7 +123,7 @@ def change_agent(settings: AgentSettings, changes: list[str]) -> AgentSettings:
     """Settings updated with `key=value` changes."""
     plain: dict[str, Any] = settings.model_dump(mode="json", exclude_unset=True)
     for change in changes:
-        plain = merge(plain, assign({}, change))
+        plain = assign(plain, change)
     return AgentSettings.load(plain, "agent")
 
 

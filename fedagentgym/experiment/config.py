@@ -1,8 +1,8 @@
 """Loading of a configuration.
 
 A configuration comes from a YAML file, a preset of this package (`fedagentgym train --list`), or plain data; `a.b=value`
-assignments change it. `FILE:NAME,NAME` applies variants that the file defines. The error for an unknown key names the nearest
-known one.
+assignments change it. `FILE:NAME,NAME` lays variants of the file over it, in this order. The error for an unknown key names the
+nearest known one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedagentgym.base.errors import (
 )
 from fedagentgym.base.files import read_text
 from fedagentgym.base.plugins import load_plugins
-from fedagentgym.base.settings import assign
+from fedagentgym.base.settings import assign, merge
 from fedagentgym.experiment.settings import RunConfig
 from fedagentgym.federation.backends import load_options
 
@@ -47,8 +47,7 @@ def load_config(
     elif not isinstance(source, str | Path):
         raise OptionError(f"a configuration is a file, a preset's name or a mapping, got {show_value(source)}")
     else:
-        plain, of_variants = _read_source(str(source))
-        changes = [*of_variants, *changes]
+        plain = _read_source(str(source))
     for change in changes:
         plain = assign(plain, change)
     load_plugins([*_plugins(plain), *plugins])
@@ -76,29 +75,29 @@ def _plugins(plain: Mapping[str, Any]) -> list[str]:
     return [plugin for plugin in named if isinstance(plugin, str)] if isinstance(named, list | tuple) else []
 
 
-def _read_source(source: str) -> tuple[Mapping[str, Any], list[str]]:
-    """The plain configuration of a file or preset, and the changes of the variants named after a colon."""
+def _read_source(source: str) -> Mapping[str, Any]:
+    """The plain configuration of a file or preset, with the variants named after a colon laid over it."""
     name, _, named = source.partition(":")
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or os.path.isfile(path):  # noqa: PTH113 - False for a name too long, where Path raises
-        plain, where = _parse_yaml(read_text(path), str(path)), str(path)
+        found, where = _parse_yaml(read_text(path), str(path)), str(path)
     elif name in list_presets():
-        plain, where = copy.deepcopy(_parse_preset(name)), f"preset {name}"
+        found, where = _parse_preset(name), f"preset {name}"
     elif (path / "config.yaml").is_file():
         raise OptionError(f"{name} is the folder of a run: resume it with `fedagentgym train --resume {name}`")
     else:
         guess = find_closest_name(name, list_presets())
         hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"
         raise OptionError(f"there is no file and no preset {name!r}: {hint}")
-    variants = _parse_variants(plain, where)
-    changes = []
+    variants = _get_variants(found, where)
+    plain = {key: value for key, value in copy.deepcopy(found).items() if key != "variants"}
     for variant in filter(None, named.split(",")):
         if variant not in variants:
             raise unknown_name_error(f"variant of {where}", variant, variants)
-        changes += variants[variant]
-    if named and "folder" in (plain.get("output") or {}):
-        changes.append(f"output.folder={plain['output']['folder']}-{named.replace(',', '-')}")
-    return {key: value for key, value in plain.items() if key != "variants"}, changes
+        plain = merge(plain, variants[variant])
+    if named and "folder" in (found.get("output") or {}):
+        plain = merge(plain, {"output": {"folder": f"{found['output']['folder']}-{named.replace(',', '-')}"}})
+    return plain
 
 
 def _parse_yaml(text: str, where: str) -> Mapping[str, Any]:
@@ -116,21 +115,19 @@ def _parse_preset(name: str) -> Mapping[str, Any]:
     return _parse_yaml(read_preset(name), f"preset {name}")
 
 
-def _parse_variants(plain: Mapping[str, Any], where: str) -> dict[str, list[str]]:
-    """`variants:` of a file: name -> list of `a.b=value` changes, chosen as FILE:NAME,NAME."""
+def _get_variants(plain: Mapping[str, Any], where: str) -> dict[str, Mapping[str, Any]]:
+    """`variants:` of a file: what each name lays over the configuration, chosen as FILE:NAME,NAME."""
     variants = plain.get("variants") or {}
-    good = isinstance(variants, Mapping) and all(
-        isinstance(changes, list) and all(isinstance(change, str) for change in changes)
-        for changes in variants.values()
-    )
-    if not good:
-        raise DataError(f"{where}: variants is a mapping from a name to a list of changes such as federation.rounds=5")
-    return {str(name): list(changes) for name, changes in variants.items()}
+    if not isinstance(variants, Mapping) or not all(isinstance(each, Mapping) for each in variants.values()):
+        raise DataError(
+            f"{where}: variants maps each name to settings, such as {{long: {{federation: {{rounds: 99}}}}}}"
+        )
+    return {str(name): settings for name, settings in variants.items()}
 
 
 def list_variants(preset: str) -> tuple[str, ...]:
     """The variants that a preset offers."""
-    return tuple(_parse_variants(_parse_preset(preset), preset))
+    return tuple(_get_variants(_parse_preset(preset), preset))
 
 
 def _check_config(config: RunConfig) -> None:

@@ -92,14 +92,30 @@ def test_assignments_are_laid_over() -> None:
     assert merge({"a": 1}, {"a": {"b": 1}}) == {"a": {"b": 1}}
     assert merge({"a": "x"}, {"a": {"b": 1}}) == {"a": {"name": "x", "b": 1}}
     assert merge({"a": "x"}, {"a": {"name": "y"}}) == {"a": {"name": "y"}}
-    math, mixture = (
-        {"id": "Math", "options": {"source": "math", "merge_splits": True}},
-        {"id": "Mixture", "options": {}},
-    )
-    assert merge({"env": math}, {"env": mixture}) == {"env": mixture}
-    assert merge(math, {"options": {"source": "mbpp", "data": "x"}})["options"] == {"source": "mbpp", "data": "x"}
-    assert merge(math, {"options": {"data": "x"}})["options"] == {"source": "math", "merge_splits": True, "data": "x"}
+    assert assign({"a": "x"}, "a.b=1") == {"a": {"name": "x", "b": 1}}
+    assert assign(data, "inner.name=b") == {"inner": {"name": "b", "rate": 2}}  # one key, and nothing else
+    assert assign(data, "inner={name: b}") == {"inner": {"name": "b"}}
     assert data == {"inner": {"name": "a", "rate": 2}}
     for wrong in ("a", "=1", "a..b=1", "a=[1"):
         with pytest.raises(OptionError):
             assign({}, wrong)
+
+
+@pytest.mark.parametrize(
+    ("section", "below", "over", "found"),
+    [
+        ("algorithm", {"name": "a", "x": 1}, {"y": 2}, {"name": "a", "x": 1, "y": 2}),
+        ("algorithm", {"name": "a", "x": 1}, {"name": "a", "y": 2}, {"name": "a", "x": 1, "y": 2}),
+        ("algorithm", {"name": "a", "x": 1}, {"name": "b"}, {"name": "b"}),
+        ("algorithm", {"name": "a", "x": 1}, "b", "b"),
+        ("partition", {"sampler": "a", "x": 1}, {"sampler": "b", "y": 2}, {"sampler": "b", "y": 2}),
+        ("partition", {"x": 1}, {"sampler": "b"}, {"x": 1, "sampler": "b"}),
+        ("env", {"id": "a", "options": {"x": 1}}, {"id": "b"}, {"id": "b"}),
+        ("options", {"source": "a", "x": 1}, {"source": "b"}, {"source": "b"}),
+        ("options", {"source": "a", "id": 1}, {"id": 2}, {"source": "a", "id": 2}),
+        ("variant", {"kind": "a", "x": 1}, {"kind": "b"}, {"kind": "b"}),
+        ("sources", {"a": 1}, {"b": 2}, {"b": 2}),
+    ],
+)
+def test_a_mapping_with_another_name_replaces(section: str, below: object, over: object, found: object) -> None:
+    assert merge({"top": {section: below}}, {"top": {section: over}}) == {"top": {section: found}}

@@ -114,11 +114,24 @@ def test_what_is_wrong_is_named(change: str, says: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+VARIANTS = {
+    "long": {"federation": {"rounds": 99}},
+    "short": {"algorithm": {"local_steps": 1}},
+    "prox": {"algorithm": {"name": "fedprox", "proximal": 0.5}},
+}
+
+
 def test_files_and_variants(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
-    file.write_text(yaml.safe_dump({**LEAST, "variants": {"long": ["federation.rounds=99"]}}))
+    file.write_text(yaml.safe_dump({**LEAST, "algorithm": "fedagent", "variants": VARIANTS}))
     assert load_config(file).federation.rounds == 20
     assert load_config(f"{file}:long").federation.rounds == 99
+    assert load_config(f"{file}:prox,long").federation.rounds == 99
+    assert load_config(f"{file}:short,prox").algorithm["local_steps"] == 3  # another method begins with its defaults
+    assert (
+        load_config(f"{file}:prox,short").algorithm
+        == load_config(f"{file}:prox", ["algorithm.local_steps=1"]).algorithm
+    )
     with pytest.raises(FedAgentGymError, match="did you mean 'long'"):
         load_config(f"{file}:longer")
     file.write_text("- a\n- b\n")
@@ -131,9 +144,10 @@ def test_files_and_variants(tmp_path: Path) -> None:
         load_config(tmp_path / "absent.yaml")
     with pytest.raises(OptionError, match="did you mean 'demo'"):
         load_config("demoo")
-    file.write_text("variants: 3\nenv: {}")
-    with pytest.raises(DataError, match="variants"):
-        load_config(file)
+    for wrong in ("3", "[a]", "{long: [federation.rounds=99]}"):
+        file.write_text(f"variants: {wrong}\nenv: {{}}")
+        with pytest.raises(DataError, match="variants maps each name to settings"):
+            load_config(file)
 
 
 def test_what_was_not_said_of_an_agent_stays_unsaid_on_disk_and_on_the_way_to_workers() -> None:

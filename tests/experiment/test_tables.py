@@ -52,7 +52,9 @@ def test_the_four_tables_have_a_small_grid() -> None:
 def preset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A preset of seconds: two methods, one round."""
     plain: dict[str, Any] = merge(SMALL_CONFIG, {"federation": {"rounds": 1}, "algorithm": {"local_steps": 1}})
-    plain["variants"] = {"alone": ["algorithm={name: local, client: 1}", "federation.clients_per_round=null"]}
+    plain["variants"] = {
+        "alone": {"algorithm": {"name": "local", "client": 1}, "federation": {"clients_per_round": None}}
+    }
     path = tmp_path_factory.mktemp("preset") / "small.yaml"
     path.write_text(yaml.safe_dump(plain))
     return path
