@@ -39,7 +39,7 @@ lint: $(VENV)/.dev
 	$(BIN)/deptry .
 
 bench: $(VENV)/.dev
-	$(BIN)/fedagentgym bench run $(SPEED)
+	$(BIN)/python -m benchmarks $(SPEED)
 
 leaderboard: $(VENV)/.dev
 	$(BIN)/fedagentgym bench verify --write leaderboard/results/*/*

@@ -1,11 +1,9 @@
-"""`fedagentgym bench`: suites that compare agents and methods, and measurements of the package itself."""
+"""`fedagentgym bench`: suites that compare agents and methods."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
-from inspect import signature
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +15,6 @@ from typer.core import TyperGroup
 
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.progress import get_console
-from fedagentgym.benchmarks import BENCHMARKS
 from fedagentgym.cli.plugins import Plugins
 from fedagentgym.leaderboard.record import VERIFICATION
 from fedagentgym.leaderboard.suite import list_suites, load_suite
@@ -43,21 +40,19 @@ UNPROVEN_RERUN = f"numbers of a second run in {VERIFICATION}: its author, not th
 
 
 class BenchGroup(TyperGroup):
-    """Answers a benchmark's name in place of a command with the command that runs it."""
+    """Answers a suite's name in place of a command with the command that runs it."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in self.commands:
-            if args[0] in BENCHMARKS or args[0] in list_suites():
+            if args[0] in list_suites():
                 raise OptionError(f"{args[0]!r} is run by: fedagentgym bench run {args[0]}")
             if not args[0].startswith("-"):
-                raise unknown_name_error(
-                    "command or benchmark", args[0], [*self.commands, *list_suites(), *BENCHMARKS.names()]
-                )
+                raise unknown_name_error("command or suite", args[0], [*self.commands, *list_suites()])
         return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(
-    cls=BenchGroup, invoke_without_command=True, help="Run benchmark suites, pack and verify their results; measure."
+    cls=BenchGroup, invoke_without_command=True, help="Run benchmark suites, pack and verify their results."
 )
 
 
@@ -69,11 +64,10 @@ def bench(ctx: typer.Context) -> None:
 
 @app.command("list")
 def list_all(as_json: AsJson = False) -> None:
-    """List the suites and the measurements, each with a description."""
+    """List the suites, each with a description."""
     suites = [load_suite(name) for name in list_suites()]
     if as_json:
-        plain = [{"name": one.name, "kind": one.track, "title": one.title} for one in suites]
-        typer.echo(json.dumps([*plain, *({"name": name, "kind": "measurement"} for name in BENCHMARKS.names())]))
+        typer.echo(json.dumps([{"name": one.name, "kind": one.track, "title": one.title} for one in suites]))
         return
     console = get_console()
     for track in ("methods", "agents"):
@@ -82,9 +76,6 @@ def list_all(as_json: AsJson = False) -> None:
             if suite.track == track:
                 time = "" if suite.minutes is None else f" ({suite.minutes:g} min on two cores)"
                 _print_entry(suite.name, f"{suite.title}{time}{_tell_same(suite)}")
-    console.print("measurements", highlight=False)
-    for name in BENCHMARKS.names():
-        _print_entry(name, BENCHMARKS.describe(name))
 
 
 def _tell_same(suite: Suite) -> str:
@@ -151,7 +142,7 @@ def _print_plans(suite: Suite) -> None:
 
 @app.command()
 def run(
-    names: Annotated[list[str], typer.Argument(help="A suite (or its YAML file), or measurements.")],
+    suite_name: Annotated[str, typer.Argument(help="A suite, or the YAML file of one.", metavar="SUITE")],
     baselines: Annotated[
         list[str] | None,
         typer.Option("--baseline", help="Suites: only this one of the suite's own entries; may be repeated."),
@@ -185,24 +176,14 @@ def run(
     ] = None,
     out: Out = ROOT,
     workers: Workers = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="Measurements: a smaller, faster version.")] = False,
-    clients: Annotated[
-        int | None, typer.Option(help="speed-federation only: the cost of rounds with this many clients.")
-    ] = None,
     plugins: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a suite, with its own entries or with yours; or run measurements and print their figures.
+    """Run a suite, with its own entries or with yours.
 
     Finished cells are not played again, so an interrupted run continues.
     """
-    if all(one in BENCHMARKS for one in names):
-        _measure(names, quick, clients, as_json)
-        return
-    if len(names) > 1:
-        raise unknown_name_error("measurement", next(one for one in names if one not in BENCHMARKS), BENCHMARKS.names())
-    _refuse_measuring(quick, clients)
-    suite = _find_suite(names[0])
+    suite = load_suite(suite_name)
     if secret is not None:
         from fedagentgym.leaderboard.twins import make_twin, read_secret
 
@@ -225,20 +206,9 @@ def play_suite(
     as_json: bool,
 ) -> None:
     """`fedagentgym eval --suite NAME --agent ...`: an agent in every scenario of a suite of the agents track."""
-    suite, about = _find_suite(name), {"scenarios": list(scenarios)}
+    suite, about = load_suite(name), {"scenarios": list(scenarios)}
     entries = _choose_entries(suite, (), agent, agent_set, (), None, plugins, about)
     _play([(suite, entry) for entry in entries], out, 0, as_json)
-
-
-def _find_suite(name: str) -> Suite:
-    if not name.endswith((".yaml", ".yml")) and name not in list_suites():
-        raise unknown_name_error("benchmark", name, [*list_suites(), *BENCHMARKS.names()])
-    return load_suite(name)
-
-
-def _refuse_measuring(quick: bool, clients: int | None) -> None:
-    if quick or clients is not None:
-        raise OptionError("--quick and --clients are for measurements; a suite is fixed by its definition")
 
 
 def _choose_entries(
@@ -458,23 +428,3 @@ def verify(
             get_console().print(f"  {claim.status:13s} {claim.name:14s} {claim.about}", highlight=False)
         if kept is not None and again is None:
             get_console().print(f"  {'not provable':13s} {'run again':14s} {UNPROVEN_RERUN}", highlight=False)
-
-
-def _measure(names: Sequence[str], quick: bool, clients: int | None, as_json: bool) -> None:
-    """Run measurements by name and print their figures."""
-    runs = [(name, BENCHMARKS.get(name)) for name in names]
-    varied = {} if clients is None else {"clients": clients}
-    for name, benchmark in runs:
-        if not set(varied) <= set(signature(benchmark).parameters):
-            raise OptionError(f"the benchmark {name!r} takes no --clients, which is an option of speed-federation")
-    for name, benchmark in runs:
-        figures = benchmark(quick, **varied)
-        if as_json:
-            typer.echo(json.dumps({"benchmark": name, "measurements": [asdict(figure) for figure in figures]}))
-            continue
-        table = Table(title=name, title_justify="left", box=None, pad_edge=False)
-        for column in ("what", "value", "unit", "bar"):
-            table.add_column(column, justify="right" if column == "value" else "left")
-        for figure in figures:
-            table.add_row(figure.name, f"{figure.value:,.4g}", figure.unit, figure.bar)
-        get_console().print(table)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.experiment.result_table import Row, difference, mean
 
 EQUALITY_CONFIDENCE = 0.90
 """Two one-sided tests at 5 % reject a difference of `margin` exactly when this interval lies within -margin..margin."""
@@ -33,7 +32,7 @@ class PairedDifference:
 
     @property
     def mean(self) -> float:
-        return mean(self.values)
+        return _mean(self.values)
 
     def half_width(self, confidence: float = 0.95) -> float:
         """Half of the interval of the mean; infinite for a single seed."""
@@ -44,19 +43,9 @@ class PairedDifference:
         return abs(self.mean) + self.half_width(EQUALITY_CONFIDENCE) <= margin
 
 
-def compare_rows(rows: Sequence[Row], pairs: Sequence[tuple[str, str]], column: str) -> list[PairedDifference]:
-    """The differences of these pairs in one column, corrected for as many comparisons as there are pairs."""
-    found = [difference(rows, row, base)[column] for row, base in pairs]
-    single = [compute_p(values) for values in found]
-    return [
-        PairedDifference(row, base, tuple(values), p, corrected)
-        for (row, base), values, p, corrected in zip(pairs, found, single, correct_holm(single), strict=True)
-    ]
-
-
 def compute_p(values: Sequence[float]) -> float:
     """Two-sided p of a paired t test: how often the mean of such differences would be as far from 0 if there were none."""
-    error, middle = _standard_error(values), mean(values)
+    error, middle = _standard_error(values), _mean(values)
     if math.isinf(error) or middle == 0:
         return 1.0
     if error == 0:
@@ -77,11 +66,15 @@ def correct_holm(p: Sequence[float]) -> list[float]:
     return corrected
 
 
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
 def _standard_error(values: Sequence[float]) -> float:
     """Of the mean; infinite for a single number."""
     if len(values) < 2:
         return math.inf
-    middle = mean(values)
+    middle = _mean(values)
     return math.sqrt(math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1) / len(values))
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -456,6 +456,17 @@ def resolve_agent(config: RunConfig) -> tuple[AgentSettings, dict[str, Any]]:
     """The agent to load, and a note of its origin; a warm start is made now unless it exists."""
     options = {key: value for key, value in config.env.options.items() if key != "reward"}
     return prepare_agent(config.agent, config.env.id, options, config.warm_start)
+
+
+def prepare_agents(configs: Iterable[RunConfig]) -> None:
+    """Make the agents from which runs start, each once, before several processes need them."""
+    made = []
+    for config in configs:
+        plain = config.plain()
+        start = (plain["env"]["id"], plain["env"]["options"], plain["warm_start"], plain["agent"])
+        if start not in made:
+            made.append(start)
+            resolve_agent(config)
 
 
 def make_observers(config: RunConfig, folder: Path) -> list[Observer]:

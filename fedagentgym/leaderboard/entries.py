@@ -6,6 +6,7 @@ cells/DIGEST/      the cells of all runs under one root; cells that two entries 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,6 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.settings import Settings, merge
-from fedagentgym.experiment.plan import slugify
 from fedagentgym.leaderboard.record import AgentRecord, EntryRecord, MethodRecord, Name, PluginRecord, Text
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.learning.starts import prepare_agent
@@ -97,6 +97,11 @@ def make_agent_entry(settings: Mapping[str, Any], name: str | None = None, **abo
 def make_method_entry(changes: Sequence[str], name: str, **about: Any) -> Entry:
     """A method of one's own as an entry."""
     return Entry.load({"name": name, "title": name, **about, "changes": list(changes)}, "entry")
+
+
+def slugify(name: str) -> str:
+    """A name as part of a folder's."""
+    return re.sub(r"[^\w.]+", "-", name).strip("-")
 
 
 # ---- agents -----------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from fedagentgym.base.interruption import end_with_parent, explain_interruption
 from fedagentgym.base.plugins import load_plugins
 from fedagentgym.base.processor import count_usable_cores
 from fedagentgym.base.progress import Progress, set_verbosity, show_progress
-from fedagentgym.experiment.plan import prepare_agents
+from fedagentgym.experiment.run import prepare_agents
 from fedagentgym.leaderboard.cells import Cell, make_cell, make_cell_config, play_agent_cells, play_method_cell
 from fedagentgym.leaderboard.entries import ENDPOINT, Entry, find_packaged, load_entry, load_settings
 from fedagentgym.leaderboard.record import SUITE

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.benchmarks import BENCHMARKS, privacy_probes
-from fedagentgym.benchmarks.membership import bootstrap_auc, collect_updates, compute_auc, cosine, flatten_arrays
-from fedagentgym.benchmarks.privacy_probes import PROBES, QUICK, Scale, run_probe
+from benchmarks.membership import bootstrap_auc, collect_updates, compute_auc, cosine, flatten_arrays
+from benchmarks.privacy_probes import PROBES, QUICK, Scale, run_probe
 from fedagentgym.federation.message import Message
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
@@ -87,7 +86,3 @@ def test_votes_without_noise_tell_members_and_are_all_that_is_seen() -> None:
     found = figures("dpsda-fl, epsilon 1e+06", replace(SMALL, candidates=64))
     assert found["sees scores"].value == 2 * 2 * 64 * 4 / 1e3
     assert found["members by votes"].value > 0.6
-
-
-def test_the_benchmark_has_a_name() -> None:
-    assert BENCHMARKS.get("privacy-probes") is privacy_probes.run

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError
-from fedagentgym.benchmarks.skills_results import (
+from benchmarks.skills_results import (
     AREA,
     BEGIN,
     END,
@@ -26,9 +24,11 @@ from fedagentgym.benchmarks.skills_results import (
     save_results,
     write_page,
 )
-from fedagentgym.benchmarks.skills_tables import EXPERIMENTS, KEPT, describe_figures
+from benchmarks.skills_tables import EXPERIMENTS, KEPT, describe_figures
+from benchmarks.tables import ExperimentTable, TableCell, list_cells
+from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.errors import DataError
 from fedagentgym.experiment.paired import PairedDifference
-from fedagentgym.experiment.plan import ExperimentTable, TableCell, list_cells
 from fedagentgym.federation.meter import COLUMNS, DIRECTIONS
 
 TABLE = ExperimentTable("skills-small", {"before": "x", "FedAgent, tau = 5": "y", "FedAgent, tau = 40": "z"}, seeds=3)
@@ -147,7 +147,7 @@ def test_figures_stand_between_the_markers(tmp_path: Path) -> None:
 
 def test_pictures_are_drawn_and_the_same_each_time(cells: list[TableCell], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from fedagentgym.benchmarks.skills_figures import compute_band, draw_results
+    from benchmarks.skills_figures import compute_band, draw_results
 
     results = collect_results(TABLE, cells, target=0.7)
     assert results is not None

@@ -8,29 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from fedagentgym.base.measurement import Measurement
-from fedagentgym.benchmarks import BENCHMARKS, learning_tiny, misconceptions, small, webshop_figures
-from fedagentgym.experiment.plan import ExperimentTable
-from fedagentgym.experiment.result_table import Row
+from benchmarks import learning, misconceptions, tables, webshop
+from benchmarks.__main__ import BENCHMARKS
+from benchmarks.measurement import Measurement
+from benchmarks.tables import ExperimentTable, Row
 from fedagentgym.learning.recipe import Recipe
-
-ROOT = Path(__file__).parents[2]
-TESTED_IN = {
-    "communication": "test_communication.py",
-    "learning-tiny": "test_smallest_forms.py",
-    "misconceptions-": "test_smallest_forms.py",
-    "privacy-probes": "test_privacy_probes.py",
-    "skills-": "test_skills_tables.py",
-    "small-math": "test_smallest_forms.py",
-    "-tiny": "../experiment/test_tables.py",
-    "webshop-figures": "test_smallest_forms.py",
-}
-"""Where benchmarks are tested that measure no speed, by a part of their names."""
 
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tables, "RUNS", tmp_path / "runs")
     monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FEDAGENTGYM_DATA", str(tmp_path / "data"))
 
@@ -39,19 +26,6 @@ def by_name(figures: Sequence[Measurement]) -> dict[str, float]:
     named = {figure.name: figure.value for figure in figures}
     assert len(named) == len(figures)
     return named
-
-
-def test_every_module_of_benchmarks_is_run_by_a_test() -> None:
-    speed = (ROOT / "tests" / "benchmarks" / "test_quick_forms.py").read_text()
-    for name in BENCHMARKS.names():
-        module = BENCHMARKS.get(name).__module__
-        if not module.startswith("fedagentgym.benchmarks."):
-            continue  # a test or a page has registered it
-        if ".speed." in module:
-            assert f'    "{name}": check_' in speed
-            continue
-        place = next(place for part, place in TESTED_IN.items() if part in name)
-        assert module.rpartition(".")[2] in (Path(__file__).parent / place).read_text(), name
 
 
 def test_a_learning_curve_has_its_points_and_its_sum(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,8 +39,8 @@ def test_a_learning_curve_has_its_points_and_its_sum(monkeypatch: pytest.MonkeyP
             "evaluation": {"tasks": 5, "resamples": 10},
         }
     )
-    monkeypatch.setattr(learning_tiny, "load_recipe", lambda _: recipe)
-    monkeypatch.setattr(learning_tiny, "QUICK_WARM_START", {"steps": 2, "episodes": 8})
+    monkeypatch.setattr(learning, "load_recipe", lambda _: recipe)
+    monkeypatch.setattr(learning, "QUICK_WARM_START", {"steps": 2, "episodes": 8})
     figures = by_name(BENCHMARKS.get("learning-tiny")(True))
     curve = {figure: value for figure, value in figures.items() if " step " in figure}
     assert [figure.split(" step ")[1][0] for figure in curve] == ["0", "0", "2", "2"]
@@ -83,11 +57,11 @@ def test_a_learning_curve_has_its_points_and_its_sum(monkeypatch: pytest.MonkeyP
 def test_a_real_model_in_small_has_two_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """With an agent that nobody has to download; everything else is the benchmark's own."""
     pytest.importorskip("torch")
-    assert small.QUICK.seeds == 1 and set(small.QUICK.rows) == set(small.SMALL_MATH.rows)
+    assert learning.QUICK.seeds == 1 and set(learning.QUICK.rows) == set(learning.SMALL_MATH.rows)
     smaller: ExperimentTable = replace(
-        small.QUICK,
+        learning.QUICK,
         changes=(
-            *small.QUICK.changes,
+            *learning.QUICK.changes,
             "plugins=[fedagentgym.testing.untrained]",
             "agent={name: untrained-tiny, decoding: {max_new_tokens: 4}}",
             "warm_start=null",
@@ -97,15 +71,15 @@ def test_a_real_model_in_small_has_two_rows(monkeypatch: pytest.MonkeyPatch) -> 
         ),
     )
     smaller = replace(smaller, changes=tuple(one for one in smaller.changes if not one.startswith("warm_start.")))
-    monkeypatch.setattr(small, "QUICK", smaller)
+    monkeypatch.setattr(learning, "QUICK", smaller)
     figures = by_name(BENCHMARKS.get("small-math")(True))
     assert list(figures) == ["imitation alone: held-out success", "fedagent: held-out success"]
     assert all(0.0 <= value <= 1.0 for value in figures.values())
-    assert (Path("runs") / "small-math-quick" / "table.md").is_file()
+    assert (tables.RUNS / "small-math-quick" / "table.md").is_file()
 
 
 def test_a_shops_figures_are_shares_and_the_expert_beats_itself_with_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webshop_figures, "ATTACKS", ("price",))
+    monkeypatch.setattr(webshop, "ATTACKS", ("price",))
     figures = by_name(BENCHMARKS.get("webshop-figures")(True))
     assert all(name.startswith("tiny: ") for name in figures)
     goals = [value for name, value in figures.items() if "goals in " in name]
@@ -160,7 +134,7 @@ def test_a_cure_is_what_practice_adds_to_the_start(monkeypatch: pytest.MonkeyPat
         list(figures)[-1] == "number theory: own practice adds"
         and -1.0 <= figures["number theory: own practice adds"] <= 1.0
     )
-    assert (Path("runs") / "misconceptions-math-quick" / "table.md").is_file()
+    assert (tables.RUNS / "misconceptions-math-quick" / "table.md").is_file()
 
 
 def test_practice_elsewhere_is_a_mean_over_the_other_categories() -> None:

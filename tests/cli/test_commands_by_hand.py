@@ -54,14 +54,6 @@ def test_doctor_reports(capsys: pytest.CaptureFixture[str]) -> None:
     assert "free disk" in capsys.readouterr().out
 
 
-def test_bench_prints_what_it_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench"]) == 0
-    assert "speed-core" in capsys.readouterr().out
-    assert main(["bench", "run", "speed-core", "--quick", "--json"]) == 0
-    figures = {figure["name"]: figure["value"] for figure in json.loads(capsys.readouterr().out)["measurements"]}
-    assert figures["ratio"] > 1
-
-
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """`play(*arguments, typed=...)`: what the player says to these lines, which end well."""
@@ -163,7 +155,7 @@ WRONG = {
     "unknown environment option": ["envs", "guess", "--env-set", "sead=1"],
     "malformed option": ["envs", "guess", "--env-set", "seed"],
     "not YAML": ["envs", "guess", "--env-set", "seed=[1"],
-    "unknown benchmark": ["bench", "run", "speed-cor"],
+    "unknown suite": ["bench", "run", "smok"],
     "unknown data": ["data", "add", "webshup", "--from", "."],
     "missing option": ["data", "add", "webshop"],
     "unknown data to check": ["data", "check", "gsm8"],

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmarks.paper_tables import FEDGRPO, FEDMOA, PUBSWAP, PUBSWAP_QUICK, TABLE1
 from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
-from fedagentgym.benchmarks.tables import FEDGRPO, FEDMOA, PUBSWAP, PUBSWAP_QUICK, TABLE1
 from fedagentgym.experiment.config import list_presets, list_variants, load_config
 from fedagentgym.experiment.settings import RunConfig
 

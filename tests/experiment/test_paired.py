@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from benchmarks.tables import Row, compare_rows
 from fedagentgym.base.errors import OptionError
 from fedagentgym.experiment.curves import Point, compute_area, find_round_reaching
-from fedagentgym.experiment.paired import PairedDifference, compare_rows, compute_p, correct_holm
-from fedagentgym.experiment.result_table import Row
+from fedagentgym.experiment.paired import PairedDifference, compute_p, correct_holm
 
 probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=6)
 success = st.floats(0, 1).map(lambda value: round(value, 3))

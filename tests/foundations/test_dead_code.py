@@ -28,7 +28,7 @@ CALLED_BY_A_LIBRARY = {
     *("list_clients",),  # Flower, by its decorator
 }
 RUN_IN_A_PROCESS = {"print_answer", "time_construction", "time_build", "time_searches"}
-"""Called by text, so that what is timed has a process of its own (benchmarks/speed/webshop.py)."""
+"""Called by text, so that what is timed has a process of its own (benchmarks/webshop.py)."""
 FOUND_BY_NAME = re.compile(r"_equal_\w+")
 """The rules of the mathematics verifier are found by the kind of the gold."""
 READ_AS_A_WHOLE = {
@@ -51,14 +51,19 @@ READ_AS_A_WHOLE = {
 
 def test_everything_is_used() -> None:
     finder = Vulture(ignore_decorators=DECORATORS)
-    finder.scavenge([str(ROOT / part) for part in ("fedagentgym", "examples", "tests")])
-    package = ROOT / "fedagentgym"
-    imported = {name for file in package.rglob("*.py") for name in TARGET.findall(file.read_text("utf-8"))}
+    finder.scavenge([str(ROOT / part) for part in ("fedagentgym", "benchmarks", "examples", "tests")])
+    packages = (ROOT / "fedagentgym", ROOT / "benchmarks")
+    imported = {
+        name
+        for package in packages
+        for file in package.rglob("*.py")
+        for name in TARGET.findall(file.read_text("utf-8"))
+    }
     known = imported | CALLED_BY_A_LIBRARY | READ_AS_A_WHOLE | RUN_IN_A_PROCESS
     unused = [
         f"{Path(item.filename).relative_to(ROOT)}:{item.first_lineno}: {item.name}"
         for item in finder.get_unused_code(min_confidence=60)
-        if Path(item.filename).is_relative_to(package)
+        if any(Path(item.filename).is_relative_to(package) for package in packages)
         and item.name not in known
         and not item.name.startswith("__")
         and not FOUND_BY_NAME.fullmatch(item.name)

@@ -75,7 +75,7 @@ def test_library_code_is_free_of(pattern: str, root: Path) -> None:
 
 
 def test_the_links_at_the_root_are_not_modules_of_their_own(root: Path) -> None:
-    for name in ("envs", "partitions", "agents", "benchmarks"):
+    for name in ("envs", "partitions", "agents"):
         assert (root / name).is_symlink() and (root / name).resolve() == root / "fedagentgym" / name
         refused = subprocess.run(
             [sys.executable, "-c", f"import {name}"], cwd=root, capture_output=True, text=True, check=False
@@ -133,25 +133,20 @@ def test_no_modules_import_each_other_in_a_circle(root: Path) -> None:
     assert circles(imports) == []
 
 
-LAYERS = (
-    *(
-        {"base"},
-        {"envs"},
-        {"partitions", "agents"},
-        {"learning"},
-        {"federation"},
-        {"algorithms"},
-        {"experiment"},
-    ),
-    *({"benchmarks", "bridges"}, {"cli"}, {"testing"}),
-)
 TARGET = re.compile(r"fedagentgym(\.\w+)+:\w+(\.\w+)*")
+
+
+@cache
+def load_layers() -> tuple[set[str], ...]:
+    """The layers of the import contract in pyproject.toml, the lowest first."""
+    settings = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["tool"]["importlinter"]
+    return tuple({name.strip() for name in line.split("|")} for line in reversed(settings["contracts"][0]["layers"]))
 
 
 def layer(module: str) -> int:
     """The number of a module's layer; the modules beside the packages stand above all of them."""
     package = module.split(".")[1] if "." in module else ""
-    return next((number for number, packages in enumerate(LAYERS) if package in packages), len(LAYERS))
+    return next((at for at, packages in enumerate(load_layers()) if package in packages), len(load_layers()))
 
 
 def string_targets(tree: ast.AST, constants: dict[str, str]) -> Iterator[str]:
@@ -191,7 +186,7 @@ def test_string_targets_point_to_the_same_layer_or_a_lower_one(root: Path) -> No
 def test_what_registries_name_is_on_the_same_layer_or_a_lower_one(root: Path) -> None:
     seen = 0
     for name in module_files(root):
-        if name.endswith("__main__") or layer(name) == len(LAYERS):
+        if name.endswith("__main__") or layer(name) == len(load_layers()):
             continue
         try:
             module = importlib.import_module(name)
@@ -204,12 +199,6 @@ def test_what_registries_name_is_on_the_same_layer_or_a_lower_one(root: Path) ->
                     seen += 1
                     assert layer(target.partition(":")[0]) <= layer(name), f"{name}: {registry.kind} {entry!r}"
     assert seen > 40
-
-
-@pytest.mark.parametrize("package", ["agents", "partitions"])
-def test_no_folder_has_more_than_14_modules(package: str, root: Path) -> None:
-    folders = {path.parent for path in (root / "fedagentgym" / package).rglob("*.py")}
-    assert not {folder.name: count for folder in folders if (count := len(list(folder.glob("*.py")))) > 14}
 
 
 def test_every_extra_declares_what_it_is_said_to_bring(root: Path) -> None:

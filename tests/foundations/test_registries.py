@@ -40,7 +40,6 @@ REGISTRIES = {
     "fedagentgym.learning.objectives": ("OBJECTIVES",),
     "fedagentgym.federation.aggregation": ("AGGREGATION_RULES",),
     "fedagentgym.federation.backends": ("BACKENDS",),
-    "fedagentgym.benchmarks": ("BENCHMARKS",),
 }
 
 
@@ -71,7 +70,6 @@ CHECKS: dict[str, Callable[[str], object]] = {
 TESTED_IN = {
     "group of data sets": "envs/reasoning/test_data_sets.py, envs/alfworld/test_folders.py, envs/webshop/test_site.py",
     "backend": "testing/test_checks.py, federation/test_flower.py",
-    "benchmark": "benchmarks/test_quick_forms.py, benchmarks/test_smallest_forms.py",
 }
 """Kinds that need more than a line to run, and the tests that run them."""
 PLAYED_ELSEWHERE = {

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedagentgym
+from benchmarks.skills_tables import STYLES
 from fedagentgym.agents.text.words import build_tokenizer
 from fedagentgym.algorithms.make import make_algorithm
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.benchmarks.skills_tables import STYLES
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import Episode, TextEnv
 from fedagentgym.envs.pool import TaskPool

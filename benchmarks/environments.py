@@ -1,4 +1,4 @@
-"""Verdicts per second and core: mathematics by plain numbers and by computer algebra, programs by calls and by tests.
+"""Steps of environments through gymnasium and through `step_many`, and verdicts of the verifiers.
 
 Rates are per second of processor time, of this process and of the workers together, so that a busy machine does not change
 them much.
@@ -12,18 +12,57 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedagentgym.base.measurement import Measurement
-from fedagentgym.benchmarks.speed.yardstick import Yardstick
+import gymnasium
+
+from benchmarks.measurement import Measurement, Yardstick
+from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.verifiers.code import Call, Checks, CodeVerifier
 from fedagentgym.envs.verifiers.math import MathVerifier
 from fedagentgym.envs.verifiers.qa import grade_qa
+
+ROUNDS = 5
+
+
+def run_core(quick: bool = False) -> list[Measurement]:
+    """A step of a thousand environments through Gymnasium's vector API and step_many."""
+    count, steps = (200, 5) if quick else (1000, 10)
+    vector = gymnasium.make_vec("fedagentgym/Guess-v0", num_envs=count, vectorization_mode="sync")
+    env = GuessEnv()
+    ids = [env.pool.ids[number % len(env.pool)] for number in range(count)]
+    actions = tuple(f"guess {1 + number % 10}" for number in range(count))
+
+    def time_gymnasium() -> float:
+        vector.reset(seed=0)
+        start = time.perf_counter()
+        for _ in range(steps):
+            vector.step(actions)
+        return (time.perf_counter() - start) / (count * steps)
+
+    def time_step_many() -> float:
+        episodes = env.reset_many(ids, range(count))
+        start = time.perf_counter()
+        for _ in range(steps):
+            episodes = env.step_many(episodes, actions)
+        return (time.perf_counter() - start) / (count * steps)
+
+    pairs = [(time_gymnasium(), time_step_many()) for _ in range(ROUNDS)]
+    vector.close()
+    slow, fast = min(pair[0] for pair in pairs), min(pair[1] for pair in pairs)
+    return [
+        Measurement("step through gymnasium.make_vec (sync)", slow * 1e6, "us per environment"),
+        Measurement("step through step_many", fast * 1e6, "us per environment"),
+        Measurement("ratio", slow / fast, "times", "at least 10"),
+    ]
+
+
+# ---- verdicts per second and core ----------------------------------------------------------------------------------
 
 PROGRAM = "def add(a, b):\n    return a + b\n"
 CALLS = Checks("add", tuple(Call((number, 2), number + 2) for number in range(3)))
 TEST = Checks("add", code="def check(candidate):\n    assert candidate(1, 2) == 3\n", check="check")
 
 
-def run(quick: bool = False) -> list[Measurement]:
+def run_verifiers(quick: bool = False) -> list[Measurement]:
     """Verdicts and code runs per second and core."""
     count = 64 if quick else 320
     found = _measure_mathematics(10 * count, count)

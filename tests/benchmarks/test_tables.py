@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmarks import paper_tables as experiments
+from benchmarks.tables import ExperimentTable, Row, run_table, slugify, to_markdown, to_measurements
 from fedagentgym.algorithms.make import make_algorithm
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
-from fedagentgym.benchmarks import tables as experiments
 from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.plan import ExperimentTable, run_table, slugify
-from fedagentgym.experiment.result_table import Row, to_markdown, to_measurements
 from fedagentgym.testing.algorithms import SMALL_CONFIG
 
 TABLES = {table.name: table for table in vars(experiments).values() if isinstance(table, ExperimentTable)}

@@ -1,7 +1,4 @@
-"""A unit of time for every machine: what it needs for a fixed piece of plain Python, about a millisecond.
-
-Bars of times are counted in it, so that they mean the same on a fast machine and on a slow one.
-"""
+"""One figure of a benchmark, and the unit in which limits of times are counted."""
 
 from __future__ import annotations
 
@@ -9,7 +6,16 @@ import time
 from dataclasses import dataclass
 from typing import Self
 
-from fedagentgym.base.measurement import Measurement
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One figure of a benchmark: its name, value and unit, and the limit it is compared with, if any."""
+
+    name: str
+    value: float
+    unit: str
+    bar: str = ""
+
 
 _WORDS = 4_700
 _TRIALS = 20

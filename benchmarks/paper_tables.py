@@ -1,7 +1,7 @@
 """The papers' tables in small, each one command with three seeds; `--quick` for the small grid.
 
-    fedagentgym bench run table1-tiny          fedagentgym bench run fedgrpo-tiny
-    fedagentgym bench run pubswap-tiny         fedagentgym bench run fedmoa-tiny
+    python -m benchmarks table1-tiny          python -m benchmarks fedgrpo-tiny
+    python -m benchmarks pubswap-tiny         python -m benchmarks fedmoa-tiny
 
 Rows are presets with variants (`experiment/presets/`), so that every run of a table is also a run of its own, for example
 `fedagentgym train tiny-math:fedgrpo,experts-4`. What comes out is reported as it comes out: in `runs/NAME/table.md`, and that of
@@ -13,20 +13,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedagentgym.base.measurement import Measurement
-from fedagentgym.experiment.plan import ExperimentTable, run_table
-from fedagentgym.experiment.result_table import Column, Record, to_measurements
-
-FOLDER = Path("runs")
-
-
-def make_success_column(category: str) -> Column:
-    """Held-out success on the tasks of one category."""
-
-    def read_category_success(folder: Path, record: Record) -> float:
-        return float(record["final"]["categories"][category]["success"]["mean"])
-
-    return read_category_success
+from benchmarks.measurement import Measurement
+from benchmarks.tables import (
+    Column,
+    ExperimentTable,
+    Record,
+    make_success_column,
+    run_folder,
+    run_table,
+    to_measurements,
+)
 
 
 def make_mean_column(category: str, objectives: tuple[str, ...]) -> Column:
@@ -186,4 +182,4 @@ def run_fedmoa_tiny(quick: bool = False) -> list[Measurement]:
 
 
 def _run_and_measure(table: ExperimentTable) -> list[Measurement]:
-    return to_measurements(run_table(table, FOLDER / table.name))
+    return to_measurements(run_table(table, run_folder(table.name)))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import statistics
 
-from fedagentgym.base.measurement import Measurement
+from benchmarks.measurement import Measurement
+from benchmarks.tables import ExperimentTable, run_folder, run_table, to_measurements
 from fedagentgym.base.progress import show_progress
 from fedagentgym.learning.curve import CurvePoint, learning_curve
 from fedagentgym.learning.recipe import Recipe, list_recipes, load_recipe
@@ -82,3 +83,31 @@ def _summarize_curves(name: str, curves: list[list[CurvePoint]]) -> list[Measure
     figures.append(Measurement(f"{name} longest run", max(curve[-1].seconds for curve in curves), "s"))
     figures.append(Measurement(f"{name} environment's share of rollouts", curves[0][-1].env_share, ""))
     return figures
+
+
+# ---- a real model in small -----------------------------------------------------------------------------------------
+
+SMALL_MATH = ExperimentTable(
+    "small-math",
+    {"imitation alone": "small-math:imitation", "fedagent": "small-math"},
+    pairs=[("fedagent", "imitation alone")],
+    seeds=2,
+    processes=1,
+)
+QUICK = SMALL_MATH.make_quick(
+    SMALL_MATH.rows,
+    [
+        "warm_start.episodes=32",
+        "warm_start.steps=4",
+        "federation.rounds=1",
+        "learning.tasks_per_step=1",
+        "evaluation.tasks=8",
+    ],
+    seeds=1,
+)
+
+
+def run_small_math(quick: bool = False) -> list[Measurement]:
+    """Success on unseen tasks after imitation, and after the clients' practice."""
+    table = QUICK if quick else SMALL_MATH
+    return to_measurements(run_table(table, run_folder(table.name)))

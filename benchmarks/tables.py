@@ -12,22 +12,151 @@ digest of its configuration, so a row of two tables is played once, and changed 
 
 from __future__ import annotations
 
+import json
+import math
 import multiprocessing
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from benchmarks import ROOT
+from benchmarks.measurement import Measurement
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.processor import count_usable_cores
 from fedagentgym.base.progress import set_verbosity, show_progress
 from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.result_table import Column, Record, Row, difference, success, summary, to_markdown
+from fedagentgym.experiment.paired import PairedDifference, compute_p, correct_holm
+from fedagentgym.experiment.run import prepare_agents
 from fedagentgym.experiment.settings import RunConfig
+from fedagentgym.leaderboard.entries import slugify
 
+Record = Mapping[str, Any]
+Column = Callable[[Path, Record], float]
+"""A number of a run, from its folder and its record."""
+
+
+def success(folder: Path, record: Record) -> float:
+    """Held-out success of the final policy."""
+    return float(record["final"]["overall"]["success"]["mean"])
+
+
+def make_success_column(category: str) -> Column:
+    """Held-out success on the tasks of one category."""
+
+    def read_category_success(folder: Path, record: Record) -> float:
+        return float(record["final"]["categories"][category]["success"]["mean"])
+
+    return read_category_success
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration over its seeds: every column's numbers, in the order of the seeds."""
+
+    name: str
+    values: Mapping[str, tuple[float, ...]]
+    env_steps: float
+    megabytes: float
+    seconds: float = 0.0
+    config_digests: tuple[str, ...] = ()
+
+
+def to_measurements(rows: Sequence[Row]) -> list[Measurement]:
+    """The figures of a table, for the command line."""
+    return [
+        Measurement(f"{row.name}: {column}", mean(values), "", f"{shown(half_width(values))} (95 % over seeds)".strip())
+        for row in rows
+        for column, values in row.values.items()
+    ]
+
+
+def summary(name: str, columns: Mapping[str, Column], runs: Sequence[tuple[Path, Record]]) -> Row:
+    """A row from the runs of its seeds."""
+    records = [record for _, record in runs]
+    return Row(
+        name,
+        {label: tuple(column(folder, record) for folder, record in runs) for label, column in columns.items()},
+        mean([record["env_steps"] for record in records]),
+        mean([record["headline_bytes"] for record in records]) / 1e6,
+        mean([record["seconds"] for record in records]),
+        tuple(record["config_digest"] for record in records),
+    )
+
+
+def mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def half_width(values: Sequence[float]) -> float:
+    """Half of the 95 % interval of the mean over seeds (Student's t); infinite for a single seed."""
+    count, middle = len(values), mean(values)
+    if count < 2:
+        return math.inf
+    from scipy.stats import t
+
+    deviation = math.sqrt(math.fsum((value - middle) ** 2 for value in values) / (count - 1))
+    return float(t.ppf(0.975, count - 1)) * deviation / math.sqrt(count)
+
+
+def difference(rows: Sequence[Row], row: str, base: str) -> dict[str, tuple[float, ...]]:
+    """The differences of two rows, seed by seed: runs of the same seed share what the seed determines."""
+    found = {each.name: each.values for each in rows}
+    return {
+        column: tuple(a - b for a, b in zip(values, found[base][column], strict=True))
+        for column, values in found[row].items()
+    }
+
+
+def compare_rows(rows: Sequence[Row], pairs: Sequence[tuple[str, str]], column: str) -> list[PairedDifference]:
+    """The differences of these pairs in one column, corrected for as many comparisons as there are pairs."""
+    found = [difference(rows, row, base)[column] for row, base in pairs]
+    single = [compute_p(values) for values in found]
+    return [
+        PairedDifference(row, base, tuple(values), p, corrected)
+        for (row, base), values, p, corrected in zip(pairs, found, single, correct_holm(single), strict=True)
+    ]
+
+
+def to_markdown(rows: Sequence[Row], differences: Mapping[str, Mapping[str, Sequence[float]]] | None = None) -> str:
+    """The table as in the documentation: mean ± half of the 95 % interval over seeds (Student's t)."""
+    columns = list(rows[0].values)
+    lines = [
+        f"| | {' | '.join(columns)} | {columns[0]}, per seed | environment steps | MB |",
+        "|---|" + "---|" * (len(columns) + 3),
+    ]
+    for row in rows:
+        cells = " | ".join(format_interval(row.values[column]) for column in columns)
+        lines.append(
+            f"| {row.name} | {cells} | {format_per_seed(row.values[columns[0]])} | {row.env_steps:,.0f} | {row.megabytes:.1f} |"
+        )
+    if differences:
+        lines += ["", f"| difference, seed by seed | {' | '.join(columns)} | {columns[0]}, per seed |"]
+        lines += ["|---|" + "---|" * (len(columns) + 1)]
+        for name, found in differences.items():
+            cells = " | ".join(format_interval(found[column], sign="+") for column in columns)
+            lines.append(f"| {name} | {cells} | {format_per_seed(found[columns[0]], '+')} |")
+    return "\n".join(lines) + "\n"
+
+
+def format_interval(values: Sequence[float], sign: str = "") -> str:
+    return f"{mean(values):{sign}.3f} {shown(half_width(values))}".strip()
+
+
+def shown(width: float) -> str:
+    return "" if math.isinf(width) else f"± {width:.3f}"
+
+
+def format_per_seed(values: Sequence[float], sign: str = "") -> str:
+    return ", ".join(f"{value:{sign}.3f}" for value in values)
+
+
+# ---- the runs ------------------------------------------------------------------------------------------------------
+
+RUNS = ROOT / "runs"
 CELL_OUTPUT = ("output.sampled_episodes=0",)
 
 
@@ -62,6 +191,11 @@ class TableCell:
     source: str
     changes: tuple[str, ...]
     folder: Path
+
+
+def run_folder(name: str) -> Path:
+    """`runs/NAME` of the repository, wherever the command is called."""
+    return RUNS / name
 
 
 def run_table(
@@ -106,29 +240,13 @@ def list_cells(
     return cells
 
 
-# ---- the runs ---------------------------------------------------------------------------------------------------------
-
-
 def load_cell_config(cell: TableCell) -> RunConfig:
     """The configuration of a run; a run that is already in its folder must have the same."""
-    config = load_config(cell.source, [*cell.changes, f"output.folder={cell.folder}", *CELL_OUTPUT])
+    config = load_config(cell.source, [*cell.changes, f"output.folder={json.dumps(str(cell.folder))}", *CELL_OUTPUT])
     present = cell.folder / "config.yaml"
     if present.is_file() and load_config(present).digest != config.digest:
         raise OptionError(f"{cell.folder} holds a run with another configuration: move or delete it, and start again")
     return config
-
-
-def prepare_agents(configs: Sequence[RunConfig]) -> None:
-    """Make the agents from which the runs start, each once, before several processes need them."""
-    from fedagentgym.experiment.run import resolve_agent
-
-    made = []
-    for config in configs:
-        plain = config.plain()
-        start = (plain["env"]["id"], plain["env"]["options"], plain["warm_start"], plain["agent"])
-        if start not in made:
-            made.append(start)
-            resolve_agent(config)
 
 
 def run_cells(cells: Sequence[TableCell], processes: int) -> Iterator[tuple[TableCell, Record]]:
@@ -158,8 +276,3 @@ def run_cell(cell: TableCell) -> Record:
     if (cell.folder / "config.yaml").is_file():
         return resume(cell.folder).record
     return train(load_cell_config(cell)).record
-
-
-def slugify(name: str) -> str:
-    """A row's name as part of a folder's."""
-    return re.sub(r"[^\w.]+", "-", name).strip("-")

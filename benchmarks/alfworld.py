@@ -17,17 +17,17 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean
 
+from benchmarks.measurement import Measurement, Yardstick
 from fedagentgym.base.files import cache_folder
-from fedagentgym.base.measurement import Measurement
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.streams import Stream, stream
-from fedagentgym.benchmarks.speed.yardstick import Yardstick
 from fedagentgym.envs.alfworld.env import ALFWorldEnv, load_game_content
 from fedagentgym.envs.alfworld.folders import build_folder_index, cache_index, get_folder_index
 from fedagentgym.envs.alfworld.game import CATEGORIES
 from fedagentgym.envs.alfworld.gamefiles import write_game
+from fedagentgym.envs.alfworld.plans import find_shortest_plan
 from fedagentgym.envs.alfworld.real import RealEngine
-from fedagentgym.envs.core import Episode
+from fedagentgym.envs.core import Episode, TextEnv
 from fedagentgym.envs.task import Task
 
 REPEATS = 200
@@ -163,3 +163,50 @@ def _measure_index(count: int) -> list[Measurement]:
 def _ensure_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+# ---- generated houses ----------------------------------------------------------------------------------------------
+
+
+def run_houses(quick: bool = False) -> list[Measurement]:
+    """Generated houses: time to make one, shortest plans, the share that the expert wins."""
+    unit = Yardstick.measure()
+    figures = [unit.to_measurement()]
+    for size, bar in (
+        ("tiny", "100 within 20 turns"),
+        ("small", "at least 95 within 50 turns"),
+        ("full", "at least 95 within 50 turns"),
+    ):
+        env = ALFWorldEnv(size=size, split="all")
+        numbers = range(0, len(env.pool), 10 if quick else 1)
+        start = time.perf_counter()
+        tasks = [env.pool[number] for number in numbers]
+        seconds = time.perf_counter() - start
+        training = [task for task in tasks if task.split == "train"]
+        turns = [_count_expert_turns(env, task) for task in training]
+        won = [count for count in turns if count is not None]
+        lengths = [len(find_shortest_plan(task.payload) or ()) for task in training]
+        receptacles = [len(task.payload.receptacles) for task in training]
+        objects = [len(task.payload.objects) for task in training]
+        figures += [
+            Measurement(
+                f"receptacles, {size}", mean(receptacles), f"on average, {min(receptacles)} to {max(receptacles)}"
+            ),
+            Measurement(f"objects, {size}", mean(objects), f"on average, {min(objects)} to {max(objects)}"),
+            Measurement(f"generating a {size} game", 1000 * seconds / len(tasks), "ms"),
+            Measurement(f"generating 3,553 {size} games", 3553 * seconds / len(tasks), "s", unit.limit(60_000, "s")),
+            Measurement(
+                f"expert's wins, {size}", 100 * len(won) / len(turns), f"% of {len(turns)} training games", bar
+            ),
+            Measurement(f"expert's turns, {size}", mean(won), f"on average, {max(won)} at most"),
+            Measurement(f"shortest plan, {size}", mean(lengths), f"commands on average, {max(lengths)} at most"),
+        ]
+    return figures
+
+
+def _count_expert_turns(env: TextEnv, task: Task) -> int | None:
+    """After how many turns the expert wins a task, if it does."""
+    (episode,), expert = env.reset_many([task], [0]), env.expert()
+    while not episode.over:
+        (episode,) = env.step_many([episode], [expert.act(episode)])
+    return episode.turn if episode.view.success else None

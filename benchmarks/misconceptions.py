@@ -1,7 +1,7 @@
 """What practice cures of a warm start's misconceptions: an agent practises in one category alone, for every category in turn.
 
-    fedagentgym bench run misconceptions-houses     fedagentgym bench run misconceptions-math
-    fedagentgym bench run misconceptions-shop
+    python -m benchmarks misconceptions-houses     python -m benchmarks misconceptions-math
+    python -m benchmarks misconceptions-shop
 
 A row is a client of the preset's variant `misconceptions` that trains by itself, a column the success on held-out tasks of a
 category. What practice does for its own category is on the diagonal of the differences to the start, what it does for the
@@ -12,14 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from fedagentgym.base.measurement import Measurement
-from fedagentgym.benchmarks.tables import make_success_column
-from fedagentgym.experiment.plan import ExperimentTable, run_table
-from fedagentgym.experiment.result_table import Row, difference, half_width, mean, shown, success
+from benchmarks.measurement import Measurement
+from benchmarks.tables import (
+    ExperimentTable,
+    Row,
+    difference,
+    half_width,
+    make_success_column,
+    mean,
+    run_folder,
+    run_table,
+    shown,
+    success,
+)
 
-FOLDER = Path("runs")
 START = "start"
 
 
@@ -121,7 +128,7 @@ def run_shop(quick: bool = False) -> list[Measurement]:
 
 def _run(preset: MisledPreset, quick: bool) -> list[Measurement]:
     table = preset.make_quick_table() if quick else preset.make_table()
-    return summarize_cures(preset, run_table(table, FOLDER / table.name))
+    return summarize_cures(preset, run_table(table, run_folder(table.name)))
 
 
 def summarize_cures(preset: MisledPreset, rows: Sequence[Row]) -> list[Measurement]:

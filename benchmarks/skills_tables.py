@@ -1,15 +1,15 @@
 """The tables of the skills environment: what is run, and what was expected before it was run.
 
-    fedagentgym bench run skills-fedagent      fedagentgym bench run skills-fedgrpo
-    fedagentgym bench run skills-pubswap       fedagentgym bench run skills-fedmoa
-    fedagentgym bench run skills-methods       all four methods, clients of three kinds
+    python -m benchmarks skills-fedagent      python -m benchmarks skills-fedgrpo
+    python -m benchmarks skills-pubswap       python -m benchmarks skills-fedmoa
+    python -m benchmarks skills-methods       all four methods, clients of three kinds
 
 Clients hold four towns each, and the agent believes in half of the towns what is right in the others. All rows
 of a table play as many episodes to learn from; other costs (bytes, public tasks) are listed with them. Settings
-are chosen on seeds from 100 on (`Experiment.make_tuning_table`), reported are 0 to 7.
+are chosen on seeds from 100 on, reported are 0 to 7.
 
 Runs are shared by all tables (`runs/skills`), so a row that two tables have is played once, and a table that was stopped goes
-on. `fedagentgym bench run skills-pages` writes figures and pictures into `docs/results/` (`skills_results.py`).
+on. `python -m benchmarks skills-pages` writes figures and pictures into `docs/results/` (`skills_results.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fedagentgym.base.measurement import Measurement
-from fedagentgym.benchmarks.skills_results import (
+from benchmarks import ROOT
+from benchmarks.measurement import Measurement
+from benchmarks.skills_results import (
     TableResults,
     collect_results,
     describe_results,
@@ -29,14 +30,21 @@ from fedagentgym.benchmarks.skills_results import (
     save_results,
     write_page,
 )
-from fedagentgym.experiment.plan import ExperimentTable, list_cells, run_table
-from fedagentgym.experiment.result_table import Column, Record, success, to_measurements
+from benchmarks.tables import (
+    Column,
+    ExperimentTable,
+    Record,
+    list_cells,
+    run_folder,
+    run_table,
+    success,
+    to_measurements,
+)
 from fedagentgym.federation.metrics_log import read_metrics_log
 
-FOLDER = Path("runs")
-RUNS = FOLDER / "skills"
-PAGES = Path("docs") / "results"
-KEPT = Path(__file__).parent / "results"
+RUNS = "skills"
+PAGES = ROOT / "docs" / "results"
+KEPT = ROOT / "benchmarks" / "results"
 REPORTED_SEEDS, FIRST_TUNING_SEED, LAST_TUNING_SEED = 8, 100, 107
 EPISODES = 20_480
 BASE = "tiny-skills:skills-32"
@@ -58,10 +66,6 @@ class Experiment:
     target: float = 0.7
     diagnostics: Mapping[str, Column] = field(default_factory=dict)
     """Read from the runs' records to explain a difference; they are not compared."""
-
-    def make_tuning_table(self) -> ExperimentTable:
-        """The same table on the seeds for choosing settings."""
-        return replace(self.table, name=f"{self.table.name}-tuning", first_seed=FIRST_TUNING_SEED)
 
     def make_quick_table(self) -> ExperimentTable:
         """Eight towns, one round and one seed: shows that the machinery runs."""
@@ -367,8 +371,8 @@ def run_fedmoa(quick: bool = False) -> list[Measurement]:
 
 
 def write_pages(quick: bool = False) -> list[Measurement]:
-    """Write the tables and pictures of docs/results from the kept results."""
-    from fedagentgym.benchmarks.skills_figures import draw_results
+    """Write the tables and pictures of docs/results, and README's picture, from the kept results."""
+    from benchmarks.skills_figures import draw_overview, draw_results
 
     written = []
     for experiment in EXPERIMENTS:
@@ -378,7 +382,9 @@ def write_pages(quick: bool = False) -> list[Measurement]:
         short = experiment.table.name.removeprefix("skills-")
         pictures = draw_results(results, PAGES, short)
         write_page(PAGES / f"{short}.md", describe_figures(experiment, results, pictures))
-        written.append(Measurement(f"{PAGES / short}.md", len(results.rows), "rows"))
+        written.append(Measurement(f"docs/results/{short}.md", len(results.rows), "rows"))
+        if experiment is FEDAGENT:
+            draw_overview(results, ROOT / "docs" / "overview.svg")
     return written
 
 
@@ -396,8 +402,10 @@ def describe_figures(experiment: Experiment, results: TableResults, pictures: Ma
 
 def save_finished(experiment: Experiment, table: ExperimentTable) -> Path | None:
     """`results.json` of the finished part of a table, also of an interrupted one."""
-    folder = FOLDER / table.name
-    results = collect_results(table, list_cells(table, folder, shared=RUNS), experiment.target, experiment.diagnostics)
+    folder = run_folder(table.name)
+    results = collect_results(
+        table, list_cells(table, folder, shared=run_folder(RUNS)), experiment.target, experiment.diagnostics
+    )
     if results is None:
         return None
     save_results(results, folder / "results.json")
@@ -407,6 +415,6 @@ def save_finished(experiment: Experiment, table: ExperimentTable) -> Path | None
 def _run(experiment: Experiment, quick: bool) -> list[Measurement]:
     table = experiment.make_quick_table() if quick else experiment.table
     try:
-        return to_measurements(run_table(table, FOLDER / table.name, shared=RUNS))
+        return to_measurements(run_table(table, run_folder(table.name), shared=run_folder(RUNS)))
     finally:
         save_finished(experiment, table)

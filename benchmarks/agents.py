@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.engine import TARGETS, Batch, ModelCost, measure_dialogues, measure_engine, measure_peak, use_one_thread
+from benchmarks.measurement import Measurement
+from benchmarks.policy_step import StepTiming, Workload, time_steps
 from fedagentgym.base.files import cache_folder
-from fedagentgym.base.measurement import Measurement
 from fedagentgym.base.progress import show_progress
-from fedagentgym.benchmarks.speed.beside_trl import time_steps
-from fedagentgym.benchmarks.speed.dialogues import TARGETS, measure_dialogues
-from fedagentgym.benchmarks.speed.engine import Batch, ModelCost, measure_engine, measure_peak, use_one_thread
-from fedagentgym.benchmarks.speed.policy_step import StepTiming, Workload
 from fedagentgym.envs.vocabulary import list_words
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedagentgym.base.measurement import Measurement
+from benchmarks.measurement import Measurement
 from fedagentgym.federation.message import Message
 
 RANK = 32

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.measurement import Measurement
 from fedagentgym.algorithms.make import make_algorithm
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.algorithms.support.scoring import score_by_replay
 from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.files import cache_folder
-from fedagentgym.base.measurement import Measurement
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import stream
@@ -40,7 +40,7 @@ from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import StateStore
 
 if TYPE_CHECKING:
-    from fedagentgym.benchmarks.membership import AttackResult
+    from benchmarks.membership import AttackResult
 
 ENV_ID = "fedagentgym/Math-v0"
 ENV_OPTIONS = {"size": "tiny"}
@@ -188,7 +188,7 @@ def spec_of(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> ExperimentS
 
 def attack_update(probe: Probe, runtime: Runtime, backend: RecordingBackend, scale: Scale) -> Iterator[Measurement]:
     """What an update of parameters reveals."""
-    from fedagentgym.benchmarks.membership import Attacker, collect_updates, evaluate_evidence
+    from benchmarks.membership import Attacker, collect_updates, evaluate_evidence
 
     members, outsiders = split_members(runtime, scale)
     updates = collect_updates([(number, client, asked, answer) for number, client, _, asked, answer in backend.seen])
@@ -199,7 +199,7 @@ def attack_update(probe: Probe, runtime: Runtime, backend: RecordingBackend, sca
 
 def attack_scores(probe: Probe, runtime: Runtime, backend: RecordingBackend, scale: Scale) -> Iterator[Measurement]:
     """What an expert's scores reveal about the questions that it holds."""
-    from fedagentgym.benchmarks.membership import Evidence, evaluate_evidence
+    from benchmarks.membership import Evidence, evaluate_evidence
 
     truth: Evidence = {}
     form: Evidence = {}
@@ -223,7 +223,7 @@ def attack_scores(probe: Probe, runtime: Runtime, backend: RecordingBackend, sca
 
 def attack_votes(probe: Probe, runtime: Runtime, backend: RecordingBackend, scale: Scale) -> Iterator[Measurement]:
     """What noisy histograms reveal: votes for the candidate that is nearest to a task, over all iterations."""
-    from fedagentgym.benchmarks.membership import Evidence, evaluate_evidence
+    from benchmarks.membership import Evidence, evaluate_evidence
 
     members, outsiders = split_members(runtime, scale)
     evidence: Evidence = {client: ({}, {}) for client in members}

@@ -4,7 +4,7 @@
     benchmarks/results/skills-fedagent.json           the same, kept with the source
     docs/results/fedagent.md                          hypotheses by hand, figures between two markers (`write_page`)
 
-No figure of a page is typed: `fedagentgym bench run skills-pages` writes them again from the files.
+No figure of a page is typed: `python -m benchmarks skills-pages` writes them again from the files.
 """
 
 from __future__ import annotations
@@ -15,13 +15,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.tables import (
+    Column,
+    ExperimentTable,
+    Record,
+    Row,
+    TableCell,
+    compare_rows,
+    format_interval,
+    mean,
+    shown,
+    summary,
+)
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.experiment.curves import Point, compute_area, find_round_reaching, read_curve
-from fedagentgym.experiment.paired import PairedDifference, compare_rows
-from fedagentgym.experiment.plan import ExperimentTable, TableCell
-from fedagentgym.experiment.result_table import Column, Record, Row, format_interval, mean, shown, summary
+from fedagentgym.experiment.paired import PairedDifference
 from fedagentgym.federation.metrics_log import read_metrics_log
 
 AREA, REACHED = "mean success over the run", "first round at the target"

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from fedagentgym.base.measurement import Measurement
+from benchmarks import ROOT
+from benchmarks.measurement import Measurement, Yardstick
 from fedagentgym.base.streams import stream
-from fedagentgym.benchmarks.speed.yardstick import Yardstick
 from fedagentgym.envs.pool import TaskIds, TaskPool
 
 ENV = "fedagentgym/Guess-v0"
@@ -24,7 +24,7 @@ SHARES = (0.783, 0.140, 0.031, 0.029, 0.017)
 PAPER = (6_410, 100, 100)
 LARGE = (1_000_000, 100_000, 100)
 QUICK = (100_000, 10_000, 100)
-FIGURE_FOLDER = Path("bench-figures")
+FIGURE_FOLDER = ROOT / "bench-figures"
 GIB = 2.0**30
 
 
@@ -129,8 +129,8 @@ def run(quick: bool = False) -> list[Measurement]:
 
 
 def _measure_in_process(sampler: str, size: tuple[int, int, int]) -> dict[str, float]:
-    command = [sys.executable, "-m", "fedagentgym.benchmarks.speed.partitions", sampler, *map(str, size)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    command = [sys.executable, "-m", "benchmarks.partitions", sampler, *map(str, size)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
     found: dict[str, float] = json.loads(done.stdout)
     return found
 

@@ -1,0 +1,8 @@
+"""Measurements and tables of this repository: `python -m benchmarks NAME`. They are no part of the installed package.
+
+A benchmark is a function `run(quick)` that returns its figures. What it writes is placed below the root of the repository.
+"""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]

@@ -1,0 +1,97 @@
+"""`python -m benchmarks` lists the benchmarks; `python -m benchmarks NAME...` runs them and prints their figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from inspect import signature
+
+from rich.table import Table
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.progress import get_console
+from fedagentgym.base.registry import Registry
+from fedagentgym.cli.guard import run_guarded
+
+BENCHMARKS = Registry(
+    "benchmark",
+    {
+        "alfworld": "benchmarks.alfworld:run",
+        "alfworld-houses": "benchmarks.alfworld:run_houses",
+        "communication": "benchmarks.communication:run",
+        "learning-tiny": "benchmarks.learning:run",
+        "learning-tiny-alfworld": "benchmarks.learning:run_alfworld",
+        "learning-tiny-math": "benchmarks.learning:run_math",
+        "learning-tiny-skills": "benchmarks.learning:run_skills",
+        "learning-tiny-webshop": "benchmarks.learning:run_webshop",
+        "misconceptions-houses": "benchmarks.misconceptions:run_houses",
+        "misconceptions-math": "benchmarks.misconceptions:run_math",
+        "misconceptions-shop": "benchmarks.misconceptions:run_shop",
+        "privacy-probes": "benchmarks.privacy_probes:run",
+        "small-math": "benchmarks.learning:run_small_math",
+        "speed-agents": "benchmarks.agents:run",
+        "speed-core": "benchmarks.environments:run_core",
+        "speed-federation": "benchmarks.federation:run",
+        "speed-partitions": "benchmarks.partitions:run",
+        "speed-verifiers": "benchmarks.environments:run_verifiers",
+        "table1-tiny": "benchmarks.paper_tables:run_table1_tiny",
+        "fedgrpo-tiny": "benchmarks.paper_tables:run_fedgrpo_tiny",
+        "pubswap-tiny": "benchmarks.paper_tables:run_pubswap_tiny",
+        "fedmoa-tiny": "benchmarks.paper_tables:run_fedmoa_tiny",
+        "skills-fedagent": "benchmarks.skills_tables:run_fedagent",
+        "skills-fedgrpo": "benchmarks.skills_tables:run_fedgrpo",
+        "skills-pubswap": "benchmarks.skills_tables:run_pubswap",
+        "skills-fedmoa": "benchmarks.skills_tables:run_fedmoa",
+        "skills-methods": "benchmarks.skills_tables:run_methods",
+        "skills-pages": "benchmarks.skills_tables:write_pages",
+        "webshop": "benchmarks.webshop:run",
+        "webshop-figures": "benchmarks.webshop:run_figures",
+    },
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line; every error is one sentence and exit code 2."""
+    parser = argparse.ArgumentParser("python -m benchmarks", description="Measure this repository.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="what to measure; without one they are listed")
+    parser.add_argument("--quick", action="store_true", help="a smaller, faster version")
+    parser.add_argument("--clients", type=int, help="speed-federation only: the cost of rounds with this many clients")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    given = parser.parse_args(arguments)
+    if not given.names:
+        return run_guarded(list_benchmarks)
+    return run_guarded(lambda: measure(given.names, given.quick, given.clients, given.json))
+
+
+def list_benchmarks() -> None:
+    """Print every name with its description."""
+    for name in BENCHMARKS.names():
+        get_console().print(f"  {name:24s} {BENCHMARKS.describe(name)}", highlight=False, markup=False)
+
+
+def measure(names: Sequence[str], quick: bool, clients: int | None, as_json: bool) -> None:
+    """Run benchmarks by name and print their figures."""
+    runs = [(name, BENCHMARKS.get(name)) for name in names]
+    varied = {} if clients is None else {"clients": clients}
+    for name, benchmark in runs:
+        if not set(varied) <= set(signature(benchmark).parameters):
+            raise OptionError(f"the benchmark {name!r} takes no --clients, which is an option of speed-federation")
+    for name, benchmark in runs:
+        figures = benchmark(quick, **varied)
+        if as_json:
+            plain = {"benchmark": name, "measurements": [asdict(figure) for figure in figures]}
+            sys.stdout.write(json.dumps(plain) + "\n")
+            continue
+        table = Table(title=name, title_justify="left", box=None, pad_edge=False)
+        for column in ("what", "value", "unit", "bar"):
+            table.add_column(column, justify="right" if column == "value" else "left")
+        for figure in figures:
+            table.add_row(figure.name, f"{figure.value:,.4g}", figure.unit, figure.bar)
+        get_console().print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,1 +1,0 @@
-"""The speed of each part: `fedagentgym bench run speed-*`."""
