@@ -1,4 +1,4 @@
-"""A few lines of the leaderboard in README: `python -m fedagentgym.leaderboard.excerpt README.md leaderboard/site`.
+"""A few lines of the leaderboard in README: `python -m fedagentgym.leaderboard.excerpt README.md build/leaderboard`.
 
 They stand between two markers, and are made from the tables that the page has as CSV; nothing of them is typed.
 """

@@ -1,4 +1,4 @@
-"""The results that lie in the repository: verified, and the page is the one that is made of them."""
+"""The results in the repository are verified, and the table of README is made of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 
 from fedagentgym.cli.main import main
 from fedagentgym.leaderboard import intervals
+from fedagentgym.leaderboard.excerpt import fill_page, write_excerpt
 from fedagentgym.leaderboard.record import VERIFICATION, Verification, read_document
 from fedagentgym.leaderboard.verify import verify
-from tests.leaderboard.test_runs import list_files
 
 RESULTS = sorted(
     path.parent for path in (Path(__file__).parents[2] / "leaderboard" / "results").glob("*/*/manifest.json")
@@ -26,8 +26,10 @@ def test_a_committed_result_is_verified(folder: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-def test_the_committed_page_is_made_of_the_results(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intervals, "RESAMPLES", 1000)
-    results = str(root / "leaderboard" / "results")
-    assert main(["leaderboard", "build", results, "--out", str(tmp_path / "site"), "--link", "../results"]) == 0
-    assert list_files(tmp_path / "site") == list_files(root / "leaderboard" / "site")
+def test_readme_shows_what_the_page_of_the_results_has(root: Path, tmp_path: Path) -> None:
+    assert (
+        main(["leaderboard", "build", str(root / "leaderboard" / "results"), "--out", str(tmp_path), "--link", "x"])
+        == 0
+    )
+    page = (root / "README.md").read_text("utf-8")
+    assert page == fill_page(page, write_excerpt(tmp_path)), "run: make leaderboard"
