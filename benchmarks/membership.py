@@ -106,7 +106,7 @@ class Attacker:
                 _add_scores(found["audit"], update.client, self.members, gains)
 
     def _prepare_training(self, weights: Arrays) -> LocalTraining:
-        return self.runtime.make_training(self.runtime.make_site(ATTACKER, self.env), SiteState(copy_arrays(weights)))
+        return self.runtime.make_site(ATTACKER, self.env).open_learner(SiteState(copy_arrays(weights)))
 
     def _play_candidates(self, local: LocalTraining, number: int) -> dict[str, Group]:
         """The attacker's own episodes of every candidate, by the policy that was sent."""
@@ -117,7 +117,7 @@ class Attacker:
     def _replay_client(self, update: ClientUpdate) -> dict[str, Group]:
         """The client's first step as it really was: its streams are the run's, so its episodes can be played again."""
         site = self.runtime.get_site(update.client)
-        local = self.runtime.make_training(site, SiteState(copy_arrays(update.before), step=update.step))
+        local = site.open_learner(SiteState(copy_arrays(update.before), step=update.step))
         context = ClientContext(update.client, update.round, self.runtime.seed, update.client, site)
         return {group[0].task: group for group in local.collect_groups(context.derive("train"))}
 
@@ -139,15 +139,15 @@ class Attacker:
         for task in candidates:
             group = self._solutions[task] if imitation else groups[task]
             given = _make_unit_advantages(group) if imitation else self._compute_advantages(local, group, update)
-            result[task] = self._compute_gradient(build_rows([group], [given]))
+            result[task] = self._compute_gradient(local, build_rows([group], [given]))
         return result
 
     def _compute_advantages(self, local: LocalTraining, group: Group, update: ClientUpdate) -> PerTurn:
         return local.compute_advantages(group, update.objectives)
 
-    def _compute_gradient(self, rows: Sequence[Row]) -> Floats:
+    def _compute_gradient(self, local: LocalTraining, rows: Sequence[Row]) -> Floats:
         """The gradient of the sum of advantage times log-prob."""
-        policy = get_trainable_policy(self.runtime.agent)
+        policy = get_trainable_policy(local.agent)
         parameters = policy.parameters()
         live = [row for row in rows if row.active and len(find_choices(row))]
         if not live:

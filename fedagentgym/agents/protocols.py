@@ -26,6 +26,7 @@ bfloat16).
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -147,6 +148,27 @@ class Policy(Protocol):
     def close(self) -> None: ...
 
 
+class WeightOwner(Protocol):
+    """A learner whose weights a model holds."""
+
+    def save_weights(self) -> None:
+        """Copy the weights from the model, which is about to hold others."""
+        ...
+
+
+class SharedModel:
+    """Remembers whose weights a policy's model holds, for policies to inherit."""
+
+    _owner: weakref.ref[WeightOwner] | None = None
+
+    def claim(self, owner: WeightOwner | None = None) -> None:
+        """Before other weights are loaded: let the present owner save its own, and name the next one, if there is one."""
+        before = None if self._owner is None else self._owner()
+        if before is not None and before is not owner:
+            before.save_weights()
+        self._owner = None if owner is None else weakref.ref(owner)
+
+
 @runtime_checkable
 class TrainablePolicy(Policy, Protocol):
     """A policy whose weights are here as a torch module and can be trained, read and replaced.
@@ -168,7 +190,14 @@ class TrainablePolicy(Policy, Protocol):
         ...
 
     def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Replace the trainable parameters; names and shapes must be those of ``get_weights``. Raises the version."""
+        """Replace the trainable parameters; names and shapes must be those of ``get_weights``. Raises the version.
+
+        Claims the model first (``claim()``), so that a learner whose weights it held keeps them.
+        """
+        ...
+
+    def claim(self, owner: WeightOwner | None = None) -> None:
+        """Before other weights are loaded: let the present owner save its own, and name the next (``SharedModel``)."""
         ...
 
     def bump_version(self) -> None:

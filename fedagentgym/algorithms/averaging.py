@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -38,6 +38,9 @@ from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_pref
 from fedagentgym.federation.update_store import UpdateStore
 from fedagentgym.federation.vectors import Parameters
 from fedagentgym.learning.local import LocalTraining, SiteState, mean_metrics
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent
 
 
 class LocalStepsSettings(NamedSettings):
@@ -229,7 +232,7 @@ class Averaging(BaseAlgorithm[L]):
     def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """`local_steps` policy steps from the given parameters on the client's own tasks."""
         site = client.resources
-        local = self.start_round(site, state, message)
+        local = self.open_learner(site, self.read_start(state, message))
         report = local.run(self.settings.local_steps, seed=client.derive("train"))
         after = local.get_state()
         kept = Message(weights=add_prefix(OPTIMIZER, after.optimizer))
@@ -237,26 +240,25 @@ class Averaging(BaseAlgorithm[L]):
             weights=freeze(after.weights),
             control={"examples": site.examples},
             report={
-                "metrics": {**report.metrics, **self.judge(client)},
+                "metrics": {**report.metrics, **self.judge(client, local.agent)},
                 "episodes": self.sample_episodes(report.groups, client),
             },
         )
         return (kept if self.learning.keep_optimizer else state), answer
 
-    def judge(self, client: ClientContext[Site]) -> dict[str, float]:
-        """The score of the client's model after its training on held-out tasks, if requested."""
-        return judge_local_model(self.runtime, client.resources, client.round)
+    def judge(self, client: ClientContext[Site], agent: TokenAgent) -> dict[str, float]:
+        """The score of the client's trained agent on held-out tasks, if requested."""
+        return judge_local_model(self.runtime, client.resources, agent, client.round)
 
-    def start_round(self, site: Site, state: Message, message: Message) -> LocalTraining:
-        """A client's training at the start of a round: parameters as sent, and the moments that the client kept."""
+    def read_start(self, state: Message, message: Message) -> SiteState:
+        """The start of a client's round: parameters as sent, and the moments that the client kept."""
         moments = copy_arrays(strip_prefix(OPTIMIZER, state.weights)) if self.learning.keep_optimizer else {}
-        start = SiteState(copy_arrays(message.weights), moments, step=int(message.control["step"]))
-        return self.resume_round(site, start)
+        return SiteState(copy_arrays(message.weights), moments, step=int(message.control["step"]))
 
-    def resume_round(self, site: Site, start: SiteState) -> LocalTraining:
-        """A client's training from any point of a round."""
+    def open_learner(self, site: Site, start: SiteState) -> LocalTraining:
+        """A client's learner from any point of a round."""
         run_steps = self.runtime.rounds * self.settings.local_steps
-        return self.start_from(site, start, run_steps=run_steps, proximal=self.settings.proximal)
+        return site.open_learner(start, run_steps=run_steps, proximal=self.settings.proximal)
 
     def make_state_form(self, *, text: int = 0) -> Form:
         """The form of a client's state between rounds: AdamW's moments, if it keeps them."""

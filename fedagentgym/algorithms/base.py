@@ -13,7 +13,6 @@ from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.federation.vectors import Array
-from fedagentgym.learning.local import LocalTraining, SiteState
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group
 
@@ -26,7 +25,7 @@ TOKEN_BYTES = 160
 
 
 class BaseAlgorithm(Generic[S]):
-    """Server side and client operations of a method; a subclass names its `settings_class` and writes `round`.
+    """Server side and client operations of a method; a subclass names its `settings_class` and writes `run_round`.
 
     An instance holds only what follows from settings and runtime. State that must survive a round is in the `ServerState`, or in
     the states that clients' operations return. Clients' operations are methods too, and run in worker processes.
@@ -71,7 +70,7 @@ class BaseAlgorithm(Generic[S]):
 
     def resources(self, client: int) -> Site:
         """The client's tasks and environment, in front of the resident agent."""
-        return self.runtime.get_site(client)
+        return self.runtime.get_site(client, learning=self.learning)
 
     @cached_property
     def operations(self) -> Mapping[str, Operation[Site]]:
@@ -109,12 +108,6 @@ class BaseAlgorithm(Generic[S]):
     def episode_bytes(self) -> int:
         """Maximum size of one episode in a message."""
         return EPISODE_BYTES + TOKEN_BYTES * self.runtime.agent.policy.context_length
-
-    def start_from(
-        self, site: Site, start: SiteState, *, run_steps: int | None = None, proximal: float = 0.0
-    ) -> LocalTraining:
-        """A site's training from this state; `run_steps` is the length of the whole run, for schedules."""
-        return self.runtime.make_training(site, start, learning=self.learning, run_steps=run_steps, proximal=proximal)
 
     def sample_episodes(self, groups: Sequence[Group], client: ClientContext[Site]) -> list[dict[str, Any]]:
         """A few readable episodes for the run's `trajectories` folder."""

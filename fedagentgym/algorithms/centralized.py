@@ -64,4 +64,4 @@ class Centralized(Averaging[CentralizedSettings]):
         if self.settings.pool == "clients":
             held = {task for member in client_split for task in member.tasks}
             pool = pool.subset([task for task in pool.ids if task in held])
-        return self.runtime.make_site(SITE, self.runtime.open_env(pool=pool))
+        return self.runtime.make_site(SITE, self.runtime.open_env(pool=pool), learning=self.learning)

@@ -135,7 +135,6 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         for iteration in range(self.settings.iterations):
             if iteration:
                 kept = [chosen[index] for index in _select_best(totals, (len(chosen) + 1) // 2)]
-                self.runtime.resident.seat(self.runtime.initial_weights)  # clients may have changed them
                 fresh = source.vary(kept[: len(chosen) - len(kept)])
                 chosen = self._check_enough([*kept, *fresh])
             texts = [candidate.text for candidate in chosen]
@@ -189,7 +188,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
             )
             return RoundResult(replace(state, parameters=weights), metrics={"loss": losses[-1]})
         run_steps = self.runtime.rounds * self.settings.local_steps
-        local = self.start_from(site, make_site_state(state), run_steps=run_steps)
+        local = site.open_learner(make_site_state(state), run_steps=run_steps)
         report = local.run(self.settings.local_steps, seed=this_round.derive("train"))
         after = local.get_state(optimizer=True)
         kept = ServerState(after.weights, after.optimizer, {**state.memory, "step": after.step})
@@ -209,7 +208,6 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
     def _open_source(self, this_round: Round) -> CandidateSource:
         """The source of candidates, excluding questions that an evaluation uses."""
         if self.written:
-            self.runtime.resident.seat(self.runtime.initial_weights)
             return WrittenTasks(self.runtime, self._collect_judged(self.runtime.env), this_round.derive("written"))
         env = self._open_generator()
         lacking = (
@@ -248,8 +246,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         from fedagentgym.learning.embedding import embed
 
         site = client.resources
-        policy = get_trainable_policy(site.agent)
-        policy.set_weights(self.runtime.initial_weights)
+        policy = get_trainable_policy(site.model.load(self.runtime.initial_weights))
         candidates = [str(text) for text in message.text["candidates"]]
         private = read_observations(site.env)
         votes = count_votes(embed(policy, private), embed(policy, candidates))

@@ -244,12 +244,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         experts = self.select_experts(tasks, state, this_round)
         local = self.start_server(state)
         rollouts = local.collect_rollouts(seed, tasks=tasks, group_size=self.candidates)
-        if self.settings.expert_agent is None:
-            here = local.get_state(optimizer=True, anchor=True)
-            scores = self.request_scores(rollouts.groups, experts, this_round)
-            local.load_state(here)  # in one process the experts have used the same resident model
-        else:
-            scores = self.request_scores(rollouts.groups, experts, this_round)
+        scores = self.request_scores(rollouts.groups, experts, this_round)
         combined = [
             self.compute_advantages(group, matrix) for group, matrix in zip(rollouts.groups, scores, strict=True)
         ]
@@ -271,7 +266,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     def start_server(self, state: ServerState) -> LocalTraining:
         """The server's own policy and optimizer on the resident model."""
         site = self.runtime.make_site(SERVER_ID, self.questions)
-        return self.start_from(site, make_site_state(state), run_steps=self.runtime.rounds)
+        return site.open_learner(make_site_state(state), run_steps=self.runtime.rounds)
 
     def select_experts(self, questions: Sequence[str], state: ServerState, this_round: Round) -> list[list[int]]:
         """The clients that score each question."""

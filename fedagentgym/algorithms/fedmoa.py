@@ -186,7 +186,7 @@ class FedMOA(Averaging[FedMOASettings]):
         names = self.resolve_objectives(site)
         weights = self.init_objective_weights(names, state.control.get("objectives"), message.control["shared"])
         tracker = HypergradientTracker(weights, self.settings.step_size, self.settings.hypergradient)
-        local = self.start_round(site, state, message)
+        local = self.open_learner(site, self.read_start(state, message))
         report = local.run(
             self.settings.local_steps,
             seed=client.derive("train"),
@@ -195,7 +195,7 @@ class FedMOA(Averaging[FedMOASettings]):
             after_step=lambda step: tracker.update_weights(step.gradients),
         )
         after = local.get_state()
-        metrics = {**report.metrics, **tracker.compute_metrics(), **self.judge(client)}
+        metrics = {**report.metrics, **tracker.compute_metrics(), **self.judge(client, local.agent)}
         answer = Message(
             weights=freeze(after.weights),
             control={"examples": site.examples, "objectives": tracker.weights},

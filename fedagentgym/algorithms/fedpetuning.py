@@ -72,7 +72,7 @@ class FedPETuning(Averaging[FedPETuningSettings]):
         site = client.resources
         supervised, steps = self.settings.supervised, self.settings.local_steps
         losses, weights = imitate_solutions(site, copy_arrays(message.weights), supervised, steps, client.derive("sft"))
-        metrics = {"loss": losses[-1], **self.judge(client)}
+        metrics = {"loss": losses[-1], **self.judge(client, site.model.load(weights))}
         report = {"metrics": metrics, "episodes": []}
         return state, Message(weights=weights, control={"examples": site.examples}, report=report)
 
@@ -81,15 +81,14 @@ def imitate_solutions(
     site: Site, weights: dict[str, Any], supervised: SupervisedSettings, steps: int, seed: int
 ) -> tuple[list[float], dict[str, Any]]:
     """The weights after this many supervised steps on the expert's episodes of the site's tasks, each task at most once."""
-    from fedagentgym.learning.learners import open_imitation
     from fedagentgym.learning.local import get_trainable_policy
-    from fedagentgym.learning.supervised import make_examples
+    from fedagentgym.learning.supervised import SupervisedTraining, make_examples
     from fedagentgym.learning.warm_start import collect_demonstrations
 
     policy = get_trainable_policy(site.agent)
     policy.set_weights(weights)
     count = min(site.examples, steps * supervised.batch_size)
     played = collect_demonstrations(site.agent, site.env, count, seed=derive(seed, "play"))
-    training = open_imitation(policy, supervised.model_copy(update={"steps": steps}))
+    training = SupervisedTraining(policy, supervised.model_copy(update={"steps": steps}))
     losses = training.run(make_examples(played, supervised.observation_weight), derive(seed, "learn"))
-    return losses, policy.get_weights()
+    return losses, training.get_weights()

@@ -20,7 +20,7 @@ for bit. `behaviour: local` scores a swapped answer under the receiving client's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -220,9 +220,8 @@ class PubSwap(Averaging[PubSwapSettings]):
         """Private steps, then answers to the public tasks, kept for the step that follows."""
         local, metrics, _ = self._run_private_steps(state, message, client)
         tasks = [str(task) for task in message.control["tasks"]]
-        site = client.resources
-        visit = self.start_from(replace(site, env=self.public_env), local.get_state(optimizer=False, anchor=True))
-        rollouts = visit.collect_rollouts(client.derive("public", message.control["period"]), tasks=tasks)
+        seed = client.derive("public", message.control["period"])
+        rollouts = local.collect_rollouts(seed, tasks=tasks, env=self.public_env)
         plain = [[to_plain(trajectory) for trajectory in group] for group in rollouts.groups]
         cost = {name: value for name, value in rollouts.compute_metrics().items() if name in ("episodes", "env_steps")}
         return self._keep_client(local, [*metrics, cost], plain), Message(text={"groups": plain})
@@ -249,7 +248,7 @@ class PubSwap(Averaging[PubSwapSettings]):
             weights=after.weights,
             control={"examples": client.resources.examples},
             report={
-                "metrics": {**mean_metrics(metrics), **self.judge(client)},
+                "metrics": {**mean_metrics(metrics), **self.judge(client, local.agent)},
                 "episodes": self.sample_episodes(groups, client),
             },
         )
@@ -261,7 +260,11 @@ class PubSwap(Averaging[PubSwapSettings]):
     ) -> tuple[LocalTraining, list[dict[str, float]], tuple[Group, ...]]:
         """Continue the site's training, or begin at the round's start, and take the requested private steps."""
         site = client.resources
-        local = self.start_round(site, state, message) if message.weights else self._resume_client(state, site)
+        local = (
+            self.open_learner(site, self.read_start(state, message))
+            if message.weights
+            else self._resume_client(state, site)
+        )
         metrics = [] if message.weights else list(state.control.get("metrics", ()))
         groups: tuple[Group, ...] = ()
         if steps := int(message.control["steps"]):
@@ -273,7 +276,7 @@ class PubSwap(Averaging[PubSwapSettings]):
     def _resume_client(self, state: Message, site: Site) -> LocalTraining:
         """The client's training half-way through its round."""
         parts = {part: copy_arrays(strip_prefix(f"{part}/", state.weights)) for part in STATE_PARTS}
-        return self.resume_round(site, SiteState(**parts, step=int(state.control["step"])))
+        return self.open_learner(site, SiteState(**parts, step=int(state.control["step"])))
 
     def _keep_client(self, local: LocalTraining, metrics: Sequence[Mapping[str, float]], groups: list[Any]) -> Message:
         site = local.get_state(optimizer=True, anchor=True)

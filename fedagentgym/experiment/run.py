@@ -32,7 +32,7 @@ from fedagentgym.base.interruption import explain_interruption
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.reasoning.mixture import runs_programs
 from fedagentgym.envs.verifiers.code import describe_protections
-from fedagentgym.experiment.config import OFFLOAD_ON_CPU, load_config
+from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.fit import check_fit
 from fedagentgym.experiment.seeds import make_seed_configs
 from fedagentgym.experiment.settings import RESUMABLE, ROUNDS, RunConfig
@@ -204,7 +204,6 @@ class Run:
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         self.config, self.folder = config, folder
-        check_sharding_devices(config)
         client_split, self._sets = open_data(config)
         self.agent, self.agent_note = resolve_agent(config)
         self.spec = config.spec(self.agent)
@@ -366,21 +365,6 @@ class Run:
         if not runs_programs(self.config.env.id, self.config.env.options):
             return {}
         return {"protections": describe_protections(start=True)}
-
-
-def check_sharding_devices(config: RunConfig) -> None:
-    """Refuse an update on more devices than exist, before anything loads."""
-    sharding = config.learning.sharding
-    if sharding is None or not sharding.is_needed:
-        return
-    from fedagentgym.agents.engines.loading import choose_device
-    from fedagentgym.learning.sharding.ranks import list_devices
-
-    for name in config.federation.device_per_worker or (config.agent.device,):
-        device = choose_device(name)
-        if sharding.offload and device.type == "cpu":
-            raise OptionError(OFFLOAD_ON_CPU)
-        list_devices(device, sharding.devices)
 
 
 def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:

@@ -12,19 +12,13 @@ from numpy.typing import NDArray
 from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
 from fedagentgym.learning.forward import split_decoder_and_head
-from fedagentgym.learning.learners import put_together
 
 BATCH_SIZE = 32
 
 
+@torch.no_grad()
 def embed(policy: TrainablePolicy, texts: Sequence[str]) -> NDArray[np.float64]:
     """One row per text, with the policy's current weights; a text longer than the context is cut."""
-    with put_together(policy):
-        return _embed(policy, texts)
-
-
-@torch.no_grad()
-def _embed(policy: TrainablePolicy, texts: Sequence[str]) -> NDArray[np.float64]:
     backbone = split_decoder_and_head(policy.model)
     if backbone is None:
         raise DataError(f"{policy.name} has no hidden states for embeddings")

@@ -4,8 +4,8 @@ A `LocalTraining` belongs to the resident worker: one agent (a model in memory),
 settings. The state of the *site* is a `SiteState`: plain arrays and numbers that can be encoded, stored, moved to another worker
 and loaded again. The loop is short::
 
-    local = LocalTraining(agent, env, settings, run_steps=rounds * local_steps)
-    local.load_state(SiteState(weights=global_weights, step=round * local_steps))
+    start = SiteState(weights=global_weights, step=round * local_steps)
+    local = LocalTraining(agent, env, settings, start=start, run_steps=rounds * local_steps)
     report = local.run(local_steps, seed=derive(run_seed, "client", client))
     send(local.get_state().weights, report.metrics)
 
@@ -109,8 +109,11 @@ AfterStep = Callable[[StepReport], "Mapping[str, float] | None"]
 
 
 class LocalTraining:
-    """The loop of one site on a resident agent: load a state, play, learn, read the state back.
+    """The loop of one site: load a state, play, learn, read the state back.
 
+    Several of them may share an agent, in any order of calls: each plays, learns and answers with weights of its own.
+
+    It begins at `start`, by default with the weights that the agent's model holds.
     `run_steps` is the length of the whole run, for a schedule that decays. `base` are the weights of the frozen reference of
     `kl: {reference: base}`; by default the agent's current ones. `proximal` is FedProx's mu: mu / 2 * |weights - anchor|^2 is
     added to the loss.
@@ -122,18 +125,29 @@ class LocalTraining:
         env: TextEnv,
         settings: LearningSettings,
         *,
+        start: SiteState | None = None,
         run_steps: int | None = None,
         proximal: float = 0.0,
         base: Arrays | None = None,
     ) -> None:
-        from fedagentgym.learning.learners import open_update
+        from fedagentgym.learning.update import PolicyUpdate
 
         if not np.isfinite(proximal) or proximal < 0:
             raise OptionError(f"the proximal coefficient is a number of at least 0, got {proximal}")
-        self.agent, self.env, self.settings = agent, env, settings
+        self._agent, self.env, self.settings = agent, env, settings
         self.step = 0
         self._run_steps = run_steps
-        self._updater = open_update(get_trainable_policy(agent), agent.decoding, settings, proximal, base)
+        self._updater = PolicyUpdate(
+            get_trainable_policy(agent), agent.decoding, settings, proximal=proximal, base=base
+        )
+        if start is not None:
+            self.load_state(start)
+
+    @property
+    def agent(self) -> TokenAgent:
+        """The agent, with the learner's present weights in its model."""
+        self._updater.acquire()
+        return self._agent
 
     def load_state(self, state: SiteState) -> None:
         """Load a site: its weights, its optimizer if it kept one, the round's starting point, its step."""
@@ -175,13 +189,19 @@ class LocalTraining:
         return LocalReport(mean_metrics(metrics), tuple(metrics), groups)
 
     def collect_rollouts(
-        self, seed: int, *, tasks: Sequence[str] | None = None, group_size: int | None = None
+        self,
+        seed: int,
+        *,
+        tasks: Sequence[str] | None = None,
+        group_size: int | None = None,
+        env: TextEnv | None = None,
     ) -> Rollouts:
-        """The episodes of the present step: of the given tasks, or of tasks drawn with replacement from the site's pool."""
+        """The episodes of the present step: of the given tasks of an environment (by default the site's), or of tasks drawn
+        with replacement from the site's pool."""
         chosen = self.draw_tasks(seed) if tasks is None else tuple(tasks)
         return collect(
             self.agent,
-            self.env,
+            self.env if env is None else env,
             chosen,
             group_size=group_size or self.settings.group_size,
             seed=derive(seed, "play", self.step),
@@ -191,7 +211,7 @@ class LocalTraining:
     def collect_groups(
         self, seed: int, *, tasks: Sequence[str] | None = None, group_size: int | None = None
     ) -> tuple[Group, ...]:
-        """`play` without its statistics."""
+        """`collect_rollouts` without its statistics."""
         return self.collect_rollouts(seed, tasks=tasks, group_size=group_size).groups
 
     def draw_tasks(self, seed: int) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedagentgym.learning.whole_arrays import is_sharded
+from fedagentgym.learning.weights import is_sharded
 
 
 def make_muon(matrices: Sequence[Tensor], rate: float) -> torch.optim.Optimizer:

@@ -30,7 +30,7 @@ def make_adamw(parameters: Mapping[str, torch.Tensor], settings: LearningSetting
 
 def get_moments(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
     """Both moments of every parameter and the number of steps taken; empty before the first step."""
-    from fedagentgym.learning.whole_arrays import to_array
+    from fedagentgym.learning.weights import to_array
 
     known = {name: optimizer.state[value] for name, value in parameters.items() if value in optimizer.state}
     if not known:
@@ -47,7 +47,7 @@ def load_moments(
     """Load the moments of an earlier optimizer into a new one."""
     import torch
 
-    from fedagentgym.learning.whole_arrays import to_tensor_like
+    from fedagentgym.learning.weights import to_tensor_like
 
     counts = arrays.get(_COUNTS)
     if counts is None or len(counts) != len(parameters):

@@ -7,32 +7,17 @@ them, and adds up what it finds. With a model that is whole there is one share, 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedagentgym.learning import forward
 from fedagentgym.learning.log_probs import ScoredRow, TokenLogprobs
 from fedagentgym.learning.memory import PassLimits, find_pass_limits
-
-
-class TrainedModel(Protocol):
-    """What a step needs of a policy. A `TrainablePolicy` has it, and so has each part of one."""
-
-    model: torch.nn.Module
-    device: torch.device
-
-    def parameters(self) -> dict[str, torch.nn.Parameter]: ...
-
-    def get_weights(self) -> dict[str, np.ndarray[Any, Any]]: ...
-
-    def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None: ...
-
-    def bump_version(self) -> None: ...
+from fedagentgym.learning.weights import TrainedModel
 
 
 class Passes(Protocol):

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.progress import Progress
 from fedagentgym.base.streams import generator
-from fedagentgym.learning.master_weights import MasterWeights
 from fedagentgym.learning.memory import map_large_tensors
 from fedagentgym.learning.muon import make_muon
 from fedagentgym.learning.optimizer import learning_rate_factor, make_adamw
-from fedagentgym.learning.passes import Passes, TrainedModel, WholePasses, clip_gradients
+from fedagentgym.learning.passes import Passes, WholePasses, clip_gradients
 from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
 from fedagentgym.learning.trajectory import NO_IDS, Trajectory, map_tokens_to_turns
+from fedagentgym.learning.weights import OwnedWeights, TrainedModel
 
 BATCHES_SORTED = 8
 
@@ -73,17 +73,20 @@ def _iter_trajectory_examples(
 
 
 class SupervisedTraining:
-    """Weighted cross-entropy on a resident model, in batches drawn without replacement, pass after pass."""
+    """Weighted cross-entropy, in batches drawn without replacement, pass after pass.
+
+    It begins with the weights that the model holds.
+    """
 
     def __init__(self, policy: TrainedModel, settings: SupervisedSettings, *, passes: Passes | None = None) -> None:
         self.policy, self.settings = policy, settings
         self._passes: Passes = WholePasses(policy) if passes is None else passes
-        self._masters = MasterWeights(policy.parameters())
+        self._weights = OwnedWeights(policy)
         self._optimizers = self._make_optimizers()
         self.step = 0
 
     def _make_optimizers(self) -> list[torch.optim.Optimizer]:
-        settings, full = self.settings, self._masters.full
+        settings, full = self.settings, self._weights.full
         adam = LearningSettings(learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
         if settings.matrix_rate is None:
             return [make_adamw(full, adam)]
@@ -108,6 +111,7 @@ class SupervisedTraining:
 
     def train_step(self, batch: Sequence[Example]) -> float:
         """One step; a non-finite loss changes nothing and is returned."""
+        self._weights.acquire()
         settings = self.settings
         factor = learning_rate_factor(settings.schedule, self.step, settings.steps)
         for optimizer in self._optimizers:
@@ -122,17 +126,21 @@ class SupervisedTraining:
             loss = self._compute_loss([batch[index] for index in part], limits.kept) / total
             loss.backward()  # type: ignore[no-untyped-call]
             loss_value += float(loss.detach())
-        self._masters.copy_gradients_from_model()
+        self._weights.copy_gradients_from_model()
         (loss_value,) = self._passes.add_up([loss_value])
-        norm = clip_gradients(list(self._masters.full.values()), settings.gradient_clip)
+        norm = clip_gradients(list(self._weights.full.values()), settings.gradient_clip)
         if np.isfinite(loss_value) and np.isfinite(norm):
             for optimizer in self._optimizers:
                 optimizer.step()
-            self._masters.copy_weights_to_model()
+            self._weights.copy_to_model()
         self._zero_gradients()
         self.policy.bump_version()
         self.step += 1
         return loss_value
+
+    def get_weights(self) -> dict[str, NDArray[Any]]:
+        """Copies of the weights, in full precision."""
+        return self._weights.to_arrays()
 
     def _compute_loss(self, batch: Sequence[Example], kept: int) -> torch.Tensor:
         """Sum over tokens of weight times surprisal."""

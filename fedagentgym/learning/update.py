@@ -24,22 +24,23 @@ from fedagentgym.base.streams import derive, generator
 from fedagentgym.learning import forward
 from fedagentgym.learning.log_probs import TokenLogprobs, find_choices
 from fedagentgym.learning.losses import token_losses, token_weights
-from fedagentgym.learning.master_weights import MasterWeights
 from fedagentgym.learning.memory import PassLimits, map_large_tensors
 from fedagentgym.learning.minibatches import split_minibatches
 from fedagentgym.learning.optimizer import get_moments, load_moments, make_adamw
-from fedagentgym.learning.passes import Passes, TrainedModel, WholePasses, clip_gradients, to_number
+from fedagentgym.learning.passes import Passes, WholePasses, clip_gradients, to_number
 from fedagentgym.learning.rows import Row, build_trajectory_rows
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group, Segment, Trajectory
-from fedagentgym.learning.whole_arrays import to_array, to_tensor_like
+from fedagentgym.learning.weights import Arrays, OwnedWeights, TrainedModel, to_array, to_tensor_like
 
-Arrays = Mapping[str, NDArray[Any]]
 Tensors = dict[str, torch.Tensor]
 
 
 class PolicyUpdate:
-    """The learner of one resident model. `load` gives it a site's weights; `improve` makes one step."""
+    """The policy steps of one learner. It begins with the weights that the model holds, or those given to `load`.
+
+    Several learners may share a model: each has weights of its own (`learning/weights.py`).
+    """
 
     def __init__(
         self,
@@ -54,30 +55,35 @@ class PolicyUpdate:
         check_exploration(decoding)
         self.policy, self.decoding, self.settings, self.proximal = policy, decoding, settings, proximal
         self._passes: Passes = WholePasses(policy) if passes is None else passes
-        self._masters = MasterWeights(policy.parameters())
+        self._weights = OwnedWeights(policy)
         self._base = (
             self._to_parameter_tensors(base if base is not None else policy.get_weights()) if self._needs_base() else {}
         )
         self._anchor: Tensors = {}
-        self._optimizer = make_adamw(self._masters.full, settings)
+        self._optimizer = make_adamw(self._weights.full, settings)
         self._set_anchor({})
+
+    def acquire(self) -> None:
+        """Load the learner's weights into the model, if another learner has used it since."""
+        self._weights.acquire()
 
     # ---- state ------------------------------------------------------------------------------------------------------
 
     def load(self, weights: Arrays, optimizer: Arrays, anchor: Arrays) -> None:
         """Load a site: weights into the model, moments into a new optimizer, the anchor of its round."""
+        del self._weights  # so that it is not saved
         self.policy.set_weights(weights)
-        self._masters = MasterWeights(self.policy.parameters(), weights)
-        self._optimizer = make_adamw(self._masters.full, self.settings)
+        self._weights = OwnedWeights(self.policy, weights)
+        self._optimizer = make_adamw(self._weights.full, self.settings)
         if optimizer:
-            load_moments(self._optimizer, self._masters.full, optimizer)
+            load_moments(self._optimizer, self._weights.full, optimizer)
         self._set_anchor(anchor)
 
     def get_weights(self) -> dict[str, NDArray[Any]]:
-        return self._masters.to_arrays()
+        return self._weights.to_arrays()
 
     def get_optimizer_state(self) -> dict[str, NDArray[Any]]:
-        return get_moments(self._optimizer, self._masters.full)
+        return get_moments(self._optimizer, self._weights.full)
 
     def get_anchor_weights(self) -> dict[str, NDArray[Any]]:
         """The round's starting point, if any term of the loss refers to it."""
@@ -93,10 +99,10 @@ class PolicyUpdate:
         elif anchor:
             self._anchor = self._to_parameter_tensors(anchor)
         else:
-            self._anchor = self._masters.clone_tensors()
+            self._anchor = self._weights.clone()
 
     def _to_parameter_tensors(self, arrays: Arrays) -> Tensors:
-        parameters = self._masters.full
+        parameters = self._weights.full
         if set(arrays) != set(parameters):
             odd = min(set(arrays) ^ set(parameters))
             raise DataError(f"reference weights do not belong to this model: parameter {odd!r} is on one side only")
@@ -106,6 +112,7 @@ class PolicyUpdate:
 
     def train_step(self, rows: Sequence[Row], rate: float = 1.0, order: int = 0) -> dict[str, float]:
         """One policy step: all passes over the rows. `rate` scales the learning rate, `order` names the shuffling stream."""
+        self.acquire()
         settings = self.settings
         for group in self._optimizer.param_groups:
             group["lr"] = settings.learning_rate * rate
@@ -144,13 +151,13 @@ class PolicyUpdate:
             if loss.requires_grad:
                 loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
-        self._masters.copy_gradients_from_model()
+        self._weights.copy_gradients_from_model()
         (total,) = self._passes.add_up([total])
         total += self._add_proximal_gradient()
-        norm = clip_gradients(list(self._masters.full.values()), self.settings.gradient_clip)
+        norm = clip_gradients(list(self._weights.full.values()), self.settings.gradient_clip)
         if np.isfinite(total) and np.isfinite(norm):
             self._optimizer.step()
-            self._masters.copy_weights_to_model()
+            self._weights.copy_to_model()
             meter.add("loss", total)
             meter.add("gradient_norm", norm)
         else:
@@ -191,7 +198,7 @@ class PolicyUpdate:
         if self.proximal == 0:
             return 0.0
         value = 0.0
-        for name, parameter in self._masters.full.items():
+        for name, parameter in self._weights.full.items():
             difference = parameter.detach() - self._anchor[name]
             value += self.proximal / 2 * to_number(difference.double().square().sum())
             pull = self.proximal * difference
@@ -216,6 +223,7 @@ class PolicyUpdate:
         The bias is one vector added at every token, so its gradient is a sum over tokens and rows: comparable between batches
         of any shape. The blocks below need no backward pass.
         """
+        self.acquire()
         model, device = self.policy.model, self.policy.device
         weights = token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), self.settings.loss)
         live = [index for index, row in enumerate(rows) if row.active and len(find_choices(row))]
@@ -250,7 +258,8 @@ class PolicyUpdate:
 
     @torch.no_grad()
     def score_rows(self, rows: Sequence[Row]) -> list[torch.Tensor]:
-        """Log-probs of the own tokens of each row under the weights that the model holds."""
+        """Log-probs of the own tokens of each row."""
+        self.acquire()
         result = [torch.zeros(len(row.own), device=self.policy.device) for row in rows]
         filled = [index for index, row in enumerate(rows) if len(row.own)]
         for batch in self._iter_batches([rows[index] for index in filled]):

@@ -93,7 +93,7 @@ def test_experts_answers_are_those_of_the_expert_run_alone(
     state, told = algorithm.train_expert(Message(), prepare, context(algorithm))
     questions = [question(algorithm, position, [*BARE[:10], "no answer"]) for position in range(8)]
     _, scored = algorithm.score(state, Message(text={"questions": questions}), context(algorithm))
-    algorithm.runtime.resident.seat(algorithm.runtime.initial_weights)  # the server's model is another one
+    algorithm.runtime.resident.load(algorithm.runtime.initial_weights)  # the server's model is another one
 
     alone: Any = make_agent(AgentSettings.load(expert), algorithm.runtime.env, seed=derive(0, "expert agent"))
     trained = {name.removeprefix("expert/"): np.array(value) for name, value in state.weights.items()}

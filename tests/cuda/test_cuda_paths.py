@@ -251,7 +251,7 @@ def test_a_policy_update_runs_on_the_gpu(
     assert metrics["update/skipped"] == metrics["update/empty"] == 0
     assert agent.policy.version > before
     updater = local._updater
-    full = updater._masters.full
+    full = updater._weights.full
     assert {(value.device, value.dtype) for value in full.values()} == {(CUDA, FP32)}
     moments = [value for state in updater._optimizer.state.values() for name, value in state.items() if name != "step"]
     assert len(moments) == 2 * len(full)
@@ -313,7 +313,7 @@ def test_clients_take_turns_on_the_gpu_and_swap_answers(
     local.load_state(here)
     local.load_state(other)
     assert find_places(agent) <= {("cuda", BF16), ("cuda", FP32)}
-    masters = local._updater._masters.full
+    masters = local._updater._weights.full
     assert {(value.device, value.dtype) for value in masters.values()} == {(CUDA, FP32)}
 
 
@@ -327,7 +327,7 @@ def test_a_supervised_step_runs_on_the_gpu(
     training = SupervisedTraining(agent.policy, settings)
     examples = make_examples([trajectory for group in groups for trajectory in group])
     assert np.isfinite(training.run(examples, seed=1)).all()
-    assert {(value.device, value.dtype) for value in training._masters.full.values()} == {(CUDA, FP32)}
+    assert {(value.device, value.dtype) for value in training._weights.full.values()} == {(CUDA, FP32)}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.experiment import run as running
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate import fit
 from fedagentgym.experiment.estimate.plan import RunPlan, plan_run
@@ -43,20 +40,3 @@ def test_a_model_that_does_not_fit_is_told_how_many_devices_would_do(monkeypatch
         fit.check_fit(load_config("paper-webshop:qwen2.5-7b"))
     advised = str(said.value).split("learning.sharding=")[1].split("}")[0] + "}"
     fit.check_fit(load_config("paper-webshop:qwen2.5-7b", [f"learning.sharding={advised}"]))
-
-
-@pytest.mark.parametrize(
-    ("device", "sentence"),
-    [("auto", r"devices is 4, but from cuda:0 on there are 2 GPUs"), ("cuda:1", r"from cuda:1 on there are 1 GPUs")],
-)
-def test_more_devices_than_there_are_is_one_sentence(
-    device: str, sentence: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
-
-    changes: dict[str, Any] = {"is_available": lambda: True, "device_count": lambda: 2}
-    for name, value in changes.items():
-        monkeypatch.setattr(torch.cuda, name, value)
-    config = load_config("paper-webshop", ["learning.sharding={devices: 4}", f"agent.device={device}"])
-    with pytest.raises(OptionError, match=sentence):
-        running.check_sharding_devices(config)

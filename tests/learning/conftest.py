@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from fedagentgym.agents.protocols import SharedModel
 from fedagentgym.learning.trajectory import Segment, Trajectory, Turn
 
 VOCABULARY = 23
 
 
-class ToyPolicy:
+class ToyPolicy(SharedModel):
     """A `TrainablePolicy` as far as learning looks at it."""
 
     name = "toy"
@@ -46,6 +47,7 @@ class ToyPolicy:
         return {name: value.detach().float().numpy().copy() for name, value in self.parameters().items()}
 
     def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self.claim()
         with torch.no_grad():
             for name, value in self.parameters().items():
                 value.copy_(torch.from_numpy(np.array(weights[name])))

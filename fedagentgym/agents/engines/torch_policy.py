@@ -15,12 +15,13 @@ from fedagentgym.agents.engines.forwards import Forward, ModuleForward
 from fedagentgym.agents.engines.loading import check_tokenizer, choose_device, disable_progress_bars, load_model
 from fedagentgym.agents.engines.lora import Merge, add_adapter
 from fedagentgym.agents.engines.session import TorchSession
+from fedagentgym.agents.protocols import SharedModel
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
 from fedagentgym.base.errors import DataError, OptionError
 
 
-class TorchPolicy:
+class TorchPolicy(SharedModel):
     """``policy.TrainablePolicy`` on a transformers model that is already in memory."""
 
     def __init__(
@@ -91,6 +92,7 @@ class TorchPolicy:
     def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
         own = self.parameters()
         check_weights(weights, own)
+        self.claim()
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(torch.from_numpy(np.ascontiguousarray(weights[name])))

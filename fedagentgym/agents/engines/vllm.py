@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from fedagentgym.agents.engines.loading import load_tokenizer
 from fedagentgym.agents.engines.lora import save_adapter
 from fedagentgym.agents.engines.row_session import BaseSession
-from fedagentgym.agents.protocols import Completion, Constraint, Decoding, FinishReason, TrainablePolicy
+from fedagentgym.agents.protocols import Completion, Constraint, Decoding, FinishReason, TrainablePolicy, WeightOwner
 from fedagentgym.agents.settings import AgentSettings, VllmOptions
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
 from fedagentgym.base.errors import OptionError
@@ -319,6 +319,9 @@ class TorchVllmPolicy:
 
     def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self.learner.set_weights(weights)
+
+    def claim(self, owner: WeightOwner | None = None) -> None:
+        self.learner.claim(owner)
 
     def bump_version(self) -> None:
         self.learner.bump_version()

@@ -30,7 +30,7 @@ class Neighbourhoods:
         """The indices of each question's examples. If a question is new, the model is left with its initial parameters."""
         new = [question for question in dict.fromkeys(questions) if question not in self._found]
         if new:
-            self._model.seat(self._model.initial_weights)
+            self._model.load(self._model.initial_weights)
             for question, text in zip(new, read_openings(self._questions, new), strict=True):
                 self._found[question] = find_nearest(self._embed([text]), self._examples_embedded, self._count)[0]
         return [self._found[question] for question in questions]

@@ -18,6 +18,7 @@ from fedagentgym.base.streams import derive
 from fedagentgym.learning.evaluation_sets import SetsEvaluation, evaluate_sets
 
 if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.partitions.client_split import ClientSplit
 
 PREFIX = "local/"
@@ -25,7 +26,7 @@ PERCENTILE = 10
 _TOLD = ("success", "score")
 
 
-def judge_local_model(runtime: Runtime, site: Site, round_number: int) -> dict[str, float]:
+def judge_local_model(runtime: Runtime, site: Site, agent: TokenAgent, round_number: int) -> dict[str, float]:
     """The scores of a client's current model on the held-out tasks, as the client reports them.
 
     The tasks, seeds and temperature are those of the global model's evaluation. Empty in rounds without evaluation.
@@ -33,7 +34,7 @@ def judge_local_model(runtime: Runtime, site: Site, round_number: int) -> dict[s
     settings = runtime.spec.evaluation
     if settings is None or not settings.is_due(round_number, runtime.rounds):
         return {}
-    found = evaluate_sets(site.agent, runtime.judged_sets, settings, seed=derive(runtime.seed, "evaluation"))
+    found = evaluate_sets(agent, runtime.judged_sets, settings, seed=derive(runtime.seed, "evaluation"))
     numbers = {PREFIX + name: estimate.mean for name, estimate in found.overall.items() if _is_told(name)}
     for name, one in found.sets.items():
         if name:

@@ -1,8 +1,9 @@
 """The basis of every algorithm, in the server's process and in every worker: a resident agent and the clients' environments.
 
 A `Runtime` follows from an `ExperimentSpec` (the parts of a configuration that define what is learned, by whom, and from what),
-so a worker rebuilds it from plain values. Models, pools and environments are opened on first use; a model is loaded once per
-process and clients swap their weights on it. A method whose clients have a model of another kind opens a second one.
+so a worker rebuilds it from plain values. Models, pools and environments are opened on first use. A model is loaded once per
+process; any number of learners share it, each with weights of its own. A method whose clients have a model of another kind
+opens a second one.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class ResidentModel:
     agent: TokenAgent
     initial_weights: Weights
 
-    def seat(self, weights: Weights) -> TokenAgent:
-        """The agent with these trainable parameters."""
+    def load(self, weights: Weights) -> TokenAgent:
+        """The agent with these trainable parameters, until others are loaded."""
         get_trainable_policy(self.agent).set_weights(weights)
         return self.agent
 
@@ -58,7 +59,7 @@ class ResidentModel:
 
 @dataclass(frozen=True)
 class Site:
-    """What a client's operation has at hand."""
+    """The tasks, model and settings of one client's operation."""
 
     client: int
     env: TextEnv
@@ -67,13 +68,23 @@ class Site:
 
     @property
     def agent(self) -> TokenAgent:
-        """The agent with the site's environment."""
+        """The agent, with whatever weights its model holds: what plays or is evaluated comes from a learner or `load`."""
         return self.model.agent
 
     @property
     def examples(self) -> int:
         """The number of its tasks."""
         return len(self.env.pool)
+
+    def open_learner(self, start: SiteState, *, run_steps: int | None = None, proximal: float = 0.0) -> LocalTraining:
+        """A learner of the site's tasks from this state; `run_steps` is the length of the whole run, for schedules.
+
+        The frozen reference of its KL term to `base` is the model as first loaded.
+        """
+        base = self.model.initial_weights if self.learning.kl.reference == "base" else None
+        return LocalTraining(
+            self.agent, self.env, self.learning, start=start, run_steps=run_steps, proximal=proximal, base=base
+        )
 
 
 class Runtime:
@@ -139,10 +150,8 @@ class Runtime:
         if self._device is not None:
             settings = settings.model_copy(update={"device": self._device})
         agent: Any = make_agent(settings, self.env, seed=derive(self.seed, purpose))
-        if self.learning.sharding is not None:
-            from fedagentgym.learning.sharding.policy import shard_agent
-
-            agent = shard_agent(agent, self.learning.sharding)
+        if self.learning.sharding is not None and self.learning.sharding.is_needed:
+            raise OptionError("this version cannot share an update among devices: leave out learning.sharding")
         return ResidentModel(agent, get_trainable_policy(agent).get_weights())
 
     @property
@@ -151,37 +160,29 @@ class Runtime:
         return self.resident.initial_weights
 
     def load_weights(self, weights: Weights) -> TokenAgent:
-        """The resident agent with these trainable parameters."""
-        return self.resident.seat(copy_arrays(weights))
+        """The resident agent with these trainable parameters, until others are loaded."""
+        return self.resident.load(copy_arrays(weights))
 
-    def get_site(self, client: int, model: ResidentModel | None = None) -> Site:
+    def get_site(
+        self, client: int, model: ResidentModel | None = None, learning: LearningSettings | None = None
+    ) -> Site:
         """A client's tasks and environment, kept for a while, with the resident model or another one."""
         if client not in self._envs:
             self._envs[client] = self.client_split.client(client).open_env()
         self._envs.move_to_end(client)
         while len(self._envs) > _WARM_ENVS:
             self._envs.popitem(last=False)
-        return self.make_site(client, self._envs[client], model)
+        return self.make_site(client, self._envs[client], model, learning)
 
-    def make_site(self, client: int, env: TextEnv, model: ResidentModel | None = None) -> Site:
-        """A model, by default the resident one, with an environment."""
-        return Site(client, env, self.resident if model is None else model, self.learning)
-
-    def make_training(
+    def make_site(
         self,
-        site: Site,
-        start: SiteState,
-        *,
+        client: int,
+        env: TextEnv,
+        model: ResidentModel | None = None,
         learning: LearningSettings | None = None,
-        run_steps: int | None = None,
-        proximal: float = 0.0,
-    ) -> LocalTraining:
-        """A site's training from this state; the frozen reference of its KL term is its model as first loaded."""
-        chosen = site.learning if learning is None else learning
-        base = site.model.initial_weights if chosen.kl.reference == "base" else None
-        local = LocalTraining(site.agent, site.env, chosen, run_steps=run_steps, proximal=proximal, base=base)
-        local.load_state(start)
-        return local
+    ) -> Site:
+        """An environment with a model and settings of the local step, by default those of the run."""
+        return Site(client, env, model or self.resident, learning or self.learning)
 
     def open_env(self, *, split: str | None = None, pool: TaskPool | None = None) -> TextEnv:
         """The unchanged environment over another split, or over a pool (a role's tasks)."""

@@ -40,7 +40,7 @@ class Scorer:
 
     @cached_property
     def _local(self) -> LocalTraining:
-        return self._runtime.make_training(self._site, SiteState(self._weights))
+        return self._site.open_learner(SiteState(self._weights))
 
     def train(self, steps: int, seed: int) -> tuple[dict[str, float], Weights]:
         """Policy steps on the client's own tasks; the resulting weights stay with the client."""

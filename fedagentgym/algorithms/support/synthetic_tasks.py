@@ -99,7 +99,7 @@ class GeneratedTasks:
 
 
 class WrittenTasks:
-    """Tasks that the language model writes with its current parameters."""
+    """Tasks that the language model writes, with its initial parameters."""
 
     def __init__(self, runtime: Runtime, judged: frozenset[str], seed: int) -> None:
         self._runtime, self._env, self._agent, self._seed = runtime, runtime.env, runtime.agent, seed
@@ -127,6 +127,7 @@ class WrittenTasks:
         """A candidate for each (category, request), except where no attempt of the model gives a usable one."""
         found: dict[int, Candidate] = {}
         self._calls += 1
+        self._runtime.resident.load(self._runtime.initial_weights)
         for attempt in range(ATTEMPTS):
             missing = [number for number in range(len(wanted)) if number not in found]
             if not missing:

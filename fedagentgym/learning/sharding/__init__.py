@@ -1,1 +1,0 @@
-"""One update on several devices: the ranks of a `torch.distributed` group, each with a part of every weight (FSDP2)."""
