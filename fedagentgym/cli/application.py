@@ -1,50 +1,97 @@
-"""The command line as a whole, built from the table of commands."""
+"""The command line as a whole: a table of commands, each imported when it is called."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import click
-import typer
 
-from fedagentgym.base.progress import set_verbosity
 from fedagentgym.base.registry import resolve
-from fedagentgym.cli.arguments import restrict_parameters
+from fedagentgym.cli.options import Group
 from fedagentgym.version import __version__
 
+COMMANDS = {
+    "envs": ("envs:envs", "List the environments, a line each; with a name, describe that one."),
+    "play": ("play:play", "Play an episode yourself, or watch an agent play one."),
+    "split": ("split:split", "Divide tasks among clients; show, verify, plot and compare such splits."),
+    "label": ("label:label", "Label a pool: play every task a few times and record how often it was solved."),
+    "data": ("data:data", "List, install and check original data sets."),
+    "model": ("data:model", "Add language models to the cache and use them by name."),
+    "pretrain": (
+        "pretrain:pretrain",
+        "Imitate an environment's expert on the warmup split, and save the model as an ordinary folder.",
+    ),
+    "train": ("train:train", "Train agents, federated or not, with a configuration; writes report.html."),
+    "eval": (
+        "eval:evaluate",
+        "Evaluate an agent on a split: success, score, turns and invalid actions, with bootstrap intervals.",
+    ),
+    "episodes": (
+        "episodes:episodes",
+        "Print episodes: task, every turn with observation, reply and action, rewards, invalid actions, the last answer.",
+    ),
+    "settings": (
+        "train:settings",
+        "Print the settings of a run: every key with its default, its type and its meaning.",
+    ),
+    "export": (
+        "train:export",
+        "Write the trained policy: model and tokenizer in one folder that transformers and vLLM load, or the adapter alone.",
+    ),
+    "chats": (
+        "episodes:chats",
+        "Write episodes as conversations: system, user and assistant messages, with task, success and score beside them.",
+    ),
+    "flower": ("train:flower", "Run a configuration on a Flower deployment."),
+    "bench": ("bench:bench", "Run benchmark suites, pack and verify their results."),
+    "compare": (
+        "leaderboard:compare",
+        "Compare runs with the first of them: paired differences with intervals, and a page.",
+    ),
+    "leaderboard": ("leaderboard:leaderboard", "The leaderboard: a page of results that opens from disk."),
+    "doctor": ("doctor:doctor", "Report versions, extras, data, GPU and disk, and what to install for missing parts."),
+}
+"""Module and attribute of every command, and the first paragraph of its help, so that `--help` need not import it."""
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"fedagentgym {__version__}")
-        raise typer.Exit
+
+class LazyGroup(Group):
+    """A group whose commands are imported when they are called, as click's documentation has it."""
+
+    def __init__(self, *arguments: Any, table: Mapping[str, tuple[str, str]], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands and cmd_name in self.table:
+            self.commands[cmd_name] = resolve(f"fedagentgym.cli.{self.table[cmd_name][0]}")
+        return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] not in self.table:
+            raise click.exceptions.NoSuchCommand(args[0], possibilities=self.table, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def get_summary(self, ctx: click.Context, name: str) -> str:
+        return self.table[name][1]
 
 
-def _apply_global_options(
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only results.")] = False,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
+@click.group("fedagentgym", cls=LazyGroup, table=COMMANDS, context_settings={"show_default": True})
+@click.option("--quiet", "-q", is_flag=True, help="No progress, only results.")
+@click.version_option(__version__, message="fedagentgym %(version)s", help="Print the version and exit.")
+def application(quiet: bool) -> None:
+    """Environments, client splits and a trainer for federated reinforcement learning of LLM agents."""
+    from fedagentgym.base.progress import set_verbosity
+
     set_verbosity("quiet" if quiet else "normal")
 
 
-def build_app(commands: Mapping[str, str]) -> click.Command:
-    """The command line, built from the table of commands."""
-    app = typer.Typer(
-        name="fedagentgym",
-        help="Environments, client splits and a trainer for federated reinforcement learning of LLM agents.",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        add_completion=False,
-        callback=_apply_global_options,
-    )
-    for name, reference in commands.items():
-        command: Any = resolve(reference)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name)(command)
-    built = typer.main.get_command(app)
-    restrict_parameters(built)
-    return built
+def load_application() -> click.Group:
+    """The command line with all its commands imported, for those who read it as a whole."""
+    context = click.Context(application)
+    for name in COMMANDS:
+        application.get_command(context, name)
+    return application

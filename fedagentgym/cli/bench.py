@@ -6,16 +6,22 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import typer
 from rich.table import Table
-from typer.core import TyperGroup
 
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.progress import get_console
-from fedagentgym.cli.plugins import Plugins
+from fedagentgym.cli.options import (
+    JSON,
+    NOT_NEGATIVE,
+    PATH,
+    PLUGIN_NAMES,
+    Group,
+    option,
+    parse_agent_settings,
+)
 from fedagentgym.leaderboard.record import VERIFICATION
 from fedagentgym.leaderboard.suite import list_suites, load_suite
 
@@ -25,21 +31,13 @@ if TYPE_CHECKING:
     from fedagentgym.leaderboard.runs import SuiteRun
     from fedagentgym.leaderboard.suite import Suite
 
-Out = Annotated[Path, typer.Option("--out", help="Folder of all runs and their cells.", metavar="FOLDER")]
-Run = Annotated[
-    Path, typer.Argument(help="Folder of a run (FOLDER/SUITE/ENTRY), or one that holds several.", metavar="RUN")
-]
-Workers = Annotated[int, typer.Option("--workers", min=0, help="Cells played in parallel; 0: one for each core.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-SuiteFile = Annotated[
-    str | None,
-    typer.Option("--suite", help="A suite of your own, for results of suites outside the package.", metavar="FILE"),
-]
 ROOT = Path("runs") / "leaderboard"
 UNPROVEN_RERUN = f"numbers of a second run in {VERIFICATION}: its author, not the episodes, stands for them"
+WORKERS = option("--workers", type=NOT_NEGATIVE, default=0, help="Cells played in parallel; 0: one for each core.")
+RUN_HELP = "Folder of a run (FOLDER/SUITE/ENTRY), or one that holds several."
 
 
-class BenchGroup(TyperGroup):
+class BenchGroup(Group):
     """Answers a suite's name in place of a command with the command that runs it."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -51,23 +49,21 @@ class BenchGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-app = typer.Typer(
-    cls=BenchGroup, invoke_without_command=True, help="Run benchmark suites, pack and verify their results."
-)
+@click.group(cls=BenchGroup, invoke_without_command=True)
+@click.pass_context
+def bench(context: click.Context) -> None:
+    """Run benchmark suites, pack and verify their results."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_all)
 
 
-@app.callback()
-def bench(ctx: typer.Context) -> None:
-    if ctx.invoked_subcommand is None:
-        list_all()
-
-
-@app.command("list")
-def list_all(as_json: AsJson = False) -> None:
+@bench.command("list")
+@JSON
+def list_all(as_json: bool) -> None:
     """List the suites, each with a description."""
     suites = [load_suite(name) for name in list_suites()]
     if as_json:
-        typer.echo(json.dumps([{"name": one.name, "kind": one.track, "title": one.title} for one in suites]))
+        click.echo(json.dumps([{"name": one.name, "kind": one.track, "title": one.title} for one in suites]))
         return
     console = get_console()
     for track in ("methods", "agents"):
@@ -93,17 +89,11 @@ def _print_entry(name: str, description: str) -> None:
     console.print(text, highlight=False, markup=False)
 
 
-@app.command()
-def show(
-    name: Annotated[str, typer.Argument(help="A suite, or the YAML file of one.")],
-    check: Annotated[
-        bool, typer.Option("--check", help="Open every scenario, compare its digests with the suite's, and print them.")
-    ] = False,
-    plan: Annotated[
-        bool,
-        typer.Option("--plan", help="Methods: the cost of every baseline's runs (episodes, bytes, memory, hours)."),
-    ] = False,
-) -> None:
+@bench.command()
+@click.argument("name", help="A suite, or the YAML file of one.")
+@option("--check", is_flag=True, help="Open every scenario, compare its digests with the suite's, and print them.")
+@option("--plan", is_flag=True, help="Methods: the cost of every baseline's runs (episodes, bytes, memory, hours).")
+def show(name: str, check: bool, plan: bool) -> None:
     """Show the definition of a suite."""
     from fedagentgym.leaderboard.suite import to_yaml
 
@@ -111,16 +101,16 @@ def show(
     if plan:
         _print_plans(suite)
         return
-    typer.echo(to_yaml(suite), nl=False)
-    typer.echo(f"# digest: {suite.digest}")
+    click.echo(to_yaml(suite), nl=False)
+    click.echo(f"# digest: {suite.digest}")
     for scenario, one in suite.scenarios.items():
         if not one.methods_differ:
-            typer.echo(f"# {scenario}: methods do not differ here: {one.because or one.about}")
+            click.echo(f"# {scenario}: methods do not differ here: {one.because or one.about}")
     if check:
         from fedagentgym.leaderboard.scenarios import open_scenario
 
         for scenario in suite.scenarios:
-            typer.echo(
+            click.echo(
                 f"# {scenario}: " + json.dumps(open_scenario(suite, scenario).describe().model_dump(mode="json"))
             )
 
@@ -140,44 +130,62 @@ def _print_plans(suite: Suite) -> None:
                 get_console().print(f"  {line}", highlight=False)
 
 
-@app.command()
+@bench.command()
+@click.argument("suite_name", metavar="SUITE", help="A suite, or the YAML file of one.")
+@option(
+    "--baseline",
+    "baselines",
+    multiple=True,
+    help="Suites: only this one of the suite's own entries; may be repeated.",
+)
+@option("--agent", help="Agents track: an agent, a model's folder or hub id.")
+@option("--agent-set", multiple=True, metavar="KEY=VALUE", help="Agent setting as key=value.")
+@option(
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    metavar="NAME",
+    help="Agents track: only this scenario; may be repeated.",
+)
+@option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Methods track: a setting of your method, as for train.",
+)
+@option("--name", help="Name of your entry.")
+@option("--title", default="", help="Title of your entry in the table.")
+@option("--submitted-by", default="", help="Who you are.")
+@option("--link", default="", help="A page that describes the agent or method.")
+@option("--note", default="", help="A note for readers of the table.")
+@option(
+    "--secret",
+    type=PATH,
+    metavar="FILE",
+    help="Maintainers: play the suite with the secret seed in this file.",
+)
+@option("--out", type=PATH, metavar="FOLDER", default=ROOT, help="Folder of all runs and their cells.")
+@WORKERS
+@PLUGIN_NAMES
+@JSON
 def run(
-    suite_name: Annotated[str, typer.Argument(help="A suite, or the YAML file of one.", metavar="SUITE")],
-    baselines: Annotated[
-        list[str] | None,
-        typer.Option("--baseline", help="Suites: only this one of the suite's own entries; may be repeated."),
-    ] = None,
-    agent: Annotated[
-        str | None, typer.Option("--agent", help="Agents track: an agent, a model's folder or hub id.")
-    ] = None,
-    agent_set: Annotated[
-        list[str] | None, typer.Option("--agent-set", help="Agent setting as key=value.", metavar="KEY=VALUE")
-    ] = None,
-    scenarios: Annotated[
-        list[str] | None,
-        typer.Option("--scenario", help="Agents track: only this scenario; may be repeated.", metavar="NAME"),
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="Methods track: a setting of your method, as for train.",
-            metavar="KEY=VALUE",
-        ),
-    ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Name of your entry.")] = None,
-    title: Annotated[str, typer.Option("--title", help="Title of your entry in the table.")] = "",
-    submitted_by: Annotated[str, typer.Option("--submitted-by", help="Who you are.")] = "",
-    link: Annotated[str, typer.Option("--link", help="A page that describes the agent or method.")] = "",
-    note: Annotated[str, typer.Option("--note", help="A note for readers of the table.")] = "",
-    secret: Annotated[
-        Path | None,
-        typer.Option("--secret", help="Maintainers: play the suite with the secret seed in this file.", metavar="FILE"),
-    ] = None,
-    out: Out = ROOT,
-    workers: Workers = 0,
-    plugins: Plugins = None,
-    as_json: AsJson = False,
+    suite_name: str,
+    baselines: tuple[str, ...],
+    agent: str | None,
+    agent_set: tuple[str, ...],
+    scenarios: tuple[str, ...],
+    changes: tuple[str, ...],
+    name: str | None,
+    title: str,
+    submitted_by: str,
+    link: str,
+    note: str,
+    secret: Path | None,
+    out: Path,
+    workers: int,
+    plugins: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Run a suite, with its own entries or with yours.
 
@@ -192,14 +200,14 @@ def run(
     chosen: dict[str, Any] = {key: value for key, value in about.items() if value}
     if scenarios:
         chosen["scenarios"] = list(dict.fromkeys(scenarios))
-    entries = _choose_entries(suite, baselines, agent, agent_set, changes, name, plugins or [], chosen)
+    entries = _choose_entries(suite, baselines, agent, agent_set, changes, name, plugins, chosen)
     _play([(suite, entry) for entry in entries], out, workers, as_json)
 
 
 def play_suite(
     name: str,
     agent: str,
-    agent_set: list[str] | None,
+    agent_set: Sequence[str],
     scenarios: Sequence[str],
     plugins: Sequence[str],
     out: Path,
@@ -213,16 +221,15 @@ def play_suite(
 
 def _choose_entries(
     suite: Suite,
-    baselines: Sequence[str] | None,
+    baselines: Sequence[str],
     agent: str | None,
-    agent_set: list[str] | None,
-    changes: Sequence[str] | None,
+    agent_set: Sequence[str],
+    changes: Sequence[str],
     name: str | None,
     plugins: Sequence[str],
     about: dict[str, Any],
 ) -> list[Entry]:
     """The entries that a command line names."""
-    from fedagentgym.cli.agents import parse_agent_settings
     from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry, make_method_entry
 
     about = {**about, "plugins": list(plugins)}
@@ -246,14 +253,13 @@ def _choose_entries(
         f"--{key.replace('_', '-').removesuffix('s')}" for key, value in about.items() if value and key != "plugins"
     ]:
         raise OptionError(f"{given[0]} is for an entry of your own: name one with --agent or --set")
-    return list_baselines(suite, baselines or ())
+    return list_baselines(suite, baselines)
 
 
-@app.command()
-def twin(
-    name: Annotated[str, typer.Argument(help="A suite, or the YAML file of one.")],
-    to: Annotated[Path, typer.Option("--to", help="File for the secret; do not publish it.", metavar="FILE")],
-) -> None:
+@bench.command()
+@click.argument("name", help="A suite, or the YAML file of one.")
+@option("--to", type=PATH, required=True, metavar="FILE", help="File for the secret; do not publish it.")
+def twin(name: str, to: Path) -> None:
     """Maintainers: draw the secret seed of a suite, and print its digest, which the suite publishes."""
     from fedagentgym.base.files import write_atomic
     from fedagentgym.leaderboard.twins import draw_secret
@@ -263,17 +269,21 @@ def twin(
     drawn = draw_secret(load_suite(name))
     write_atomic(to, json.dumps(drawn._asdict()) + "\n")
     to.chmod(0o600)
-    typer.echo(f'secret: {{digest: "{drawn.digest}"}}')
+    click.echo(f'secret: {{digest: "{drawn.digest}"}}')
 
 
-@app.command()
-def resume(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Folders of runs, or folders that hold several.", metavar="RUN...")
-    ],
-    workers: Workers = 0,
-    as_json: AsJson = False,
-) -> None:
+@bench.command()
+@click.argument(
+    "runs",
+    type=PATH,
+    nargs=-1,
+    required=True,
+    metavar="RUN...",
+    help="Folders of runs, or folders that hold several.",
+)
+@WORKERS
+@JSON
+def resume(runs: tuple[Path, ...], workers: int, as_json: bool) -> None:
     """Resume interrupted runs of suites."""
     from fedagentgym.leaderboard.runs import load_run, play_runs
 
@@ -309,7 +319,7 @@ def _tell_results(runs: Sequence[SuiteRun], as_json: bool) -> None:
     found = [(run, make_manifest(collect_result(run), {})) for run in runs]
     if as_json:
         plain = [{"run": str(run.folder), "overall": made.model_dump(mode="json")["overall"]} for run, made in found]
-        typer.echo(json.dumps(plain))
+        click.echo(json.dumps(plain))
         return
     table = Table(box=None, pad_edge=False)
     for column in ("suite", "entry", "success", "95 % interval", "run"):
@@ -325,8 +335,10 @@ def _tell_results(runs: Sequence[SuiteRun], as_json: bool) -> None:
     get_console().print("next: fedagentgym bench pack RUN", highlight=False)
 
 
-@app.command()
-def status(run: Run = ROOT, as_json: AsJson = False) -> None:
+@bench.command()
+@click.argument("run", type=PATH, default=ROOT, help=RUN_HELP)
+@JSON
+def status(run: Path, as_json: bool) -> None:
     """Show for every cell of a run whether it is finished, running or waiting."""
     from fedagentgym.leaderboard.runs import load_run
 
@@ -335,7 +347,7 @@ def status(run: Run = ROOT, as_json: AsJson = False) -> None:
         plain = [
             {"run": str(one.folder), "cells": {cell.key: cell.describe_state() for cell in one.cells}} for one in found
         ]
-        typer.echo(json.dumps(plain))
+        click.echo(json.dumps(plain))
         return
     for one in found:
         done = len(one.cells) - len(one.missing)
@@ -344,21 +356,16 @@ def status(run: Run = ROOT, as_json: AsJson = False) -> None:
             get_console().print(f"  {cell.key:40s} {cell.describe_state()}", highlight=False)
 
 
-@app.command()
-def pack(
-    run: Run,
-    to: Annotated[Path, typer.Option("--to", help="Folder of results: TO/SUITE/ENTRY.", metavar="FOLDER")] = Path(
-        "results"
-    ),
-    weights: Annotated[
-        Path | None,
-        typer.Option(
-            "--weights",
-            help="Methods: also write the policies that were ranked, WEIGHTS/SUITE/ENTRY, for `verify --agent`.",
-            metavar="FOLDER",
-        ),
-    ] = None,
-) -> None:
+@bench.command()
+@click.argument("run", type=PATH, help=RUN_HELP)
+@option("--to", type=PATH, metavar="FOLDER", default=Path("results"), help="Folder of results: TO/SUITE/ENTRY.")
+@option(
+    "--weights",
+    type=PATH,
+    metavar="FOLDER",
+    help="Methods: also write the policies that were ranked, WEIGHTS/SUITE/ENTRY, for `verify --agent`.",
+)
+def pack(run: Path, to: Path, weights: Path | None) -> None:
     """Pack a finished run with all its episodes into one folder that anybody can verify."""
     from fedagentgym.leaderboard.pack import check_weights, pack_run, write_weights
     from fedagentgym.leaderboard.runs import load_run
@@ -379,31 +386,38 @@ def pack(
             get_console().print(f"{weights / below}: the policies of {len(policies)} cells", highlight=False)
 
 
-@app.command()
+@bench.command()
+@click.argument("folders", type=PATH, nargs=-1, required=True, metavar="RESULT...", help="Packed results.")
+@option("--suite", metavar="FILE", help="A suite of your own, for results of suites outside the package.")
+@option(
+    "--agent",
+    "agents",
+    type=PATH,
+    multiple=True,
+    metavar="FOLDER",
+    help="Folder of the weights that played, or of several: they must produce the same replies; may be repeated.",
+)
+@option("--write", is_flag=True, help="Write verification.json into each result.")
+@option(
+    "--rerun",
+    type=PATH,
+    multiple=True,
+    metavar="FOLDER",
+    help="Maintainers: a result of the same entry that you made yourself, on the suite or its secret twin: its numbers"
+    " are written down too; may be repeated.",
+)
+@option("--by", default="the maintainers", help="With --rerun: who ran it again.")
+@PLUGIN_NAMES
+@JSON
 def verify(
-    folders: Annotated[list[Path], typer.Argument(help="Packed results.", metavar="RESULT...")],
-    suite: SuiteFile = None,
-    agents: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--agent",
-            help="Folder of the weights that played, or of several: they must produce the same replies; may be repeated.",
-            metavar="FOLDER",
-        ),
-    ] = None,
-    write: Annotated[bool, typer.Option("--write", help="Write verification.json into each result.")] = False,
-    rerun: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--rerun",
-            help="Maintainers: a result of the same entry that you made yourself, on the suite or its secret twin: its numbers"
-            " are written down too; may be repeated.",
-            metavar="FOLDER",
-        ),
-    ] = None,
-    by: Annotated[str, typer.Option("--by", help="With --rerun: who ran it again.")] = "the maintainers",
-    plugins: Plugins = None,
-    as_json: AsJson = False,
+    folders: tuple[Path, ...],
+    suite: str | None,
+    agents: tuple[Path, ...],
+    write: bool,
+    rerun: tuple[Path, ...],
+    by: str,
+    plugins: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Check packed results: they are complete, all episodes replay, and all numbers are computed again."""
     from fedagentgym.base.files import write_atomic
@@ -416,12 +430,12 @@ def verify(
         raise OptionError("--rerun is about one result, and is written into it: give one folder, and --write")
     for folder in folders:
         again = describe_rerun(folder, rerun, by) if rerun else None
-        found = verify_result(folder, suite=own, models=agents or (), plugins=plugins or ())
+        found = verify_result(folder, suite=own, models=agents, plugins=plugins)
         kept = find_rerun(folder, found.manifest)
         if write:
             write_atomic(folder / VERIFICATION, to_text(found.model_copy(update={"rerun": again or kept})))
         if as_json:
-            typer.echo(json.dumps(found.model_dump(mode="json")))
+            click.echo(json.dumps(found.model_dump(mode="json")))
             continue
         get_console().print(f"{folder}: verified", highlight=False)
         for claim in found.claims:

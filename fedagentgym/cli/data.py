@@ -1,32 +1,47 @@
-"""`fedagentgym data`: original data sets, installed once and then used by name."""
+"""`fedagentgym data` and `fedagentgym model`: data sets and language models, installed once and then used by name."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.progress import get_console
+from fedagentgym.cli.options import JSON, PATH, Group, option
 from fedagentgym.envs.data_sets import DataSet, Findings, find_data_set, list_data_sets
 
-app = typer.Typer(help="List, install and check original data sets.", no_args_is_help=True)
-
 SHOWN = 5
-Name = Annotated[str, typer.Argument(help="Name of a data set, for example gsm8k or webshop; see data list.")]
-From = Annotated[
-    Path | None, typer.Option("--from", help="The file or folder with the data.", metavar="FILE_OR_FOLDER")
-]
-Subset = Annotated[
-    str | None, typer.Option("--subset", help="One of its configurations, for example en of dapo-processed.")
-]
+NAME = click.argument("name", help="Name of a data set, for example gsm8k or webshop; see data list.")
+SUBSET = option("--subset", help="One of its configurations, for example en of dapo-processed.")
+SOURCE = option("--from", "source", type=PATH, metavar="FILE_OR_FOLDER", help="The file or folder with the data.")
 
 
-@app.command()
-def add(name: Name, source: From = None, subset: Subset = None) -> None:
+@click.group(cls=Group)
+def data() -> None:
+    """List, install and check original data sets."""
+
+
+@data.command()
+@NAME
+@SOURCE
+@SUBSET
+def add(name: str, source: Path | None, subset: str | None) -> None:
     """Check a copy of a data set and install it; without --from it is downloaded from where it is published."""
+    _install(name, source, subset)
+
+
+@data.command()
+@NAME
+@SUBSET
+def fetch(name: str, subset: str | None) -> None:
+    """Download a data set from where it is published: data add without --from."""
+    _install(name, None, subset)
+
+
+def _install(name: str, source: Path | None, subset: str | None) -> None:
     chosen = find_data_set(name)
     if source is not None and not source.exists():
         raise DataError(f"cannot install {chosen.name} from {source}: there is no such file or folder")
@@ -34,20 +49,17 @@ def add(name: Name, source: From = None, subset: Subset = None) -> None:
     get_console().print(f"{chosen.name} is installed: {place}", highlight=False, soft_wrap=True)
 
 
-@app.command()
-def fetch(name: Name, subset: Subset = None) -> None:
-    """Download a data set from where it is published: data add without --from."""
-    add(name, None, subset)
-
-
-@app.command()
-def check(name: Name, source: From = None, subset: Subset = None) -> None:
+@data.command()
+@NAME
+@SOURCE
+@SUBSET
+def check(name: str, source: Path | None, subset: str | None) -> None:
     """Read a whole data set, installed or not: its columns, tasks by split, digest and licence, and unused rows."""
     chosen = find_data_set(name)
     _show_findings(chosen, chosen.check(source, subset))
 
 
-@app.command("list")
+@data.command("list")
 def list_data() -> None:
     """Every data set: whether it is installed, its published number of tasks, its licence, and a description."""
     lines = [
@@ -98,3 +110,56 @@ def _format_counts(counts: Mapping[str, int]) -> str:
 
 def _format_published(data: DataSet) -> str:
     return " or ".join(_format_counts(counts) for counts in data.published) or "not stated"
+
+
+# ---- models ---------------------------------------------------------------------------------------------------------
+
+
+@click.group(cls=Group)
+def model() -> None:
+    """Add language models to the cache and use them by name."""
+
+
+@model.command("add")
+@click.argument("source", help="smollm2 (from the package index), a hub id such as OWNER/NAME, or a model folder.")
+@option("--name", help="Name of the model; default: the last part.")
+@option("--revision", help="Branch, tag or commit of a hub's model.")
+@JSON
+def add_model(source: str, name: str | None, revision: str | None, as_json: bool) -> None:
+    """Get a model, check that it is complete, and keep it in the cache; a model that is there is not fetched again."""
+    from fedagentgym.agents.models import store
+
+    found = store.add_model(source, name, revision)
+    if as_json:
+        click.echo(json.dumps({**found._asdict(), "folder": str(found.folder)}))
+        return
+    get_console().print(f"{found.name} is in {found.folder} ({found.bytes / 1e6:.0f} MB, from {found.source})")
+    get_console().print(f"licence: {found.licence or 'none is stated'}")
+
+
+@model.command("list")
+@JSON
+def list_models(as_json: bool) -> None:
+    """The models that were added, and those that can be added by name."""
+    from fedagentgym.agents.models import store
+    from fedagentgym.agents.models.wheels import PACKAGED
+
+    there = store.list_models()
+    if as_json:
+        click.echo(json.dumps([{**one._asdict(), "folder": str(one.folder)} for one in there]))
+        return
+    for one in there:
+        get_console().print(
+            f"{one.name}: {one.bytes / 1e6:.0f} MB, licence {one.licence or 'not stated'}, from {one.source}"
+        )
+    for name in sorted(PACKAGED.keys() - {one.name for one in there}):
+        get_console().print(f"{name}: not here (model add {name})")
+
+
+@model.command("remove")
+@click.argument("name", help="A model that was added.")
+def remove_model(name: str) -> None:
+    """Delete a model from the cache."""
+    from fedagentgym.agents.models import store
+
+    get_console().print(f"{store.remove_model(name).name} is removed")

@@ -10,9 +10,9 @@ import textwrap
 from collections.abc import Collection
 from importlib import metadata
 from importlib.util import find_spec
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 from rich.markup import escape
 
 from fedagentgym.base.errors import FedAgentGymError
@@ -20,16 +20,19 @@ from fedagentgym.base.extras import EXTRAS
 from fedagentgym.base.files import cache_folder, data_folder
 from fedagentgym.base.processor import check_bfloat16, count_usable_cores
 from fedagentgym.base.progress import get_console
+from fedagentgym.cli.options import JSON
 from fedagentgym.version import __version__
 
-CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "typer", "click", "math-verify")
+CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "click", "math-verify")
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False) -> None:
+@click.command()
+@JSON
+def doctor(as_json: bool) -> None:
     """Report versions, extras, data, GPU and disk, and what to install for missing parts."""
     report = examine()
     if as_json:
-        typer.echo(json.dumps(report, indent=2))
+        click.echo(json.dumps(report, indent=2))
         return
     _say(f"fedagentgym {report['version']}, Python {report['python']}, {report['cores']} cores", indent=0)
     _say(", ".join(f"{name} {version}" for name, version in report["packages"].items()))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import textwrap
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 from rich.table import Table
 
 from fedagentgym.base.progress import get_console
-from fedagentgym.cli.environments import EnvSet, env_options, open_named
-from fedagentgym.cli.plugins import Plugins
+from fedagentgym.cli.options import ENV_SET, JSON, PLUGINS, open_named_env, parse_assignments
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.registry import find_env_id
@@ -22,17 +21,17 @@ NOT_SAID = ("split", "tasks", "pool", "variant", "render_mode")
 """Keywords of an environment that have command-line options of their own, or none."""
 
 
-def envs(
-    name: Annotated[str | None, typer.Argument(help="Only this environment.")] = None,
-    env_set: EnvSet = None,
-    plugins: Plugins = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
-) -> None:
+@click.command()
+@click.argument("name", required=False, help="Only this environment.")
+@ENV_SET
+@PLUGINS
+@JSON
+def envs(name: str | None, env_set: tuple[str, ...], as_json: bool) -> None:
     """List the environments, a line each; with a name, describe that one."""
     chosen = [find_env_id(name)] if name is not None else list(ENVIRONMENTS.names())
-    found = [describe(env_id, env_options(env_set)) for env_id in chosen]
+    found = [describe(env_id, parse_assignments(env_set)) for env_id in chosen]
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(found, indent=2))
         return
     if name is None:
         _list_all(found)
@@ -79,7 +78,7 @@ def _show_details(entry: dict[str, Any]) -> None:
 
 def describe(env_id: str, options: dict[str, Any]) -> dict[str, Any]:
     """The description of an environment, as plain data."""
-    env = open_named(env_id, options)
+    env = open_named_env(env_id, options)
     summary = (type(env).__doc__ or "").strip().partition("\n")[0]
     return {
         "id": env_id,

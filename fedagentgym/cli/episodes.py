@@ -1,18 +1,19 @@
-"""`fedagentgym episodes`: prints episodes, of one source or of two side by side."""
+"""`fedagentgym episodes` and `fedagentgym chats`: recorded episodes, printed or written as conversations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 from rich import box
 from rich.table import Table
 
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.text import show_invisible_characters
+from fedagentgym.cli.options import NOT_NEGATIVE, PATH, PLUGINS, POSITIVE, option
 
 if TYPE_CHECKING:
     from fedagentgym.experiment.report.episodes import ShownEpisode, Source
@@ -23,27 +24,36 @@ LONGEST = 4000
 """Characters of an observation or a reply that are printed."""
 
 
+@click.command()
+@click.argument("source", type=PATH, help="A file of episodes, or a run: its last evaluation.")
+@click.argument("other", type=PATH, required=False, help="Another file or run: the same tasks are shown side by side.")
+@option("--before", is_flag=True, help="For a run: compare the first evaluation with the last one.")
+@option("--training", is_flag=True, help="For a run: the sampled training episodes of its clients.")
+@option("--failed", is_flag=True, help="Only unsolved episodes.")
+@option("--solved", is_flag=True, help="Only solved episodes.")
+@option("--invalid", is_flag=True, help="Only episodes with an invalid action.")
+@option("--changed", is_flag=True, help="Side by side: only where the outcomes differ.")
+@option("--category", help="Only tasks of this category.")
+@option("--client", type=NOT_NEGATIVE, help="Only episodes of this client.")
+@option("--task", help="Only tasks whose id contains this.")
+@option("--actions", is_flag=True, help="List the admissible actions of every turn.")
+@option("--limit", type=POSITIVE, default=3, help="Print at most this many.")
+@option("--list", "listing", is_flag=True, help="One line for each instead of the whole episode.")
 def episodes(
-    source: Annotated[Path, typer.Argument(help="A file of episodes, or a run: its last evaluation.")],
-    other: Annotated[
-        Path | None, typer.Argument(help="Another file or run: the same tasks are shown side by side.")
-    ] = None,
-    before: Annotated[
-        bool, typer.Option("--before", help="For a run: compare the first evaluation with the last one.")
-    ] = False,
-    training: Annotated[
-        bool, typer.Option("--training", help="For a run: the sampled training episodes of its clients.")
-    ] = False,
-    failed: Annotated[bool, typer.Option("--failed", help="Only unsolved episodes.")] = False,
-    solved: Annotated[bool, typer.Option("--solved", help="Only solved episodes.")] = False,
-    invalid: Annotated[bool, typer.Option("--invalid", help="Only episodes with an invalid action.")] = False,
-    changed: Annotated[bool, typer.Option("--changed", help="Side by side: only where the outcomes differ.")] = False,
-    category: Annotated[str | None, typer.Option("--category", help="Only tasks of this category.")] = None,
-    client: Annotated[int | None, typer.Option("--client", min=0, help="Only episodes of this client.")] = None,
-    task: Annotated[str | None, typer.Option("--task", help="Only tasks whose id contains this.")] = None,
-    actions: Annotated[bool, typer.Option("--actions", help="List the admissible actions of every turn.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Print at most this many.")] = 3,
-    listing: Annotated[bool, typer.Option("--list", help="One line for each instead of the whole episode.")] = False,
+    source: Path,
+    other: Path | None,
+    before: bool,
+    training: bool,
+    failed: bool,
+    solved: bool,
+    invalid: bool,
+    changed: bool,
+    category: str | None,
+    client: int | None,
+    task: str | None,
+    actions: bool,
+    limit: int,
+    listing: bool,
 ) -> None:
     """Print episodes: task, every turn with observation, reply and action, rewards, invalid actions, the last answer."""
     if (other is not None) + before + training > 1:
@@ -122,8 +132,6 @@ def _pair(sources: Sequence[Source]) -> list[Row]:
 
 
 def _list_categories(rows: Sequence[Row], category: str | None) -> str:
-    from fedagentgym.base.errors import join_names
-
     if category is None:
         return ""
     return f" (categories: {join_names(sorted({row[-1].trajectory.category for row in rows}))})"
@@ -158,3 +166,32 @@ def _format(shown: ShownEpisode, actions: bool) -> str:
     from fedagentgym.learning.export import format_episode
 
     return show_invisible_characters(format_episode(shown.trajectory, actions=actions, longest=LONGEST))
+
+
+# ---- conversations --------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("source", type=PATH, help="Folder of a run, or a file of episodes (JSON lines).")
+@click.argument("output", type=PATH, help="File to write, one conversation a line.")
+@option("--solved", is_flag=True, help="Only episodes that were solved.")
+@option("--training", is_flag=True, help="For a run: its sampled training episodes, not its last evaluation.")
+@option("--set", "only", help="Only the episodes of this evaluation set.")
+@PLUGINS
+def chats(source: Path, output: Path, solved: bool, training: bool, only: str | None) -> None:
+    """Write episodes as conversations: system, user and assistant messages, with task, success and score beside them."""
+    from fedagentgym.learning.export import export_conversations
+
+    env = _find_environment(source)
+    count = export_conversations(source, output, solved_only=solved, training=training, only=only, env=env)
+    get_console().print(f"{count:,} conversations are in {output}", highlight=False)
+
+
+def _find_environment(source: Path) -> str | None:
+    """The environment of a run."""
+    config = source / "config.yaml"
+    if not config.is_file():
+        return None
+    from fedagentgym.experiment.config import load_config
+
+    return load_config(config).env.id

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 from rich.table import Table
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.progress import get_console
-from fedagentgym.cli.agents import AgentSet, parse_agent_settings
-from fedagentgym.cli.environments import EnvSet, env_options
-from fedagentgym.cli.named_client import ClientNumber, ClientSplitFile, find_named_client
-from fedagentgym.cli.plugins import Plugins
+from fedagentgym.cli.options import (
+    AGENT_SET,
+    CLIENT,
+    CLIENT_SPLIT,
+    ENV_SET,
+    JSON,
+    PATH,
+    PLUGIN_NAMES,
+    POSITIVE,
+    find_named_client,
+    option,
+    parse_agent_settings,
+    parse_assignments,
+)
 
 if TYPE_CHECKING:
     from fedagentgym.experiment.judged import Judged
@@ -22,18 +33,6 @@ if TYPE_CHECKING:
     from fedagentgym.learning.evaluation_sets import SetsEvaluation
     from fedagentgym.learning.misconceptions import Belief
 
-EnvName = Annotated[
-    str | None,
-    typer.Option(
-        "--env", help="Environment id or short name, for example WebShop; default: that of the run or exported folder."
-    ),
-]
-AgentName = Annotated[
-    str | None,
-    typer.Option(
-        "--agent", help="tiny (the default), expert, random, ...; a model's name, folder or hub id; an exported folder."
-    ),
-]
 COLUMNS = {
     "success": "success",
     "score": "score",
@@ -47,52 +46,65 @@ PROCEDURES = ("own", "other")
 """Shares of a category's episodes that followed its own procedure and another one, if the environment has procedures."""
 
 
+@click.command("eval")
+@option("--env", help="Environment id or short name, for example WebShop; default: that of the run or exported folder.")
+@option(
+    "--agent",
+    help="tiny (the default), expert, random, ...; a model's name, folder or hub id; an exported folder.",
+)
+@option("--run", type=PATH, help="The policy of the run in this folder.")
+@option("--best", is_flag=True, help="With --run: its best round instead of the last.")
+@option("--round", "number", type=int, help="With --run: this round instead of the last.")
+@option("--split", help="Split whose tasks are played; default: the run's own, else val.")
+@option("--tasks", type=POSITIVE, help="Play only the first tasks, this many.")
+@option("--repeats", type=POSITIVE, help="Episodes per task; default: the run's own, else 1.")
+@option(
+    "--temperature",
+    type=click.FloatRange(0),
+    help="Sampling temperature, 0 is greedy; default: the run's own, else 0.4.",
+)
+@option("--seed", type=int, help="Seed of episodes, sampling and intervals; default: the run's own, else 0.")
+@option("--parallel", type=POSITIVE, help="Episodes in parallel; default: the run's own, else 64.")
+@CLIENT
+@CLIENT_SPLIT
+@option("--suite", help="Play --agent in every scenario of this suite, as `bench run` does.")
+@option(
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    metavar="NAME",
+    help="With --suite: only this scenario; may be repeated.",
+)
+@option("--output", type=PATH, help="File for the episodes (JSON lines).")
+@option("--replay", type=PATH, help="Check this file's episodes by replaying them.")
+@option("--set", "only", help="With --replay: only this evaluation set of the file.")
+@ENV_SET
+@AGENT_SET
+@PLUGIN_NAMES
+@JSON
 def evaluate(
-    env: EnvName = None,
-    agent: AgentName = None,
-    run: Annotated[Path | None, typer.Option("--run", help="The policy of the run in this folder.")] = None,
-    best: Annotated[bool, typer.Option("--best", help="With --run: its best round instead of the last.")] = False,
-    number: Annotated[int | None, typer.Option("--round", help="With --run: this round instead of the last.")] = None,
-    split: Annotated[
-        str | None, typer.Option("--split", help="Split whose tasks are played; default: the run's own, else val.")
-    ] = None,
-    tasks: Annotated[int | None, typer.Option("--tasks", min=1, help="Play only the first tasks, this many.")] = None,
-    repeats: Annotated[
-        int | None, typer.Option("--repeats", min=1, help="Episodes per task; default: the run's own, else 1.")
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            "--temperature", min=0, help="Sampling temperature, 0 is greedy; default: the run's own, else 0.4."
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", help="Seed of episodes, sampling and intervals; default: the run's own, else 0."),
-    ] = None,
-    parallel: Annotated[
-        int | None, typer.Option("--parallel", min=1, help="Episodes in parallel; default: the run's own, else 64.")
-    ] = None,
-    client: ClientNumber = None,
-    client_split: ClientSplitFile = None,
-    suite: Annotated[
-        str | None, typer.Option("--suite", help="Play --agent in every scenario of this suite, as `bench run` does.")
-    ] = None,
-    scenarios: Annotated[
-        list[str] | None,
-        typer.Option("--scenario", help="With --suite: only this scenario; may be repeated.", metavar="NAME"),
-    ] = None,
-    output: Annotated[Path | None, typer.Option("--output", help="File for the episodes (JSON lines).")] = None,
-    replay: Annotated[
-        Path | None, typer.Option("--replay", help="Check this file's episodes by replaying them.")
-    ] = None,
-    only: Annotated[
-        str | None, typer.Option("--set", help="With --replay: only this evaluation set of the file.")
-    ] = None,
-    env_set: EnvSet = None,
-    agent_set: AgentSet = None,
-    plugins: Plugins = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    env: str | None,
+    agent: str | None,
+    run: Path | None,
+    best: bool,
+    number: int | None,
+    split: str | None,
+    tasks: int | None,
+    repeats: int | None,
+    temperature: float | None,
+    seed: int | None,
+    parallel: int | None,
+    client: int | None,
+    client_split: Path | None,
+    suite: str | None,
+    scenarios: tuple[str, ...],
+    output: Path | None,
+    replay: Path | None,
+    only: str | None,
+    env_set: tuple[str, ...],
+    agent_set: tuple[str, ...],
+    plugins: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Evaluate an agent on a split: success, score, turns and invalid actions, with bootstrap intervals."""
     if suite is not None:
@@ -100,11 +112,11 @@ def evaluate(
 
         if env is not None or run is not None or replay is not None:
             raise OptionError("--suite determines what is played: leave out --env, --run and --replay")
-        play_suite(suite, agent or "tiny", agent_set, scenarios or (), plugins or (), output or ROOT, as_json)
+        play_suite(suite, agent or "tiny", agent_set, scenarios, plugins, output or ROOT, as_json)
         return
     if scenarios:
         raise OptionError("--scenario chooses among the scenarios of a suite: it goes with --suite")
-    options = env_options(env_set)
+    options = parse_assignments(env_set)
     if replay is not None:
         _check_replay(replay, env, options, split, only)
         return
@@ -126,7 +138,7 @@ def evaluate(
         JudgeRequest(
             agent=named,
             folder=Path(str(agent)) if exported else None,
-            changes=tuple(agent_set or ()),
+            changes=agent_set,
             run=run,
             best=best,
             round=number,
@@ -170,7 +182,7 @@ def _play(judged: Judged, file: Path, as_json: bool) -> None:
     first = judged.sets[0]
     beliefs = {} if first.name else measure_beliefs(first.env, found.sets[""].groups)
     if as_json:
-        typer.echo(_to_json(found, file, beliefs))
+        click.echo(_to_json(found, file, beliefs))
         return
     _show(found, judged, beliefs)
     get_console().print(f"episodes: {file}", highlight=False)
@@ -187,8 +199,6 @@ def _check_replay(file: Path, env: str | None, options: dict[str, Any], split: s
 
 
 def _to_json(found: SetsEvaluation, file: Path, beliefs: Mapping[str, Belief]) -> str:
-    import json
-
     told = {"beliefs": {name: belief.to_plain() for name, belief in beliefs.items()}} if beliefs else {}
     return json.dumps({**found.to_plain(), **told, "file": str(file)})
 

@@ -1,4 +1,4 @@
-"""Error handling of commands: every error becomes one sentence and an exit code.
+"""What surrounds every command: a check of its arguments, and errors that become one sentence and an exit code.
 
 0    success
 2    the user can fix it: an input, a file, a machine without space
@@ -12,23 +12,34 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 import click
 
-from fedagentgym.base.errors import FedAgentGymError, describe_error
+from fedagentgym.base.errors import FedAgentGymError, OptionError, describe_error
 from fedagentgym.base.extras import explain_missing
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.interruption import WorkInterrupted
-from fedagentgym.base.text import show_control_characters
+from fedagentgym.base.text import is_clean_text, show_control_characters
 
 USER_ERROR = 2
 UNEXPECTED = 70
 INTERRUPTED = 130
 MOST_SAID = 2000
 """Maximum length of a sentence on standard error."""
+MOST_CHARACTERS = 100_000
+"""Maximum length of an argument."""
 NOTHING_SAVED = "nothing was saved; run the command again"
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Refuse an argument that cannot be written to a file or is very long."""
+    for argument in arguments:
+        if not is_clean_text(argument):
+            raise OptionError(f"the argument {argument[:80]!r} cannot be written to a file")
+        if len(argument) > MOST_CHARACTERS:
+            raise OptionError(f"the argument {argument[:80]!r}... has {len(argument):,} characters")
 
 
 def run_guarded(command: Callable[[], object]) -> int:

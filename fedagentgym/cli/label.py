@@ -4,53 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.interruption import explain_interruption
 from fedagentgym.base.progress import get_console, show_progress
 from fedagentgym.base.streams import derive
-from fedagentgym.cli.environments import EnvId, EnvSet, env_options, open_named
-from fedagentgym.cli.plugins import Plugins
+from fedagentgym.cli.options import (
+    ENV_SET,
+    PATH,
+    PLUGINS,
+    POSITIVE,
+    open_named_env,
+    option,
+    parse_agent_settings,
+    parse_assignments,
+)
 from fedagentgym.envs.core import TextEnv
 
 ONE_SIDED = 0.1
 
 
+@click.command()
+@click.argument("env", help="Environment id, for example fedagentgym/WebShop-v0 (or only WebShop).")
+@option("--agent", default="handicapped", help="handicapped, random, or an agent or model path.")
+@option("--out", type=PATH, default=Path("labels.jsonl"), help="The label file; an unfinished one is continued.")
+@option("--split", default="train", help="Split whose tasks are labelled.")
+@option("--attempts", type=click.IntRange(1, 9), default=4, help="Episodes per task.")
+@option("--threshold", type=POSITIVE, default=2, help="Successes from which a task counts as solved.")
+@option("--error", type=click.FloatRange(0, 1), help="Handicap: probability of a random action.")
+@option("--turns", type=POSITIVE, help="Handicap: turns per attempt.")
+@option(
+    "--temperature",
+    type=click.FloatRange(0),
+    default=0.4,
+    help="Sampling temperature of an agent with a model.",
+)
+@option("--seed", type=int, default=0, help="Seed of all attempts.")
+@option("--pack", "packed", type=PATH, help="Also write the compact form for package data.")
+@ENV_SET
+@PLUGINS
 def label(
-    env: EnvId,
-    agent: Annotated[
-        str, typer.Option("--agent", help="handicapped, random, or an agent or model path.")
-    ] = "handicapped",
-    out: Annotated[Path, typer.Option("--out", help="The label file; an unfinished one is continued.")] = Path(
-        "labels.jsonl"
-    ),
-    split: Annotated[str, typer.Option("--split", help="Split whose tasks are labelled.")] = "train",
-    attempts: Annotated[int, typer.Option("--attempts", min=1, max=9, help="Episodes per task.")] = 4,
-    threshold: Annotated[
-        int, typer.Option("--threshold", min=1, help="Successes from which a task counts as solved.")
-    ] = 2,
-    error: Annotated[
-        float | None, typer.Option("--error", min=0, max=1, help="Handicap: probability of a random action.")
-    ] = None,
-    turns: Annotated[int | None, typer.Option("--turns", min=1, help="Handicap: turns per attempt.")] = None,
-    temperature: Annotated[
-        float, typer.Option("--temperature", min=0, help="Sampling temperature of an agent with a model.")
-    ] = 0.4,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of all attempts.")] = 0,
-    packed: Annotated[Path | None, typer.Option("--pack", help="Also write the compact form for package data.")] = None,
-    env_set: EnvSet = None,
-    plugins: Plugins = None,
+    env: str,
+    agent: str,
+    out: Path,
+    split: str,
+    attempts: int,
+    threshold: int,
+    error: float | None,
+    turns: int | None,
+    temperature: float,
+    seed: int,
+    packed: Path | None,
+    env_set: tuple[str, ...],
 ) -> None:
     """Label a pool: play every task a few times and record how often it was solved."""
     from fedagentgym.envs.handicap import Handicap
     from fedagentgym.partitions.files.labels import pack_labels, read_labels
     from fedagentgym.partitions.labelling import LabelPlan, handicap_expert, label_pool
 
-    options = env_options(env_set)
-    opened = open_named(env, {**options, "split": split})
+    options = parse_assignments(env_set)
+    opened = open_named_env(env, {**options, "split": split})
     split = opened.canonical_split(split)
     if agent in ("handicapped", "random"):
         usual = opened.handicap
@@ -87,11 +103,10 @@ def label(
 def _make_player(name: str, env: TextEnv, seed: int, attempts: int, temperature: float) -> tuple[dict[str, Any], Any]:
     """Any agent that `fedagentgym eval` accepts."""
     from fedagentgym.agents.make import make_agent
-    from fedagentgym.cli.agents import parse_agent_settings
     from fedagentgym.learning.evaluation import compute_policy_digest, with_temperature
     from fedagentgym.learning.rollouts import collect
 
-    player = with_temperature(make_agent(parse_agent_settings(name, None), env, seed), temperature)
+    player = with_temperature(make_agent(parse_agent_settings(name), env, seed), temperature)
     policy = {"name": Path(name).name, "temperature": temperature, "digest": compute_policy_digest(player)}
 
     def play(tasks: Sequence[str]) -> list[int]:

@@ -1,32 +1,38 @@
-"""`fedagentgym leaderboard`: the page of results, and the best of a suite as a table."""
+"""`fedagentgym leaderboard` and `fedagentgym compare`: the page of results, and the comparison of a few of them."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
+from rich.table import Table
 
 from fedagentgym.base.errors import unknown_name_error
+from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import get_console
+from fedagentgym.cli.options import JSON, PATH, PLUGINS, POSITIVE, Group, option
 
-app = typer.Typer(help="The leaderboard: a page of results that opens from disk.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from fedagentgym.leaderboard.compare import Part
+
+RESULTS = click.argument(
+    "results", type=PATH, nargs=-1, required=True, help="Packed results, or folders with results in them."
+)
 
 
-@app.callback()
-def _group() -> None:
+@click.group(cls=Group)
+def leaderboard() -> None:
     """The leaderboard: a page of results that opens from disk."""
 
 
-@app.command()
-def build(
-    results: Annotated[list[Path], typer.Argument(help="Packed results, or folders with results in them.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder to write; an older page in it is replaced.")],
-    link: Annotated[
-        str | None,
-        typer.Option("--link", help="Link from the page to the results, instead of a copy of each."),
-    ] = None,
-) -> None:
+@leaderboard.command()
+@RESULTS
+@option("--out", type=PATH, required=True, help="Folder to write; an older page in it is replaced.")
+@option("--link", help="Link from the page to the results, instead of a copy of each.")
+def build(results: tuple[Path, ...], out: Path, link: str | None) -> None:
     """Build the page: static files that need no network, the tables as Markdown and CSV, and the results themselves."""
     from fedagentgym.leaderboard.site.build import build_site
 
@@ -35,16 +41,18 @@ def build(
     get_console().print(f"{count:,} results of {len(built)} suites: open {out / 'index.html'}", highlight=False)
 
 
-@app.command()
-def top(
-    results: Annotated[list[Path], typer.Argument(help="Packed results, or folders with results in them.")],
-    suite: Annotated[str, typer.Option("--suite", help="Whose entries.", metavar="NAME")],
-    entries: Annotated[int, typer.Option("--entries", min=1, help="How many, the best first.")] = 10,
-    measures: Annotated[
-        list[str] | None,
-        typer.Option("--measure", help="A column, in place of the ranked measure; may be repeated.", metavar="NAME"),
-    ] = None,
-) -> None:
+@leaderboard.command()
+@RESULTS
+@option("--suite", required=True, metavar="NAME", help="Whose entries.")
+@option("--entries", type=POSITIVE, default=10, help="How many, the best first.")
+@option(
+    "--measure",
+    "measures",
+    multiple=True,
+    metavar="NAME",
+    help="A column, in place of the ranked measure; may be repeated.",
+)
+def top(results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str, ...]) -> None:
     """Print the best entries of a suite as a Markdown table."""
     from fedagentgym.leaderboard.site.build import OVERALL, rank_entries
     from fedagentgym.leaderboard.site.entries import read_suites
@@ -54,4 +62,61 @@ def top(
     if suite not in suites:
         raise unknown_name_error("suite with results", suite, suites)
     found = suites[suite]
-    typer.echo(write_top(found, rank_entries(found, found.read_values())[OVERALL], entries, measures or ()), nl=False)
+    click.echo(write_top(found, rank_entries(found, found.read_values())[OVERALL], entries, measures), nl=False)
+
+
+# ---- comparison -----------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument(
+    "runs",
+    type=PATH,
+    nargs=-1,
+    required=True,
+    help="Runs, folders of runs (train --seeds), packed results, or files of episodes.",
+)
+@option("--measure", default="success", help="success, score, invalid, turns or tokens.")
+@option("--page", type=PATH, metavar="FILE", default=Path("comparison.html"), help="File of the page.")
+@PLUGINS
+@JSON
+def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> None:
+    """Compare runs with the first of them: paired differences with intervals, and a page."""
+    from fedagentgym.leaderboard.compare import compare as compare_played
+    from fedagentgym.leaderboard.compare import load_played
+    from fedagentgym.leaderboard.comparison.page import write_comparison
+    from fedagentgym.leaderboard.curves import read_learning_curves
+
+    found = compare_played([load_played(run) for run in runs], measure)
+    curves = {name: read_learning_curves(path) for name, path in found.paths.items()}
+    write_atomic(page, write_comparison(found, curves, page))
+    if as_json:
+        measured = {name: {key: one.model_dump() for key, one in each.items()} for name, each in found.measured.items()}
+        differences = {name: one._asdict() for name, one in found.differences.items()}
+        plain = {"measure": measure, "names": found.names, "pairing": found.pairing, "page": str(page)}
+        parts = {"scenarios": _describe_parts(found.scenarios), "categories": _describe_parts(found.categories)}
+        click.echo(json.dumps({**plain, "measured": measured, "differences": differences, **parts}))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("run", measure, "95 % interval", f"difference to {found.names[0]}", "p", "corrected"):
+        table.add_column(column, overflow="fold")
+    for name in found.names:
+        mean, low, high = (getattr(found.measured[name][measure], key) for key in ("mean", "low", "high"))
+        more = found.differences.get(name)
+        shown = ["", "", ""]
+        if more is not None:
+            shown = [f"{more.mean:+.3f} [{more.low:+.3f}, {more.high:+.3f}]", f"{more.p:.4f}", f"{more.adjusted:.4f}"]
+        table.add_row(name, f"{mean:.3f}", f"{low:.3f} to {high:.3f}", *shown)
+    get_console().print(table)
+    get_console().print(f"{found.pairing}; page: {page}", highlight=False)
+
+
+def _describe_parts(parts: Mapping[str, Part]) -> dict[str, object]:
+    return {
+        name: {
+            "tasks": part.tasks,
+            "measured": {entry: one.model_dump() for entry, one in part.measured.items()},
+            "differences": {entry: one._asdict() for entry, one in part.differences.items()},
+        }
+        for name, part in parts.items()
+    }

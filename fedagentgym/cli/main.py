@@ -1,37 +1,12 @@
-"""The command `fedagentgym`: a table of commands, and the entry point, which handles Ctrl-C before it imports the rest."""
+"""The entry point of the command `fedagentgym`, which handles Ctrl-C before it imports the rest."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from functools import cache
 from types import FrameType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import click
-
-COMMANDS: dict[str, str] = {
-    "envs": "fedagentgym.cli.envs:envs",
-    "play": "fedagentgym.cli.play:play",
-    "split": "fedagentgym.cli.split:app",
-    "label": "fedagentgym.cli.label:label",
-    "data": "fedagentgym.cli.data:app",
-    "model": "fedagentgym.cli.model:app",
-    "pretrain": "fedagentgym.cli.pretrain:pretrain",
-    "train": "fedagentgym.cli.train:train",
-    "eval": "fedagentgym.cli.eval:evaluate",
-    "episodes": "fedagentgym.cli.episodes:episodes",
-    "settings": "fedagentgym.cli.settings:settings",
-    "export": "fedagentgym.cli.export:export",
-    "chats": "fedagentgym.cli.chats:chats",
-    "flower": "fedagentgym.cli.flower:app",
-    "bench": "fedagentgym.cli.bench:app",
-    "compare": "fedagentgym.cli.compare:compare",
-    "leaderboard": "fedagentgym.cli.leaderboard:app",
-    "doctor": "fedagentgym.cli.doctor:doctor",
-}
 INTERRUPTED = 130
 
 
@@ -56,19 +31,13 @@ def main(arguments: list[str]) -> int:
 
 def _run_command(arguments: list[str]) -> object:
     from fedagentgym.base.logs import log_to_stderr
-    from fedagentgym.cli.arguments import check_arguments
+    from fedagentgym.cli.application import application
+    from fedagentgym.cli.guard import check_arguments
 
     log_to_stderr()
     check_arguments(arguments)
-    with _open_app().make_context("fedagentgym", list(arguments)) as context:
-        return context.command.invoke(context)
-
-
-@cache
-def _open_app() -> click.Command:
-    from fedagentgym.cli.application import build_app
-
-    return build_app(COMMANDS)
+    with application.make_context("fedagentgym", list(arguments)) as context:
+        return application.invoke(context)
 
 
 def _end_at_second_interrupt() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 from rich.console import Console
 from rich.markup import escape
 
@@ -15,12 +16,22 @@ from fedagentgym.base.files import write_atomic
 from fedagentgym.base.interruption import explain_interruption
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.streams import stream
-from fedagentgym.cli.choices import format_choices, needs_words, resolve_line
-from fedagentgym.cli.environments import EnvSet, env_options, open_named
-from fedagentgym.cli.named_client import ClientNumber, ClientSplitFile, find_named_client
-from fedagentgym.cli.plugins import Plugins
+from fedagentgym.cli.options import (
+    CLIENT,
+    CLIENT_SPLIT,
+    ENV_SET,
+    PLUGINS,
+    find_named_client,
+    open_named_env,
+    option,
+    parse_agent_settings,
+    parse_assignments,
+)
 from fedagentgym.envs.core import Episode, TextEnv
+from fedagentgym.envs.slots import SLOT, fill_slot
 from fedagentgym.envs.transcripts import format_transcript
+from fedagentgym.envs.verifiers.formats import ANSWER, TAGS, THINK
+from fedagentgym.envs.view import View
 
 if TYPE_CHECKING:
     from fedagentgym.learning.rollouts import Player
@@ -39,24 +50,33 @@ HINT = "type a number or an action; help, undo, history, quit take no turn"
 REPLY_HINT = "type your answer; help, undo, history, quit take no turn"
 CODE_HINT = "type a program and an empty line; help, undo, history, quit take no turn"
 
+SHOWN_CHOICES = 60
+_GAP = 2
+_CALL = re.compile(r"[a-z_]{1,20}\[.*\]", re.DOTALL)
 
+
+@click.command()
+@click.argument("env", required=False, help="Environment id, for example fedagentgym/WebShop-v0 (or only WebShop).")
+@option("--task", help="Task id; default: drawn with the seed.")
+@option("--split", help="Split to take the task from; default: train.")
+@option("--seed", type=int, default=0, help="Seed of the episode.")
+@option("--agent", help="Watch this agent instead: expert, random, tiny, an exported folder.")
+@CLIENT
+@CLIENT_SPLIT
+@ENV_SET
+@PLUGINS
 def play(
-    env: Annotated[
-        str | None, typer.Argument(help="Environment id, for example fedagentgym/WebShop-v0 (or only WebShop).")
-    ] = None,
-    task: Annotated[str | None, typer.Option("--task", help="Task id; default: drawn with the seed.")] = None,
-    split: Annotated[str | None, typer.Option("--split", help="Split to take the task from; default: train.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the episode.")] = 0,
-    agent: Annotated[
-        str | None, typer.Option("--agent", help="Watch this agent instead: expert, random, tiny, an exported folder.")
-    ] = None,
-    client: ClientNumber = None,
-    client_split: ClientSplitFile = None,
-    env_set: EnvSet = None,
-    plugins: Plugins = None,
+    env: str | None,
+    task: str | None,
+    split: str | None,
+    seed: int,
+    agent: str | None,
+    client: int | None,
+    client_split: Path | None,
+    env_set: tuple[str, ...],
 ) -> None:
     """Play an episode yourself, or watch an agent play one."""
-    opened = _open_world(env, split, client, client_split, env_options(env_set))
+    opened = _open(env, split, client, client_split, parse_assignments(env_set))
     opened.reset(seed=seed, options={"task": task} if task is not None else None)
     if agent is not None:
         _watch(opened, _make_player(agent, opened, seed), seed)
@@ -65,8 +85,8 @@ def play(
         PlaySession(opened, get_console()).run()
 
 
-def _open_world(
-    env: str | None, split: str | None, client: int | None, client_split: Any, options: dict[str, Any]
+def _open(
+    env: str | None, split: str | None, client: int | None, client_split: Path | None, options: dict[str, Any]
 ) -> TextEnv:
     named = find_named_client(client, client_split)
     if named is not None:
@@ -75,7 +95,7 @@ def _open_world(
         return open_client_env(named, env=env, split=split, options=options)
     if env is None:
         raise OptionError("name an environment, for example: fedagentgym play WebShop (`fedagentgym envs` lists them)")
-    return open_named(env, {"split": split or "train", **options})
+    return open_named_env(env, {"split": split or "train", **options})
 
 
 # ---- watching -------------------------------------------------------------------------------------------------------
@@ -83,9 +103,8 @@ def _open_world(
 
 def _make_player(name: str, env: TextEnv, seed: int) -> Player:
     from fedagentgym.agents.make import make_agent
-    from fedagentgym.cli.agents import parse_agent_settings
 
-    return make_agent(parse_agent_settings(name, None), env, seed)
+    return make_agent(parse_agent_settings(name), env, seed)
 
 
 def _watch(env: TextEnv, player: Player, seed: int) -> None:
@@ -251,3 +270,78 @@ def _enable_completion(env: TextEnv) -> None:
     readline.set_completer_delims("")
     readline.set_completer(complete)
     readline.parse_and_bind("tab: complete")
+
+
+# ---- choices and typed lines ---------------------------------------------------------------------------------------
+
+
+def format_choices(labels: Sequence[str], width: int, most: int = SHOWN_CHOICES) -> list[str]:
+    """Lines with numbered choices, in as many columns as fit; a choice that is longer than a line is cut.
+
+    >>> format_choices(["look", "go to fridge 1", "go to sink 1"], 40)
+    ['1 look            3 go to sink 1', '2 go to fridge 1']
+    """
+    shown = list(labels[:most])
+    digits = len(str(len(shown)))
+    cells = [_cut(f"{number:>{digits}} {label}", width) for number, label in enumerate(shown, start=1)]
+    if not cells:
+        return []
+    column = max(map(len, cells)) + _GAP
+    rows = -(-len(cells) // max(1, (width + _GAP) // column))
+    lines = ["".join(cell.ljust(column) for cell in cells[row::rows]).rstrip() for row in range(rows)]
+    more = len(labels) - len(shown)
+    return [*lines, f"... and {more} more: `actions` lists them all"] if more else lines
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: max(width - 3, 1)]}..."
+
+
+def resolve_line(line: str, env: TextEnv, view: View) -> str:
+    """The action that a typed line means: a number or a choice's text, the words for a slot, a bare answer; anything else is
+    the action itself.
+
+    A line that equals an action is never interpreted otherwise.
+    """
+    text = line.strip()
+    if env.takes == "reply":
+        return wrap_answer(text, bool(getattr(env, "code_replies", False)))
+    actions = view.admissible or ()
+    if text in actions or not actions:
+        return line
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= len(actions):
+        chosen = actions[int(text) - 1]
+        return line if SLOT.search(chosen) else chosen
+    _, labels = env.present(view)
+    said = [action for action, label in zip(actions, labels, strict=True) if text.lower() in _list_names(action, label)]
+    if len(said) == 1:
+        return said[0]
+    slots = [action for action in actions if SLOT.search(action)]
+    if len(slots) == 1 and text and not _CALL.fullmatch(text):
+        return fill_slot(slots[0], text)
+    return line
+
+
+def needs_words(line: str, view: View) -> str | None:
+    """The choice with this number, if it has a slot that needs words of the player."""
+    text, actions = line.strip(), view.admissible or ()
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= len(actions) and SLOT.search(actions[int(text) - 1]):
+        return actions[int(text) - 1]
+    return None
+
+
+def _list_names(action: str, label: str) -> tuple[str, ...]:
+    inside = re.fullmatch(r"[a-z_]+\[(.*)\]", action, re.DOTALL)
+    return (label.lower(), *((inside[1].lower(),) if inside else ()))
+
+
+def wrap_answer(text: str, code: bool = False) -> str:
+    """A bare answer as a complete reply; a reply in tags, in code fences, or with a tool call is unchanged.
+
+    >>> wrap_answer("12")
+    '<think> </think> <answer> 12 </answer>'
+    """
+    if not text or any(tag in text for tag in TAGS) or "```" in text or _CALL.fullmatch(text):
+        return text
+    answer = f"\n```python\n{text}\n```\n" if code else f" {text} "
+    return f"{THINK[0]} {THINK[1]} {ANSWER[0]}{answer}{ANSWER[1]}"

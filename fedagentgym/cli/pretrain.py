@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
+from rich.table import Table
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.progress import get_console
-from fedagentgym.base.settings import assign
-from fedagentgym.cli.agents import AgentSet, parse_agent_settings
-from fedagentgym.cli.beliefs import make_belief_table
-from fedagentgym.cli.environments import EnvSet, env_options
-from fedagentgym.cli.plugins import Plugins
+from fedagentgym.cli.options import (
+    AGENT_SET,
+    ENV_SET,
+    JSON,
+    PATH,
+    PLUGINS,
+    option,
+    parse_agent_settings,
+    parse_assignments,
+)
 from fedagentgym.envs.registry import find_env_id
 
 if TYPE_CHECKING:
@@ -22,35 +29,40 @@ if TYPE_CHECKING:
     from fedagentgym.learning.settings import WarmStartSettings
     from fedagentgym.learning.shipped import Comparison
 
+COLUMNS = ("category", "shown right", "misled", "own procedure", "another", "episodes")
 
+
+@click.command()
+@click.argument("model", help="tiny (made from scratch), an agent such as smollm2, or a model: name, folder or hub id.")
+@option("--env", help="Environment id or short name, for example ALFWorld.")
+@ENV_SET
+@AGENT_SET
+@PLUGINS
+@option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Warm-start setting as key=value, for example steps=200.",
+)
+@option("--seed", type=int, default=0, help="Seed of weights, demonstrations and batches.")
+@option("--output", type=PATH, help="Folder; default: in the cache, for 'tiny' the folder that this agent loads.")
+@option("--force", is_flag=True, help="Make it again even if it exists.")
+@option("--check", is_flag=True, help="tiny: make the package's agents again (or those of --env), and compare.")
+@option("--ship", is_flag=True, help="tiny: make the package's agents (or those of --env) and write them there.")
+@JSON
 def pretrain(
-    model: Annotated[
-        str,
-        typer.Argument(help="tiny (made from scratch), an agent such as smollm2, or a model: name, folder or hub id."),
-    ],
-    env: Annotated[
-        str | None, typer.Option("--env", help="Environment id or short name, for example ALFWorld.")
-    ] = None,
-    env_set: EnvSet = None,
-    agent_set: AgentSet = None,
-    plugins: Plugins = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Warm-start setting as key=value, for example steps=200.", metavar="KEY=VALUE"),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of weights, demonstrations and batches.")] = 0,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", help="Folder; default: in the cache, for 'tiny' the folder that this agent loads."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Make it again even if it exists.")] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="tiny: make the package's agents again (or those of --env), and compare.")
-    ] = False,
-    ship: Annotated[
-        bool, typer.Option("--ship", help="tiny: make the package's agents (or those of --env) and write them there.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    model: str,
+    env: str | None,
+    env_set: tuple[str, ...],
+    agent_set: tuple[str, ...],
+    settings: tuple[str, ...],
+    seed: int,
+    output: Path | None,
+    force: bool,
+    check: bool,
+    ship: bool,
+    as_json: bool,
 ) -> None:
     """Imitate an environment's expert on the warmup split, and save the model as an ordinary folder."""
     from fedagentgym.agents.presets import starts_from_nothing
@@ -67,7 +79,7 @@ def pretrain(
         return
     if env is None:
         raise OptionError("--env: in which environment is it to imitate the expert? For example --env ALFWorld")
-    env_id, options = find_env_id(env), env_options(env_set)
+    env_id, options = find_env_id(env), parse_assignments(env_set)
     agent, chosen = _choose_settings(env_id, model, agent_set, settings)
     if starts_from_nothing(agent):
         made = pretrain_tiny(env_id, options, chosen, agent=agent, folder=output, seed=seed, force=force)
@@ -75,14 +87,30 @@ def pretrain(
         chosen = chosen.for_pretrained(agent.adapter is not None)
         made = pretrain_model(agent, env_id, options, chosen, folder=output, seed=seed, force=force)
     if as_json:
-        typer.echo(json.dumps({"folder": str(made.folder), "reused": made.reused, **made.note}))
+        click.echo(json.dumps({"folder": str(made.folder), "reused": made.reused, **made.note}))
         return
     found = "found" if made.reused else "made"
     get_console().print(f"{found} {made.folder}", highlight=False)
     judged = f"{made.note['tasks']} tasks of the validation split"
     get_console().print(f"success {made.note['success']:.3f}, score {made.note['score']:.3f} on {judged}")
     if "beliefs" in made.note:
-        get_console().print(make_belief_table(made.note["misconceptions"], made.note["beliefs"]))
+        get_console().print(_make_belief_table(made.note["misconceptions"], made.note["beliefs"]))
+
+
+def _make_belief_table(shown: Mapping[str, Mapping[str, Any]], beliefs: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One line per category; beliefs are the shares of new episodes that followed its own procedure and another one."""
+    table = Table(box=None, pad_edge=False)
+    for name in COLUMNS:
+        table.add_column(name, justify="left" if name == "category" else "right")
+    for category, about in shown.items():
+        found = beliefs.get(category)
+        measured = ("", "", "0") if found is None else _format_belief(found)
+        table.add_row(category, f"{about['right']:.2f}", "yes" if about["misled"] else "no", *measured)
+    return table
+
+
+def _format_belief(belief: Mapping[str, Any]) -> tuple[str, str, str]:
+    return f"{belief['own']:.3f}", f"{belief['other']:.3f}", str(belief["episodes"])
 
 
 def _ship(env_id: str | None, as_json: bool) -> None:
@@ -92,7 +120,7 @@ def _ship(env_id: str | None, as_json: bool) -> None:
     for name, recipe in shipped.list_shipped_recipes(env_id).items():
         made = shipped.ship(name, recipe)
         if as_json:
-            typer.echo(json.dumps({"folder": str(made.folder), **made.note}))
+            click.echo(json.dumps({"folder": str(made.folder), **made.note}))
         else:
             get_console().print(f"made {made.folder}: success {made.note['success']:.3f}", highlight=False)
 
@@ -107,7 +135,7 @@ def _check(env_id: str | None, as_json: bool) -> None:
         if not as_json:
             get_console().print(_describe(found[-1]), highlight=False)
     if as_json:
-        typer.echo(json.dumps([{**one._asdict(), "agrees": one.agrees} for one in found]))
+        click.echo(json.dumps([{**one._asdict(), "agrees": one.agrees} for one in found]))
     if wrong := [one.name for one in found if not one.agrees]:
         raise DataError(f"not what the package holds: {', '.join(wrong)}")
 
@@ -121,7 +149,7 @@ def _describe(one: Comparison) -> str:
 
 
 def _choose_settings(
-    env_id: str, model: str, agent_set: list[str] | None, settings: list[str] | None
+    env_id: str, model: str, agent_set: Iterable[str], settings: Iterable[str]
 ) -> tuple[AgentSettings, WarmStartSettings]:
     """The given settings; for a tiny agent they update the environment's recipe."""
     from fedagentgym.agents.settings import AgentSettings
@@ -131,11 +159,8 @@ def _choose_settings(
     recipe = find_recipe(env_id) if model == "tiny" else None
     chosen = recipe.warm_start.model_dump(exclude_unset=True) if recipe is not None else {}
     agent = recipe.agent.model_dump(exclude_unset=True) if recipe is not None else {}
-    for assignment in settings or []:
-        chosen = assign(chosen, assignment)
-    agent |= parse_agent_settings(model, None)
-    for assignment in agent_set or []:
-        agent = assign(agent, assignment)
+    chosen = parse_assignments(settings, chosen)
+    agent = parse_assignments(agent_set, agent | parse_agent_settings(model))
     if model == "tiny" and agent.get("model") is not None:
         raise OptionError("'tiny' is made from scratch: to start from a model, name the model instead of 'tiny'")
     return AgentSettings.load(agent, "agent"), WarmStartSettings.load(chosen, "warm_start")

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 import click
 
-from fedagentgym.cli.application import build_app
-from fedagentgym.cli.main import COMMANDS
+from fedagentgym.cli.application import load_application
 
 _HEAD = """# Commands
 
@@ -23,9 +22,9 @@ with `--help`. An error ends with exit code 2 and one sentence, an interruption 
 
 def write_reference() -> str:
     """The whole page, in Markdown."""
-    app = build_app(COMMANDS)
-    before = [f"## Before any command\n\n{_list_parameters(app)}"]
-    return "\n".join([_HEAD, *before, *_describe(app, "fedagentgym", 2)])
+    application = load_application()
+    before = [f"## Before any command\n\n{_list_parameters(application)}"]
+    return "\n".join([_HEAD, *before, *_describe(application, "fedagentgym", 2)])
 
 
 def _describe(command: click.Command, name: str, level: int) -> Iterator[str]:

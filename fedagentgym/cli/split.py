@@ -4,103 +4,107 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 from rich.table import Table
 from rich.text import Text
 
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.yaml_text import parse_yaml
-from fedagentgym.cli.environments import EnvSet, env_options
-from fedagentgym.cli.plugins import Plugins
+from fedagentgym.cli.options import (
+    ENV_SET,
+    JSON,
+    NOT_NEGATIVE,
+    PATH,
+    PLUGINS,
+    POSITIVE,
+    Group,
+    option,
+    parse_assignments,
+)
 from fedagentgym.envs.registry import find_env_id
 
 if TYPE_CHECKING:
     from fedagentgym.partitions.client_split import ClientSplit
     from fedagentgym.partitions.files.split import SplitRecord
 
-app = typer.Typer(help="Divide tasks among clients; show, verify, plot and compare such splits.", no_args_is_help=True)
-
-File = Annotated[Path, typer.Argument(help="A split file (.json, .zip or a folder).")]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Any other parameter of the sampler as key=value.", metavar="KEY=VALUE"),
-]
+FILE = click.argument("file", type=PATH, help="A split file (.json, .zip or a folder).")
 UNVERIFIED = 3
 """Exit code if all checks that are possible here pass, and some check is not possible here."""
 _NOT_PARAMETERS = ("env_id", "partition", "env", "split", "server_overlap", "pool")
 _DECIDED = ("env_id", "partition", "env")
 
 
-@app.command()
+@click.group(cls=Group)
+def split() -> None:
+    """Divide tasks among clients; show, verify, plot and compare such splits."""
+
+
+@split.command()
+@click.argument("sampler", required=False, help="Name of a partition, for example preference; or use --preset.")
+@option("--env", help="Environment id or short name, for example WebShop.")
+@option("--clients", type=POSITIVE, help="How many clients.")
+@option("--tasks-per-client", type=POSITIVE, help="Tasks of every client (or their mean).")
+@option("--omega", type=float, help="Preference: 0.1 mild, 0.9 strong.")
+@option("--xi", type=float, help="Coverage and hardness: 256 mild, 1 strong.")
+@option("--beta", type=float, help="Dirichlet: small is strong.")
+@option("--min-tasks", type=NOT_NEGATIVE, help="Coverage: fewest tasks of a client.")
+@option("--mean-tasks", type=float, help="Coverage: mean tasks per client.")
+@option("--max-tasks", type=POSITIVE, help="Coverage: most tasks of a client.")
+@option("--overlap", type=float, help="Mean number of clients that hold a task.")
+@option("--by", help="Natural: the field of the tasks whose values are clients.")
+@option(
+    "--set",
+    "parameters",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Any other parameter of the sampler as key=value.",
+)
+@option("--variant", help="How the clients' environments differ: a kind, or {kind: ..., key: value}.")
+@option("--role", multiple=True, metavar="NAME=NUMBER", help="Tasks set aside, for example public=200.")
+@option("--server-overlap", type=float, default=1.0, help="Share of the server's tasks that clients hold.")
+@option("--labels", help="Label file for hardness, or 'pool'.")
+@option("--preset", help="A setting of the papers (`split presets` lists them).")
+@ENV_SET
+@PLUGINS
+@option("--split", "divided", default="train", help="Split of the environment that is divided.")
+@option("--seed", type=int, help="Seed of the split.")
+@option("--out", type=PATH, default=Path("split.json"), help="File to write: .json, .zip, or a folder.")
+@option("--plot", type=PATH, help="Also draw it, as .png or .svg.")
+@JSON
 def make(
-    sampler: Annotated[
-        str | None, typer.Argument(help="Name of a partition, for example preference; or use --preset.")
-    ] = None,
-    env: Annotated[str | None, typer.Option("--env", help="Environment id or short name, for example WebShop.")] = None,
-    clients: Annotated[int | None, typer.Option("--clients", min=1, help="How many clients.")] = None,
-    tasks_per_client: Annotated[int | None, typer.Option(min=1, help="Tasks of every client (or their mean).")] = None,
-    omega: Annotated[float | None, typer.Option(help="Preference: 0.1 mild, 0.9 strong.")] = None,
-    xi: Annotated[float | None, typer.Option(help="Coverage and hardness: 256 mild, 1 strong.")] = None,
-    beta: Annotated[float | None, typer.Option(help="Dirichlet: small is strong.")] = None,
-    min_tasks: Annotated[int | None, typer.Option(min=0, help="Coverage: fewest tasks of a client.")] = None,
-    mean_tasks: Annotated[float | None, typer.Option(help="Coverage: mean tasks per client.")] = None,
-    max_tasks: Annotated[int | None, typer.Option(min=1, help="Coverage: most tasks of a client.")] = None,
-    overlap: Annotated[float | None, typer.Option(help="Mean number of clients that hold a task.")] = None,
-    by: Annotated[str | None, typer.Option(help="Natural: the field of the tasks whose values are clients.")] = None,
-    parameters: Sets = None,
-    variant: Annotated[
-        str | None, typer.Option(help="How the clients' environments differ: a kind, or {kind: ..., key: value}.")
-    ] = None,
-    role: Annotated[
-        list[str] | None, typer.Option("--role", help="Tasks set aside, for example public=200.", metavar="NAME=NUMBER")
-    ] = None,
-    server_overlap: Annotated[float, typer.Option(help="Share of the server's tasks that clients hold.")] = 1.0,
-    labels: Annotated[str | None, typer.Option(help="Label file for hardness, or 'pool'.")] = None,
-    preset: Annotated[str | None, typer.Option(help="A setting of the papers (`split presets` lists them).")] = None,
-    env_set: EnvSet = None,
-    plugins: Plugins = None,
-    split: Annotated[str, typer.Option(help="Split of the environment that is divided.")] = "train",
-    seed: Annotated[int | None, typer.Option(help="Seed of the split.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="File to write: .json, .zip, or a folder.")] = Path("split.json"),
-    plot: Annotated[Path | None, typer.Option("--plot", help="Also draw it, as .png or .svg.")] = None,
-    as_json: Json = False,
+    sampler: str | None,
+    env: str | None,
+    parameters: tuple[str, ...],
+    variant: str | None,
+    role: tuple[str, ...],
+    server_overlap: float,
+    preset: str | None,
+    env_set: tuple[str, ...],
+    divided: str,
+    out: Path,
+    plot: Path | None,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Make a split and write it to a file."""
-    from fedagentgym.base.settings import assign
     from fedagentgym.partitions.analysis.style import validate_figure_path
     from fedagentgym.partitions.client_split import federate
 
-    given: dict[str, Any] = {
-        "clients": clients,
-        "tasks_per_client": tasks_per_client,
-        "omega": omega,
-        "xi": xi,
-        "beta": beta,
-        "min_tasks": min_tasks,
-        "mean_tasks": mean_tasks,
-        "max_tasks": max_tasks,
-        "overlap": overlap,
-        "by": by,
-        "seed": seed,
-        "roles": _parse_roles(role) or None,
-        "labels": labels,
-        "variant": _read_variant(variant),
-    }
     if plot is not None:
         validate_figure_path(plot)
-    keywords = _collect_keywords(preset, sampler, env, env_options(env_set))
+    keywords = _collect_keywords(preset, sampler, env, parse_assignments(env_set))
+    given |= {"roles": _parse_roles(role) or None, "variant": _read_variant(variant)}
     keywords.update({key: value for key, value in given.items() if value is not None})
-    for assignment in parameters or []:
+    for assignment in parameters:
         if (name := assignment.partition("=")[0].partition(".")[0].strip()) in _NOT_PARAMETERS:
             raise OptionError(f"--set {name}: not a parameter of a sampler, see split make --help")
-        keywords = assign(keywords, assignment)
-    made = federate(keywords.pop("env_id"), split=split, server_overlap=server_overlap, **keywords)
+    keywords = parse_assignments(parameters, keywords)
+    made = federate(keywords.pop("env_id"), split=divided, server_overlap=server_overlap, **keywords)
     made.save(out)
     if plot is not None:
         made.plot(plot)
@@ -124,9 +128,9 @@ def _collect_keywords(
     return keywords
 
 
-def _parse_roles(assignments: list[str] | None) -> dict[str, int]:
+def _parse_roles(assignments: Iterable[str]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for text in assignments or []:
+    for text in assignments:
         name, equals, number = text.partition("=")
         if not equals or not number.strip().isdecimal():
             raise OptionError(f"cannot read the role {text!r}: write it as name=number, for example public=200")
@@ -143,13 +147,14 @@ def _read_variant(text: str | None) -> Any:
     return value
 
 
-@app.command()
-def presets(as_json: Json = False) -> None:
+@split.command()
+@JSON
+def presets(as_json: bool) -> None:
     """List the named settings of the papers."""
     from fedagentgym.partitions.presets import PRESETS
 
     if as_json:
-        typer.echo(json.dumps(dict(PRESETS), indent=2))
+        click.echo(json.dumps(dict(PRESETS), indent=2))
         return
     table = Table(box=None, pad_edge=False)
     table.add_column("preset")
@@ -160,14 +165,22 @@ def presets(as_json: Json = False) -> None:
     get_console().print(table)
 
 
-@app.command()
-def show(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json: Json = False) -> None:
+@split.command()
+@FILE
+@ENV_SET
+@PLUGINS
+@JSON
+def show(file: Path, env_set: tuple[str, ...], as_json: bool) -> None:
     """Summarise a split: sizes, mixture, overlap, Jaccard, dispersion, the client farthest from the pool."""
     _print_report(_open_split(file, env_set), as_json, str(file))
 
 
-@app.command()
-def verify(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json: Json = False) -> None:
+@split.command()
+@FILE
+@ENV_SET
+@PLUGINS
+@JSON
+def verify(file: Path, env_set: tuple[str, ...], as_json: bool) -> None:
     """Check a split: content, pool, roles, evaluation tasks, re-sampling from its seed, axes that are left to chance.
 
     Exits with 0 if all checks pass, 2 if one fails, and 3 if one cannot be done here.
@@ -176,7 +189,7 @@ def verify(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json:
     failed = [check for check in checks if check.ok is False]
     unknown = [check for check in checks if check.ok is None]
     if as_json:
-        typer.echo(json.dumps([check.__dict__ for check in checks], indent=2))
+        click.echo(json.dumps([check.__dict__ for check in checks], indent=2))
     else:
         table = Table(box=None, pad_edge=False, show_header=False)
         for check in checks:
@@ -186,38 +199,46 @@ def verify(file: File, env_set: EnvSet = None, plugins: Plugins = None, as_json:
     if failed:
         raise DataError(f"{file} does not hold: {failed[0].name}: {failed[0].detail}")
     if unknown:
-        typer.echo(f"fedagentgym: {file} is not verified: {unknown[0].name}: {unknown[0].detail}", err=True)
-        raise typer.Exit(UNVERIFIED)
+        click.echo(f"fedagentgym: {file} is not verified: {unknown[0].name}: {unknown[0].detail}", err=True)
+        raise click.exceptions.Exit(UNVERIFIED)
 
 
-@app.command("plot")
-def plot_command(
-    file: File,
-    out: Annotated[Path, typer.Option("--out", help="File of the figure, .png or .svg.")] = Path("split.png"),
-    env_set: EnvSet = None,
-    plugins: Plugins = None,
-) -> None:
+@split.command()
+@FILE
+@option("--out", type=PATH, default=Path("split.png"), help="File of the figure, .png or .svg.")
+@ENV_SET
+@PLUGINS
+def plot(file: Path, out: Path, env_set: tuple[str, ...]) -> None:
     """Draw the figure for the sampler of a split."""
     _open_split(file, env_set).plot(out)
     get_console().print(f"drawn: {out}", highlight=False, markup=False)
 
 
-@app.command()
+@split.command()
+@click.argument(
+    "splits",
+    nargs=-1,
+    required=True,
+    metavar="SPLIT...",
+    help="Split files; with --env also samplers, for example preference,omega=0.9",
+)
+@option("--out", type=PATH, help="Draw them side by side, as .png or .svg.")
+@option("--unit", default="share", help="What bars show: share of the client's tasks, or tasks.")
+@option("--env", help="Environment whose tasks the samplers divide.")
+@option("--clients", type=POSITIVE, help="Clients of the samplers.")
+@option("--seed", type=int, default=0, help="Seed of the samplers.")
+@ENV_SET
+@PLUGINS
+@JSON
 def compare(
-    splits: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SPLIT...", help="Split files; with --env also samplers, for example preference,omega=0.9"
-        ),
-    ],
-    out: Annotated[Path | None, typer.Option("--out", help="Draw them side by side, as .png or .svg.")] = None,
-    unit: Annotated[str, typer.Option(help="What bars show: share of the client's tasks, or tasks.")] = "share",
-    env: Annotated[str | None, typer.Option("--env", help="Environment whose tasks the samplers divide.")] = None,
-    clients: Annotated[int | None, typer.Option("--clients", min=1, help="Clients of the samplers.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the samplers.")] = 0,
-    env_set: EnvSet = None,
-    plugins: Plugins = None,
-    as_json: Json = False,
+    splits: tuple[str, ...],
+    out: Path | None,
+    unit: str,
+    env: str | None,
+    clients: int | None,
+    seed: int,
+    env_set: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Compare how several splits of the same tasks skew their clients, in a table and a figure."""
     from fedagentgym.partitions.analysis.side_by_side import plot_side_by_side
@@ -235,7 +256,7 @@ def compare(
             {"split": text, "digest": one.digest, "statistics": one.statistics().to_dict()}
             for text, one in zip(splits, made, strict=True)
         ]
-        typer.echo(json.dumps(rows, indent=2))
+        click.echo(json.dumps(rows, indent=2))
         return
     _print_comparison(made)
     if out is not None:
@@ -261,9 +282,8 @@ def _print_comparison(made: Sequence[ClientSplit]) -> None:
     get_console().print(table, highlight=False)
 
 
-def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, env_set: list[str] | None) -> ClientSplit:
+def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, env_set: Iterable[str]) -> ClientSplit:
     """A split file, or the split of a sampler that is written as name,key=value,key=value."""
-    from fedagentgym.base.settings import assign
     from fedagentgym.partitions.client_split import federate
     from fedagentgym.partitions.samplers import SAMPLERS
 
@@ -274,12 +294,11 @@ def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, en
         raise unknown_name_error("split file or sampler", name, SAMPLERS.names())
     if env is None:
         raise OptionError(f"the sampler {name!r} divides the tasks of an environment: name one with --env")
-    keywords: dict[str, Any] = {"clients": clients, "seed": seed}
     for assignment in assignments:
         if assignment.partition("=")[0].strip() in _NOT_PARAMETERS:
             raise OptionError(f"{text}: {assignment.partition('=')[0]!r} is no parameter of a sampler")
-        keywords = assign(keywords, assignment)
-    return federate(find_env_id(env), partition=name, env=env_options(env_set), **keywords)
+    keywords = parse_assignments(assignments, {"clients": clients, "seed": seed})
+    return federate(find_env_id(env), partition=name, env=parse_assignments(env_set), **keywords)
 
 
 def _is_there(path: str) -> bool:
@@ -289,14 +308,18 @@ def _is_there(path: str) -> bool:
         return False
 
 
-@app.command()
-def diff(first: File, second: File, plugins: Plugins = None, as_json: Json = False) -> None:
+@split.command()
+@click.argument("first", type=PATH, help="A split file (.json, .zip or a folder).")
+@click.argument("second", type=PATH, help="A split file (.json, .zip or a folder).")
+@PLUGINS
+@JSON
+def diff(first: Path, second: Path, as_json: bool) -> None:
     """Compare two splits: what they were made of, and which clients hold other tasks."""
     from fedagentgym.partitions.compare import compare as compare_records
 
     found = compare_records(_load_record(first), _load_record(second))
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=2))
+        click.echo(json.dumps(found.to_dict(), indent=2))
         return
     if found.identical:
         get_console().print(
@@ -316,10 +339,10 @@ def diff(first: File, second: File, plugins: Plugins = None, as_json: Json = Fal
     )
 
 
-def _open_split(file: Path, env_set: list[str] | None) -> ClientSplit:
+def _open_split(file: Path, env_set: Iterable[str]) -> ClientSplit:
     from fedagentgym.partitions.client_split import load_client_split
 
-    return load_client_split(file, env=env_options(env_set))
+    return load_client_split(file, env=parse_assignments(env_set))
 
 
 def _load_record(file: Path) -> SplitRecord:
@@ -329,7 +352,7 @@ def _load_record(file: Path) -> SplitRecord:
 
     record = store.load(file)
     if record.ids is None:
-        record = _open_split(file, None).record
+        record = _open_split(file, ()).record
     record.check_clients()
     return record
 
@@ -344,7 +367,7 @@ def _print_report(client_split: ClientSplit, as_json: bool, where: str) -> None:
             "roles": {k: len(v) for k, v in record.roles.items()},
         }
         about.pop("labels")
-        typer.echo(json.dumps({**about, "statistics": statistics.to_dict()}, indent=2))
+        click.echo(json.dumps({**about, "statistics": statistics.to_dict()}, indent=2))
         return
     found = statistics.to_dict()
     parameters = ", ".join(f"{key} {value}" for key, value in record.parameters.items())

@@ -1,52 +1,61 @@
-"""`fedagentgym train`: run a configuration, show its rounds, resume an interrupted run."""
+"""Commands about runs: `fedagentgym train`, the settings of its configuration, the export of its policy, its Flower app."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import textwrap
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.progress import get_console
-from fedagentgym.cli.plugins import Plugins
+from fedagentgym.cli.options import JSON, PATH, PLUGIN_NAMES, PLUGINS, Group, option
+from fedagentgym.version import __version__
 
-Change = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Change a setting, for example federation.workers=2.", metavar="KEY=VALUE"),
-]
+POSITIVE_NUMBER = click.FloatRange(1e-3)
 
 
+@click.command()
+@click.argument("config", required=False, help="A YAML file or a preset (see --list), with :VARIANT,... after it.")
+@option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting, for example federation.workers=2.",
+)
+@PLUGIN_NAMES
+@option("--resume", type=PATH, metavar="RUN", help="Resume the run in this folder.")
+@option("--seeds", metavar="N,N,...", help="A run for each of these seeds, such as 0,1,2.")
+@option("--list", "listing", is_flag=True, help="List the presets and exit.")
+@option("--show", is_flag=True, help="Print all settings, with presets and changes resolved, and exit.")
+@option("--plan", is_flag=True, help="Print episodes, tokens, bytes, memory and hours that the run needs, and exit.")
+@option(
+    "--tokens-per-second",
+    type=POSITIVE_NUMBER,
+    default=1000.0,
+    help="--plan: tokens that a device generates in a second.",
+)
+@option("--device-memory", type=POSITIVE_NUMBER, help="--plan: memory of a device in GB (10^9 bytes).")
+@option("--json", "as_json", is_flag=True, help="Print the run's record instead of the table.")
 def train(
-    config: Annotated[
-        str | None, typer.Argument(help="A YAML file or a preset (see --list), with :VARIANT,... after it.")
-    ] = None,
-    changes: Change = None,
-    plugins: Plugins = None,
-    resume: Annotated[
-        Path | None, typer.Option("--resume", help="Resume the run in this folder.", metavar="RUN")
-    ] = None,
-    seeds: Annotated[
-        str | None, typer.Option("--seeds", help="A run for each of these seeds, such as 0,1,2.", metavar="N,N,...")
-    ] = None,
-    listing: Annotated[bool, typer.Option("--list", help="List the presets and exit.")] = False,
-    show: Annotated[
-        bool,
-        typer.Option("--show", help="Print all settings, with presets and changes resolved, and exit."),
-    ] = False,
-    plan: Annotated[
-        bool,
-        typer.Option("--plan", help="Print episodes, tokens, bytes, memory and hours that the run needs, and exit."),
-    ] = False,
-    tokens_per_second: Annotated[
-        float, typer.Option("--tokens-per-second", min=1e-3, help="--plan: tokens that a device generates in a second.")
-    ] = 1000.0,
-    device_memory: Annotated[
-        float | None, typer.Option("--device-memory", min=1e-3, help="--plan: memory of a device in GB (10^9 bytes).")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the run's record instead of the table.")] = False,
+    config: str | None,
+    changes: tuple[str, ...],
+    plugins: tuple[str, ...],
+    resume: Path | None,
+    seeds: str | None,
+    listing: bool,
+    show: bool,
+    plan: bool,
+    tokens_per_second: float,
+    device_memory: float | None,
+    as_json: bool,
 ) -> None:
     """Train agents, federated or not, with a configuration; writes report.html."""
     from fedagentgym.experiment.config import list_presets, list_variants, read_preset
@@ -60,12 +69,12 @@ def train(
     if (config is None) == (resume is None):
         raise OptionError("name a configuration to train, or a run to resume: train FILE, or train --resume RUN")
     if show:
-        _print_settings(config, resume, changes or (), plugins or ())
+        _print_settings(config, resume, changes, plugins)
         return
     if plan:
         if config is None:
             raise OptionError("--plan: name a configuration, a run that was started has no plan to print")
-        _print_plan(config, changes or (), plugins or (), tokens_per_second, device_memory, as_json)
+        _print_plan(config, changes, plugins, tokens_per_second, device_memory, as_json)
         return
     from fedagentgym.experiment import run as running
     from fedagentgym.experiment.report.terminal import RunWatch, print_summary, watch_run
@@ -75,25 +84,23 @@ def train(
             raise OptionError(
                 "--seeds: name a configuration; runs of several seeds are resumed by repeating the same command"
             )
-        _train_seeds(config, changes or (), _parse_seeds(seeds), plugins or (), as_json)
+        _train_seeds(config, changes, _parse_seeds(seeds), plugins, as_json)
         return
     with contextlib.nullcontext(RunWatch()) if as_json else watch_run() as watch:
         if resume is not None:
             if plugins:
                 raise OptionError("--plugin: a run that is resumed loads the plugins that it was started with")
-            result = running.resume(resume, changes or (), observers=watch.observers, on_progress=watch.on_progress)
+            result = running.resume(resume, changes, observers=watch.observers, on_progress=watch.on_progress)
         else:
             result = running.train(
                 config or "",
-                changes or (),
-                plugins=plugins or (),
+                changes,
+                plugins=plugins,
                 observers=watch.observers,
                 on_progress=watch.on_progress,
             )
     if as_json:
-        from fedagentgym.base.encoding import canonical_json
-
-        typer.echo(canonical_json(result.record))
+        click.echo(canonical_json(result.record))
     else:
         print_summary(result.folder, result.record)
 
@@ -109,7 +116,6 @@ def _train_seeds(
     config: str, changes: Sequence[str], seeds: Sequence[int], plugins: Sequence[str], as_json: bool
 ) -> None:
     """Run each seed, and print how to compare the runs."""
-    from fedagentgym.base.encoding import canonical_json
     from fedagentgym.experiment.report.terminal import RunWatch, print_summary, watch_run
     from fedagentgym.experiment.run import train as train_run
 
@@ -119,7 +125,7 @@ def _train_seeds(
         )
     for result in results:
         if as_json:
-            typer.echo(canonical_json(result.record))
+            click.echo(canonical_json(result.record))
         else:
             print_summary(result.folder, result.record)
     if not as_json:
@@ -137,7 +143,7 @@ def _print_settings(config: str | None, resume: Path | None, changes: Sequence[s
     resolved = load_config(source, changes, plugins)
     agent = complete_settings(resolved.agent).model_dump(mode="json")
     text: str = yaml.safe_dump({**resolved.plain(), "agent": agent}, sort_keys=False, allow_unicode=True)
-    typer.echo(f"{read_head(source)}{text}", nl=False)
+    click.echo(f"{read_head(source)}{text}", nl=False)
 
 
 def _print_plan(
@@ -149,7 +155,6 @@ def _print_plan(
     as_json: bool,
 ) -> None:
     """The cost of the configuration."""
-    from fedagentgym.base.encoding import canonical_json
     from fedagentgym.experiment.config import load_config
     from fedagentgym.experiment.estimate.page import format_plan, make_plain
     from fedagentgym.experiment.estimate.plan import plan_run
@@ -158,7 +163,7 @@ def _print_plan(
     device_bytes = None if device_memory is None else int(device_memory * 1e9)
     planned = plan_run(load_config(config, changes, plugins), device_bytes or DEVICE_BYTES)
     if as_json:
-        typer.echo(canonical_json(make_plain(planned, tokens_per_second)))
+        click.echo(canonical_json(make_plain(planned, tokens_per_second)))
         return
     for line in format_plan(planned, tokens_per_second, device_bytes):
         get_console().print(line, highlight=False)
@@ -166,3 +171,137 @@ def _print_plan(
 
 def _extract_headline(text: str) -> str:
     return next((line.lstrip("# ") for line in text.splitlines() if line.startswith("#")), "")
+
+
+# ---- settings -------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("key", required=False, help="A key such as learning.kl, or the last part of one; without it all keys.")
+@PLUGINS
+@option("--markdown", is_flag=True, help="As a page of documentation.")
+@JSON
+def settings(key: str | None, markdown: bool, as_json: bool) -> None:
+    """Print the settings of a run: every key with its default, its type and its meaning."""
+    from fedagentgym.experiment.settings_reference import find_settings, list_settings, to_markdown
+
+    found = list_settings() if key is None else find_settings(key)
+    if as_json:
+        click.echo(json.dumps([asdict(entry) for entry in found], indent=2))
+        return
+    if markdown:
+        click.echo(to_markdown(found), nl=False)
+        return
+    out = get_console()
+    width = max(min(out.width, 100) - 4, 20)
+    for entry in found:
+        out.print(f"{entry.key} = {entry.default}" if entry.default else entry.key, highlight=False)
+        belongs = f" [{', '.join(entry.names)}]" if entry.names else ""
+        told = "; ".join(part for part in (entry.meaning, entry.kind) if part)
+        for line in textwrap.wrap(f"{told}{belongs}", width):
+            out.print(f"    {line}", highlight=False)
+
+
+# ---- export ---------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("run", type=PATH, help="Folder of a run.")
+@click.argument("output", type=PATH, help="Folder to write; it must not exist.")
+@option("--best", is_flag=True, help="The best evaluated round instead of the last.")
+@option("--round", "number", type=int, help="This round instead of the last.")
+@option("--adapter", is_flag=True, help="Only the LoRA adapter, not merged into its base.")
+@PLUGINS
+def export(run: Path, output: Path, best: bool, number: int | None, adapter: bool) -> None:
+    """Write the trained policy: model and tokenizer in one folder that transformers and vLLM load, or the adapter alone."""
+    if best and number is not None:
+        raise OptionError("--best and --round exclude each other")
+    from fedagentgym.experiment.export import export_policy
+
+    chosen = export_policy(run, output, number=number, best=best, adapter_only=adapter)
+    get_console().print(f"round {chosen} of {run} is in {output}", highlight=False)
+
+
+# ---- Flower ---------------------------------------------------------------------------------------------------------
+
+PROJECT = """[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "fedagentgym-app"
+description = "A run of fedagentgym"
+version = "1.0.0"
+license = "Apache-2.0"
+dependencies = ["fedagentgym[train,flower]=={version}"]
+
+[tool.hatch.build.targets.wheel]
+packages = ["."]
+
+[tool.flwr.app]
+publisher = "fedagentgym"
+
+[tool.flwr.app.components]
+serverapp = "app:server_app"
+clientapp = "app:client_app"
+
+[tool.flwr.app.config]
+run = {run}
+plugins = {plugins}
+"""
+MODULE = '''"""The app that Flower loads: both halves are in the package."""
+
+from fedagentgym.experiment.flower_app import client_app, server_app
+
+__all__ = ["client_app", "server_app"]
+'''
+
+
+@click.group(cls=Group)
+def flower() -> None:
+    """Run a configuration on a Flower deployment."""
+
+
+@flower.command()
+@click.argument("folder", type=PATH, help="Folder of the app; it must not exist.")
+@option("--config", type=PATH, required=True, help="The run's YAML file, on the SuperLink's machine.")
+@PLUGIN_NAMES
+def init(folder: Path, config: Path, plugins: tuple[str, ...]) -> None:
+    """Write the Flower app of a run, and print the commands that start a deployment."""
+    from fedagentgym.experiment.config import load_config
+
+    if not config.is_file():
+        raise DataError(f"cannot read {config}: there is no such file")
+    chosen = load_config(config, plugins=plugins)
+    if not Path(chosen.output.folder).is_absolute():
+        raise OptionError(f"output.folder is {chosen.output.folder!r}: Flower starts elsewhere, give an absolute path")
+    with atomic_folder(folder) as part:
+        named = [str(Path(plugin).absolute()) if plugin.endswith(".py") else plugin for plugin in plugins]
+        text = PROJECT.format(
+            version=__version__,
+            run=canonical_json(str(config.absolute())),
+            plugins=canonical_json(",".join(named)),
+        )
+        (part / "pyproject.toml").write_text(text, "utf-8")
+        (part / "app.py").write_text(MODULE, "utf-8")
+    _print_commands(folder)
+
+
+def _print_commands(folder: Path) -> None:
+    say = get_console().print
+    say(f"the app is in {folder}; on the server's machine:", highlight=False)
+    say("  export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1", highlight=False)
+    say(
+        "  flower-superlink --ssl-certfile server.pem --ssl-keyfile server.key --ssl-ca-certfile ca.crt \\",
+        highlight=False,
+    )
+    say("    --host 0.0.0.0 --enable-supernode-auth --disable-runtime-dependency-installation", highlight=False)
+    say("for each client's machine (one SuperNode may serve several clients), a key made there:", highlight=False)
+    say('  ssh-keygen -t ecdsa -b 384 -N "" -f node.key', highlight=False)
+    say("registered on the server's, with the connection in $FLWR_HOME/config.toml:", highlight=False)
+    say("  flwr supernode register node.key.pub CONNECTION", highlight=False)
+    say("and then the node:", highlight=False)
+    say("  flower-supernode --superlink SERVER:8000 --root-certificates ca.crt \\", highlight=False)
+    say("    --auth-supernode-private-key node.key \\", highlight=False)
+    say('    --node-config \'clients="0,1" workplace="/var/lib/fedagentgym"\'', highlight=False)
+    say(f"finally:  flwr run {folder} CONNECTION", highlight=False)

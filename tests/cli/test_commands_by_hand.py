@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from fedagentgym.cli import choices
-from fedagentgym.cli.main import COMMANDS, main
+from fedagentgym.cli import play as playing
+from fedagentgym.cli.application import COMMANDS, load_application
+from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.version import __version__
 
@@ -24,7 +25,15 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert __version__ in capsys.readouterr().out
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(name in shown for name in COMMANDS)
+    assert all(name in shown for name in COMMANDS) and max(map(len, shown.splitlines())) <= 80
+
+
+def test_the_table_says_what_the_commands_say() -> None:
+    found = {
+        name: " ".join((one.help or "").partition("\n\n")[0].split())
+        for name, one in load_application().commands.items()
+    }
+    assert found == {name: about for name, (_, about) in COMMANDS.items()}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -88,7 +97,7 @@ def test_play_takes_numbers_words_for_a_slot_and_bare_answers(play: Callable[...
 
 
 def test_choices_and_lines_of_a_player() -> None:
-    assert doctest.testmod(choices).failed == 0
+    assert doctest.testmod(playing).failed == 0
     env = open_env("fedagentgym/Guess-v0")
     (episode,) = env.reset_many(["guess/train/00003"], [0])
     view = episode.view._replace(admissible=("look", "search[<query>]", "click[buy now]"))
@@ -100,10 +109,10 @@ def test_choices_and_lines_of_a_player() -> None:
         "red hat": "search[red hat]",
         "look": "look",
     }
-    assert {line: choices.resolve_line(line, env, view) for line in meant} == meant
-    assert choices.resolve_line("click[nowhere]", env, view) == "click[nowhere]"
-    assert choices.needs_words("2", view) == "search[<query>]" and choices.needs_words("1", view) is None
-    lines = choices.format_choices([f"go to cabinet {number} in the far corner" for number in range(99)], 78)
+    assert {line: playing.resolve_line(line, env, view) for line in meant} == meant
+    assert playing.resolve_line("click[nowhere]", env, view) == "click[nowhere]"
+    assert playing.needs_words("2", view) == "search[<query>]" and playing.needs_words("1", view) is None
+    lines = playing.format_choices([f"go to cabinet {number} in the far corner" for number in range(99)], 78)
     assert max(map(len, lines)) <= 78 and "39 more" in lines[-1]
 
 

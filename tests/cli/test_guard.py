@@ -65,10 +65,13 @@ def test_what_a_user_can_mend_is_exit_code_2(stop: object, capsys: pytest.Captur
     assert STOPPED[stop] in capsys.readouterr().err  # type: ignore[index]
 
 
-def test_names_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "[red]x[/bold]:smile:.json"
+def test_names_are_shown_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = "[red]x[/bold]:smile:.json"
     made = ["uniform", "--env", "Guess", "--clients", "3", "--tasks-per-client", "5"]
-    assert main(["split", "make", *made, "--out", str(file)]) == 0
+    assert main(["split", "make", *made, "--out", file]) == 0
     assert "[red]x[/bold]:smile:.json" in capsys.readouterr().out
     assert main(["split", "show", f"{file}\x1b[31m"]) == 2
     assert "\x1b" not in capsys.readouterr().err

@@ -8,7 +8,7 @@ from pathlib import Path
 from vulture import Vulture
 
 ROOT = Path(__file__).resolve().parents[2]
-DECORATORS = ["@app.*", "@*_validator*", "@*_serializer*", "@*.register*", "@overload"]
+DECORATORS = ["@app.*", "@*.command", "@*_validator*", "@*_serializer*", "@*.register*", "@overload"]
 """What these decorate is called by the library that they belong to."""
 TARGET = re.compile(r'[\w.}]:(\w+)"')
 """`"module:name"` is how registries and commands name what they import when it is first used."""
@@ -24,6 +24,7 @@ CALLED_BY_A_LIBRARY = {
     *("closure",),  # torch.optim
     *("tempdir",),  # tempfile
     *("fd",),  # os.fsync
+    *("format_commands", "resolve_command", "type_cast_value"),  # click
     *("SEM_VALUE_MAX",),  # multiprocessing
     *("list_clients",),  # Flower, by its decorator
 }

@@ -13,8 +13,7 @@ from types import ModuleType
 import click
 import pytest
 
-from fedagentgym.cli.application import build_app
-from fedagentgym.cli.main import COMMANDS
+from fedagentgym.cli.application import load_application
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
@@ -58,7 +57,7 @@ def test_commands_that_are_shown_exist(page: Path, application: click.Command) -
 
 @pytest.fixture(scope="module")
 def application() -> click.Command:
-    return build_app(COMMANDS)
+    return load_application()
 
 
 def list_commands(text: str) -> list[str]:

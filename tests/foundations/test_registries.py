@@ -15,8 +15,7 @@ from fedagentgym.agents import AGENTS
 from fedagentgym.algorithms import ALGORITHMS
 from fedagentgym.base.registry import Registry
 from fedagentgym.base.settings import merge
-from fedagentgym.cli.environments import open_named
-from fedagentgym.envs import DATA_SETS, ENVIRONMENTS
+from fedagentgym.envs import DATA_SETS, ENVIRONMENTS, open_env
 from fedagentgym.envs.data_sets import list_data_sets
 from fedagentgym.testing import (
     check_advantage,
@@ -163,7 +162,7 @@ def test_every_plain_method_learns_in_a_way_of_its_own_but_zero_shot(tmp_path: P
 def test_every_environment_plays_its_golden_episode(env_id: str, root: Path) -> None:
     """After a wanted change: raise the generator's version, then write what this test prints into the file."""
     golden = json.loads((root / "tests" / "golden" / "episodes.json").read_text())
-    assert digest_episode(open_named(env_id, {})) == golden.get(env_id)
+    assert digest_episode(open_env(env_id)) == golden.get(env_id)
 
 
 def test_every_data_set_of_the_papers_is_described() -> None:

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.cli.application import build_app
-from fedagentgym.cli.main import COMMANDS, main
+from fedagentgym.cli.application import load_application
+from fedagentgym.cli.main import main
 from tests.conftest import restore_denormal_numbers
 from tests.fuzz import nasty
 
@@ -81,10 +81,8 @@ class CaseTooLongError(BaseException):
 
 
 def list_commands() -> dict[str, click.Command]:
-    app = build_app(COMMANDS)
-    assert isinstance(app, click.Group)
     found: dict[str, click.Command] = {}
-    for name, command in app.commands.items():
+    for name, command in load_application().commands.items():
         below = command.commands if isinstance(command, click.Group) else None
         found.update({name: command} if below is None else {f"{name} {inner}": each for inner, each in below.items()})
     return found
@@ -101,7 +99,7 @@ def choose_values(option: click.Parameter) -> st.SearchStrategy[str]:
         fitting = nasty.assignments(nasty.ENV_KEYS if option.name == "env_set" else nasty.KEYS)
     elif isinstance(option.type, click.Path):
         fitting = nasty.files
-    elif isinstance(option.type, click.types.IntRange | click.types.FloatRange):
+    elif isinstance(option.type, click.types.IntParamType | click.types.FloatParamType):
         fitting = nasty.numbers
     else:
         fitting = nasty.values

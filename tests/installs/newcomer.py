@@ -13,8 +13,8 @@ from typing import Any
 import gymnasium
 
 import fedagentgym
-from fedagentgym.cli.application import build_app
-from fedagentgym.cli.main import COMMANDS, main
+from fedagentgym.cli.application import COMMANDS, load_application
+from fedagentgym.cli.main import main
 
 RUN = """
 plugins: [fedagentgym.testing.untrained]
@@ -42,7 +42,7 @@ def check(*arguments: str, code: int = 0) -> None:
 def try_core() -> None:
     for name in fedagentgym.registration.ENVIRONMENTS.names():
         gymnasium.make(name).reset(seed=0)
-    helps = list_helps(build_app(COMMANDS))
+    helps = list_helps(load_application())
     assert len(helps) > len(COMMANDS)
     for line in helps:
         check(*line)

@@ -1,0 +1,156 @@
+"""What commands share: the class of their groups, options with the same meaning everywhere, and how these are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedagentgym.base.errors import OptionError, unknown_name_error
+
+if TYPE_CHECKING:
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.experiment.judged import NamedClient
+
+LARGEST = (1 << 63) - 1
+
+
+class Group(click.Group):
+    """A group that lists its commands in the order of their declaration, each with the first paragraph of its help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.get_summary(ctx, name)) for name in self.list_commands(ctx)])
+
+    def get_summary(self, ctx: click.Context, name: str) -> str:
+        """What the group's help says about a command."""
+        command = self.get_command(ctx, name)
+        return " ".join((command.help or "").partition("\n\n")[0].split()) if command is not None else ""
+
+
+class Option(click.Option):
+    """An option that refuses `nan`, infinity and numbers beyond 64 bits: each would fail later, in every command elsewhere."""
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        found = super().type_cast_value(ctx, value)
+        if isinstance(found, int | float) and not -LARGEST <= found <= LARGEST:
+            raise click.BadParameter(f"{str(value)[:40]!r} is not a number of at most 64 bits.", ctx, self)
+        return found
+
+
+option = partial(click.option, cls=Option)
+PATH = click.Path(path_type=Path)
+POSITIVE = click.IntRange(min=1)
+NOT_NEGATIVE = click.IntRange(min=0)
+
+JSON = option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+
+# ---- plugins --------------------------------------------------------------------------------------------------------
+
+
+def _load_plugins(context: click.Context, parameter: click.Parameter, plugins: tuple[str, ...]) -> tuple[str, ...]:
+    from fedagentgym.base.plugins import load_plugins
+
+    load_plugins(plugins)
+    return plugins
+
+
+_plugin_option = partial(
+    option,
+    "--plugin",
+    "plugins",
+    multiple=True,
+    metavar="FILE_OR_MODULE",
+    help="A file (mine.py) or module of your own that registers things; may be repeated.",
+    callback=_load_plugins,
+    is_eager=True,
+)
+PLUGINS = _plugin_option(expose_value=False)
+"""Loads plugins before other options are read; the command itself need not know them."""
+PLUGIN_NAMES = _plugin_option()
+"""Loads plugins, and passes their names as `plugins` to a command that writes them down."""
+
+# ---- environments ---------------------------------------------------------------------------------------------------
+
+ENV_SET = option(
+    "--env-set",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Option of the environment as key=value, for example size=tiny; may be repeated.",
+)
+
+
+def parse_assignments(assignments: Iterable[str], settings: dict[str, Any] | None = None) -> dict[str, Any]:
+    """`key=value` texts as a mapping; they change `settings`, if given."""
+    from fedagentgym.base.settings import assign
+
+    found = settings or {}
+    for assignment in assignments:
+        found = assign(found, assignment)
+    return found
+
+
+def open_named_env(name: str, options: dict[str, Any]) -> TextEnv:
+    """The environment without gymnasium's wrappers; its name may be the short one."""
+    from fedagentgym.envs import open_env
+    from fedagentgym.envs.registry import find_env_id
+
+    return open_env(find_env_id(name), **options)
+
+
+CLIENT = option(
+    "--client",
+    type=NOT_NEGATIVE,
+    help="Use the environment of this client of --client-split: its tasks, in its variant.",
+)
+CLIENT_SPLIT = option("--client-split", type=PATH, metavar="FILE", help="Split file that --client belongs to.")
+
+
+def find_named_client(client: int | None, file: Path | None) -> NamedClient | None:
+    """The client that `--client` and `--client-split` name together."""
+    if client is None and file is None:
+        return None
+    if client is None or file is None:
+        missing = "--client" if client is None else "--client-split"
+        raise OptionError(
+            f"{missing} is missing: --client 3 --client-split FILE together name the environment of a client"
+        )
+    from fedagentgym.experiment.judged import NamedClient
+
+    return NamedClient(file, client)
+
+
+# ---- agents ---------------------------------------------------------------------------------------------------------
+
+AGENT_SET = option(
+    "--agent-set",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Agent setting as key=value, for example context=window.",
+)
+
+
+def parse_agent_settings(name: str, assignments: Iterable[str] = ()) -> dict[str, Any]:
+    """`--agent` and `--agent-set` as agent settings; an unregistered name is a model, with its own prompt if it was
+    exported with one."""
+    from fedagentgym.agents import AGENTS
+    from fedagentgym.agents.models.store import find_model, list_models
+    from fedagentgym.experiment.agent_file import has_agent_file, read_agent_file
+
+    known = name in AGENTS
+    if not known and (Path(name) / "config.yaml").is_file() and (Path(name) / "rounds").is_dir():
+        raise OptionError(
+            f"{name} is a run: evaluate its policy with --run {name}, or export it (fedagentgym export {name} FOLDER)"
+        )
+    if not known and "/" not in name and not Path(name).exists() and find_model(name) is None:
+        raise unknown_name_error("agent", name, [*AGENTS.names(), *(one.name for one in list_models())])
+    settings: dict[str, Any] = {"name": name} if known else {"name": "transformers", "model": name}
+    if not known and has_agent_file(name):
+        settings = read_agent_file(name).agent.model_dump(mode="json", exclude_unset=True)
+    return parse_assignments(assignments, settings)
