@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import socket
+from typing import Protocol
 
 HEADER = 4
 LARGEST_FRAME = 4 << 20
+
+
+class Socket(Protocol):
+    """What frames need of a socket."""
+
+    def recv(self, size: int, /) -> bytes: ...
+
+    def sendall(self, data: bytes, /) -> None: ...
 
 
 class FrameError(Exception):
     """A frame that is longer than any that we send."""
 
 
-def receive(channel: socket.socket, largest: int = LARGEST_FRAME) -> bytes:
+def receive(channel: Socket, largest: int = LARGEST_FRAME) -> bytes:
     """The next frame; EOFError when the other end is gone."""
     size = int.from_bytes(receive_exactly(channel, HEADER), "big")
     if size > largest:
@@ -20,7 +28,7 @@ def receive(channel: socket.socket, largest: int = LARGEST_FRAME) -> bytes:
     return receive_exactly(channel, size)
 
 
-def send(channel: socket.socket, frame: bytes) -> None:
+def send(channel: Socket, frame: bytes) -> None:
     channel.sendall(add_header(frame))
 
 
@@ -28,7 +36,7 @@ def add_header(frame: bytes) -> bytes:
     return len(frame).to_bytes(HEADER, "big") + frame
 
 
-def receive_exactly(channel: socket.socket, size: int) -> bytes:
+def receive_exactly(channel: Socket, size: int) -> bytes:
     """Read this many bytes; EOFError if the other end closes before."""
     parts = []
     while size:

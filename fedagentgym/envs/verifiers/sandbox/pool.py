@@ -10,13 +10,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedagentgym.base.errors import FedAgentGymError, OptionError, unknown_name_error
 from fedagentgym.base.logs import get_logger
 from fedagentgym.envs.verifiers.sandbox import frames, plain
+from fedagentgym.envs.verifiers.sandbox.outputs import Channel, Output, open_text
 from fedagentgym.envs.verifiers.sandbox.protections import (
     PURPOSES,
     REMOVABLE,
@@ -27,7 +28,6 @@ from fedagentgym.envs.verifiers.sandbox.protections import (
 
 STARTUP = 60.0
 GRACE = 0.8
-LARGEST_OUTCOME = 64 << 20
 _told: set[str] = set()
 
 
@@ -67,29 +67,53 @@ class Server:
             self._launch()
         return self.protections
 
-    def start(self, run: dict[str, Any], limits: Limits, handles: list[socket.socket]) -> None:
-        """Begin a run; `finish` waits for its end."""
-        framed = frames.add_header(json.dumps({**run, **limits._asdict()}).encode("ascii"))
+    def start(
+        self, mode: str, program: Mapping[str, Any], limits: Limits, handles: Sequence[socket.socket], given: str = ""
+    ) -> Output:
+        """Begin a run; `finish` waits for its end. The server sees mode and limits only, the child alone reads the rest."""
+        head = {"mode": mode, "seconds": limits.seconds, "memory": limits.memory}
+        framed = frames.add_header(json.dumps(head).encode("ascii"))
+        output = Output(limits.output)
+        texts = [open_text(json.dumps(program).encode("ascii")), open_text(given.encode("utf-8", "surrogateescape"))]
+        descriptors = [*texts, *output.ends, *(handle.fileno() for handle in handles)]
+        try:
+            self._send(framed, descriptors)
+        except BaseException:
+            output.close()
+            raise
+        finally:
+            output.close_ends()
+            for descriptor in texts:
+                os.close(descriptor)
+        return output
+
+    def _send(self, framed: bytes, descriptors: list[int]) -> None:
+        """Send a run to the server; one that is gone is replaced once."""
         for fresh in (False, True):
             control = self._control if self._control is not None else self._launch()
             try:
-                sent = socket.send_fds(control, [framed], [handle.fileno() for handle in handles])
+                control.setblocking(True)
+                sent = socket.send_fds(control, [framed], descriptors)
                 control.sendall(framed[sent:])
-                control.settimeout(limits.seconds + GRACE)
                 return
             except OSError:
                 self.stop()
                 if fresh:
                     raise
 
-    def finish(self) -> Ended:
+    def finish(self, output: Output, limits: Limits) -> Ended:
         """The outcome of the present run; a server that does not answer is replaced."""
         assert self._control is not None
+        control = Channel(self._control, [output], time.monotonic() + limits.seconds + GRACE)
         try:
-            return Ended(**json.loads(frames.receive(self._control, LARGEST_OUTCOME)))
-        except (OSError, EOFError, ValueError, TypeError, frames.FrameError):
+            outcome = json.loads(frames.receive(control))
+            status, code = str(outcome["status"]), int(outcome["code"])
+        except (OSError, EOFError, ValueError, TypeError, KeyError, frames.FrameError):
             self.stop()
+            output.close()
             return Ended("lost", -1)
+        out, err = output.drain()
+        return Ended("too much output" if output.too_much else status, code, out, err)
 
     def stop(self) -> None:
         control, process, self._control, self._process = self._control, self._process, None, None
@@ -150,21 +174,20 @@ class Slot:
 
     def script(self, source: str, given: str, limits: Limits) -> Ended:
         """Run a whole program on some input."""
-        self.program.start({"mode": "script", "source": source, "input": given}, limits, [])
-        return self.program.finish()
+        output = self.program.start("script", {"source": source}, limits, [], given)
+        return self.program.finish(output, limits)
 
     def calls(self, source: str, requests: list[dict[str, Any]], limits: Limits) -> tuple[list[Any], Ended]:
         """Load a program and perform calls, one after the other, until one is not answered. Answers are plain mappings."""
         ours, theirs = socket.socketpair()
-        self.program.start({"mode": "serve", "source": source}, limits, [theirs])
+        output = self.program.start("serve", {"source": source}, limits, [theirs])
         theirs.close()
         answers: list[Any] = []
-        deadline = time.monotonic() + limits.seconds + GRACE / 2
+        channel = Channel(ours, [output], time.monotonic() + limits.seconds + GRACE / 2)
         try:
             for request in ({"do": "load"}, *requests):
-                ours.settimeout(max(deadline - time.monotonic(), 0.001))
-                frames.send(ours, plain.dumps(request))
-                answer = plain.loads(_receive_until(ours, deadline))
+                frames.send(channel, plain.dumps(request))
+                answer = plain.loads(frames.receive(channel))
                 if not isinstance(answer, dict) or answer.keys() - {"value", "error", "text"}:
                     raise plain.NotPlain("not an answer")
                 answers.append(answer)
@@ -173,24 +196,24 @@ class Slot:
         except (OSError, EOFError, frames.FrameError, plain.NotPlain) as error:
             answers.append({"error": type(error).__name__, "text": "no answer"})
         ours.close()
-        return answers, self.program.finish()
+        return answers, self.program.finish(output, limits)
 
     def test_program(self, source: str, test: dict[str, Any], limits: Limits) -> tuple[dict[str, Any] | None, Ended]:
         """Run a test against a program, each in its own child; the program's never sees the test."""
         (one, other), (ours, theirs) = socket.socketpair(), socket.socketpair()
-        self.program.start({"mode": "serve", "source": source}, limits, [one])
+        outputs = [self.program.start("serve", {"source": source}, limits, [one])]
         one.close()
-        self.test.start({"mode": "grade", **test}, limits, [other, theirs])
+        outputs.append(self.test.start("grade", test, limits, [other, theirs]))
         other.close()
         theirs.close()
         verdict: dict[str, Any] | None = None
         try:
-            verdict = json.loads(_receive_until(ours, time.monotonic() + limits.seconds + GRACE / 2))
+            verdict = json.loads(frames.receive(Channel(ours, outputs, time.monotonic() + limits.seconds + GRACE / 2)))
         except (OSError, EOFError, ValueError, frames.FrameError):
             verdict = None
         ours.close()
-        self.test.finish()
-        return verdict, self.program.finish()
+        self.test.finish(outputs[1], limits)
+        return verdict, self.program.finish(outputs[0], limits)
 
     def stop(self) -> None:
         self.program.stop()
@@ -276,8 +299,3 @@ def check_accepted(names: object) -> tuple[str, ...]:
         if name not in PURPOSES:
             raise unknown_name_error("protection of the sandbox", name, PURPOSES)
     return tuple(names)
-
-
-def _receive_until(channel: socket.socket, deadline: float) -> bytes:
-    channel.settimeout(max(deadline - time.monotonic(), 0.001))
-    return frames.receive(channel)

@@ -1,9 +1,10 @@
 """The child of a run: it becomes the program, in one of the modes `script`, `serve` and `grade`."""
-# ruff: noqa: SIM115
+# ruff: noqa: PTH123, SIM115
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import signal
 import socket
@@ -11,7 +12,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedagentgym.envs.verifiers.sandbox import frames, plain
@@ -21,17 +22,25 @@ from fedagentgym.envs.verifiers.sandbox.refusals import explain_refusals
 from fedagentgym.envs.verifiers.sandbox.remote import run_grade, text_of
 
 REQUESTS = 3
+MOST_DESCRIPTORS = 6
+"""The program, standard input, output and error, and two sockets."""
 EXIT_BROKEN = 97
 PROGRAM_FILES = ("solution.py", "test.py")
 _HIGHEST_DESCRIPTOR = 256
 
 
-def become(run: dict[str, Any], prepared: Prepared, given: int, out: int, err: int, handles: list[int]) -> None:
-    """Take the file descriptors that the run may have, confine, run, end. Does not return."""
+def become(run: dict[str, Any], prepared: Prepared, descriptors: Sequence[int]) -> None:
+    """Read the program, take the other descriptors that the run may have, confine, run, end. Does not return.
+
+    The descriptors are the program as JSON, standard input, output and error, and the sockets of the mode.
+    """
     code = EXIT_BROKEN
     try:
         os.setsid()
-        high = [os.dup2(descriptor, 100 + place) for place, descriptor in enumerate((given, out, err, *handles))]
+        with open(descriptors[0], "rb") as file:
+            run |= json.loads(file.read())
+        handles = descriptors[4:]
+        high = [os.dup2(descriptor, 100 + place) for place, descriptor in enumerate(descriptors[1:])]
         for place, descriptor in enumerate(high):
             os.dup2(descriptor, place)
         os.closerange(len(high), _HIGHEST_DESCRIPTOR)

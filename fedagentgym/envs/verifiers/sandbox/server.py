@@ -1,14 +1,17 @@
 """A warm interpreter that forks one confined child per program. Run as a script; serves one run at a time.
 
-A run arrives on the socket that is our standard input: a frame of JSON, and with it the sockets that the child may use. We
-fork, the child confines itself and runs the program, we watch: the clock, the amount of output, its end, and whether our
-own parent is still there. In the end the whole group is killed, orphans too, the folder is removed, and the outcome is
-sent. This process never has the expected answers in memory, so neither does a child.
+A run arrives on the socket that is our standard input: a frame of JSON with its mode and limits, and with it descriptors: the
+program (source, tests), its standard input, where its output goes, and the sockets that the child may use. We fork, the child
+reads its program, confines itself and runs it, we watch: the clock, its end, and whether the readers of its output and our own
+parent are still there. In the end the whole group is killed, orphans too, the folder is removed, and the outcome is sent.
+
+This process never holds a program, its input, its output or an expected answer, so a child finds nothing of earlier runs in the
+memory that it inherits.
 
 Modes: `script` (run a program with its input), `serve` (load a program, then answer calls over a socket), `grade` (run a
 test that calls a program served by another child; its verdict goes out over a second socket).
 """
-# ruff: noqa: E402, PTH100, PTH108, PTH120, PTH123, SIM905
+# ruff: noqa: E402, PTH100, PTH120, SIM905
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ if __name__ == "__main__":
 from fedagentgym.envs.verifiers.sandbox import frames, kernel, view
 from fedagentgym.envs.verifiers.sandbox.confine import Prepared, confine, prepare
 from fedagentgym.envs.verifiers.sandbox.folders import Folder, make_folder, remove_folder, sweep_folders
-from fedagentgym.envs.verifiers.sandbox.programs import become
+from fedagentgym.envs.verifiers.sandbox.programs import MOST_DESCRIPTORS, become
 from fedagentgym.envs.verifiers.sandbox.protections import Protection, list_names_up
 from fedagentgym.envs.verifiers.sandbox.watch import Children, Watch
 
@@ -59,23 +62,22 @@ class Host:
         self.control, self.prepared, self.children, self.base = control, prepared, children, base
         self.up: tuple[str, ...] = ()
 
-    def serve(self, run: dict[str, Any], handles: list[int]) -> dict[str, Any]:
-        """Fork the child of a run and watch it to its end."""
+    def serve(self, run: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Fork the child of a run and watch it to its end. The descriptors are those of `become`."""
         folder = self.open_folder()
         run["folder"], run["protections"] = folder.path, self.up
-        given = self._open_input(run)
-        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         pid = kernel.fork_into(self.prepared.namespaces)
         if pid == 0:
-            become(run, self.prepared, given, out_end, err_end, handles)
-        for descriptor in (given, out_end, err_end, *handles):
+            become(run, self.prepared, descriptors)
+        program, given, out, err, *handles = descriptors
+        for descriptor in (program, given, *handles):
             os.close(descriptor)
 
         def abandon() -> None:
             self.close_folder(folder)
             os._exit(0)
 
-        outcome = Watch(self.control, pid, {out: "out", err: "err"}, run, self.children, abandon).until_over()
+        outcome = Watch(self.control, pid, (out, err), run["seconds"], self.children, abandon).until_over()
         self.close_folder(folder)
         return outcome
 
@@ -115,17 +117,6 @@ class Host:
         self.up = list_names_up(found)
         return found
 
-    def _open_input(self, run: dict[str, Any]) -> int:
-        """The program's standard input, in a file without a name."""
-        if run["mode"] != "script":
-            return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        path = f"{run['folder']}/.input"
-        with open(path, "wb") as file:
-            file.write(run.pop("input").encode("utf-8", "surrogateescape"))
-        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        os.unlink(path)
-        return opened
-
 
 def main() -> None:
     control = socket.socket(fileno=os.dup(0))
@@ -147,7 +138,7 @@ def main() -> None:
     gc.freeze()
     while True:
         try:
-            head, handles, _, _ = socket.recv_fds(control, frames.HEADER, 4)
+            head, handles, _, _ = socket.recv_fds(control, frames.HEADER, MOST_DESCRIPTORS)
             if len(head) < frames.HEADER:
                 head += frames.receive_exactly(control, frames.HEADER - len(head)) if head else b""
             if not head:
