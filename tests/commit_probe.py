@@ -3,16 +3,13 @@
     PYTHONPATH=CHECKOUT python -P tests/commit_probe.py CHECKOUT < CASES
 
 reads cases (kind/name -> plain values, see `compare_commits.py`) and prints one JSON object, kind/name/part -> digest. Where
-something raises, there is a part `failed` that says what. Only interfaces that survive a reorganisation of the modules are
-used; the names that do not are looked up in the one section below that is marked so. Times, dates, paths and versions are
-left out of everything that is hashed.
+something raises, there is a part `failed` with the error. Only public names that both commits have are used. Times, dates, paths
+and versions are left out of everything that is hashed.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
-import inspect
 import json
 import os
 import random
@@ -20,9 +17,8 @@ import re
 import struct
 import sys
 import tempfile
-import tomllib
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,98 +26,34 @@ import gymnasium
 import numpy as np
 
 import fedagentgym
+from fedagentgym.algorithms import ALGORITHMS
+from fedagentgym.cli.main import main as main_command
+from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.partitions import SAMPLERS
 
 Case = Mapping[str, Any]
 Digests = Iterator[tuple[str, str]]
 CHECKOUT = Path(fedagentgym.__file__).resolve().parents[1]
 
-# ==== the only section with names that differ between versions: the newer name first ==================================
-
-
-def first_of(*names: str) -> Any:
-    """The first of these objects, written `module:attribute`, that this checkout has."""
-    for name in names:
-        module, _, attribute = name.partition(":")
-        try:
-            return getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError):
-            continue
-    raise LookupError(f"this checkout has none of {', '.join(names)}")
-
-
 UNTRAINED = "fedagentgym.testing.untrained"
 """The plugin module that registers the agent `untrained-tiny`."""
 
 
-def load_split(path: Path) -> Any:
-    """A split read from its file."""
-    return first_of("fedagentgym:load_client_split", "fedagentgym:load_federation")(path)
-
-
-def open_client(env_id: str, path: Path, client: int) -> Any:
-    """The environment of one client of a split file."""
-    module, _, attribute = str(gymnasium.spec(env_id).entry_point).partition(":")
-    accepted = inspect.signature(getattr(importlib.import_module(module), attribute)).parameters
-    keyword = "client_split" if "client_split" in accepted else "federation"
-    options: dict[str, Any] = {keyword: path, "client": client}
-    return gymnasium.make(env_id, disable_env_checker=True, **options)
-
-
-def command_line(arguments: Sequence[str]) -> None:
-    """Run the command `fedagentgym` of this checkout, found as its pyproject.toml says."""
-    scripts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
-    sys.argv = ["fedagentgym", *arguments]
-    try:
-        command = first_of(scripts["fedagentgym"])
-        code = command(list(arguments)) if inspect.signature(command).parameters else command()
-    except SystemExit as end:
-        code = end.code
-    if code:
+def run_command(*arguments: str) -> None:
+    """Run the command `fedagentgym` of this checkout."""
+    if code := main_command(["-q", *arguments]):
         raise RuntimeError(f"fedagentgym {' '.join(arguments)} ended with code {code}")
 
 
-def registered(kind: str) -> list[str]:
-    """The names of all algorithms, of all samplers and all ways in which clients' worlds differ, or of all environments."""
+def list_registered(kind: str) -> list[str]:
+    """The names of all algorithms, of all samplers and all ways in which clients' environments differ, or of all environments."""
     if kind == "methods":
-        return list(first_of("fedagentgym.algorithms:ALGORITHMS").names())
-    if kind == "splits":
-        samplers = first_of("fedagentgym.partitions:SAMPLERS", "fedagentgym.partitions:PARTITIONS").names()
-        return [*samplers, *(f"variant {kind}" for kind in variant_kinds())]
-    return [name for name in gymnasium.registry if name.startswith("fedagentgym/")]
-
-
-def variant_kinds() -> list[str]:
-    """Every way in which clients' environments differ."""
-    try:
-        return list(first_of("fedagentgym.partitions.worlds:KINDS"))
-    except LookupError:
-        classes = [first_of("fedagentgym.envs:ENVIRONMENTS").get(name) for name in registered("episodes")]
-        return list(dict.fromkeys(variant.kind for cls in classes for variant in cls.variants))
-
-
-VARIANT = "variant" if "variant" in inspect.signature(first_of("fedagentgym:federate")).parameters else "world"
-"""How this checkout calls what differs between clients' environments."""
-
-
-def rename_variant(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The same options, with the name that this checkout uses."""
-    return {VARIANT if key == "variant" else key: value for key, value in options.items()}
-
-
-NEW_NAMES = {
-    "world": "variant",
-    "worlds": "variants",
-    "worlds.bin": "variants.bin",
-    "world_offsets.bin": "variant_offsets.bin",
-}
-"""Keys and files that have another name since; what they hold is compared under the new one."""
-
-
-def with_new_names(value: Any) -> Any:
-    """The same value with today's keys, at any depth."""
-    if isinstance(value, Mapping):
-        return {NEW_NAMES.get(key, key): with_new_names(item) for key, item in value.items()}
-    return [with_new_names(item) for item in value] if isinstance(value, list) else value
+        return list(ALGORITHMS.names())
+    ids = [name for name in gymnasium.registry if name.startswith("fedagentgym/")]
+    if kind == "episodes":
+        return ids
+    variants = {variant.kind for name in ids for variant in ENVIRONMENTS.get(name).variants}
+    return [*SAMPLERS.names(), *(f"variant {kind}" for kind in variants)]
 
 
 # ==== digests =========================================================================================================
@@ -192,15 +124,15 @@ def run_digests(case: Case, scratch: Path) -> Digests:
 
     folder = scratch / "run"
     output = {"folder": str(folder), "report": "none"}
-    config = {**case, "partition": rename_variant(case["partition"]), "output": output, "plugins": [UNTRAINED]}
+    config = {**case, "output": output, "plugins": [UNTRAINED]}
     record = fedagentgym.train(config).record
     rounds = json_lines(folder / "metrics.jsonl")
     if any(line["failures"] for line in rounds):
         raise RuntimeError(f"a client failed: {[line['failures'] for line in rounds]}")
-    command_line(["-q", "export", str(folder), str(scratch / "model")])
+    run_command("export", str(folder), str(scratch / "model"))
     yield "policy", safetensors_digest(scratch / "model")
     if "adapter" in case["agent"]:
-        command_line(["-q", "export", str(folder), str(scratch / "adapter"), "--adapter"])
+        run_command("export", str(folder), str(scratch / "adapter"), "--adapter")
         yield "adapter", safetensors_digest(scratch / "adapter")
     timed = re.compile(r"second|^digest$|^policy$|^bytes")
     yield "metrics", digest(without(rounds, lambda key: bool(timed.search(key))))
@@ -212,7 +144,7 @@ def run_digests(case: Case, scratch: Path) -> Digests:
     yield "episodes", digest(without(episodes, "policy".__eq__))
     settings = yaml.safe_load((folder / "config.yaml").read_text("utf-8"))
     settings = {key: value for key, value in settings.items() if key not in ("output", "plugins")}
-    yield "settings", digest(with_new_names(settings))
+    yield "settings", digest(settings)
     newest = max((folder / "rounds").iterdir(), key=lambda place: int(place.name)) / "global.bin"
     kept = sorted((folder / "states").rglob("*.state")) if (folder / "states").exists() else []
     yield "state", digest([record["final"]["digest"], *(path.read_bytes() for path in kept)])
@@ -224,7 +156,7 @@ def run_digests(case: Case, scratch: Path) -> Digests:
 
 def split_digests(case: Case, scratch: Path) -> Digests:
     """Divide, save in both forms, read again, and let the first clients of a small split play."""
-    options = rename_variant({"seed": 11, **case})
+    options = {"seed": 11, **case}
     made = fedagentgym.federate(options.pop("env_id"), **options)
     assignment = digest(held(made))
     yield "assignment", assignment
@@ -232,12 +164,13 @@ def split_digests(case: Case, scratch: Path) -> Digests:
     stored = json.loads(file.read_text("utf-8"))
     yield "digest", stored["digest"]
     stored = {key: item for key, item in stored.items() if key not in ("schema", "provenance", "digest")}
-    yield "file", digest(with_new_names(stored))
-    yield "folder", digest(with_new_names({path.name: path.read_bytes() for path in folder.glob("*.bin")}))
-    if any(digest(held(load_split(place))) != assignment for place in (file, folder)):
+    yield "file", digest(stored)
+    yield "folder", digest({path.name: path.read_bytes() for path in folder.glob("*.bin")})
+    if any(digest(held(fedagentgym.load_client_split(place))) != assignment for place in (file, folder)):
         raise RuntimeError("the split is another one when it is read again")
     if len(made) < 10:
-        envs = [open_client(case["env_id"], file, client) for client in range(3)]
+        options = {"client_split": file, "disable_env_checker": True}
+        envs = [gymnasium.make(case["env_id"], client=client, **options) for client in range(3)]
         yield "episodes", digest([episode(env, seed, player) for env in envs for seed, player in enumerate(PLAYERS)])
 
 
@@ -304,7 +237,7 @@ def digests_of(name: str, case: Case, scratch: Path) -> Digests:
     """The parts of one case."""
     kind, _, own = name.partition("/")
     if own == "registered":
-        yield "", ", ".join(sorted(registered(kind)))
+        yield "", ", ".join(sorted(list_registered(kind)))
     else:
         yield from {"methods": run_digests, "splits": split_digests, "episodes": episode_digests}[kind](case, scratch)
 

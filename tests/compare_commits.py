@@ -1,14 +1,14 @@
-"""Prove that two checkouts compute the same: compare digests of runs, splits and episodes, bit for bit.
+"""Compare what two checkouts compute: digests of runs of all methods, of client splits and of episodes, bit for bit.
 
-    python tests/compare_commits.py OTHER_CHECKOUT [--quick] [--only methods,splits,episodes]
+    git worktree add ../base 52deced
+    python tests/compare_commits.py ../base [--quick] [--only methods,splits/uniform*,episodes]
 
-computes the digests of OTHER_CHECKOUT and of the checkout that holds this script, one process after the other, each with an
-empty cache of its own, and prints what is equal, what is different, and what only one of them has. The exit code is 1 if
-there are differences other than the allowed ones. The layout of states (the part `state` of a method) may change; what they
-hold (`numbers of the state`) may not. `--allow PATTERN` allows more, `--save FILE` keeps the digests of this checkout, and
-such a file may be given in place of OTHER_CHECKOUT if it comes from the same machine and the same virtual environment.
+computes the digests of the other checkout and of the one that holds this script, one process after the other, each with an
+empty cache of its own, and prints what is equal, what differs, and what only one of them has. Differences from 52deced that are
+intended are listed in `REASONS`, each with its reason; the exit code is 1 if there are others. `--save FILE` keeps the digests of
+this checkout, and such a file may be given in place of the other one if it comes from the same machine and virtual environment.
 
-This file says what is computed, as plain values; `commit_probe.py` says how, and is run once per checkout.
+This file lists what is computed, as plain values; `commit_probe.py` computes it, once per checkout.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from itertools import groupby
 from pathlib import Path
@@ -29,7 +30,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parents[1]
 PROBE = Path(__file__).with_name("commit_probe.py")
 KINDS = ("methods", "splits", "episodes")
-ALLOWED = ("methods/*/state",)
+REASONS = {
+    "methods/*/state": "the layout of stored states may change; their numbers are compared",
+}
+"""Patterns of digests that may differ from 52deced, and why."""
 Case = dict[str, Any]
 
 # ---- methods: configurations of `fedagentgym.train` ------------------------------------------------------------------
@@ -283,32 +287,43 @@ def digests_of(checkout: Path, cases: Mapping[str, Case]) -> dict[str, str]:
     return found
 
 
-def verdict(name: str, here: str | None, other: str | None, allowed: Sequence[str]) -> str:
-    """What is to be said of one digest; `equal`, or something that begins with `allowed` if it does not count."""
+def describe_difference(name: str, here: str | None, other: str | None) -> str | None:
+    """What is different; None if two digests are equal."""
     if here == other and not str(here).startswith("failed"):
-        return "equal"
-    permitted = "allowed: " if any(fnmatchcase(name, pattern) for pattern in allowed) else ""
+        return None
     if here is None or other is None:
-        what = "only in the other one" if here is None else "only here"
         text = here or other or ""
-        return permitted + what + (f" ({text})" if text.startswith("failed") else "")
+        what = "only in the other one" if here is None else "only here"
+        return f"{what} ({text})" if text.startswith("failed") else what
     if name.endswith("/registered") or here.startswith("failed"):
-        return f"{permitted}here {here}; there {other}"
-    return permitted + "different"
+        return f"here {here}; there {other}"
+    return "different"
 
 
-def compare(here: Mapping[str, str], other: Mapping[str, str], allowed: Sequence[str]) -> int:
-    """Print one line per case and the sums; returns how many digests differ that may not."""
-    verdicts = {name: verdict(name, here.get(name), other.get(name), allowed) for name in sorted({*here, *other})}
-    for case, names in groupby(verdicts, key=lambda name: "/".join(name.split("/")[:2])):
-        found = {name.removeprefix(case).lstrip("/") or "names": verdicts[name] for name in names}
-        failed = "failed" in found  # then the other parts are missing, which says nothing more
-        changes = [f"{n}: {text}" for n, text in found.items() if text != "equal" and (n == "failed" or not failed)]
-        say(f"  {case:<36} {f'{len(found)} equal' if not changes else '; '.join(changes)}")
-    equal = sum(text == "equal" for text in verdicts.values())
-    permitted = sum(text.startswith("allowed") for text in verdicts.values())
-    wrong = len(verdicts) - equal - permitted
-    say(f"{equal} equal, {permitted} different and allowed to be, {wrong} different, failed, or only in one")
+def find_reason(name: str) -> str | None:
+    """Why a digest may differ, if it may."""
+    return next((reason for pattern, reason in REASONS.items() if fnmatchcase(name, pattern)), None)
+
+
+def compare(here: Mapping[str, str], other: Mapping[str, str]) -> int:
+    """Print a line for each case that differs, the reasons, and the sums; returns how many digests differ without a reason."""
+    names = sorted({*here, *other})
+    found = {name: describe_difference(name, here.get(name), other.get(name)) for name in names}
+    differences = {name: text for name, text in found.items() if text is not None}
+    explained = {name: reason for name in differences if (reason := find_reason(name)) is not None}
+    for case, parts in groupby(differences, key=lambda name: "/".join(name.split("/")[:2])):
+        told = [
+            f"{name.removeprefix(case).lstrip('/') or 'names'}: {differences[name]}"
+            for name in parts
+            if name not in explained
+        ]
+        if told:
+            say(f"  {case:<36} {'; '.join(told)}")
+    for reason, count in Counter(explained.values()).items():
+        say(f"  {count} differ: {reason}")
+    wrong = len(differences) - len(explained)
+    equal = len(found) - len(differences)
+    say(f"{equal} equal, {len(explained)} different for a reason, {wrong} different, failed, or only in one")
     return wrong
 
 
@@ -321,14 +336,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("other", type=Path, help="another checkout, or a file that --save wrote")
     parser.add_argument("--quick", action="store_true", help="fewer cases: every registered name once")
-    parser.add_argument("--only", default=",".join(KINDS), help="some of methods,splits,episodes")
-    parser.add_argument("--allow", action="append", default=[], help="what may differ, such as 'methods/*/framing'")
+    parser.add_argument(
+        "--only", default=",".join(KINDS), help="kinds or patterns of cases, such as 'splits,methods/fed*'"
+    )
     parser.add_argument("--save", type=Path, help="write the digests of this checkout to a file")
     chosen = parser.parse_args()
-    kinds = chosen.only.split(",")
-    if unknown := set(kinds) - set(KINDS):
-        parser.error(f"--only takes {', '.join(KINDS)}, not {', '.join(sorted(unknown))}")
-    cases = all_cases(kinds, chosen.quick)
+    patterns = [f"{one}/*" if one in KINDS else one for one in chosen.only.split(",")]
+    cases = {
+        name: case
+        for name, case in all_cases(KINDS, chosen.quick).items()
+        if any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
+    if not cases:
+        parser.error(f"--only {chosen.only} names no case of {', '.join(KINDS)}")
     if chosen.other.is_file():
         stored = json.loads(chosen.other.read_text("utf-8"))
         other = {name: value for name, value in stored.items() if "/".join(name.split("/")[:2]) in cases}
@@ -339,7 +359,7 @@ def main() -> None:
     here = digests_of(HERE, cases)
     if chosen.save is not None:
         chosen.save.write_text(json.dumps(here, indent=1, sort_keys=True) + "\n", "utf-8")
-    sys.exit(1 if compare(here, other, [*ALLOWED, *chosen.allow]) else 0)
+    sys.exit(1 if compare(here, other) else 0)
 
 
 if __name__ == "__main__":
