@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,14 @@ import pytest
 import yaml
 
 from fedagentgym.algorithms.make import get_algorithm_class
-from fedagentgym.base.settings import assign
+from fedagentgym.base.settings import merge
 from fedagentgym.base.yaml_text import parse_yaml
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import list_presets, load_config, read_preset
 from fedagentgym.experiment.run import open_data
 
 from .conftest import Workshop
-from .rows import SAMPLE, TABLES, list_rows, name_published
+from .rows import SAMPLE, list_rows, name_published
 from .sizes import PLACES, SHARE, SIZES, iter_leaves, shrink
 
 ROWS = list_rows()
@@ -94,20 +95,10 @@ def test_no_part_of_a_row_undoes_another() -> None:
         plain = parse_yaml(read_preset(preset), preset)
         variants = plain.pop("variants")
         for row in {row[0] for row in ROWS.values() if row[0].partition(":")[0] == preset}:
-            changes = [
-                change for variant in filter(None, row.partition(":")[2].split(",")) for change in variants[variant]
-            ]
-            final: Mapping[str, Any] = plain
-            for change in changes:
-                final = assign(final, change)
-            for path, value in iter_changes(changes):
+            parts = [variants[name] for name in filter(None, row.partition(":")[2].split(","))]
+            final = reduce(merge, parts, plain)
+            for path, value in (one for part in parts for one in iter_values(part)):
                 assert path in LATER_PARTS or look_up(final, path) in (value, None), f"{row} forgets {path}={value}"
-
-
-def iter_changes(changes: list[str]) -> Iterator[tuple[str, Any]]:
-    """What changes say, key by key; a list is one value."""
-    for change in changes:
-        yield from iter_values(assign({}, change))
 
 
 def iter_values(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -122,14 +113,6 @@ def look_up(plain: Any, path: str) -> Any:
     for key in path.split("."):
         plain = plain.get(key) if isinstance(plain, Mapping) else None
     return plain
-
-
-def test_every_table_of_the_papers_stands_on_the_page(root: Path) -> None:
-    page = (root / "docs" / "papers.md").read_text("utf-8")
-    for table in TABLES:
-        paper, _, which = table.partition(", ")
-        assert f"| {paper} |" in page
-        assert "other" in which or which.split(" ")[0] in page
 
 
 # ---- what is done with a row besides ----------------------------------------------------------------------------------
