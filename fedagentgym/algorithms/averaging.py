@@ -36,7 +36,6 @@ from fedagentgym.federation.privacy import PrivacySettings, PrivateMean, clip_fa
 from fedagentgym.federation.running_mean import HELD_MODELS
 from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_prefix, strip_prefix
 from fedagentgym.federation.update_store import UpdateStore
-from fedagentgym.federation.vectors import Parameters
 from fedagentgym.learning.local import LocalTraining, SiteState, mean_metrics
 
 if TYPE_CHECKING:
@@ -159,7 +158,7 @@ class Averaging(BaseAlgorithm[L]):
         control = {"step": (this_round.number - 1) * self.settings.local_steps, **self.make_instructions(state)}
         message = Message(weights=state.parameters, control=control)
         asked = dict.fromkeys(this_round.participants, message)
-        return Exchange(iter_successful(this_round, "train", asked, state.parameters))
+        return Exchange(this_round.clients.iter_replies("train", asked, start=state.parameters))
 
     def make_instructions(self, state: ServerState) -> Mapping[str, Any]:
         """Plain values that clients are sent with the parameters."""
@@ -273,16 +272,6 @@ class Averaging(BaseAlgorithm[L]):
         }
         counts = ArrayForm("float64", (len(self.runtime.initial_weights),), optional=True)
         return {**moments, f"weights/{OPTIMIZER}counts": counts}
-
-
-def iter_successful(
-    this_round: Round, operation: str, messages: Mapping[int, Message], start: Parameters | None = None
-) -> Iterator[tuple[int, Message]]:
-    """The replies of the clients, one after the other, with weights relative to `start`."""
-    for client, reply in this_round.clients.iter_replies(operation, messages, start=start):
-        if isinstance(reply, Message):
-            yield client, reply
-        del reply
 
 
 def average_metrics(replies: Sequence[AcceptedReply]) -> dict[str, float]:

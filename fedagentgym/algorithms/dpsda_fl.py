@@ -155,9 +155,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         """The sum of the clients' noisy histograms; one of another length is refused."""
         totals = np.zeros(count)
         refused = []
-        for client, reply in this_round.clients.call("vote", dict.fromkeys(this_round.clients.ids, message)).items():
-            if not isinstance(reply, Message):
-                continue
+        for client, reply in this_round.clients.iter_replies("vote", dict.fromkeys(this_round.clients.ids, message)):
             votes = reply.scores["votes"].astype(np.float64)
             if len(votes) == count:
                 totals += votes

@@ -60,7 +60,6 @@ from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.clients import successful_replies
 from fedagentgym.federation.failures import Failure
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
@@ -196,7 +195,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         if not self.settings.asks_models:
             anybody = np.zeros((len(clients.ids), count), dtype=np.uint8)
             return RoundResult(replace(state, memory={**state.memory, "right": anybody}))
-        answers = successful_replies(clients.call("prepare", dict.fromkeys(clients.ids, self._make_examination())))
+        answers = clients.call("prepare", dict.fromkeys(clients.ids, self._make_examination()))
         unasked = np.full((len(clients.ids), count), NOT_ANSWERED, dtype=np.uint8)
         known = np.array(
             state.memory.get("right", unasked)
@@ -319,7 +318,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             client: Message(text={"questions": [self._make_question(groups[index], row) for index, row in rows]})
             for client, rows in places.items()
         }
-        answers = successful_replies(this_round.clients.call("score", messages)) if messages else {}
+        answers = this_round.clients.call("score", messages) if messages else {}
         told = {client: np.asarray(answer.scores["scores"], dtype=np.float64) for client, answer in answers.items()}
         refused = {client: odd for client, rows in told.items() if (odd := find_score_error(rows, len(places[client])))}
         this_round.clients.refuse([Failure(client, "refused", odd) for client, odd in refused.items()])

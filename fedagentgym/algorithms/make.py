@@ -37,7 +37,7 @@ def load_settings(cls: type[BaseAlgorithm[Any]], section: Mapping[str, Any]) -> 
     return cls.settings_class.load(dict(section), "algorithm")
 
 
-def build_algorithm(spec: Mapping[str, Any], device: str | None = None) -> BaseAlgorithm[Any]:
+def build_algorithm(spec: ExperimentSpec | Mapping[str, Any], device: str | None = None) -> BaseAlgorithm[Any]:
     """What a worker builds from an `ApplicationSpec`: the algorithm, whose operations it serves."""
-    loaded = ExperimentSpec.load(spec, "spec")
+    loaded = spec if isinstance(spec, ExperimentSpec) else ExperimentSpec.load(spec, "spec")
     return make_algorithm(loaded, Runtime(loaded, device))

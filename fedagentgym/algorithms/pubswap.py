@@ -31,7 +31,6 @@ from fedagentgym.algorithms.averaging import (
     Averaging,
     AveragingSettings,
     Exchange,
-    iter_successful,
 )
 from fedagentgym.algorithms.base import CONTROL_BYTES
 from fedagentgym.algorithms.support.runtime import Site
@@ -151,13 +150,14 @@ class PubSwap(Averaging[PubSwapSettings]):
             groups = self.collect_answers(alive, ask, tasks, this_round)
             donations = self.choose_donations(groups, this_round.stream("swap", period))
             messages = {client: make_donation_message(donations[client], groups) for client in groups}
-            alive = [client for client, _ in iter_successful(this_round, "learn", messages)]
+            alive = [client for client, _ in this_round.clients.iter_replies("learn", messages)]
             weights = {}
             for name, value in swap_metrics(groups, donations, alive).items():
                 counts[name] = counts.get(name, 0.0) + value
         left = settings.local_steps - periods * settings.swap_period
         last = Message(weights=weights, control={"step": step, "steps": left})
-        return Exchange(iter_successful(this_round, "finish", dict.fromkeys(alive, last), state.parameters), counts)
+        replies = this_round.clients.iter_replies("finish", dict.fromkeys(alive, last), start=state.parameters)
+        return Exchange(replies, counts)
 
     def compute_round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
         """Adds the number of participants that did not reach the average."""
@@ -170,7 +170,7 @@ class PubSwap(Averaging[PubSwapSettings]):
         """Every client's answers to the public tasks, graded by the server; malformed ones are refused."""
         groups: dict[int, tuple[Group, ...]] = {}
         malformed = []
-        for client, reply in iter_successful(this_round, "generate", dict.fromkeys(clients, ask)):
+        for client, reply in this_round.clients.iter_replies("generate", dict.fromkeys(clients, ask)):
             try:
                 groups[client] = self.grade(reply, tasks)
             except DataError as error:

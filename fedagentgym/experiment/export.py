@@ -75,7 +75,7 @@ def open_policy(folder: str | Path, *, number: int | None = None, best: bool = F
     if best and number is not None:
         raise OptionError("--best and --round exclude each other")
     rounds = CommitStore(place / "rounds")
-    run = Run(load_config(place / "config.yaml"), place)
+    run = Run.open(load_config(place / "config.yaml"), place)
     chain = read_chain(place, run.inputs)
     if chain is None:
         raise DataError(f"{place} has no committed round yet")

@@ -25,6 +25,7 @@ from fedagentgym.algorithms import APPLICATION
 from fedagentgym.algorithms.make import make_algorithm
 from fedagentgym.algorithms.support.judging import judge_mixtures
 from fedagentgym.algorithms.support.runtime import Runtime
+from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
 from fedagentgym.base.files import read_json, write_atomic
@@ -139,7 +140,7 @@ def _train_once(chosen: RunConfig, observers: Sequence[Observer], on_progress: P
             f"there is a run in {folder} already: resume it (fedagentgym train --resume {folder}), or begin another one"
             " elsewhere (--set output.folder=FOLDER)"
         )
-    opened = Run(chosen, folder)
+    opened = Run.open(chosen, folder)
     write_atomic(folder / "config.yaml", to_yaml(chosen))
     with explain_interruption(lambda: describe_saved_rounds(folder)):
         return opened.finish(observers, on_progress)
@@ -164,7 +165,7 @@ def resume(
     begun, config = load_config(path / "config.yaml"), load_config(path / "config.yaml", changes)
     if config.federation.rounds != begun.federation.rounds:
         config = _make_longer(begun, config)
-    opened = Run(config, path)
+    opened = Run.open(config, path)
     if config.federation.rounds != begun.federation.rounds:
         _note_longer(opened)
     with explain_interruption(lambda: describe_saved_rounds(path)):
@@ -199,18 +200,28 @@ def describe_saved_rounds(folder: Path) -> str:
     return f"{saved}; resume with: fedagentgym train --resume {shlex.quote(str(folder))}"
 
 
+@dataclass(frozen=True, eq=False)
 class Run:
-    """A configuration with everything that it names opened; data first, so that missing data is reported before any work."""
+    """A configuration with everything that it names opened (`Run.open`): it is played with `finish`."""
 
-    def __init__(self, config: RunConfig, folder: Path) -> None:
-        self.config, self.folder = config, folder
-        client_split, self._sets = open_data(config)
-        self.agent, self.agent_note = resolve_agent(config)
-        self.spec = config.spec(self.agent)
-        self.runtime = Runtime(self.spec, client_split=client_split)
-        if self.spec.evaluation is not None:
-            self.runtime.judged_sets = self._sets
-        self.algorithm: Algorithm[Any] = make_algorithm(self.spec, self.runtime)
+    config: RunConfig
+    folder: Path
+    spec: ExperimentSpec
+    runtime: Runtime
+    algorithm: Algorithm[Any]
+    sets: tuple[OpenedSet, ...]
+    agent_note: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, config: RunConfig, folder: Path) -> Run:
+        """Open what a configuration names; data first, so that missing data is reported before any work."""
+        client_split, sets = open_data(config)
+        agent, agent_note = resolve_agent(config)
+        spec = config.spec(agent)
+        runtime = Runtime(spec, client_split=client_split)
+        if spec.evaluation is not None:
+            runtime.judged_sets = sets
+        return cls(config, folder, spec, runtime, make_algorithm(spec, runtime), sets, agent_note)
 
     @property
     def inputs(self) -> dict[str, str]:
@@ -232,7 +243,7 @@ class Run:
         return self.config.evaluation is not None and bool(self.config.evaluation.sets)
 
     def _describe_sets(self) -> dict[str, Any]:
-        return {one.name: one.describe() for one in self._sets}
+        return {one.name: one.describe() for one in self.sets}
 
     def finish(self, observers: Sequence[Observer] = (), on_progress: ProgressCallback | None = None) -> RunResult:
         """Run the remaining rounds, then write the record and the report."""
@@ -268,13 +279,11 @@ class Run:
     def _write_background(self) -> None:
         from fedagentgym.experiment.report.background import write_background
 
-        write_background(self.folder, self.runtime.client_split, self._sets, derive(self.config.seed, "evaluation"))
+        write_background(self.folder, self.runtime.client_split, self.sets, derive(self.config.seed, "evaluation"))
 
     def open_backend(self) -> Backend:
         federation = self.config.federation
-        recipe = ApplicationSpec(
-            APPLICATION, {"spec": self.spec.model_dump(mode="json", exclude_unset=True)}, self.config.plugins
-        )
+        recipe = ApplicationSpec(APPLICATION, {"spec": self.spec}, self.config.plugins)
         options = load_options(federation.backend, federation.options)
         backend: Backend = BACKENDS.get(federation.backend)(
             recipe,
@@ -297,7 +306,7 @@ class Run:
         file = self.folder / "evaluation" / f"{round_number:04d}.jsonl"
         seed = derive(self.config.seed, "evaluation")
         about = {"round": round_number, "policy": policy}
-        found = evaluate_sets(agent, self._sets, settings, seed=seed, file=file, about=about)
+        found = evaluate_sets(agent, self.sets, settings, seed=seed, file=file, about=about)
         plain = found.to_plain() | self._describe_beliefs(found)
         if settings.clients:
             plain["clients"] = judge_mixtures(found, self.runtime.client_split)
@@ -312,7 +321,7 @@ class Run:
 
         beliefs = {
             one.name: {name: belief.to_plain() for name, belief in measured.items()}
-            for one in self._sets
+            for one in self.sets
             if (measured := measure_beliefs(one.env, found.sets[one.name].groups))
         }
         return {"beliefs": beliefs.get("", beliefs)}

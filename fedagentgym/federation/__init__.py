@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from fedagentgym.federation.backends.in_process import SequentialBackend as SequentialBackend
     from fedagentgym.federation.backends.in_process import open_backend as open_backend
     from fedagentgym.federation.clients import Backend as Backend
-    from fedagentgym.federation.clients import successful_replies as successful_replies
     from fedagentgym.federation.message import ArrayForm as ArrayForm
     from fedagentgym.federation.message import Form as Form
     from fedagentgym.federation.message import Message as Message
@@ -37,7 +36,7 @@ __getattr__, __dir__, __all__ = attach(
         ".aggregation": ("AggregationRule", "Mean", "aggregate"),
         ".algorithm": ("RoundResult",),
         ".backends.in_process": ("SequentialBackend", "open_backend"),
-        ".clients": ("Backend", "successful_replies"),
+        ".clients": ("Backend",),
         ".message": ("ArrayForm", "Form", "Message", "freeze"),
         ".operation": ("Operation",),
         ".progress": ("TrainingProgress",),

@@ -1,8 +1,8 @@
 """The clients as an algorithm's server side sees them, one `Clients` per round.
 
-`call` sends one message to each of some clients and returns, for each, its reply or a `Failure`; `iter_replies` yields them one
-after the other. The algorithm does not see where the clients run, how often a call was tried, and where their states are
-kept.
+`call` sends one message to each of some clients and returns their replies; `iter_replies` yields them one after the other. What
+became of the others is a `Failure` in `failed`. The algorithm does not see where the clients run, how often a call was tried, and
+where their states are kept.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def identity(client: int) -> int:
 class Clients:
     """The clients of one round.
 
-    `ids` are all clients of the federation. `stream_of` gives the stream number of a client: its own, except in tests that
-    force two clients to draw alike.
+    `ids` are all clients of the federation, `failed` those that gave no reply to the last call. `stream_of` gives the stream
+    number of a client: its own, except in tests that force two clients to draw alike.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Clients:
         self.ids = list(ids)
         self.meter = Meter(counting=metered)
         self.failures: list[dict[str, object]] = []
+        self.failed: dict[int, Failure] = {}
         self.heads = dict(heads)
         self.seconds: dict[int, float] = {}
         self._backend = backend
@@ -78,7 +79,6 @@ class Clients:
         self._stream_of = stream_of
         self._progress = progress
         self._calls = 0
-        self._failed: dict[int, Failure] = {}
         self._last = ("", 0, 0)
 
     def call(
@@ -88,8 +88,8 @@ class Clients:
         *,
         quorum: float | int | None = None,
         deadline: float | None = None,
-    ) -> dict[int, Message | Failure]:
-        """Call the given clients, in the order of their numbers; replies come in that order too.
+    ) -> dict[int, Message]:
+        """Call the given clients, in the order of their numbers; returns the replies in that order.
 
         `quorum` is how many of them must reply (a share below or equal to 1.0, or a whole number), `deadline` the seconds
         that each may take; both default to the run's settings. Raises `QuorumError` when too few reply.
@@ -104,7 +104,7 @@ class Clients:
         quorum: float | int | None = None,
         deadline: float | None = None,
         start: Parameters | None = None,
-    ) -> Iterator[tuple[int, Message | Failure]]:
+    ) -> Iterator[tuple[int, Message]]:
         """`call`, one reply at a time: (client, reply) in the order of the client numbers, as soon as a reply is there.
 
         With `start`, the distance of replied weights from it is measured while they are checked (`Message.measure_distance`).
@@ -121,7 +121,7 @@ class Clients:
         requests = [self._make_request(client, name, operation, messages[client]) for client in order]
         for client in order:
             self.meter.record("down", messages[client])
-        self._failed = {}
+        self.failed = {}
         self._last = (operation, len(order), resolve_quorum(self._quorum if quorum is None else quorum, len(order)))
         waiting = iter(order)
         if self._progress is not None:
@@ -132,11 +132,12 @@ class Clients:
             answer = self._accept(reply, name, declared, start)
             if self._progress is not None:
                 self._progress.answer(expected)
+            del reply
             if isinstance(answer, Failure):
                 self.failures.append(answer.to_record(self._round, name.call, operation))
-                self._failed[reply.client] = answer
-            del reply
-            yield expected, answer
+                self.failed[expected] = answer
+            else:
+                yield expected, answer
             del answer
         if (missing := next(waiting, None)) is not None:
             raise DataError(f"the backend gave no reply for client {missing}")
@@ -146,13 +147,13 @@ class Clients:
         """Record replies of the last call that the algorithm will not use; the quorum must hold without them."""
         operation, _, _ = self._last
         self.failures.extend(failure.to_record(self._round, self._calls - 1, operation) for failure in failures)
-        self._failed = {**self._failed, **{failure.client: failure for failure in failures}}
+        self.failed = {**self.failed, **{failure.client: failure for failure in failures}}
         self._check_quorum()
 
     def _check_quorum(self) -> None:
         operation, asked, needed = self._last
-        if asked - len(self._failed) < needed:
-            raise QuorumError(operation, self._round, self._failed, asked, needed)
+        if asked - len(self.failed) < needed:
+            raise QuorumError(operation, self._round, self.failed, asked, needed)
 
     def _get_operation(self, operation: str, messages: Mapping[int, Message]) -> Operation[Any]:
         if operation not in self._operations:
@@ -182,11 +183,6 @@ class Clients:
         if reply.state is not None:
             self.heads[reply.client] = name
         return answer
-
-
-def successful_replies(answers: Mapping[int, Message | Failure]) -> dict[int, Message]:
-    """The replies of the clients that succeeded, in the order of their numbers."""
-    return {client: answer for client, answer in sorted(answers.items()) if isinstance(answer, Message)}
 
 
 def resolve_quorum(quorum: float | int | None, asked: int) -> int:

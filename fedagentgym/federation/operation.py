@@ -16,6 +16,7 @@ import numpy as np
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.plugins import load_plugins
 from fedagentgym.base.registry import resolve
+from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream, derive, generator, stream
 from fedagentgym.federation.message import Form, Message
 
@@ -72,9 +73,10 @@ class Application(Protocol[R]):
 
 @dataclass(frozen=True)
 class ApplicationSpec:
-    """How a worker builds the application: `module:function` called with plain keyword arguments.
+    """How a worker builds the application: `module:function` called with keyword arguments, plain values or settings.
 
-    `plugins` are modules or files of the user; see `base/plugins.py`.
+    What is sent is plain (`plain`): settings are validated again where they arrive, since a client's machine must not unpickle
+    what a server sends. `plugins` are modules or files of the user; see `base/plugins.py`.
     """
 
     target: str
@@ -89,7 +91,12 @@ class ApplicationSpec:
         return application
 
     def plain(self) -> dict[str, Any]:
-        return {"target": self.target, "arguments": dict(self.arguments), "plugins": list(self.plugins)}
+        """The specification as plain values; of settings, those that were set."""
+        arguments = {
+            name: value.model_dump(mode="json", exclude_unset=True) if isinstance(value, Settings) else value
+            for name, value in self.arguments.items()
+        }
+        return {"target": self.target, "arguments": arguments, "plugins": list(self.plugins)}
 
     @classmethod
     def load(cls, plain: object) -> ApplicationSpec:

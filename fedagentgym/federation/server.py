@@ -88,7 +88,7 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
         if chain is None:
             remove_uncommitted(plan.folder, -1)
             metrics.restore([], 0)
-            commit = _run_and_commit_round(algorithm, backend, plan, rounds, None, None, tracker)
+            commit = _run_round(algorithm, backend, plan, rounds, None, None, tracker)
             evaluation = _evaluate_and_log(plan, rounds, metrics, commit, tracker)
         else:
             commit = _check_newest(algorithm, plan, rounds, chain)
@@ -101,7 +101,7 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
                 metrics.restore(chain.list_records(), 1)
                 _drop_old_states(plan, rounds, metrics)
         while commit.round < plan.settings.rounds:
-            commit = _run_and_commit_round(algorithm, backend, plan, rounds, commit, evaluation, tracker)
+            commit = _run_round(algorithm, backend, plan, rounds, commit, evaluation, tracker)
             evaluation = _evaluate_and_log(plan, rounds, metrics, commit, tracker)
         return commit
 
@@ -122,23 +122,6 @@ def _check_newest(algorithm: Algorithm[Any], plan: ServerConfig, rounds: CommitS
     return commit
 
 
-def _run_and_commit_round(
-    algorithm: Algorithm[Any],
-    backend: Backend,
-    plan: ServerConfig,
-    rounds: CommitStore,
-    before: Commit | None,
-    evaluation: Mapping[str, Any] | None,
-    tracker: ProgressTracker | None,
-) -> Commit:
-    """One round up to its commit. Ctrl-C takes effect after it; a second Ctrl-C at once, and the round is then played again."""
-    number = 0 if before is None else before.round + 1
-    if tracker is not None:
-        tracker.begin_round(number, plan.settings.rounds)
-    with postpone_interruption(f"stopping after round {number}; Ctrl-C again stops at once and discards this round"):
-        return _run_round(algorithm, backend, plan, rounds, before, evaluation, tracker)
-
-
 def _run_round(
     algorithm: Algorithm[Any],
     backend: Backend,
@@ -148,44 +131,50 @@ def _run_round(
     evaluation: Mapping[str, Any] | None,
     tracker: ProgressTracker | None,
 ) -> Commit:
-    """One round, from the previous commit to its own; without a previous one, the preparation, which becomes round 0."""
-    started = time.monotonic()
+    """One round, from the previous commit to its own; without a previous one, the preparation, which becomes round 0.
+
+    Ctrl-C takes effect after the commit; a second Ctrl-C at once, and the round is then played again.
+    """
     number = 0 if before is None else before.round + 1
     settings = plan.settings
-    clients = Clients(
-        backend,
-        algorithm.operations,
-        algorithm.client_ids(),
-        round_number=number,
-        seed=plan.seed,
-        heads={} if before is None else before.heads,
-        quorum=settings.quorum,
-        deadline=settings.deadline,
-        metered=algorithm.metered,
-        stream_of=plan.stream_of,
-        progress=tracker,
-    )
-    drawn = draw_participants(plan.seed, number, clients.ids, settings.clients_per_round)
-    round_ = Round(number, settings.rounds, plan.seed, drawn, clients)
-    if before is None:
-        result = algorithm.prepare(algorithm.initial_state(), round_)
-    else:
-        result = algorithm.run_round(before.state, round_)
-    check_finite(result.state, number)
-    failures = [hide_text(failure) for failure in clients.failures] if plan.hide_failures else clients.failures
-    record = _make_record(round_, result, failures, before, time.monotonic() - started)
-    backend.commit(clients.heads)
-    known, old = ({}, {}) if before is None else (before.links.states, before.heads)
-    links = Links(
-        inputs=plan.inputs,
-        previous=None if before is None else before.note.digest,
-        previous_evaluation=None if evaluation is None else identify_evaluation(evaluation),
-        states=read_state_digests(plan.folder / "states", clients.heads, old, known),
-        trajectories=write_trajectories(plan.folder, number, result.episodes),
-    )
-    commit = Commit(number, result.state, clients.heads, record, links)
-    rounds.write(commit)
-    backend.prune(clients.heads)
+    if tracker is not None:
+        tracker.begin_round(number, settings.rounds)
+    with postpone_interruption(f"stopping after round {number}; Ctrl-C again stops at once and discards this round"):
+        started = time.monotonic()
+        clients = Clients(
+            backend,
+            algorithm.operations,
+            algorithm.client_ids(),
+            round_number=number,
+            seed=plan.seed,
+            heads={} if before is None else before.heads,
+            quorum=settings.quorum,
+            deadline=settings.deadline,
+            metered=algorithm.metered,
+            stream_of=plan.stream_of,
+            progress=tracker,
+        )
+        drawn = draw_participants(plan.seed, number, clients.ids, settings.clients_per_round)
+        round_ = Round(number, settings.rounds, plan.seed, drawn, clients)
+        if before is None:
+            result = algorithm.prepare(algorithm.initial_state(), round_)
+        else:
+            result = algorithm.run_round(before.state, round_)
+        check_finite(result.state, number)
+        failures = [hide_text(failure) for failure in clients.failures] if plan.hide_failures else clients.failures
+        record = _make_record(round_, result, failures, before, time.monotonic() - started)
+        backend.commit(clients.heads)
+        known, old = ({}, {}) if before is None else (before.links.states, before.heads)
+        links = Links(
+            inputs=plan.inputs,
+            previous=None if before is None else before.note.digest,
+            previous_evaluation=None if evaluation is None else identify_evaluation(evaluation),
+            states=read_state_digests(plan.folder / "states", clients.heads, old, known),
+            trajectories=write_trajectories(plan.folder, number, result.episodes),
+        )
+        commit = Commit(number, result.state, clients.heads, record, links)
+        rounds.write(commit)
+        backend.prune(clients.heads)
     return commit
 
 

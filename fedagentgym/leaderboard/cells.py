@@ -348,7 +348,7 @@ def run_training(cell: Cell) -> None:
 
 def rank_run(cell: Cell, opened: OpenedScenario) -> str:
     """The ranked episodes: those of the round with the highest success on `val`."""
-    run = Run(load_config(cell.run_folder / "config.yaml"), cell.run_folder)
+    run = Run.open(load_config(cell.run_folder / "config.yaml"), cell.run_folder)
     (chosen,) = best_rounds(read_records(cell))
     state = CommitStore(cell.run_folder / "rounds").read(chosen).state
     ranking = cell.suite.get_ranking(cell.scenario)

@@ -32,7 +32,7 @@ PRIVATE: dict[str, Any] = merge(
 
 def list_secrets(folder: Path) -> set[bytes]:
     """Ids and questions of all clients' tasks."""
-    run = Run(load_config(folder / "config.yaml"), folder)
+    run = Run.open(load_config(folder / "config.yaml"), folder)
     found: set[bytes] = set()
     env = run.runtime.open_env(split="train")
     for client in run.runtime.client_split:

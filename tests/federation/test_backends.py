@@ -13,7 +13,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.plugins import load_plugins
 from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.backends.in_process import open_backend
-from fedagentgym.federation.clients import Clients, resolve_quorum, successful_replies
+from fedagentgym.federation.clients import Clients, resolve_quorum
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import Request, StateName
 from fedagentgym.federation.failures import Failure, QuorumError
@@ -35,7 +35,7 @@ def test_one_answer_per_request_in_the_order_of_the_numbers(toy: ModuleType, ope
     clients = clients_of(toy, open_toy(workers))
     answers = clients.call("drift", {4: drift(), 1: drift(), 3: drift()})
     assert list(answers) == [1, 3, 4]
-    assert {k: a.control["examples"] for k, a in successful_replies(answers).items()} == {1: 11, 3: 13, 4: 14}
+    assert {k: a.control["examples"] for k, a in answers.items()} == {1: 11, 3: 13, 4: 14}
     assert clients.heads == {k: StateName(1, 0) for k in (1, 3, 4)}
     assert clients.meter.get_counts()["up"]["weights"] == 3 * 32
 
@@ -54,8 +54,8 @@ def test_a_pool_gives_the_bits_of_the_sequential_form(run_toy: Callable[..., Com
 def test_two_calls_a_round_carry_the_state_from_one_to_the_next(toy: ModuleType, open_toy: Any) -> None:
     backend = open_toy()
     clients = clients_of(toy, backend)
-    first = successful_replies(clients.call("drift", {2: drift(0)}))[2].weights["w"]
-    second = successful_replies(clients.call("drift", {2: drift(1)}))[2].weights["w"]
+    first = clients.call("drift", {2: drift(0)})[2].weights["w"]
+    second = clients.call("drift", {2: drift(1)})[2].weights["w"]
     state = Message.decode(backend._store.get(2, StateName(1, 1)))
     assert state.control["count"] == 2
     assert np.array_equal(state.weights["sum"], first + second)
@@ -88,30 +88,27 @@ def test_a_faulty_client_becomes_a_failure_and_keeps_its_old_state(
 ) -> None:
     clients = clients_of(toy, open_toy(workers, faults={"1": {"2": kind}}))
     answers = clients.call("drift", {1: drift(), 2: drift(), 3: drift()})
-    failure = answers[2]
-    assert isinstance(failure, Failure)
+    failure = clients.failed[2]
     assert (failure.client, failure.reason) == (2, reason)
     assert says in failure.message
-    assert set(successful_replies(answers)) == {1, 3}
+    assert set(answers) == {1, 3}
     assert set(clients.heads) == {1, 3}
     assert clients.failures[0]["operation"] == "drift"
 
 
 def test_a_late_answer_is_thrown_away(toy: ModuleType, open_toy: Any) -> None:
     clients = clients_of(toy, open_toy(0, faults={"1": {"2": "late"}}), deadline=2.0)
-    answers = clients.call("drift", {1: drift(), 2: drift()})
-    assert isinstance(answers[2], Failure)
-    assert answers[2].reason == "timeout"
+    clients.call("drift", {1: drift(), 2: drift()})
+    assert clients.failed[2].reason == "timeout"
     assert set(clients.heads) == {1}
 
 
 def test_a_hanging_client_costs_its_worker_and_nobody_else(toy: ModuleType, open_toy: Any) -> None:
     clients = clients_of(toy, open_toy(2, faults={"1": {"2": "hang"}}), deadline=3.0)
     answers = clients.call("drift", {k: drift() for k in range(6)})
-    assert isinstance(answers[2], Failure)
-    assert answers[2].reason == "timeout"
-    assert len(successful_replies(answers)) == 5
-    assert len(successful_replies(clients.call("drift", {k: drift(1) for k in (0, 1)}))) == 2
+    assert clients.failed[2].reason == "timeout"
+    assert len(answers) == 5
+    assert len(clients.call("drift", {k: drift(1) for k in (0, 1)})) == 2
 
 
 def test_a_dead_worker_is_replaced_and_its_call_tried_once_more(toy: ModuleType, open_toy: Any, tmp_path: Path) -> None:
@@ -119,11 +116,10 @@ def test_a_dead_worker_is_replaced_and_its_call_tried_once_more(toy: ModuleType,
     clients = clients_of(toy, _open(tmp_path, faults))
     answers = clients.call("drift", {k: drift() for k in range(6)})
     calm = clients_of(toy, open_toy(0)).call("drift", {2: drift()})
-    assert isinstance(answers[4], Failure)
-    assert answers[4].reason == "dead"
-    assert "exit status 3" in answers[4].message
-    assert np.array_equal(successful_replies(answers)[2].weights["w"], successful_replies(calm)[2].weights["w"])
-    assert len(successful_replies(answers)) == 5
+    assert clients.failed[4].reason == "dead"
+    assert "exit status 3" in clients.failed[4].message
+    assert np.array_equal(answers[2].weights["w"], calm[2].weights["w"])
+    assert len(answers) == 5
     clients._backend.close()
 
 
@@ -139,7 +135,7 @@ def test_quorum(toy: ModuleType, open_toy: Any) -> None:
     with pytest.raises(QuorumError, match=r"1 of 4 clients answered 'drift', the quorum is 2"):
         clients_of(toy, open_toy(faults=faults), quorum=0.5).call("drift", messages)
     clients = clients_of(toy, open_toy(faults=faults), quorum=0.25)
-    assert len(successful_replies(clients.call("drift", messages))) == 1
+    assert len(clients.call("drift", messages)) == 1
     with pytest.raises(QuorumError):
         clients.refuse([Failure(3, "refused", "too far")])
     assert [resolve_quorum(q, 10) for q in (None, 0.5, 0.51, 1.0, 3, 0.0, 99)] == [1, 5, 6, 10, 3, 0, 10]
@@ -175,13 +171,13 @@ def test_plugins(tmp_path: Path) -> None:
 
 def test_clients_forced_to_draw_alike_drift_alike(toy: ModuleType, open_toy: Any) -> None:
     clients = clients_of(toy, open_toy(), stream_of=lambda client: 0)
-    answers = successful_replies(clients.call("drift", {1: drift(), 2: drift()}))
+    answers = clients.call("drift", {1: drift(), 2: drift()})
     assert np.array_equal(answers[1].weights["w"], answers[2].weights["w"])
 
 
 def test_a_worker_has_one_thread_and_its_device(toy: ModuleType, recipe: Any) -> None:
     backend = open_backend(recipe(), workers=2, device_per_worker=("here", "there"))
-    answers = successful_replies(clients_of(toy, backend).call("drift", {k: drift() for k in range(4)}))
+    answers = clients_of(toy, backend).call("drift", {k: drift() for k in range(4)})
     pids = {answer.report["pid"] for answer in answers.values()}
     assert os.getpid() not in pids
     assert len(pids) <= 2

@@ -18,7 +18,6 @@ from fedagentgym.federation.backends import BACKENDS, load_options, process
 from fedagentgym.federation.backends.process import WorkerDied, WorkerError, WorkerProcess
 from fedagentgym.federation.clients import Clients
 from fedagentgym.federation.exchange import Request, StateName
-from fedagentgym.federation.failures import Failure
 from fedagentgym.federation.message import Message
 from fedagentgym.testing.algorithms import SMALL_CONFIG
 from fedagentgym.testing.forging import forge_text, nest
@@ -104,9 +103,12 @@ def test_garbage_from_real_workers_costs_their_clients_only(
     faults = {"1": {client: f"write {data.hex()}" for client, data in written.items()}}
     clients = Clients(open_toy(2, faults=faults), toy.build().operations, range(6), round_number=1, seed=7, heads={})
     message = Message(weights={"w": np.zeros(8, np.float32)}, control={"step": 0})
-    answers = clients.call("drift", dict.fromkeys(range(6), message))
-    failed = {client: answer.reason for client, answer in answers.items() if isinstance(answer, Failure)}
-    assert failed == {1: "dead", 2: "refused", 3: "dead"}
+    clients.call("drift", dict.fromkeys(range(6), message))
+    assert {client: failure.reason for client, failure in clients.failed.items()} == {
+        1: "dead",
+        2: "refused",
+        3: "dead",
+    }
     assert set(clients.heads) == {0, 4, 5}
 
 

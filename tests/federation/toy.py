@@ -17,7 +17,6 @@ import numpy as np
 from fedagentgym.federation.aggregation import Mean, aggregate
 from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.checks import UpdateChecks
-from fedagentgym.federation.clients import successful_replies
 from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState
@@ -115,7 +114,7 @@ class Toy:
         asked, norms = list(this_round.participants), {}
         for step in range(self.calls):
             message = Message(weights=state.parameters, control={"step": step})
-            replies = successful_replies(this_round.clients.call("drift", dict.fromkeys(asked, message)))
+            replies = this_round.clients.call("drift", dict.fromkeys(asked, message))
             norms = {k: update_norm(state.parameters, reply.weights) for k, reply in replies.items()}
             refused = UpdateChecks().find_refused(norms)
             this_round.clients.refuse(refused)
