@@ -3,16 +3,15 @@ calls the class, so that environments need no notion of clients."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex, get_type_hints
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import gymnasium
 
-from fedagentgym.base.errors import OptionError, find_closest_name, join_names, show_value
+from fedagentgym.base.errors import OptionError, show_value
 from fedagentgym.base.registry import Registry
 from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.envs.options import check_options
 
 if TYPE_CHECKING:
     from fedagentgym.agents.make import AgentFactory
@@ -80,7 +79,8 @@ def register_algorithm(name: str, target: str | type[BaseAlgorithm[Any]], *, rep
 def make_env(
     env_id: str, *, client_split: ClientSplit | str | Path | None = None, client: int | None = None, **options: Any
 ) -> gymnasium.Env[str, str]:
-    """The entry point for `gymnasium.make`. With `client_split=` and `client=`: the tasks and the variant of one client."""
+    """The entry point for `gymnasium.make`. With `client_split=` and `client=`: the tasks and the variant of one client, and
+    beside them only options that change no task."""
     if (client_split is None) != (client is None):
         raise OptionError("client_split= and client= belong together: give both or neither")
     if client_split is not None and client is not None:
@@ -90,60 +90,10 @@ def make_env(
             raise OptionError(f"client_split= is a split or the path of its file, got {show_value(client_split)}")
         if isinstance(client, bool) or not isinstance(client, SupportsIndex):
             raise OptionError(f"client= is the number of a client, got {show_value(client)}")
-        options = {**options, **resolve_client_kwargs(env_id, client_split, client, options)}
+        options = resolve_client_kwargs(env_id, client_split, client, options)
     cls = ENVIRONMENTS.get(env_id)
-    check_options(cls, env_id, options)
-    made: gymnasium.Env[str, str] = cls(**options)
+    made: gymnasium.Env[str, str] = cls(**check_options(cls, env_id, options))
     return made
-
-
-def check_options(cls: type, env_id: str, options: Mapping[str, Any]) -> None:
-    """Refuse an unknown keyword or a value of the wrong type in one sentence, before anything is built."""
-    accepted = _collect_options(cls)
-    for name, value in options.items():
-        if name not in accepted:
-            guess = find_closest_name(name, accepted)
-            hint = f"did you mean {guess!r}?" if guess else f"it takes {join_names(accepted, 30)}"
-            raise OptionError(f"{env_id} has no option {name!r}: {hint}")
-        _check_type(env_id, name, value, accepted[name])
-
-
-def _collect_options(cls: type) -> dict[str, Any]:
-    """Keyword options of a class and of the base classes to which it passes its `**options`, with their annotations."""
-    found: dict[str, Any] = {}
-    for base in cls.__mro__:
-        if "__init__" not in vars(base):
-            continue
-        init = vars(base)["__init__"]
-        parameters = inspect.signature(init).parameters.values()
-        hints = get_type_hints(init)
-        for parameter in parameters:
-            if parameter.kind is parameter.KEYWORD_ONLY or (
-                parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.name != "self"
-            ):
-                found.setdefault(parameter.name, hints.get(parameter.name, Any))
-        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            break
-    return found
-
-
-def _check_type(env_id: str, name: str, value: Any, annotation: Any) -> None:
-    from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter, ValidationError
-    from pydantic.errors import PydanticUserError
-
-    try:
-        adapter = TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True, strict=True))
-    except PydanticUserError:
-        adapter = TypeAdapter(annotation)
-    except PydanticSchemaGenerationError:
-        return
-    try:
-        adapter.validate_python(value)
-    except ValidationError as error:
-        message = error.errors()[0]["msg"]
-        raise OptionError(
-            f"{env_id}, option {name!r}: {message[:1].lower()}{message[1:]} (got {show_value(value)})"
-        ) from None
 
 
 def _register_with_gymnasium(env_id: str) -> None:

@@ -141,7 +141,7 @@ def run_digests(case: Case, scratch: Path) -> Digests:
     yield "framing", digest({way: columns["framing"] for way, columns in counts})
     played = [*sorted(folder.glob("evaluation/*.jsonl")), *sorted(folder.glob("trajectories/*.jsonl"))]
     episodes = {f"{path.parent.name}/{path.name}": json_lines(path) for path in played}
-    yield "episodes", digest(without(episodes, "policy".__eq__))
+    yield "episodes", digest(without(episodes, ("policy", "pool").__contains__))
     settings = yaml.safe_load((folder / "config.yaml").read_text("utf-8"))
     settings = {key: value for key, value in settings.items() if key not in ("output", "plugins")}
     yield "settings", digest(settings)

@@ -60,6 +60,11 @@ def digest(value: Any) -> str:
     return bytes_digest(canonical_json(value).encode("ascii"))
 
 
+def shorten_digest(text: str) -> str:
+    """The beginning of a digest, for messages."""
+    return text[:19] + "..." if len(text) > 22 else text
+
+
 def bytes_digest(data: bytes | memoryview) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
 

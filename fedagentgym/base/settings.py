@@ -26,6 +26,7 @@ class Settings(BaseModel):
     def _expand_name(cls, data: Any) -> Any:
         data = expand_name(data) if "name" in cls.model_fields else data
         if isinstance(data, Mapping):
+            data = to_plain_numbers(data)
             for key, value in data.items():
                 if isinstance(value, int) and value.bit_length() > MOST_BITS:
                     raise ValueError(f"{key} is a number of more than {MOST_BITS} bits")
@@ -87,6 +88,21 @@ def _find_model(annotations: tuple[Any, ...], data: Any) -> type[BaseModel] | No
         if (found := _find_model(get_args(each), data)) is not None:
             return found
     return None
+
+
+def to_plain_numbers(value: Any) -> Any:
+    """The value with Python's numbers in place of NumPy's, also inside plain lists, tuples and mappings.
+
+    >>> import numpy as np
+    >>> to_plain_numbers({"seed": np.int64(7), "sizes": [np.int32(1), 2]})
+    {'seed': 7, 'sizes': [1, 2]}
+    """
+    if type(value) is dict:
+        return {key: to_plain_numbers(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(to_plain_numbers(item) for item in value)
+    is_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return value.item() if is_scalar else value
 
 
 def expand_name(value: Any) -> Any:

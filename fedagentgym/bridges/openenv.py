@@ -57,6 +57,7 @@ class TextState(_types.State):  # type: ignore[misc]
 
     env: str = Field(default="", description="environment id")
     task: str = Field(default="", description="task id; empty before the first reset")
+    task_set: str = Field(default="", description="digest of the tasks that this server plays")
 
 
 class TextEnvironment(_server.Environment):  # type: ignore[misc]
@@ -107,7 +108,7 @@ class TextEnvironment(_server.Environment):  # type: ignore[misc]
     @property
     def state(self) -> TextState:
         episode = self._episode
-        told = {"env": self._env.id, "episode_id": self._name}
+        told = {"env": self._env.id, "episode_id": self._name, "task_set": self._env.task_set.digest}
         return (
             TextState(**told) if episode is None else TextState(**told, step_count=episode.turn, task=episode.task.id)
         )

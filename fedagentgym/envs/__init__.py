@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.registry import DATA_SETS as DATA_SETS
     from fedagentgym.envs.registry import ENVIRONMENTS as ENVIRONMENTS
     from fedagentgym.envs.task import Task as Task
+    from fedagentgym.envs.task import TaskSet as TaskSet
     from fedagentgym.envs.transcripts import format_transcript as format_transcript
     from fedagentgym.envs.transcripts import read_transcript as read_transcript
     from fedagentgym.envs.transcripts import replay as replay
@@ -41,7 +42,7 @@ __getattr__, __dir__, __all__ = attach(
         ".core": ("Episode", "TextEnv", "open_env"),
         ".pool": ("TaskPool",),
         ".registry": ("DATA_SETS", "ENVIRONMENTS"),
-        ".task": ("Task",),
+        ".task": ("Task", "TaskSet"),
         ".transcripts": ("format_transcript", "read_transcript", "replay"),
         ".variants": ("ClientVariant", "Variant"),
         ".verifiers": ("Verdict",),

@@ -12,23 +12,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from fedagentgym.base.encoding import shorten_digest
 from fedagentgym.base.errors import DataError, OptionError, join_names, show_value, unknown_name_error
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.handicap import Handicap
+from fedagentgym.envs.options import keep_plain_options, resolve_task_options
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.registry import ENVIRONMENTS
 from fedagentgym.envs.rendering import Step, render_choices, render_episode, render_heading, render_step
 from fedagentgym.envs.shared_pools import PoolOrigin, find_or_load_pool, select_pool_options
 from fedagentgym.envs.spaces import TextSpace
-from fedagentgym.envs.task import Task
+from fedagentgym.envs.task import Task, TaskSet
 from fedagentgym.envs.variants import Variant, load_variant
 from fedagentgym.envs.view import View
 
@@ -92,6 +95,9 @@ class TextEnv(gymnasium.Env[str, str]):
     """The components that `View.rewards` may contain, for methods with several objectives."""
     variants: ClassVar[tuple[type[Variant], ...]] = ()
     """How the environments of clients can differ; `federate(variant=...)` takes one of these."""
+    play_options: ClassVar[tuple[str, ...]] = ("max_turns", "reward", "render_mode")
+    """Options of this class that change no task, such as how observations are shown; beside a client split only these can be
+    given. A subclass lists its own; those of its base classes are added."""
     local_options: ClassVar[tuple[str, ...]] = ()
     """Options that are paths on this machine: never stored, since the pool's digest identifies the data."""
     handicap: ClassVar[Handicap] = Handicap(error=0.4, turns=20)
@@ -122,7 +128,7 @@ class TextEnv(gymnasium.Env[str, str]):
         self,
         *,
         split: str = "train",
-        tasks: Sequence[str] | None = None,
+        tasks: Sequence[str] | TaskSet | None = None,
         pool: TaskPool | None = None,
         variant: Mapping[str, Any] | None = None,
         max_turns: int | None = None,
@@ -142,11 +148,25 @@ class TextEnv(gymnasium.Env[str, str]):
         self.render_mode = render_mode
         self.observation_space = TextSpace()
         self.action_space = TextSpace()
-        whole = pool if pool is not None else self._load(self.canonical_split(split))
-        self.pool = whole.subset(tasks) if tasks is not None else whole
+        self._whole_pool = pool if pool is not None else self._load(self.canonical_split(split))
+        ids = self._check_pool(tasks).ids if isinstance(tasks, TaskSet) else tasks
+        self.pool = self._whole_pool if ids is None else self._whole_pool.subset(ids)
         if not len(self.pool):
             raise DataError(f"{self.id}: there are no tasks to play (split {split!r})")
         self._episode: Episode | None = None
+
+    def _check_pool(self, tasks: TaskSet) -> TaskSet:
+        """Raise unless this environment's pool is the one that the set names its tasks from."""
+        if tasks.env != self.id:
+            raise OptionError(f"{self.id}: the tasks are those of {tasks.env}")
+        if tasks.pool != self._whole_pool.digest:
+            local = "".join(f" or {name}=" for name in self.local_options)
+            raise DataError(
+                f"{self.id}: the tasks were named for the pool {shorten_digest(tasks.pool)} (split {tasks.split!r}, options "
+                f"{dict(tasks.options)}), this environment has {shorten_digest(self._whole_pool.digest)}: give no other "
+                f"options, pool={local} than those that the tasks were chosen with"
+            )
+        return tasks
 
     def _check_class_attributes(self) -> None:
         for name in ("id", "role", "action_help"):
@@ -369,6 +389,12 @@ class TextEnv(gymnasium.Env[str, str]):
     def names_local_data(cls, options: Mapping[str, Any]) -> bool:
         """Whether these options are paths to data on this machine, which may change while a process runs."""
         return any(options.get(name) is not None for name in cls.local_options)
+
+    @cached_property
+    def task_set(self) -> TaskSet:
+        """The value that names this environment's tasks, for records and for other environments (`tasks=`)."""
+        whole, options = self._whole_pool, keep_plain_options(resolve_task_options(type(self), self._made_with[1]))
+        return TaskSet(self.id, options, whole.split, whole.digest, self.pool.ids)
 
     def explain_empty(self, split: str) -> str:
         """What an error message adds about an empty split; begins with a colon."""

@@ -1,9 +1,13 @@
-"""A task: one problem of one environment. A plain value that a split file can refer to by its id."""
+"""Tasks: one problem of one environment as a plain value, its id, and the value that names a whole set of tasks."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+from fedagentgym.base.encoding import digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,47 @@ class Task:
     payload: Any = None
     hardness: float | None = None
     graded: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class TaskSet:
+    """Names tasks, so that nobody can mistake others for them: two sets are equal if they hold the same tasks in the same order.
+
+    A client split and its clients carry one; `env.task_set` is that of an environment. An environment that is made with
+    `tasks=` such a set compares its own pool with it, since equal ids alone do not mean equal tasks.
+
+    Attributes:
+        env: Id of the environment.
+        options: Every option that decides the tasks, with its value, given or by default. Paths are left out.
+        split: Name of the split, such as `train`.
+        pool: Digest of the split's pool under these options.
+        ids: Ids of the tasks, in order.
+    """
+
+    env: str
+    options: Mapping[str, Any]
+    split: str
+    pool: str
+    ids: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TaskSet) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values for records: the number and the digest of the ids stand for them."""
+        named = {"env": self.env, "options": dict(self.options), "split": self.split, "pool": self.pool}
+        return {**named, "tasks": len(self.ids), "ids": digest(list(self.ids))}
+
+    @cached_property
+    def digest(self) -> str:
+        """The identity of these tasks, for records."""
+        return digest(self.describe())
 
 
 def plain_name(env_id: str) -> str:

@@ -346,6 +346,7 @@ class Run:
                 "id": self.config.env.id,
                 "options": self.config.env.options,
                 "pool": client_split.pool.digest,
+                "task_set": client_split.task_set.digest,
                 **self._protections(),
             },
             "client_split": {"digest": client_split.digest, "clients": len(client_split)},

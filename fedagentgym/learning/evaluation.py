@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.encoding import bytes_digest, encode
+from fedagentgym.base.encoding import bytes_digest, encode, shorten_digest
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.logs import get_logger
@@ -96,7 +96,7 @@ def evaluate(
 def format_episodes(found: Evaluation, agent: Player, env: TextEnv, about: Mapping[str, Any] | None = None) -> str:
     """Every episode of an evaluation as a JSON line, with the policy, the environment and the verifier."""
     verifier = {} if env.get_verifier_version() is None else {"verifier": env.get_verifier_version()}
-    told = {"env": env.id, "agent": agent.name, **verifier, **(about or {})}
+    told = {"env": env.id, "pool": env.task_set.pool, "agent": agent.name, **verifier, **(about or {})}
     return "".join(to_json_line(trajectory, told) + "\n" for group in found.groups for trajectory in group)
 
 
@@ -218,9 +218,15 @@ def find_replay_differences(file: str | Path, env: TextEnv, only: str | None = N
         raise OptionError(f"{file} holds the evaluation sets {join_names(sets)}: name one of them")
     if only is not None and only not in sets:
         raise unknown_name_error(f"evaluation set of {file}", only, sets)
-    for trajectory, about in episodes:
-        if only is None or about.get("set") == only:
-            differences += _replay(trajectory, env)
+    chosen = [(trajectory, about) for trajectory, about in episodes if only is None or about.get("set") == only]
+    for pool in dict.fromkeys(str(about["pool"]) for _, about in chosen if "pool" in about):
+        if pool != env.task_set.pool:
+            differences.append(
+                f"the episodes are of the pool {shorten_digest(pool)}, this environment has the pool "
+                f"{shorten_digest(env.task_set.pool)}: its tasks are others under the same ids"
+            )
+    for trajectory, _ in chosen:
+        differences += _replay(trajectory, env)
     return differences
 
 

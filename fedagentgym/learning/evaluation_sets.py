@@ -51,6 +51,7 @@ class OpenedSet:
             "options": type(self.env).portable_options(self.options),
             "split": self.settings.split,
             "pool": self.env.pool.digest,
+            "task_set": self.env.task_set.digest,
             **({} if verifier is None else {"verifier": verifier}),
         }
 

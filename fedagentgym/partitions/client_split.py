@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -15,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 import gymnasium
 import numpy as np
 
-from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.encoding import shorten_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names, show_value
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.options import add_options, keep_plain_options, resolve_task_options
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.shared_pools import describe_pool_words
+from fedagentgym.envs.task import TaskSet
 from fedagentgym.envs.variants import Plain, assign_variants, complete_request
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.division import divide
@@ -61,30 +62,49 @@ class Client:
         """The client's tasks with their payloads."""
         return self.client_split.pool.subset(self.tasks)
 
-    def get_env_kwargs(self) -> dict[str, Any]:
-        """The keywords that make this client's environment."""
-        opened = self.client_split
-        keywords: dict[str, Any] = {**opened.options, "split": opened.record.env_split, "tasks": list(self.tasks)}
+    @property
+    def task_set(self) -> TaskSet:
+        """The value that names this client's tasks."""
+        return replace(self.client_split.task_set, ids=self.tasks)
+
+    def get_env_kwargs(self, **options: Any) -> dict[str, Any]:
+        """The keywords that make this client's environment. Of further options those are accepted that change no task:
+        `play_options` of the environment, the place of its data, and `pool=` with the same digest."""
+        opened, given = self.client_split, dict(options)
+        pool = given.pop("pool", None)
+        if "split" in given and opened.env_class.canonical_split(given["split"]) == opened.record.env_split:
+            del given["split"]
+        keywords = add_options(opened.env_class, opened.options, given)
+        keywords |= {"split": opened.record.env_split, "tasks": self.task_set}
         if self.variant is not None:
             keywords["variant"] = dict(self.variant)
-        if opened.own_pool:
+        if pool is not None:
+            keywords["pool"] = pool
+        elif opened.own_pool or (self.variant is None and not opened.env_class.names_local_data(given)):
             keywords["pool"] = opened.pool
         return keywords
 
     def make(self, **options: Any) -> gymnasium.Env[str, str]:
-        """A gymnasium environment over this client's tasks, in its variant; `options` are further keywords of the
-        environment."""
-        return gymnasium.make(self.client_split.record.env_id, **{**self.get_env_kwargs(), **options})
+        """A gymnasium environment over this client's tasks, in its variant.
+
+        Args:
+            **options: Further keywords of the environment, of those that change no task; keywords of `gymnasium.make`.
+
+        Raises:
+            OptionError: If an option would change the tasks, or is decided by the split.
+            DataError: If a given pool or given data is not the one that was divided.
+        """
+        return gymnasium.make(self.client_split.record.env_id, **self.get_env_kwargs(**options))
 
     def open_env(self, **options: Any) -> TextEnv:
         """The same environment without gymnasium's wrappers, for playing many episodes."""
-        return open_env(self.client_split.record.env_id, **{**self.get_env_kwargs(), **options})
+        return open_env(self.client_split.record.env_id, **self.get_env_kwargs(**options))
 
     def make_vec(
         self, count: int, *, mode: Literal["sync", "async"] = "sync", **options: Any
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         """A vector environment of `count` copies."""
-        keywords: dict[str, Any] = {**self.get_env_kwargs(), **options}
+        keywords = self.get_env_kwargs(**options)
         return gymnasium.make_vec(self.client_split.record.env_id, num_envs=count, vectorization_mode=mode, **keywords)
 
     def __len__(self) -> int:
@@ -180,6 +200,18 @@ class ClientSplit:
     @property
     def digest(self) -> str:
         return self.record.digest
+
+    @property
+    def env_class(self) -> type[TextEnv]:
+        """The class of the environment whose tasks are divided."""
+        return env_class(self.record.env_id)
+
+    @cached_property
+    def task_set(self) -> TaskSet:
+        """The value that names all tasks of the divided pool."""
+        options = keep_plain_options(resolve_task_options(self.env_class, self.options))
+        record = self.record
+        return TaskSet(record.env_id, options, record.env_split, record.pool_digest, self.pool.ids)
 
     @cached_property
     def table(self) -> TaskTable:
@@ -346,7 +378,17 @@ def _resolve_labels(given: Any, pool: TaskPool, ids: Sequence[str], *, needed: b
 def load_client_split(
     path: str | Path, *, env: Mapping[str, Any] | None = None, pool: TaskPool | None = None
 ) -> ClientSplit:
-    """Open a split file. `env` gives the place of data (`{"data": FOLDER}`) and may repeat, not change, the split's options."""
+    """Open a split file.
+
+    Args:
+        path: The file, or the folder of a large split.
+        env: The place of data (`{"data": FOLDER}`) and further options of the environment that change no task.
+        pool: The pool that was divided, if the environment does not load it.
+
+    Raises:
+        OptionError: If an option would change the tasks.
+        DataError: If the file is damaged, or the pool is not the one that was divided.
+    """
     if not isinstance(path, str | Path):
         raise OptionError(f"a split is opened by the path of its file, got {show_value(path)}")
     record = store.load(path)
@@ -354,7 +396,7 @@ def load_client_split(
         raise DataError(
             f"{path} names the option {local[0]!r}, which is a path on this machine and cannot be part of a split"
         )
-    options = _merge_options(record, env or {})
+    options = add_options(env_class(record.env_id), record.env_options, env or {})
     whole = pool if pool is not None else open_pool(record.env_id, record.env_split, options)
     return bind(record, whole, options, str(path), own_pool=pool is not None)
 
@@ -403,30 +445,9 @@ def _explain_mismatch(record: SplitRecord, pool: TaskPool, where: str) -> str:
     return (
         f"{where} was made for another pool of {record.env_id} ({record.env_split}, options {dict(record.env_options)}): "
         f"{detail}{hint}. "
-        f"Pool digest in the file {label_files.shorten_digest(record.pool_digest)}, here"
-        f" {label_files.shorten_digest(pool.digest)}"
+        f"Pool digest in the file {shorten_digest(record.pool_digest)}, here"
+        f" {shorten_digest(pool.digest)}"
     )
-
-
-def _merge_options(record: SplitRecord, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the split, updated with the given ones, which may only add paths to data."""
-    cls = env_class(record.env_id)
-    portable = cls.portable_options(given)
-    for key, value in given.items():
-        told = canonical_json(portable.get(key, _to_plain(value)))
-        if (
-            key in record.env_options
-            and key not in cls.local_options
-            and canonical_json(record.env_options[key]) != told
-        ):
-            raise OptionError(
-                f"the split was made with {key}={record.env_options[key]!r}, {value!r} was given: leave it out, the file decides"
-            )
-    return {**record.env_options, **given}
-
-
-def _to_plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
 
 
 def _list_local_options(env_id: str, options: Mapping[str, Any]) -> list[str]:
@@ -439,28 +460,27 @@ def resolve_client_kwargs(
     env_id: str, client_split: ClientSplit | str | Path, client: int, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The environment keywords of one client, for `gymnasium.make(env_id, client_split=..., client=...)`."""
-    local = {*env_class(env_id).local_options, *_list_local_options(env_id, options)}
-    where = {key: options[key] for key in sorted(local) if options.get(key) is not None}
     if isinstance(client_split, ClientSplit):
-        opened = client_split
+        opened, further = client_split, dict(options)
     else:
-        path = Path(client_split)
-        try:
-            stamp = path.stat().st_mtime_ns
-        except (OSError, ValueError):
-            stamp = 0  # the reader raises the error
-        opened = _open_recent(str(path), stamp, json.dumps(where, default=str))
-    record = opened.record
-    if record.env_id != env_id:
-        raise OptionError(f"the split divides {record.env_id}, not {env_id}: use its id in gymnasium.make")
-    for key in ("tasks", "pool", "variant", "split"):
-        if options.get(key) is not None and not (key == "split" and options[key] == record.env_split):
-            raise OptionError(f"{key}= is decided by the split: leave it out when client_split= is given")
-    _merge_options(record, {key: value for key, value in options.items() if key in record.env_options})
-    return {**opened.client(client).get_env_kwargs(), **where}
+        opened, further = _open_split_file(Path(client_split), env_id, options)
+    if opened.record.env_id != env_id:
+        raise OptionError(f"the split divides {opened.record.env_id}, not {env_id}: use its id in gymnasium.make")
+    return opened.client(client).get_env_kwargs(**further)
+
+
+def _open_split_file(path: Path, env_id: str, options: Mapping[str, Any]) -> tuple[ClientSplit, dict[str, Any]]:
+    """A split file with the places of data and the pool among the options, and the other options."""
+    local = {*env_class(env_id).local_options, *_list_local_options(env_id, options)}
+    where = {name: value for name, value in options.items() if name in local and value is not None}
+    further = {name: value for name, value in options.items() if name not in where and name != "pool"}
+    pool = options.get("pool")
+    if where or pool is not None:
+        return load_client_split(path, env=where, pool=pool), further
+    return _open_unchanged(str(path), store.compute_fingerprint(path)), further
 
 
 @lru_cache(maxsize=8)
-def _open_recent(path: str, stamp: int, where: str) -> ClientSplit:
-    """Recently opened split files, so that a hundred clients of one file read it once; `where` is a JSON text."""
-    return load_client_split(path, env=json.loads(where))
+def _open_unchanged(path: str, _fingerprint: str) -> ClientSplit:
+    """Recently opened split files by their content, so that a hundred clients of one file read it once."""
+    return load_client_split(path)

@@ -53,10 +53,13 @@ def test_what_was_written_can_be_played_again(env: GuessEnv, tmp_path: Path) -> 
     file = tmp_path / "0000.jsonl"
     result = evaluate(Guesser(), env, EvaluationSettings(tasks=7), file=file, about={"policy": "sha256:0"})
     assert find_replay_differences(file, env) == []
+    other = find_replay_differences(file, GuessEnv(seed=1, split="val"))
+    assert "this environment has the pool sha256:" in other[0] and len(other) > 1, "other tasks under the same ids"
     records = list(read_json_lines(file))
     assert len(records) == 7 and records[0][1] == {
         "agent": "guesser",
         "env": "fedagentgym/Guess-v0",
+        "pool": env.pool.digest,
         "policy": "sha256:0",
     }
     assert [format_episode(t) for t, _ in records] == [format_episode(group[0]) for group in result.groups]

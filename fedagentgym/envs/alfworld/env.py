@@ -78,6 +78,7 @@ class ALFWorldEnv(TextEnv):
     shares_pools = True
     reward_names = ("accuracy/alfworld",)
     variants = (SceneSplit,)
+    play_options = ("engine", "plan")
     local_options = ("games",)
     handicap = Handicap(error=0.5, turns=17)
 

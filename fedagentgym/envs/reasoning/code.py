@@ -57,6 +57,7 @@ class CodeEnv(ReplyEnv):
     accuracy = "code"
     misleading = "counterpart"
     code_replies = True
+    play_options = ("score", "time_limit", "sandbox")
     reward_names = ("accuracy/code", "format", "code_format", "tags", "repetition")
     tool_help: ClassVar[Mapping[str, str]] = {"run": "run[program]"}
     wordings = (

@@ -42,6 +42,7 @@ class MathEnv(ReplyEnv):
     action_help = make_action_help("the result", TOOLS)
     accuracy = "math"
     misleading = "inverse"
+    play_options = ("verifier",)
     reward_names = ("accuracy/math", "format", "tags", "repetition")
     tool_help = {"calc": "calc[expression]"}  # noqa: RUF012 - read only
     wordings = (

@@ -83,6 +83,7 @@ class MixtureEnv(TextEnv):
     action_help = "Reply with <think> your reasoning </think> <answer> the answer </answer>."
     default_max_turns = 1
     shares_pools = True
+    play_options = ("verifier", "sandbox")
     reward_names: ClassVar[tuple[str, ...]] = ()
 
     def __init__(

@@ -45,6 +45,7 @@ class QAEnv(ReplyEnv):
     action_help = make_action_help("the answer, as short as possible", TOOLS)
     accuracy = "qa"
     misleading = "other"
+    play_options = ("score",)
     reward_names = ("accuracy/qa", "f1", "format", "tags", "repetition")
     tool_help: ClassVar[Mapping[str, str]] = {"search": "search[name]"}
     wordings = (

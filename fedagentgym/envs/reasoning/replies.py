@@ -51,6 +51,7 @@ class ReplyEnv(TextEnv):
     default_max_turns = 1
     shares_pools = True
     variants = (Wording,)
+    play_options: ClassVar[tuple[str, ...]] = ("tools", "attempts")
     local_options = ("data",)
     accuracy: ClassVar[str]
     tool_help: ClassVar[Mapping[str, str]]

@@ -70,6 +70,7 @@ class SkillsEnv(TextEnv):
     )
     default_max_turns = 1
     shares_pools = True
+    play_options = ("wording", "naming", "manners")
     reward_names = (ACCURACY, "format", "tags", "repetition", "thought", "brevity", *STYLES)
 
     def __init__(

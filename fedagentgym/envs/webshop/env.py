@@ -13,7 +13,7 @@ from fedagentgym.envs.core import Expert, TextEnv, check_choice
 from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.pool import TaskIds, TaskPool
 from fedagentgym.envs.procedures import Procedures
-from fedagentgym.envs.task import Task
+from fedagentgym.envs.task import Task, TaskSet
 from fedagentgym.envs.view import View
 from fedagentgym.envs.webshop import pages
 from fedagentgym.envs.webshop.expert import TURNS, WebShopExpert
@@ -61,6 +61,7 @@ class WebShopEnv(TextEnv):
     shares_pools = True
     reward_names = (ACCURACY,)
     variants = WEBSHOP_VARIANTS
+    play_options = ("observation", "nouns", "num_prev_obs", "num_prev_actions")
     local_options = ("data",)
     handicap = Handicap(error=0.3, turns=10)
     published_action_tail = 20
@@ -69,7 +70,7 @@ class WebShopEnv(TextEnv):
         self,
         *,
         split: str = "train",
-        tasks: Sequence[str] | None = None,
+        tasks: Sequence[str] | TaskSet | None = None,
         pool: TaskPool | None = None,
         variant: Mapping[str, Any] | None = None,
         max_turns: int | None = None,

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.encoding import canonical_json, digest
+from fedagentgym.base.encoding import canonical_json, digest, shorten_digest
 from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.files import read_jsonl
 from fedagentgym.envs.pool import TaskPool
@@ -214,7 +214,3 @@ def from_pool(pool: TaskPool, ids: Sequence[str]) -> Labels:
     return Labels(
         flags, {"policy": {"name": "pool", "border": border}, "digest": digest([float(value) for value in known])}
     )
-
-
-def shorten_digest(text: str) -> str:
-    return text[:19] + "..." if len(text) > 22 else text

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.encoding import bytes_digest, canonical_json, file_digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, format_path, read_json, write_atomic
 from fedagentgym.partitions.assignment import Assignment, compute_offsets
@@ -78,6 +78,20 @@ def load(path: str | Path) -> SplitRecord:
     if path.suffix == ".zip":
         raise DataError(f"{path} is not a whole zip file: it was cut off or is something else")
     return from_json(read_json(path), str(path))
+
+
+def compute_fingerprint(path: Path) -> str:
+    """What changes with the content of a split file: the digest of the file, or of the header that a folder or zip holds,
+    since the header covers the rest. Empty if it cannot be read, which `load` explains."""
+    try:
+        if path.is_dir() or _is_zip(path):
+            found = locate_files(path)[HEADER]
+            with found.path.open("rb") as file:
+                file.seek(found.start)
+                return bytes_digest(file.read(found.size))
+        return file_digest(path)
+    except (OSError, ValueError, KeyError, DataError):
+        return ""
 
 
 def _is_zip(path: Path) -> bool:
