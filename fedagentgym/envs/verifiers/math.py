@@ -20,7 +20,7 @@ from fedagentgym.envs.verifiers.math_text import extract_answer, normal, squeeze
 from fedagentgym.envs.verifiers.mathematics.limits import refusal, refusal_of_algebra
 from fedagentgym.envs.verifiers.mathematics.numbers import gold_number, number, same_number
 from fedagentgym.envs.verifiers.mathematics.reading import TooManyParts, read
-from fedagentgym.envs.verifiers.mathematics.rules import Rules
+from fedagentgym.envs.verifiers.mathematics.rules import Rules, contradicts_itself
 from fedagentgym.envs.verifiers.mathematics.tokens import NeedsAlgebra
 from fedagentgym.envs.verifiers.mathematics.values import TooLarge
 from fedagentgym.envs.verifiers.mathematics.words import same_words, words_of_gold
@@ -67,6 +67,8 @@ class MathVerifier:
             if reason := unreadable(answer):
                 return wrong(reason, _shown(answer))
             if self.verifier == LIBRARY:
+                if _states_a_falsehood(answer):
+                    return wrong("a false equation", _shown(answer))
                 equal = comparison.library(gold, answer)
             else:
                 equal = comparison.equal(gold, answer)
@@ -101,6 +103,8 @@ class MathVerifier:
         verdict = wrong("no gold answer", None if answer is None else _shown(answer))
         if len(reply) > LONGEST_REPLY:
             return wrong("too long", verdict.parsed)
+        if answer is not None and _states_a_falsehood(answer):
+            return wrong("a false equation", verdict.parsed)
         for gold in (golds,) if isinstance(golds, str) else golds:
             outcome = self.pool.compare(gold, reply, whole=True)
             if outcome.said == "equal":
@@ -166,6 +170,17 @@ class _Comparison:
         if outcome.said not in ("equal", "different"):
             raise _Unsettled(outcome.said)
         return outcome.said == "equal"
+
+
+def _states_a_falsehood(answer: str) -> bool:
+    """Whether an answer such as `7 = 42` contradicts itself; the library would take its last side."""
+    text = normal(answer)
+    if "=" not in text or unreadable(answer) or refusal(text):
+        return False
+    try:
+        return contradicts_itself(text)
+    except (NeedsAlgebra, TooLarge, RecursionError):
+        return False
 
 
 def _shown(answer: str) -> str:

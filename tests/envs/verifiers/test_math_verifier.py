@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.envs.verifiers.math import MathVerifier, grade_math, math_verifier_version
+from fedagentgym.envs.verifiers.math import VERIFIERS, MathVerifier, grade_math, math_verifier_version
 from fedagentgym.envs.verifiers.math_text import extract_answer, normal, unreadable
 from fedagentgym.envs.verifiers.mathematics.limits import refusal
 from fedagentgym.envs.verifiers.mathematics.numbers import number
@@ -357,3 +357,26 @@ def test_prose_is_not_given_to_computer_algebra(verifier: MathVerifier) -> None:
 
 def test_the_version_names_the_library() -> None:
     assert math_verifier_version().startswith("math/2+math-verify-0.9")
+
+
+FALSE_CHAINS = (
+    *("7 = 42", "1 = 2 = 42", "7 == 42", "7 &= 42", "7 := 42", "x = 7 = 42", "7 = x = 42", "seven = 42", "42 = 7 = 42"),
+    *("\\$7 = \\$42", "7\\% = 42", "7 eggs = 42", "3 + 4 = 42", "3 x 4 = 42", "\\frac{84}{3} = 42", "6 * 7 = 41 = 42"),
+)
+TRUE_CHAINS = (
+    "42 = 42",
+    "6*7 = 42",
+    "x = 42",
+    "x = y = 42",
+    "forty-two = 42",
+    "84/2 = 42",
+    "x = 6*7 = 42",
+    "total = 42",
+)
+
+
+@pytest.mark.parametrize("verifier", VERIFIERS)
+@pytest.mark.parametrize("form", ["<answer> ${}$ </answer>", "\\boxed{{{}}}"])
+def test_a_chain_of_equations_is_right_only_if_all_of_it_is_true(verifier: str, form: str) -> None:
+    assert [chain for chain in FALSE_CHAINS if grade_math(form.format(chain), "42", verifier).correct] == []
+    assert [chain for chain in TRUE_CHAINS if not grade_math(form.format(chain), "42", verifier).correct] == []

@@ -95,6 +95,8 @@ def number(text: str) -> Number | None:
         if (spelled := _SPELLED.fullmatch(text)) is not None:
             return Number(Fraction(_spelled_value(spelled)))
     if assigned := _ASSIGNED.match(text):
+        if _SPELLED.fullmatch(assigned[0].partition("=")[0].strip()) is not None:
+            return None
         text = text[assigned.end() :]
     found = _NUMBER.match(text) or _first_number(text)
     if found is None or not _is_words(text[: found.start()], before=True):

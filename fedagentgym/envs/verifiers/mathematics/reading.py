@@ -23,6 +23,7 @@ from fedagentgym.envs.verifiers.mathematics.kinds import (
     Scalar,
     Together,
 )
+from fedagentgym.envs.verifiers.mathematics.numbers import number
 from fedagentgym.envs.verifiers.mathematics.regions import (
     EMPTY,
     REALS,
@@ -255,7 +256,9 @@ def _signs_outside(text: str) -> list[str]:
 
 
 def is_name(text: str) -> bool:
-    return _NAME.fullmatch(text) is not None and text not in _NO_NAME and not _is_function(text)
+    return (
+        _NAME.fullmatch(text) is not None and text not in _NO_NAME and not _is_function(text) and number(text) is None
+    )
 
 
 def _is_function(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -35,6 +36,7 @@ from fedagentgym.envs.verifiers.mathematics.numbers import number
 from fedagentgym.envs.verifiers.mathematics.reading import read
 from fedagentgym.envs.verifiers.mathematics.regions import same_regions, unite
 from fedagentgym.envs.verifiers.mathematics.scalars import as_fraction, equal_scalars, proportional
+from fedagentgym.envs.verifiers.mathematics.values import TooLarge, Undefined
 
 Algebra = Callable[[str, str], bool]
 
@@ -350,3 +352,26 @@ def _equal_in_bases(sides: Sequence[str]) -> bool:
             plain = number(side)
             values.append(int(plain.value) if plain and plain.value.denominator == 1 else None)
     return None not in values and len(set(values)) == 1
+
+
+_EQUAL = re.compile(r"&?\s*(?<![<>\\])[:=]?=\s*&?")
+_SENTENCE = re.compile(r"^[A-Za-z ,']*\b(?:is|are|equals|get)\b(?!\s*=)|[*.]+$|^\*+")
+_TIMES = re.compile(r"(?<=\d)\s+x\s+(?=\d)")
+
+
+def contradicts_itself(text: str) -> bool:
+    """Whether a chain of equations says that two different numbers are equal.
+
+    >>> contradicts_itself("1 = 2 = 42"), contradicts_itself("7 = x = 42"), contradicts_itself("x = 6 * 7 = 42")
+    (True, True, False)
+    """
+    sides = [_SENTENCE.sub("", _TIMES.sub(" * ", side.strip())).strip() for side in _EQUAL.split(text)]
+    known = [side for side in sides if (tree := expression(side)) is not None and not tree.symbols()]
+    return any(_are_unequal(left, right) for left, right in itertools.pairwise(known))
+
+
+def _are_unequal(left: str, right: str) -> bool:
+    try:
+        return not equal_scalars(left, right, lambda *_: True)
+    except (Undefined, TooLarge):
+        return False
