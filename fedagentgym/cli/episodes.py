@@ -16,7 +16,7 @@ from fedagentgym.base.text import show_invisible_characters
 from fedagentgym.cli.options import NOT_NEGATIVE, PATH, PLUGINS, POSITIVE, option
 
 if TYPE_CHECKING:
-    from fedagentgym.experiment.report.episodes import ShownEpisode, Source
+    from fedagentgym.pages.episodes import ShownEpisode, Source
 
 Row = tuple["ShownEpisode", ...]
 """The episodes of one task, one for each source."""
@@ -85,7 +85,7 @@ def episodes(
 
 
 def _open_sources(source: Path, other: Path | None, *, before: bool, training: bool) -> list[Source]:
-    from fedagentgym.experiment.report.episodes import Source, read_episodes, read_samples
+    from fedagentgym.pages.episodes import Source, read_episodes, read_samples
 
     if training:
         return [Source(str(source), read_samples(source))]

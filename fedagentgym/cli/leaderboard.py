@@ -84,7 +84,7 @@ def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> 
     """Compare runs with the first of them: paired differences with intervals, and a page."""
     from fedagentgym.leaderboard.compare import compare as compare_played
     from fedagentgym.leaderboard.compare import load_played
-    from fedagentgym.leaderboard.comparison.page import write_comparison
+    from fedagentgym.leaderboard.comparison import write_comparison
     from fedagentgym.leaderboard.curves import read_learning_curves
 
     found = compare_played([load_played(run) for run in runs], measure)

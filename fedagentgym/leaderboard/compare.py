@@ -245,25 +245,3 @@ def tabulate(played: Played, scenario: str, tasks: Sequence[str], *, average: bo
         rows.append(means)
     table: Values = np.array(rows, np.float64)
     return table.mean(axis=0, keepdims=True) if average else table
-
-
-def to_markdown(comparison: Comparison) -> str:
-    """The comparison as a table."""
-    first = comparison.names[0]
-    lines = [
-        f"| | {comparison.measure} | difference to {first} | p | p, corrected |",
-        "|---|---|---|---|---|",
-    ]
-    for name in comparison.names:
-        found = comparison.measured[name][comparison.measure]
-        cell = f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
-        more = comparison.differences.get(name)
-        told = " | | |" if more is None else f" {_format(more)} | {more.p:.4f} | {more.adjusted:.4f} |"
-        lines.append(f"| {name} | {cell} |{told}")
-    return "\n".join(
-        [*lines, "", f"{comparison.pairing}; 95 % intervals by bootstrap, p-values corrected by Holm.", ""]
-    )
-
-
-def _format(difference: Difference) -> str:
-    return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import write_atomic
+from fedagentgym.pages.render import escape_markdown
 
 BEGIN, END = "<!-- leaderboard: begin -->", "<!-- leaderboard: end -->"
 MOST = 4
@@ -22,7 +23,9 @@ def write_excerpt(site: Path) -> str:
     """The best entries of every suite, by success over all scenarios."""
     rows = [row for table in sorted(site.glob("*.csv")) for row in _read_entries(table)]
     lines = [
-        f"| `{row['suite']}` | {row['rank']} | {row['title']} | {_format(row)} | {row['status']} |" for row in rows
+        f"| `{row['suite']}` | {row['rank']} | {escape_markdown(row['title'])} | {_format(row)}"
+        f" | {escape_markdown(row['status'])} |"
+        for row in rows
     ]
     return "\n".join(["| suite | rank | entry | success, 95 % | status |", "|---|---|---|---|---|", *lines])
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.experiment.report.charts import Chart, Series, compute_ticks
 from fedagentgym.experiment.report.page import write_report
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.message import Message
@@ -52,11 +51,3 @@ def test_a_run_under_way_has_a_page_too(run_toy: Callable[..., Commit], tmp_path
     assert "An unfinished run" in write_report(tmp_path).read_text()
     with pytest.raises(DataError, match="no run to report on"):
         write_report(tmp_path / "empty")
-
-
-def test_charts_survive_odd_numbers() -> None:
-    for points in ([(0, 0.0)], [(1, 5.0), (1, 5.0)], [(0, -3.0), (7, 1e9)], [(0, 1e-9), (1, 2e-9)]):
-        ElementTree.fromstring(Chart("x", [Series("a & b", points)]).to_html())
-    assert "nothing to show" in Chart("x", [Series("a", [])]).to_html()
-    assert compute_ticks(0, 3, whole=True) == [0.0, 1.0, 2.0, 3.0]
-    assert compute_ticks(0, 0.3)[-1] == 0.3

@@ -24,7 +24,7 @@ from fedagentgym.leaderboard.pack import pack_run
 from fedagentgym.leaderboard.record import read_manifest
 from fedagentgym.leaderboard.runs import SuiteRun, load_run, open_run, play_runs
 from fedagentgym.leaderboard.scenarios import make_config, open_scenario
-from fedagentgym.leaderboard.site.published import find_paper
+from fedagentgym.leaderboard.site.page import find_paper
 from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_suite, to_yaml
 from fedagentgym.testing.algorithms import SMALL_CONFIG
 from tests.leaderboard.samples import AGENTS_SUITE

@@ -16,7 +16,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.record import Claim, Interval, Manifest, Rerun, Verification, read_manifest, to_text
 from fedagentgym.leaderboard.site.build import build_site, rank_entries
-from fedagentgym.leaderboard.site.published import read_published
+from fedagentgym.leaderboard.site.page import read_published
 from tests.leaderboard.samples import write_agents_sample, write_methods_sample
 
 from .accessibility import MISSING, find_axe, find_faults

@@ -1,11 +1,13 @@
-"""`background.json`: what the report shows besides the rounds, written once when a run begins.
+"""The clients of a run on its report: their tasks, in which rounds they took part, and their success.
 
-The clients' tasks, and the success of the environment's expert on the evaluation tasks. The run itself does not use it.
+`background.json` has what the rounds do not: the clients' tasks, and the success of the environment's expert on the evaluation
+tasks. It is written once when a run begins; the run itself does not use it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,17 +16,21 @@ from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.base.numbers import mean
+from fedagentgym.pages.render import format_percent
 
 if TYPE_CHECKING:
     from fedagentgym.learning.evaluation_sets import OpenedSet
     from fedagentgym.learning.settings import EvaluationSettings
     from fedagentgym.partitions.client_split import ClientSplit
 
+Record = Mapping[str, Any]
 FILE = "background.json"
 MOST_CLIENTS = 1000
 """Clients whose mixtures are written; of larger federations these are the first."""
 MOST_TASKS = 200
 """Tasks of a set that the expert plays: it is one line of a chart and must cost less than an evaluation."""
+MOST_ROWS, FIRST_ROWS = 60, 8
+"""Clients in the figure, and in the open part of the table."""
 
 
 @dataclass(frozen=True)
@@ -105,3 +111,138 @@ def _judge_expert(sets: Sequence[OpenedSet], seed: int) -> tuple[float | None, d
 def _shorten(settings: EvaluationSettings) -> EvaluationSettings:
     tasks = MOST_TASKS if settings.tasks is None else min(settings.tasks, MOST_TASKS)
     return settings.model_copy(update={"tasks": tasks, "repeats": 1, "resamples": 1})
+
+
+# ---- the clients on the report ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClientRow:
+    """One client over the run. `own` is the success of the global model on the client's own mixture of held-out tasks."""
+
+    client: int
+    mixture: Mapping[str, int]
+    rounds: Mapping[int, float | None]
+    """The rounds in which it took part, with its success in training if it reported one."""
+    failed: tuple[int, ...]
+    own: float | None
+    update_norm: float | None
+
+    @property
+    def tasks(self) -> int:
+        return sum(self.mixture.values())
+
+    @property
+    def trained(self) -> float | None:
+        """The last success in training that it reported."""
+        reported = [value for _, value in sorted(self.rounds.items()) if value is not None]
+        return reported[-1] if reported else None
+
+    @property
+    def largest(self) -> str:
+        """The category of which it has most tasks."""
+        most = Counter(self.mixture).most_common(1)
+        return f"{most[0][0]} {format_percent(most[0][1] / self.tasks)}" if most else ""
+
+    def describe_mixture(self, names: Sequence[str]) -> str:
+        return ", ".join(f"{name or 'no category'} {self.mixture[name]}" for name in names if self.mixture.get(name))
+
+
+@dataclass(frozen=True)
+class FederationView:
+    """The figure, with the clients that took part most often, and the table of all clients, worst first."""
+
+    about: str
+    total: int
+    last: int
+    names: Sequence[str]
+    shown: Sequence[ClientRow]
+    ranked: bool
+    columns: Sequence[str]
+    rows: Sequence[tuple[ClientRow, Sequence[str]]]
+    further: Sequence[tuple[ClientRow, Sequence[str]]]
+
+
+_COLUMNS: Mapping[str, Callable[[ClientRow], str]] = {
+    "success, own mixture": lambda row: format_percent(row.own),
+    "success in training": lambda row: format_percent(row.trained),
+    "rounds": lambda row: str(len(row.rounds) or ""),
+    "update norm": lambda row: "" if row.update_norm is None else f"{row.update_norm:.3g}",
+    "failed calls": lambda row: str(len(row.failed) or ""),
+}
+"""The columns of the table; one that is empty for all clients is left out."""
+
+
+def view_federation(records: Sequence[Record], background: Background | None) -> FederationView | None:
+    """What the report shows of the clients; None for a run with fewer than two."""
+    rows = collect_clients(records, background)
+    total = max(len(rows), background.clients if background is not None else 0)
+    if total < 2:
+        return None
+    most_often = sorted(rows, key=lambda row: (-len(row.rounds), row.client))[:MOST_ROWS]
+    known = background.categories if background is not None else ()
+    columns = {name: write for name, write in _COLUMNS.items() if any(write(row) for row in rows)}
+    worst_first = sorted(rows, key=lambda row: (_or_last(row.own), _or_last(row.trained), row.client))
+    table = [(row, [write(row) for write in columns.values()]) for row in worst_first]
+    return FederationView(
+        _describe_clients(rows, total, records[-1]["round"]),
+        total,
+        records[-1]["round"],
+        known or sorted({name for row in rows for name in row.mixture}),
+        sorted(most_often, key=lambda row: row.client),
+        any(row.own is not None or row.trained is not None for row in rows),
+        list(columns),
+        table[:FIRST_ROWS],
+        table[FIRST_ROWS:],
+    )
+
+
+def _or_last(share: float | None) -> float:
+    return 2.0 if share is None else share
+
+
+def collect_clients(records: Sequence[Record], background: Background | None) -> list[ClientRow]:
+    """All clients that are known from the background or from the rounds, in the order of their numbers."""
+    success = _find_success(records)
+    known = set(range(len(background.counts))) if background is not None else set()
+    known |= {client for record in records for client in record["participants"]}
+    return [_collect_client(client, records, background, success) for client in sorted(known)]
+
+
+def _collect_client(
+    client: int, records: Sequence[Record], background: Background | None, success: Mapping[str, float]
+) -> ClientRow:
+    mixture = background.find_mixture(client) if background is not None else {}
+    covered = {name: count for name, count in mixture.items() if name in success}
+    own = sum(count * success[name] for name, count in covered.items()) / sum(covered.values()) if covered else None
+    took_part = [record for record in records if client in record["participants"]]
+    reported = {record["round"]: record["clients"].get(str(client), {}) for record in took_part}
+    norms = [numbers["update_norm"] for numbers in reported.values() if "update_norm" in numbers]
+    failed = {
+        record["round"] for record in took_part if any(failure["client"] == client for failure in record["failures"])
+    }
+    rounds = {number: numbers.get("success") for number, numbers in reported.items()}
+    return ClientRow(client, mixture, rounds, tuple(sorted(failed)), own, mean(norms) if norms else None)
+
+
+def _find_success(records: Sequence[Record]) -> dict[str, float]:
+    """The held-out success in every category of the last evaluation; a set's name represents the whole set."""
+    evaluated = [record["evaluation"] for record in records if "evaluation" in record]
+    if not evaluated:
+        return {}
+    groups = [evaluated[-1]["categories"], *(below["categories"] for below in evaluated[-1].get("sets", {}).values())]
+    return {name: found["success"]["mean"] for group in reversed(groups) for name, found in group.items()}
+
+
+def _describe_clients(rows: Sequence[ClientRow], total: int, last: int) -> str:
+    members = sum(1 for row in rows if row.rounds)
+    about = f"{members:,} of {total:,} clients took part in {last} rounds." if last else f"{total:,} clients."
+    own = sorted((row.own, row.client) for row in rows if row.own is not None)
+    if len(own) < 2:
+        return about
+    middle = mean([value for value, _ in own])
+    return (
+        f"{about} On each client's own mixture of held-out tasks the global model solves {format_percent(middle)} on average,"
+        f" {format_percent(own[0][0])} at the worst client ({own[0][1]}) and {format_percent(own[-1][0])} at the best"
+        f" ({own[-1][1]})."
+    )

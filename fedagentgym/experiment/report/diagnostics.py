@@ -1,38 +1,71 @@
-"""The diagnostics of a run: training metrics, sizes of messages, failed calls. Folded on the report."""
+"""The diagnostics of a run: training metrics, several rewards and the trade-offs between them, sizes of messages, failed calls.
+
+Weights and trade-offs are drawn for any algorithm whose records contain the numbers: `weight/NAME` and `reward/NAME` among the
+metrics of clients, and `reward/NAME` in evaluations.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice
 from typing import Any
 
-from fedagentgym.experiment.report.charts import Chart, Series
-from fedagentgym.experiment.report.markup import fold, format_bytes, render_table, show
+from fedagentgym.base.numbers import mean
 from fedagentgym.experiment.report.results import make_client_dots
-from fedagentgym.experiment.report.tradeoffs import make_objective_charts
 from fedagentgym.federation.message import KINDS
 from fedagentgym.federation.meter import DIRECTIONS, Direction, headline_bytes
+from fedagentgym.pages.charts import Chart, Series
+from fedagentgym.pages.render import format_bytes
 
 Record = Mapping[str, Any]
-MAX_FAILURES = 50
+Captioned = tuple[Chart, str]
+WEIGHT, REWARD, LEARNED = "weight/", "reward/", "reward/learned"
+MAX_PAIRS = 6
+COLOURS = 6
 _WAYS: dict[Direction, str] = {"down": "server to clients", "up": "clients to server"}
 
 
-def render_diagnostics(records: Sequence[Record]) -> str:
-    """Curves of training, messages and bytes, failed calls."""
-    failures = [failure for record in records for failure in record["failures"]]
-    parts = [fold("How training went", _render_charts(records))] if len(records) > 1 else []
-    parts.append(fold("Messages and bytes", _render_bytes(records)))
-    if failures:
-        parts.append(fold(f"Failed calls: {len(failures):,}", _render_failures(failures)))
-    return f"<h2>Diagnostics</h2>{''.join(parts)}"
+@dataclass(frozen=True)
+class Diagnostics:
+    """What the report shows of a run's diagnostics. `constant` describes charts whose values are all equal."""
+
+    rounds: int
+    charts: Sequence[Captioned]
+    constant: Sequence[str]
+    byte_heads: Sequence[tuple[str, bool]]
+    byte_rows: Sequence[Sequence[str | tuple[str, str]]]
+    failures: Sequence[Record]
 
 
-# ---- curves ---------------------------------------------------------------------------------------------------------
+def diagnose(records: Sequence[Record]) -> Diagnostics:
+    drawn = [(chart, note) for chart, note in _make_charts(records) if not chart.is_empty]
+    total = records[-1]["bytes_total"]
+    columns = (*KINDS, "framing", "report")
+    return Diagnostics(
+        len(records),
+        [one for one in drawn if not _describe_constant(one[0])],
+        [text for chart, _ in drawn if (text := _describe_constant(chart))],
+        [("direction", False), *((name, True) for name in ("messages", *columns, "payload and framing"))],
+        [
+            [
+                _WAYS[way],
+                f"{total[way].get('messages', 0):,}",
+                *(f"{total[way][column]:,}" for column in columns),
+                (f"{headline_bytes(total, way):,}", format_bytes(headline_bytes(total, way))),
+            ]
+            for way in DIRECTIONS
+        ],
+        [failure for record in records for failure in record["failures"]],
+    )
 
 
-def _render_charts(records: Sequence[Record]) -> str:
+# ---- training -------------------------------------------------------------------------------------------------------
+
+
+def _make_charts(records: Sequence[Record]) -> list[Captioned]:
     trained = [record for record in records if record["round"] > 0]
-    candidates = [
+    return [
         (
             Chart("Reward in training", _make_mean_and_dots(trained, "reward/learned"), y="learned reward"),
             "The rewards of the policy step, penalties included.",
@@ -63,18 +96,9 @@ def _render_charts(records: Sequence[Record]) -> str:
         ),
         *make_objective_charts(records),
     ]
-    drawn = [(chart, note) for chart, note in candidates if any(one.points for one in chart.series)]
-    constant = [tell for chart, _ in drawn if (tell := _tell_constant(chart))]
-    cards = "".join(
-        f'<div class="card"><h3>{show(chart.title)}</h3>{chart.to_html()}<p class="note">{show(note)}</p></div>'
-        for chart, note in drawn
-        if not _tell_constant(chart)
-    )
-    told = f'<p class="note">Constant over all rounds: {show("; ".join(constant))}.</p>' if constant else ""
-    return f'<div class="charts">{cards}</div>{told}'
 
 
-def _tell_constant(chart: Chart) -> str:
+def _describe_constant(chart: Chart) -> str:
     """The chart as text, if all its values are equal."""
     values = {y for one in chart.series for _, y in one.points}
     if len(values) != 1 or chart.plane:
@@ -103,40 +127,106 @@ def _make_byte_lines(records: Sequence[Record]) -> list[Series]:
     ]
 
 
-# ---- tables ---------------------------------------------------------------------------------------------------------
+# ---- several rewards ------------------------------------------------------------------------------------------------
 
 
-def _render_bytes(records: Sequence[Record]) -> str:
-    total = records[-1]["bytes_total"]
-    columns = (*KINDS, "framing", "report")
-    rows = [
-        [
-            _WAYS[way],
-            f"{total[way].get('messages', 0):,}",
-            *(f"{total[way][column]:,}" for column in columns),
-            f"{headline_bytes(total, way):,} <small>{format_bytes(headline_bytes(total, way))}</small>",
+def make_objective_charts(records: Sequence[Record]) -> list[Captioned]:
+    """The charts for which these rounds have numbers, each with a caption; none if a single reward is learned."""
+    trained = [record for record in records if record["round"] > 0]
+    charts = []
+    if weights := _list_metrics(trained, WEIGHT):
+        note = "Dots: the weight that each client gave to each reward at the end of a round. Lines: their mean."
+        charts.append((make_weight_chart(trained, weights), note))
+    rewards = [name for name in _list_metrics(trained, REWARD) if name != LEARNED]
+    for first, second in islice(combinations(rewards, 2), MAX_PAIRS):
+        chart, judged = make_trade_off_chart(records, first, second)
+        line = "the global model on held-out tasks" if judged else "the mean of the clients while they trained"
+        charts.append(
+            (chart, f"Line: {line}, from the open circle to the last round. Dots: clients while they trained.")
+        )
+    return charts
+
+
+def make_weight_chart(trained: Sequence[Record], names: Sequence[str]) -> Chart:
+    """Every client's weights over the rounds, one colour per objective."""
+    series = []
+    for place, name in enumerate(names):
+        colour = 1 + place % COLOURS
+        found = [
+            (record["round"], client, numbers[name])
+            for record in trained
+            for client, numbers in _iter_clients(record, name)
         ]
-        for way in DIRECTIONS
+        rounds = sorted({number for number, _, _ in found})
+        means = [(number, mean([value for at, _, value in found if at == number])) for number in rounds]
+        labels = [
+            f"{_strip_metric_prefix(name)} of client {client}, round {number}: {value:.3g}"
+            for number, client, value in found
+        ]
+        dots = [(float(number), value) for number, _, value in found]
+        series.append(Series("", dots, "dots", labels=labels, colour=colour))
+        series.append(Series(_strip_metric_prefix(name), means, colour=colour))
+    return Chart("Weights of the rewards", series, y="weight", limits=(0.0, 1.0))
+
+
+def make_trade_off_chart(records: Sequence[Record], first: str, second: str) -> tuple[Chart, bool]:
+    """Two rewards against each other over the rounds, and whether the line is from evaluations."""
+    judged = [
+        (record["round"], *pair) for record in records if (pair := _read_evaluation(record, first, second)) is not None
     ]
-    heads = [
-        ("direction", False),
-        ("messages", True),
-        *((column, True) for column in columns),
-        ("payload and framing", True),
+    means = [
+        (record["round"], float(record["metrics"][first]), float(record["metrics"][second]))
+        for record in records
+        if first in record["metrics"] and second in record["metrics"]
     ]
-    return (
-        render_table(heads, rows, "Messages and bytes")
-        + '<p class="note">Bytes. The report (metrics and sampled episodes for this page) is not part of the method and is not'
-        " counted in the last column.</p>"
+    way = judged or means
+    dots = [
+        (record["round"], client, numbers[first], numbers[second])
+        for record in records
+        for client, numbers in _iter_clients(record, first, second)
+    ]
+    series = [
+        Series(
+            "single clients",
+            [(x, y) for _, _, x, y in dots],
+            "dots",
+            labels=[f"client {client}, round {number}: {x:.3g}, {y:.3g}" for number, client, x, y in dots],
+            colour=0,
+        ),
+        Series(
+            "global model, held out" if judged else "mean over clients",
+            [(x, y) for _, x, y in way],
+            "path",
+            labels=[f"round {number}" for number, _, _ in way],
+        ),
+    ]
+    chart = Chart(
+        f"{_strip_metric_prefix(second)} against {_strip_metric_prefix(first)}",
+        series,
+        x=_strip_metric_prefix(first),
+        y=_strip_metric_prefix(second),
+        plane=True,
     )
+    return chart, bool(judged)
 
 
-def _render_failures(failures: Sequence[Record]) -> str:
-    rows = [
-        [str(failure["round"]), str(failure["client"]), show(failure["reason"]), show(failure["message"])]
-        for failure in failures[:MAX_FAILURES]
-    ]
-    heads = [("round", True), ("client", True), ("reason", False), ("what happened", False)]
-    left = len(failures) - MAX_FAILURES
-    more = f'<p class="note">{left:,} more in metrics.jsonl.</p>' if left > 0 else ""
-    return render_table(heads, rows, "Failed calls") + more
+def _list_metrics(records: Sequence[Record], prefix: str) -> list[str]:
+    """The clients' metrics with this prefix, in the order of their first report."""
+    names = (name for record in records for numbers in record["clients"].values() for name in numbers)
+    return list(dict.fromkeys(name for name in names if name.startswith(prefix)))
+
+
+def _iter_clients(record: Record, *names: str) -> Iterator[tuple[str, Mapping[str, float]]]:
+    """The clients that reported all of these numbers."""
+    for client, numbers in record["clients"].items():
+        if all(name in numbers for name in names):
+            yield client, numbers
+
+
+def _read_evaluation(record: Record, *names: str) -> tuple[float, ...] | None:
+    found = record.get("evaluation", {}).get("overall", {})
+    return tuple(float(found[name]["mean"]) for name in names) if all(name in found for name in names) else None
+
+
+def _strip_metric_prefix(name: str) -> str:
+    return name.removeprefix(WEIGHT).removeprefix(REWARD)

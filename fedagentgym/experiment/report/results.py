@@ -1,8 +1,13 @@
-"""The result of a run: the sentence at the top of its report, and the values with which its curve is compared."""
+"""The results of a run: the sentence at the top of its report, the curve with what it is compared with, its categories, and
+who can do what before training, after one client has trained by itself, and after all have trained together.
+
+A run is compared with runs in neighbouring folders that are alike in everything but the method. Both are evaluated on the same
+episodes, so that differences are taken task by task.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -10,23 +15,42 @@ from typing import Any
 
 import numpy as np
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, join_names
 from fedagentgym.base.files import read_json
 from fedagentgym.base.numbers import mean
 from fedagentgym.experiment.report.background import Background
-from fedagentgym.experiment.report.charts import Chart, Reference, Series
-from fedagentgym.experiment.report.episodes import ShownEpisode
-from fedagentgym.experiment.report.markup import format_bound, format_bytes, format_percent, format_points, show
 from fedagentgym.federation.meter import headline_bytes
 from fedagentgym.learning.evaluation import Estimate, find_interval, resample_means
 from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.pages.charts import Chart, Dumbbell, Reference, Series
+from fedagentgym.pages.episodes import ShownEpisode, read_episodes
+from fedagentgym.pages.render import Strong, format_bound, format_bytes, format_percent, format_points
 
 Record = Mapping[str, Any]
 SEED = 0
 """Seed of the interval of a difference, so that a report is reproducible."""
 MOST_NEIGHBOURS = 200
+MOST_CLIENTS = 4
+"""Clients that trained alone, each of which gets a column."""
 COMPARED = ("zero-shot", "local", "centralized")
 _SAME = ("env", "partition", "agent", "warm_start", "seed")
+
+
+def list_evaluated(records: Sequence[Record]) -> list[Record]:
+    """The rounds with an evaluation."""
+    return [record for record in records if "evaluation" in record]
+
+
+def name_round(record: Record) -> str:
+    return "before training" if record["round"] == 0 else f"after round {record['round']}"
+
+
+def read_estimate(part: Record, measure: str = "success") -> Estimate:
+    found = part[measure]
+    return Estimate(float(found["mean"]), float(found["low"]), float(found["high"]))
+
+
+# ---- the first sentence ---------------------------------------------------------------------------------------------
 
 
 def measure_gain(before: Sequence[ShownEpisode], after: Sequence[ShownEpisode]) -> Estimate | None:
@@ -57,35 +81,48 @@ def _group_outcomes(episodes: Sequence[ShownEpisode]) -> dict[str, dict[tuple[st
     return found
 
 
-def tell_result(records: Sequence[Record], gain: Estimate | None, split: str | None) -> str:
-    """The first sentence of the report."""
-    judged = [record for record in records if "evaluation" in record]
+def describe_result(records: Sequence[Record], gain: Estimate | None, split: str | None) -> list[str]:
+    """The first sentence of the report, in parts."""
+    evaluated = list_evaluated(records)
     sent = headline_bytes(records[-1]["bytes_total"])
     cost = f"{format_bytes(sent)} exchanged" if sent else "nothing exchanged"
-    if not judged:
-        return f"Not evaluated: round {records[-1]['round']}, {cost}."
+    if not evaluated:
+        return [f"Not evaluated: round {records[-1]['round']}, {cost}."]
     tasks = "training tasks" if split == "train" else "unseen tasks"
-    last = read_estimate(judged[-1], "success")
-    if len(judged) == 1:
-        when = "before training" if judged[0]["round"] == 0 else f"after round {judged[0]['round']}"
-        return (
-            f"<b>{format_percent(last.mean)}</b> of {tasks} solved {when}, interval"
-            f" {format_percent(last.low)} to {format_percent(last.high)}."
-        )
-    first = read_estimate(judged[0], "success")
-    found = gain or Estimate(last.mean - first.mean, float("nan"), float("nan"))
-    interval = "" if gain is None else f" [{format_bound(found.low)}, {format_bound(found.high)}]"
-    start = "" if judged[0]["round"] == 0 else f" since round {judged[0]['round']}"
+    last = read_estimate(evaluated[-1]["evaluation"]["overall"])
+    if len(evaluated) == 1:
+        ends = f"interval {format_percent(last.low)} to {format_percent(last.high)}"
+        return [Strong(format_percent(last.mean)), f" of {tasks} solved {name_round(evaluated[0])}, {ends}."]
+    first = read_estimate(evaluated[0]["evaluation"]["overall"])
+    start = "" if evaluated[0]["round"] == 0 else f" since round {evaluated[0]['round']}"
     doubt = " The interval includes no change." if gain is not None and gain.low <= 0 <= gain.high else ""
+    change = _format_gain(gain, last.mean - first.mean)
+    return [
+        Strong(f"{format_percent(first.mean)} → {format_percent(last.mean)}"),
+        f" on {tasks}{start}, {change}, {cost}.{doubt}",
+    ]
+
+
+def _format_gain(gain: Estimate | None, difference: float) -> str:
+    """A paired difference with its interval; without one the difference alone."""
+    if gain is None:
+        return f"{format_points(difference)} points"
+    return f"{format_points(gain.mean)} points [{format_bound(gain.low)}, {format_bound(gain.high)}]"
+
+
+def describe_run(result: Record, records: Sequence[Record]) -> str:
+    """A description of the run in one line."""
+    if not result:
+        return f"An unfinished run: {records[-1]['round']} rounds so far."
+    config = result["config"]
+    partition = config["partition"].get("file") or config["partition"]["sampler"]
+    each = config["federation"].get("clients_per_round")
+    members = "all clients" if each is None else f"{each} clients"
     return (
-        f"<b>{format_percent(first.mean)} → {format_percent(last.mean)}</b> on {tasks}{start},"
-        f" {format_points(found.mean)} points{interval}, {cost}.{doubt}"
+        f"{result['algorithm']} on {config['env']['id']}, agent {config['agent']['name']},"
+        f" {result['client_split']['clients']} clients ({partition}), {members} in each of {result['rounds']} rounds,"
+        f" seed {result['seed']}"
     )
-
-
-def read_estimate(record: Record, name: str) -> Estimate:
-    found = record["evaluation"]["overall"][name]
-    return Estimate(found["mean"], found["low"], found["high"])
 
 
 # ---- the curve and its references -----------------------------------------------------------------------------------
@@ -128,8 +165,8 @@ def _is_comparable(result: Record, other: Record) -> bool:
     try:
         ours, theirs = result["config"], other["config"]
         same_tasks = {**ours["evaluation"], "every": 0} == {**theirs["evaluation"], "every": 0}
-        told = float(other["final"]["overall"]["success"]["mean"])
-        return same_tasks and 0 <= told <= 1 and all(ours.get(name) == theirs.get(name) for name in _SAME)
+        success = float(other["final"]["overall"]["success"]["mean"])
+        return same_tasks and 0 <= success <= 1 and all(ours.get(name) == theirs.get(name) for name in _SAME)
     except (KeyError, TypeError, ValueError):
         return False
 
@@ -139,38 +176,35 @@ def list_references(
 ) -> list[Reference]:
     """The horizontal lines of the curve: the agent before training, the expert, and runs of other methods."""
     found = []
-    judged = [record for record in records if "evaluation" in record]
-    if judged and judged[0]["round"] == 0 and len(judged) > 1:
-        found.append(_refer("before training (zero-shot)", read_estimate(judged[0], "success").mean))
+    evaluated = list_evaluated(records)
+    if len(evaluated) > 1 and evaluated[0]["round"] == 0:
+        found.append(("before training (zero-shot)", read_estimate(evaluated[0]["evaluation"]["overall"]).mean))
     if background is not None and background.expert is not None:
-        found.append(_refer("expert", background.expert))
+        found.append(("expert", background.expert))
     for name in COMPARED[1:]:
         values = [one.success for one in neighbours if one.algorithm == name]
         if values:
-            found.append(_refer(name if len(values) == 1 else f"{name}, mean of {len(values)} runs", mean(values)))
-    return found
-
-
-def _refer(name: str, value: float) -> Reference:
-    return Reference(f"{name} {format_percent(value)}", value)
+            found.append((name if len(values) == 1 else f"{name}, mean of {len(values)} runs", mean(values)))
+    return [Reference(f"{name} {format_percent(value)}", value) for name, value in found]
 
 
 def make_success_chart(records: Sequence[Record], references: Sequence[Reference]) -> Chart:
     """The global model on held-out tasks, and the clients while they trained."""
-    judged = [record for record in records if "evaluation" in record]
-    estimates = [(record["round"], read_estimate(record, "success")) for record in judged]
+    estimates = [
+        (record["round"], read_estimate(record["evaluation"]["overall"])) for record in list_evaluated(records)
+    ]
     line = Series(
         "global model on held-out tasks, with its interval",
         [(number, one.mean) for number, one in estimates],
         band=[(one.low, one.high) for _, one in estimates],
         labels=[f"round {number}: {one.mean:.1%} ({one.low:.1%} to {one.high:.1%})" for number, one in estimates],
     )
-    dots = make_client_dots([record for record in records if record["round"] > 0], "success")
-    series = [Series("clients in training, own tasks", dots.points, "dots", labels=dots.labels, colour=2), line]
-    return Chart("Success by round", series, limits=(0.0, 1.0), references=references, percent=True)
+    trained = [record for record in records if record["round"] > 0]
+    dots = make_client_dots(trained, "success", "clients in training, own tasks")
+    return Chart("Success by round", [dots, line], limits=(0.0, 1.0), references=references, percent=True)
 
 
-def make_client_dots(records: Sequence[Record], metric: str) -> Series:
+def make_client_dots(records: Sequence[Record], metric: str, name: str = "clients") -> Series:
     """A number of every client of every round."""
     found = [
         (record["round"], numbers[metric], client)
@@ -179,19 +213,217 @@ def make_client_dots(records: Sequence[Record], metric: str) -> Series:
         if metric in numbers
     ]
     labels = [f"client {client}, round {number}: {value:.3g}" for number, value, client in found]
-    return Series("clients", [(number, value) for number, value, _ in found], "dots", labels=labels, colour=2)
+    return Series(name, [(number, value) for number, value, _ in found], "dots", labels=labels, colour=2)
 
 
-def describe_run(result: Record, records: Sequence[Record]) -> str:
-    """A description of the run in one line."""
-    if not result:
-        return f"An unfinished run: {records[-1]['round']} rounds so far."
-    config = result["config"]
-    partition = config["partition"].get("file") or config["partition"]["sampler"]
-    each = config["federation"].get("clients_per_round")
-    members = "all clients" if each is None else f"{each} clients"
-    return show(
-        f"{result['algorithm']} on {config['env']['id']}, agent {config['agent']['name']},"
-        f" {result['client_split']['clients']} clients ({partition}), {members} in each of {result['rounds']} rounds,"
-        f" seed {result['seed']}"
+# ---- categories -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CategoryResults:
+    """The held-out categories of the last evaluation beside those of the first, worst first; those of each set; all numbers."""
+
+    kind: str
+    first: str
+    last: str
+    rows: Sequence[Dumbbell]
+    sets: Mapping[str, Sequence[Dumbbell]]
+    note: str
+    measures: Sequence[str]
+    numbers: Sequence[Sequence[str | tuple[str, str]]]
+
+
+def list_categories(records: Sequence[Record]) -> CategoryResults | None:
+    """The results by category; None for a run that was not evaluated."""
+    evaluated = list_evaluated(records)
+    if not evaluated:
+        return None
+    first, last = evaluated[0], evaluated[-1]
+    evaluation, before = last["evaluation"], first["evaluation"] if first is not last else {}
+    rows = _pair_categories(before, evaluation)
+    rows.sort(key=lambda row: (row.after.mean, row.name))
+    sets = {
+        name: _pair_categories(before.get("sets", {}).get(name, {}), {"categories": dict(sorted(found.items()))})
+        for name, below in evaluation.get("sets", {}).items()
+        if len(found := below["categories"]) > 1
+    }
+    groups = [("all tasks", evaluation["overall"]), *sorted(evaluation["categories"].items())]
+    measures = list(dict.fromkeys(measure for _, found in groups for measure in found))
+    return CategoryResults(
+        "set" if "sets" in evaluation else "category",
+        name_round(first),
+        name_round(last),
+        [_pair("all tasks", before.get("overall"), evaluation["overall"]), *(rows if len(rows) > 1 else [])],
+        sets,
+        f"{evaluation['tasks']:,} tasks, {evaluation['episodes']:,} episodes.{_describe_clients(evaluation)}",
+        [measure.replace("_", " ") for measure in measures],
+        [[name or "no category", *(_format_estimate(found.get(one)) for one in measures)] for name, found in groups],
     )
+
+
+def _pair_categories(before: Record, after: Record) -> list[Dumbbell]:
+    earlier = before.get("categories", {})
+    return [_pair(name, earlier.get(name), found) for name, found in after["categories"].items()]
+
+
+def _pair(name: str, before: Record | None, after: Record) -> Dumbbell:
+    return Dumbbell(name or "no category", None if before is None else read_estimate(before), read_estimate(after))
+
+
+def _describe_clients(evaluation: Record) -> str:
+    """The global model on the clients' own mixtures of the held-out tasks, if it was evaluated."""
+    found = evaluation.get("clients") or {}
+    if not found.get("clients"):
+        return ""
+    return (
+        f" Each of {found['clients']:,} clients by its own mixture of these tasks: mean success {found['mean']:.3f},"
+        f" 10th percentile {found['p10']:.3f}, worst {found['worst']:.3f} (client {found['worst_client']})."
+    )
+
+
+def _format_estimate(found: Record | None) -> str | tuple[str, str]:
+    return "" if found is None else (f"{found['mean']:.3f}", f"{found['low']:.2f} to {found['high']:.2f}")
+
+
+# ---- alone and together ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LoneClient:
+    """A client that trained alone. The gains are what the federation's agent solves more than its own: of all tasks, of the
+    categories that it holds tasks of, and of the others."""
+
+    client: int
+    held: frozenset[str]
+    steps: int | None
+    evaluation: Record
+    gain: Estimate | None
+    gain_held: Estimate | None
+    gain_other: Estimate | None
+
+
+@dataclass(frozen=True)
+class MatrixRow:
+    """A category, whether a lone client holds tasks of it, and the estimates of every column (None: not known)."""
+
+    name: str
+    held: bool
+    cells: Sequence[Estimate | None]
+
+
+@dataclass(frozen=True)
+class AloneAndTogether:
+    """Evaluations of the same tasks: at the start, of the clients that trained alone, and of the federation."""
+
+    start: Record | None
+    alone: Sequence[LoneClient]
+    together: Record
+    steps: int | None
+    expert: Mapping[str, float]
+    expert_overall: float | None
+
+    @property
+    def columns(self) -> list[str]:
+        start = ["start"] if self.start is not None else []
+        expert = ["expert"] if self.expert else []
+        return [*start, *(f"client {one.client} alone" for one in self.alone), "together", *expert]
+
+    @property
+    def rows(self) -> list[MatrixRow]:
+        """All tasks first, then the categories: those that a lone client holds, then the others, each by name."""
+        held = {name for one in self.alone for name in one.held}
+        names = sorted(self.together["categories"], key=lambda name: (name not in held, name))
+        evaluations = [one for one in (self.start, *(one.evaluation for one in self.alone), self.together) if one]
+
+        def row(name: str, found: Sequence[Record | None], expert: float | None) -> MatrixRow:
+            cells = [None if part is None else read_estimate(part) for part in found]
+            known = None if expert is None else Estimate(expert, expert, expert)
+            return MatrixRow(name, name in held, [*cells, *([known] if self.expert else [])])
+
+        return [
+            row("all tasks", [one["overall"] for one in evaluations], self.expert_overall),
+            *(row(name, [one["categories"].get(name) for one in evaluations], self.expert.get(name)) for name in names),
+        ]
+
+    @property
+    def sentences(self) -> list[tuple[str, str]]:
+        """For each lone client the headline, what federating is worth to it, and where the difference comes from."""
+        return [(self._describe_gap(one), _describe_parts(one)) for one in self.alone]
+
+    def _describe_gap(self, one: LoneClient) -> str:
+        together, alone = read_estimate(self.together["overall"]).mean, read_estimate(one.evaluation["overall"]).mean
+        return (
+            f"Together the clients solve {format_percent(together)} of unseen tasks, client {one.client} alone"
+            f" {format_percent(alone)}{_describe_steps(self.steps, one.steps)}: {_format_gain(one.gain, together - alone)}."
+        )
+
+
+def _describe_parts(one: LoneClient) -> str:
+    if one.gain_held is None or one.gain_other is None:
+        return ""
+    held, other = _format_gain(one.gain_held, 0.0), _format_gain(one.gain_other, 0.0)
+    names = join_names(sorted(one.held))
+    return f"Together less alone, on {names}, which client {one.client} holds: {held}; on all else: {other}."
+
+
+def _describe_steps(together: int | None, alone: int | None) -> str:
+    if together is None or alone is None:
+        return ""
+    if together == alone:
+        return f" after as many steps of its own ({alone})"
+    return f" after {alone} steps of its own (there {together})"
+
+
+def compare_alone(
+    records: Sequence[Record],
+    result: Record,
+    after: Sequence[ShownEpisode],
+    background: Background | None,
+    neighbours: Sequence[Neighbour],
+) -> AloneAndTogether | None:
+    """What the runs beside this one show; None where no client trained alone, or this run has only one itself."""
+    evaluated = list_evaluated(records)
+    lone = [one for one in neighbours if one.algorithm == "local"]
+    if not evaluated or not lone or not result or result["algorithm"] in ("local", "zero-shot"):
+        return None
+    alone = [_compare_client(one, after, background) for one in lone[:MOST_CLIENTS]]
+    return AloneAndTogether(
+        evaluated[0]["evaluation"] if evaluated[0]["round"] == 0 and len(evaluated) > 1 else None,
+        sorted(alone, key=lambda one: one.client),
+        evaluated[-1]["evaluation"],
+        _count_own_steps(result),
+        {} if background is None else background.expert_categories,
+        None if background is None else background.expert,
+    )
+
+
+def _compare_client(neighbour: Neighbour, after: Sequence[ShownEpisode], background: Background | None) -> LoneClient:
+    record = neighbour.record
+    client = int(record["config"]["algorithm"].get("client", 0))
+    held = frozenset(background.find_mixture(client) if background is not None else ())
+    try:
+        own = read_episodes(neighbour.folder / "evaluation" / f"{record['final']['round']:04d}.jsonl")
+    except DataError:
+        own = []
+
+    def gain(chosen: Callable[[str], bool]) -> Estimate | None:
+        first, second = ([one for one in part if chosen(one.trajectory.category)] for part in (own, after))
+        return measure_gain(first, second)
+
+    return LoneClient(
+        client,
+        held,
+        _count_own_steps(record),
+        record["final"],
+        gain(lambda _: True),
+        gain(lambda category: category in held),
+        gain(lambda category: category not in held),
+    )
+
+
+def _count_own_steps(record: Record) -> int | None:
+    """Policy steps that one client takes over the run, if it takes part in every round."""
+    config = record["config"]
+    each = config["algorithm"].get("local_steps")
+    everybody = record["algorithm"] == "local" or config["federation"].get("clients_per_round") is None
+    return each * record["rounds"] if isinstance(each, int) and everybody else None

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from rich.table import Table
 
 from fedagentgym.base.progress import StatusLine, get_console, is_quiet, show_status
-from fedagentgym.experiment.report.alone import AloneAndTogether, list_columns, list_rows, tell_gap, tell_parts
-from fedagentgym.experiment.report.markup import format_percent
+from fedagentgym.experiment.report.results import AloneAndTogether
 from fedagentgym.federation.progress import ProgressCallback, TrainingProgress, format_seconds
 from fedagentgym.learning.malformed import TOLERATED
+from fedagentgym.pages.render import format_percent
 
 
 class RoundTable:
@@ -140,17 +140,16 @@ def print_comparison(found: AloneAndTogether) -> None:
     out = get_console()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("unseen tasks", no_wrap=True, overflow="ellipsis")
-    for name in list_columns(found):
+    for name in found.columns:
         table.add_column(name, justify="right", no_wrap=True, overflow="ellipsis")
-    for row in list_rows(found):
+    for row in found.rows:
         cells = ("" if cell is None else format_percent(cell.mean) for cell in row.cells)
         table.add_row(f"{row.name} (its own)" if row.held else row.name, *cells)
     out.print()
     out.print(table)
-    for one in found.alone:
-        for sentence in filter(None, (tell_gap(found, one), tell_parts(one))):
-            out.print()
-            out.print(sentence, highlight=False)
+    for sentence in filter(None, (part for pair in found.sentences for part in pair)):
+        out.print()
+        out.print(sentence, highlight=False)
 
 
 def print_summary(folder: Path, record: Mapping[str, Any]) -> None:

@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, format_path, write_atomic
-from fedagentgym.experiment.report.episodes import Source, make_browser_data, to_script_json
 from fedagentgym.leaderboard.intervals import Values
 from fedagentgym.leaderboard.record import MANIFEST, VERIFICATION
 from fedagentgym.leaderboard.site.bands import Place, rank
@@ -23,6 +22,8 @@ from fedagentgym.leaderboard.site.differences import compare_pairs
 from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries, read_suites
 from fedagentgym.leaderboard.site.page import SuitePage, render_site
 from fedagentgym.leaderboard.site.tables import find_metric, write_csv, write_markdown
+from fedagentgym.pages.episodes import Source, make_browser_data
+from fedagentgym.pages.render import to_script_json
 
 MARK = ".fedagentgym-leaderboard"
 """Marks a folder as such a page, so that a newer one may replace it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fedagentgym.experiment.report.markup import render_table, show
 from fedagentgym.leaderboard.intervals import Difference, Values, compare_scenarios, correct_for_many
 from fedagentgym.leaderboard.suite import Suite
 
@@ -54,29 +53,3 @@ def judge(difference: Difference, smallest: float) -> str:
     if smallest and -smallest < difference.low and difference.high < smallest:
         return f"less than {100 * smallest:g} points apart"
     return "not decided"
-
-
-def render_differences(suite: Suite, titles: Mapping[str, str], compared: list[Compared]) -> str:
-    """The table of differences; nothing if no pair has played."""
-    if not compared:
-        return ""
-    heads = [("entry", False), ("against", False), ("scenario", False), ("difference, points", True)]
-    heads += [("95 %", True), ("p, corrected", True), ("finding", False)]
-    rows = []
-    for first, second, scenario, found in compared:
-        ends = f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
-        numbers = [f"{100 * found.mean:+.1f}", ends, f"{found.adjusted:.4f}"]
-        rows.append(
-            [
-                show(titles[first]),
-                show(titles[second]),
-                show(scenario),
-                *numbers,
-                judge(found, suite.smallest_difference),
-            ]
-        )
-    seeds = f"Few seeds ({len(suite.seeds)}) say little of other seeds." if len(suite.seeds) < 5 else ""
-    return (
-        f"<h2>Differences</h2>{render_table(heads, rows, 'Differences')}"
-        f'<p class="note">Paired on tasks and seeds; Holm\'s correction for the {len(compared)} comparisons. {seeds}</p>'
-    )

@@ -11,7 +11,6 @@ from pathlib import Path
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import format_path, read_text
-from fedagentgym.experiment.report.episodes import ShownEpisode, read_episodes
 from fedagentgym.leaderboard.aggregate import CellData, collect_values
 from fedagentgym.leaderboard.intervals import Values
 from fedagentgym.leaderboard.record import (
@@ -32,6 +31,7 @@ from fedagentgym.leaderboard.record import (
 )
 from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_suite
 from fedagentgym.learning.trajectory import Group, Trajectory
+from fedagentgym.pages.episodes import ShownEpisode, read_episodes
 
 DEEPEST = 4
 """Maximum depth below a named folder at which results are searched."""

@@ -1,31 +1,33 @@
-"""`index.html`: a tab for each suite, with its table, its figures, its episodes, and its checks."""
+"""`index.html`: a tab for each suite, with its table, its figures, its episodes, and its checks; and the numbers of papers.
+
+The table is drawn by `assets/leaderboard.js` from the data of `describe_suite`. In the figures each entry's line or dot has the
+entry's name, so that the page can highlight the entry whose row is selected.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from fedagentgym.experiment.report.episodes import read_assets, to_script_json
-from fedagentgym.experiment.report.markup import fold, format_bytes, show
-from fedagentgym.leaderboard.record import Interval, Measures, Rerun
+from fedagentgym.base.numbers import mean
+from fedagentgym.leaderboard.curves import average_curves
+from fedagentgym.leaderboard.record import CellClients, Interval, Measures, Rerun
 from fedagentgym.leaderboard.site.bands import Place
-from fedagentgym.leaderboard.site.differences import Compared, render_differences
+from fedagentgym.leaderboard.site.differences import Compared, judge
 from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries
-from fedagentgym.leaderboard.site.figures import render_figures
-from fedagentgym.leaderboard.site.published import describe_cautions, find_paper, read_published, render_paper
 from fedagentgym.leaderboard.site.tables import find_metric, format_value, list_measures, order_entries, tell_status
 from fedagentgym.leaderboard.suite import Suite
+from fedagentgym.pages.charts import Chart, Series
+from fedagentgym.pages.render import Strong, format_bytes, format_percent, render
 
-PUBLISHED = "published"
-TITLE = "fedagentgym leaderboard"
-CHECKED = (
-    "Every task of a suite has known digests, and an episode is fixed by its task, its seed and its actions. So a result"
-    " marked <b>replayed</b> was played again, action by action, and earned what it says; its numbers were computed again"
-    " from those episodes. Whose actions they were cannot be shown that way: results marked <b>run again by the"
-    " maintainers</b> were produced a second time, where there is a secret twin also on tasks that had never been published."
-)
+MOST_NAMED = 6
+"""Number of entries with a colour and a key, the best ones; the others are grey."""
+MOST_STRIPS = 20
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -45,148 +47,288 @@ class SuitePage:
 
 def render_site(pages: Sequence[SuitePage]) -> str:
     """The whole page."""
-    folder = files("fedagentgym.leaderboard.site")
-    base = (files("fedagentgym.experiment.report") / "report.css").read_text("utf-8")
-    browser_style, browser_script = read_assets()
-    style = base + browser_style + (folder / "site.css").read_text("utf-8")
-    script = browser_script + (folder / "site.js").read_text("utf-8")
-    names = [(page.found.key, page.found.suite.title) for page in pages]
-    tabs = "".join(
-        f'<button type="button" role="tab" id="tab-{show(key)}" aria-controls="panel-{show(key)}">{show(title)}</button>'
-        for key, title in [*names, (PUBLISHED, "Published numbers")]
-    )
-    panels = "".join(_render_panel(page) for page in pages) + _render_published()
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{TITLE}</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
-        f'<link rel="icon" href="data:,"><style>{style}</style></head><body><main><header class="site">'
-        f'<h1>fedagentgym</h1><p class="result"><b>Leaderboard</b></p>'
-        '<p class="about">Federated reinforcement learning of language agents: agents, and methods that train them, on'
-        " fixed tasks. Every row is a folder that anybody can check.</p></header>"
-        f'<div class="tabs" role="tablist" aria-label="Suites">{tabs}</div>{panels}</main>'
-        f"<script>{script}</script></body></html>\n"
+    papers = read_published()
+    return render(
+        "leaderboard.html",
+        suites=[_view_suite(page) for page in pages],
+        papers=papers,
+        cautions=_read_published_file()["notes"],
     )
 
 
 # ---- a suite ----------------------------------------------------------------------------------------------------------
 
 
-def _render_panel(page: SuitePage) -> str:
-    suite, key = page.found.suite, show(page.found.key)
-    paper = find_paper(suite.paper)
-    published = f"<h2>Published beside it</h2>{render_paper(paper)}" if paper is not None else ""
-    figures = render_figures(page.found, page.ordered)
-    return (
-        f'<section class="suite" role="tabpanel" id="panel-{key}" aria-labelledby="tab-{key}" data-suite="{key}">'
-        f'<h2 class="title">{show(suite.title)}</h2><p class="result">{_tell_leader(page)}</p>'
-        f'<p class="about">{show(suite.about)}</p>{_render_facts(page)}{_render_expected(suite)}'
-        '<div class="board"><noscript>The table is drawn by a script; the same numbers are in'
-        f' <a href="{key}.md">{key}.md</a>.</noscript></div>'
-        f'<p class="note">The same table as <a href="{key}.md">Markdown</a>, every number as <a href="{key}.csv">CSV</a>.'
-        f" Entries of one band do not differ significantly from the first of it ({_tell_test()}).</p>"
-        f"{_render_differences(page)}{'<h2>Figures</h2>' if figures else ''}{figures}"
-        '<h2>Episodes</h2><div class="episode-choice"></div><div class="episode-place"></div>'
-        f"{published}{_render_checks(page)}"
-        f'<script type="application/json" id="data-{key}">{to_script_json(describe_suite(page))}</script></section>'
-    )
+def _view_suite(page: SuitePage) -> dict[str, Any]:
+    suite = page.found.suite
+    return {
+        "key": page.found.key,
+        "suite": suite,
+        "leader": _describe_leader(page),
+        "facts": _list_facts(page),
+        "differences": _list_differences(page),
+        "charts": _make_charts(page.found, page.ordered),
+        "strips": (strips := _list_strips(page.ordered))[:MOST_STRIPS],
+        "all_strips": len(strips),
+        "paper": find_paper(suite.paper),
+        "unproven": _list_unproven(page.found.entries),
+        "data": describe_suite(page),
+    }
 
 
-def _render_differences(page: SuitePage) -> str:
-    titles = {entry.name: entry.manifest.entry.title for entry in page.found.entries}
-    return render_differences(page.found.suite, titles, page.differences)
-
-
-def _tell_test() -> str:
-    return "paired on tasks and seeds, 5 %, Holm's correction"
-
-
-def _tell_leader(page: SuitePage) -> str:
-    """The leading entry, in a sentence."""
+def _describe_leader(page: SuitePage) -> list[str]:
+    """The leading entry, in a sentence of parts."""
     places = page.places[""]
     if not places:
-        return "No entry has played all of it: choose a scenario to compare those that played it."
-    ordered = page.ordered
-    first = ordered[0].manifest
+        return ["No entry has played all of it: choose a scenario to compare those that played it."]
+    first = page.ordered[0].manifest
     ranked, metric = first.overall[first.ranked], find_metric(first.ranked)
-    band = [entry for entry in ordered if entry.name in places and places[entry.name].band == 1]
+    band = [entry for entry in page.ordered if entry.name in places and places[entry.name].band == 1]
     shared = ""
     if len(band) > 1:
         shared = f" {len(band) - 1} more {'is' if len(band) == 2 else 'are'} not significantly worse."
     ends = f" [{format_value(ranked.low, metric)}, {format_value(ranked.high, metric)}]"
     interval = ends if ranked.low < ranked.high else ""
-    return (
-        f"<b>{show(first.entry.title)}</b> leads with {format_value(ranked.mean, metric)} {show(metric.title)}"
-        f"{interval}.{shared}"
-    )
+    reached = f"{format_value(ranked.mean, metric)} {metric.title}{interval}"
+    return [Strong(first.entry.title), f" leads with {reached}.{shared}"]
 
 
-def _render_facts(page: SuitePage) -> str:
+def _list_facts(page: SuitePage) -> list[tuple[str, str]]:
     suite = page.found.suite
+    budget = [
+        f"{suite.budget.rounds:,} rounds" if suite.budget.rounds is not None else "",
+        f"{suite.budget.episodes:,} episodes" if suite.budget.episodes is not None else "",
+        format_bytes(suite.budget.bytes) if suite.budget.bytes is not None else "",
+    ]
     facts = [
         ("entries", f"{len(page.found.entries)}"),
         ("scenarios", f"{len(suite.scenarios)}"),
         ("seeds", ", ".join(map(str, suite.seeds))),
         ("track", suite.track),
         ("ranked by", f"{find_metric(suite.rank_by).title}, split {suite.ranking.split}"),
+        ("budget", ", ".join(filter(None, budget))),
+        ("secret twin", "held back by the maintainers" if suite.secret else "none"),
     ]
-    facts += [("budget", _tell_budget(suite))] if _tell_budget(suite) else []
-    facts.append(("secret twin", "held back by the maintainers" if suite.secret else "none"))
-    cells = "".join(f"<div><dt>{show(name)}</dt><dd>{show(value)}</dd></div>" for name, value in facts)
-    return f'<dl class="facts">{cells}</dl>{_render_scenarios(suite)}'
+    return [(name, value) for name, value in facts if value]
 
 
-def _tell_budget(suite: Suite) -> str:
-    budget = suite.budget
-    told = [
-        f"{budget.rounds:,} rounds" if budget.rounds is not None else "",
-        f"{budget.episodes:,} episodes" if budget.episodes is not None else "",
-        format_bytes(budget.bytes) if budget.bytes is not None else "",
+def _list_differences(page: SuitePage) -> list[list[str]]:
+    """The rows of the table of differences."""
+    titles = {entry.name: entry.manifest.entry.title for entry in page.found.entries}
+    return [
+        [
+            titles[first],
+            titles[second],
+            scenario,
+            f"{100 * found.mean:+.1f}",
+            f"{100 * found.low:+.1f} to {100 * found.high:+.1f}",
+            f"{found.adjusted:.4f}",
+            judge(found, page.found.suite.smallest_difference),
+        ]
+        for first, second, scenario, found in page.differences
     ]
-    return ", ".join(part for part in told if part)
 
 
-def _render_scenarios(suite: Suite) -> str:
-    items = "".join(
-        f"<li><b>{show(name)}</b>{': ' + show(one.about) if one.about else ''}"
-        f"{'' if one.methods_differ else ' <span class=badge>methods do not differ here</span> ' + show(one.because)}</li>"
-        for name, one in suite.scenarios.items()
-    )
-    return fold("Scenarios", f'<ul class="scenarios">{items}</ul><p class="note"><code>{suite.digest}</code></p>')
-
-
-def _render_expected(suite: Suite) -> str:
-    """What was expected before anything was played."""
-    items = "".join(f"<li>{show(one)}</li>" for one in suite.expected)
-    return fold("What was expected, written down before it was played", f"<ul>{items}</ul>") if items else ""
-
-
-def _render_checks(page: SuitePage) -> str:
-    """The checks of the entries, and the claims that cannot be proven."""
-    unproven: dict[str, set[str]] = {}
-    for entry in page.found.entries:
+def _list_unproven(entries: Iterable[Entry]) -> list[tuple[str, str]]:
+    """The claims of the entries that cannot be proven."""
+    found: dict[str, set[str]] = {}
+    for entry in entries:
         for claim in entry.verification.claims if entry.verification is not None else ():
             if claim.status == "not provable":
-                unproven.setdefault(claim.name, set()).add(claim.about)
-    items = "".join(
-        f"<li><b>{show(name)}</b>: {show(about)}</li>"
-        for name, told in sorted(unproven.items())
-        for about in sorted(told)[:3]
-    )
-    rest = f'<p class="about">What cannot be proven by playing episodes again:</p><ul>{items}</ul>' if items else ""
-    return f'<h2>What is checked</h2><p class="about">{CHECKED}</p>{rest}'
+                found.setdefault(claim.name, set()).add(claim.about)
+    return [(name, about) for name, abouts in sorted(found.items()) for about in sorted(abouts)[:3]]
 
 
-def _render_published() -> str:
-    cautions = "".join(f"<li>{show(note)}</li>" for note in describe_cautions())
-    papers = "".join(f'<div class="card">{render_paper(paper)}</div>' for paper in read_published())
-    disagreeing = fold("What does not agree within the papers", f"<ul>{cautions}</ul>")
-    return (
-        f'<section class="suite" role="tabpanel" id="panel-{PUBLISHED}" aria-labelledby="tab-{PUBLISHED}">'
-        '<h2 class="title">Published numbers</h2><p class="result">What the papers print, as they print it.</p>'
-        '<p class="about">Not measured here and never ranked: other models, other tasks, other machines. Numbers that need'
-        f" a caution carry it below their table.</p>{papers}{disagreeing}"
-        "</section>"
+# ---- figures ------------------------------------------------------------------------------------------------------------
+
+
+def _make_charts(found: SuiteEntries, ordered: Sequence[Entry]) -> list[tuple[Chart, str]]:
+    """All charts for which the suite's entries have numbers, each with a note; `ordered` is best first."""
+    charts = [*_make_curves(found, ordered), _make_bytes(ordered), *_make_slopes(found.suite, ordered)]
+    return [(chart, note) for chart, note in charts if not chart.is_empty]
+
+
+def _make_series(
+    entry: Entry, place: int, points: Sequence[tuple[float, float]], kind: str, labels: Sequence[str] = ()
+) -> Series:
+    """An entry's part of a figure: named if it is among the best."""
+    title = entry.manifest.entry.title
+    named = place < MOST_NAMED
+    labels = labels or [f"{title}: {y:.3g}" for _, y in points]
+    return Series(title if named else "", points, kind, labels=labels, colour=place + 1 if named else 0, key=entry.name)
+
+
+def _stack(series: Iterable[Series]) -> list[Series]:
+    """Grey lines first, so that coloured ones are drawn over them."""
+    return sorted(series, key=lambda one: one.colour != 0)
+
+
+def _make_curves(found: SuiteEntries, ordered: Sequence[Entry]) -> list[tuple[Chart, str]]:
+    curves = {name: [_list_curve(entry, name) for entry in ordered] for name in found.suite.scenarios}
+    most = max((x for each in curves.values() for curve in each for x, _ in curve), default=0.0)
+    unit, axis = (1000.0, "training episodes, thousands") if most >= 10_000 else (1.0, "training episodes")
+    note = "Success on the split by which the round is chosen, mean over seeds. The best entries have colours."
+    charts = []
+    for name, each in curves.items():
+        title = f"Learning curves: {name}" if len(curves) > 1 else "Learning curves"
+        series = [
+            _make_series(entry, place, [(x / unit, y) for x, y in curve], "line")
+            for place, (entry, curve) in enumerate(zip(ordered, each, strict=True))
+        ]
+        charts.append((Chart(title, _stack(series), x=axis, limits=(0.0, 1.0), percent=True), note))
+    return charts
+
+
+def _list_curve(entry: Entry, scenario: str) -> list[tuple[float, float]]:
+    """Mean success over the seeds that evaluated the same rounds."""
+    curves = [one.points for one in entry.curves.cells if one.scenario == scenario]
+    return [(point.episodes, point.mean) for point in average_curves(curves)]
+
+
+def _make_bytes(ordered: Sequence[Entry]) -> tuple[Chart, str]:
+    series = []
+    for place, entry in enumerate(ordered):
+        overall = entry.overall
+        if "bytes" in overall and "success" in overall:
+            x, y = overall["bytes"].mean / 1e6, overall["success"].mean
+            label = f"{entry.manifest.entry.title}: {format_percent(y, 1)}, {format_bytes(1e6 * x)}"
+            series.append(_make_series(entry, place, [(x, y)], "dots", [label]))
+    chart = Chart("Success against bytes", _stack(series), x="MB in all, mean over seeds", plane=True, percent=True)
+    return chart, "Bytes sent and received by all clients until the end. Further left is cheaper."
+
+
+def _make_slopes(suite: Suite, ordered: Sequence[Entry]) -> list[tuple[Chart, str]]:
+    """One chart for each axis of heterogeneity: success from the uniform division to the most heterogeneous."""
+    axes: dict[str, list[tuple[float, str]]] = {}
+    for name, scenario in suite.scenarios.items():
+        if scenario.axis and scenario.level is not None:
+            axes.setdefault(scenario.axis, []).append((scenario.level, name))
+    charts = []
+    for axis, levels in axes.items():
+        if len(levels) < 2:
+            continue
+        levels.sort()
+        series = []
+        for place, entry in enumerate(ordered):
+            measured = entry.manifest.by_scenario
+            points = [
+                (float(at), measured[name]["success"].mean)
+                for at, (_, name) in enumerate(levels)
+                if name in measured and "success" in measured[name]
+            ]
+            series.append(_make_series(entry, place, points, "line"))
+        names = ["even" if level == 0 else f"{level:g}" for level, _ in levels]
+        chart = Chart(
+            f"Heterogeneity: {axis}", _stack(series), x="level", limits=(0.0, 1.0), percent=True, x_labels=names
+        )
+        charts.append((chart, "Success as clients' tasks become more different. A flat line means no loss."))
+    return charts
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The clients of an entry, each by the success on its own mixture of tasks."""
+
+    name: str
+    title: str
+    shares: Sequence[float]
+    middle: float
+    worst: float
+
+
+def _list_strips(ordered: Sequence[Entry]) -> list[Strip]:
+    return [
+        Strip(entry.name, entry.manifest.entry.title, shares, mean(shares), min(shares))
+        for entry in ordered
+        if len(shares := _list_clients(entry.clients.cells)) > 1
+    ]
+
+
+def _list_clients(cells: Sequence[CellClients]) -> list[float]:
+    """The success of every client, in the mean over the cells in which it has one."""
+    found: dict[int, list[float]] = {}
+    for cell in cells:
+        for client in cell.clients:
+            if client.success is not None:
+                found.setdefault(client.client, []).append(client.success)
+    return [mean(values) for _, values in sorted(found.items())]
+
+
+# ---- numbers from papers, cited with a source and never ranked ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A table of a paper: rows of texts, then of values with their spread and the number of their caution."""
+
+    name: str
+    numbers: int
+    heads: Sequence[tuple[str, bool]]
+    rows: Sequence[tuple[Sequence[str], Sequence[tuple[str, str, str]]]]
+    unit: str
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper with its numbers, in the order of its tables."""
+
+    name: str
+    about: Mapping[str, Any]
+    rows: tuple[Row, ...]
+
+    @property
+    def origin(self) -> str:
+        return ", ".join(str(self.about[name]) for name in ("venue", "arxiv") if self.about.get(name))
+
+    @property
+    def tables(self) -> list[PublishedTable]:
+        return [self._lay_out(name) for name in dict.fromkeys(row["table"] for row in self.rows)]
+
+    def _lay_out(self, name: str) -> PublishedTable:
+        rows = [row for row in self.rows if row["table"] == name]
+        columns = list(dict.fromkeys((row["dataset"], row["metric"]) for row in rows))
+        metrics = {metric for _, metric in columns}
+        notes = list(dict.fromkeys(row["flag"] for row in rows if row.get("flag") is not None))
+        lines: dict[tuple[str, str, str], dict[tuple[str, str], tuple[str, str, str]]] = {}
+        for row in rows:
+            setting = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in row.get("setting", {}).items())
+            column = (row["dataset"], row["metric"])
+            spread = f"± {row['std']:g}" if "std" in row else ""
+            mark = str(notes.index(row["flag"]) + 1) if row.get("flag") is not None else ""
+            value = f"{row['value']:.{_count_digits(rows, column)}f}"
+            lines.setdefault((row["model"], row["method"], setting), {})[column] = (value, spread, mark)
+        heads = [("model", False), ("method", False), ("setting", False)]
+        heads += [(dataset if len(metrics) == 1 else f"{dataset}, {metric}", True) for dataset, metric in columns]
+        body = [(line, [found.get(column, ("", "", "")) for column in columns]) for line, found in lines.items()]
+        unit = f"unit: {', '.join(sorted({str(row['unit']) for row in rows}))}"
+        unit = f"{metrics.pop()}, {unit}" if len(metrics) == 1 else unit
+        return PublishedTable(f"{self.name}, {name}", len(rows), heads, body, unit, notes)
+
+
+def _count_digits(rows: Sequence[Row], column: tuple[str, str]) -> int:
+    """Digits after the point in a column: a value keeps its printed zeros."""
+    texts = (f"{row['value']:g}" for row in rows if (row["dataset"], row["metric"]) == column)
+    return max(len(text.partition(".")[2]) for text in texts)
+
+
+@cache
+def _read_published_file() -> Any:
+    return json.loads((files("fedagentgym.leaderboard.site") / "published.json").read_text("utf-8"))
+
+
+def read_published() -> tuple[Paper, ...]:
+    """All papers of the package's data."""
+    plain = _read_published_file()
+    return tuple(
+        Paper(name, about, tuple(row for row in plain["results"] if row["paper"] == name))
+        for name, about in plain["papers"].items()
     )
+
+
+def find_paper(name: str | None) -> Paper | None:
+    """The paper of this name; case is ignored."""
+    return next((paper for paper in read_published() if name and paper.name.lower() == name.lower()), None)
 
 
 # ---- the data of the table's script --------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from fedagentgym.leaderboard.metrics import METRICS, Metric
 from fedagentgym.leaderboard.record import Interval
 from fedagentgym.leaderboard.site.bands import Place
 from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries
+from fedagentgym.pages.render import escape_markdown
 
 
 def list_measures(entries: Sequence[Entry]) -> list[str]:
@@ -78,7 +79,7 @@ def find_secret(entry: Entry) -> Interval | None:
 def write_markdown(found: SuiteEntries, places: Mapping[str, Place]) -> str:
     """The table over all scenarios, best first."""
     measures = [name for name in list_measures(found.entries) if any(name in one.overall for one in found.entries)]
-    head = [f"# {_escape(found.suite.title)}", "", f"`{found.suite.name}`, version {found.suite.version}.", ""]
+    head = [f"# {escape_markdown(found.suite.title)}", "", f"`{found.suite.name}`, version {found.suite.version}.", ""]
     table = _write_table(order_entries(found.entries, places), places, measures)
     return "\n".join([*head, *table]) + "\n"
 
@@ -97,13 +98,13 @@ def _write_table(entries: Sequence[Entry], places: Mapping[str, Place], measures
     heads = ["band", "rank", "entry", *(find_metric(name).title for name in measures), "status"]
     is_run_again = any(find_secret(entry) is not None for entry in entries)
     heads += ["on the secret twin"] if is_run_again else []
-    lines = [f"| {' | '.join(map(_escape, heads))} |", "|" + "---|" * len(heads)]
+    lines = [f"| {' | '.join(map(escape_markdown, heads))} |", "|" + "---|" * len(heads)]
     for entry in entries:
         place, overall = places.get(entry.name), entry.overall
         start = [str(place.band), str(place.rank)] if place else ["", ""]
-        cells = [*start, _escape(entry.manifest.entry.title)]
+        cells = [*start, escape_markdown(entry.manifest.entry.title)]
         cells += [_format_cell(overall.get(name), name) for name in measures]
-        cells.append(tell_status(entry))
+        cells.append(escape_markdown(tell_status(entry)))
         cells += [_format_cell(find_secret(entry), entry.manifest.ranked)] if is_run_again else []
         lines.append(f"| {' | '.join(cells)} |")
     return lines
@@ -122,13 +123,6 @@ def _format_cell(found: Interval | None, name: str) -> str:
     if found.low == found.high:
         return mean
     return f"{mean} [{format_value(found.low, metric)}, {format_value(found.high, metric)}]"
-
-
-def _escape(text: str) -> str:
-    plain = show_invisible_characters(" ".join(text.split()))
-    for mark in "\\|`*_<>[]":
-        plain = plain.replace(mark, f"\\{mark}")
-    return plain
 
 
 def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:

@@ -1,4 +1,4 @@
-"""The episode browser: one component for every page that shows episodes (`episodes.js`, `episodes.css`).
+"""The data of the episode browser, the component of every page that shows episodes (`assets/episodes.js`).
 
 The page contains the episodes as data: each text once, replaced by numbers elsewhere, since observations and listed actions are
 often repeated. The component inserts them as text, never as markup, since an agent's replies can contain anything.
@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -153,27 +151,3 @@ def _format_episode(source: int, shown: ShownEpisode, texts: _Texts) -> dict[str
     if shown.client is not None and shown.round is not None:
         told["round"] = shown.round
     return told
-
-
-# ---- markup -------------------------------------------------------------------------------------------------------
-
-
-def render_browser(data: Mapping[str, Any], name: str) -> str:
-    """The component's element in a page; `name` is unique there. The page needs `read_assets()` once."""
-    place = escape(name, quote=True)
-    return (
-        f'<div class="episode-browser" data-episodes="{place}"><noscript>The episodes are shown by a script.</noscript></div>'
-        f'<script type="application/json" id="{place}">{to_script_json(data)}</script>'
-    )
-
-
-def to_script_json(data: object) -> str:
-    """JSON that can be inside a script element: no character of it can end the element or begin a comment."""
-    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def read_assets() -> tuple[str, str]:
-    """The component's style and script."""
-    folder = files("fedagentgym.experiment.report")
-    return (folder / "episodes.css").read_text("utf-8"), (folder / "episodes.js").read_text("utf-8")

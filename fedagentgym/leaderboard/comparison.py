@@ -1,0 +1,429 @@
+"""The page of `fedagentgym compare`: the best entry in a sentence, the table, learning curves, categories, and the sources."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import format_path, read_json
+from fedagentgym.experiment.report.results import describe_run
+from fedagentgym.federation.metrics_log import read_metrics_log
+from fedagentgym.leaderboard.compare import Comparison, Part, list_runs
+from fedagentgym.leaderboard.curves import LearningCurve, MeanPoint, average_curves
+from fedagentgym.leaderboard.intervals import Difference
+from fedagentgym.leaderboard.metrics import Metric
+from fedagentgym.leaderboard.record import MANIFEST, Interval, read_manifest
+from fedagentgym.leaderboard.site.differences import LEVEL, judge
+from fedagentgym.leaderboard.site.tables import find_metric, format_value
+from fedagentgym.learning.evaluation import Estimate
+from fedagentgym.pages.charts import Chart, Dumbbell, Scale, Series, compute_ticks, pad_range
+from fedagentgym.pages.render import Strong, format_percent, render
+from fedagentgym.version import __version__
+
+FEW_SEEDS = 5
+NO_CURVES: Mapping[str, Sequence[LearningCurve]] = MappingProxyType({})
+COLOURS = 6
+"""Number of entries with a colour of their own; further ones have the same colours, and dashed lines."""
+Cell = str | tuple[str, str]
+
+
+def write_comparison(
+    found: Comparison, curves: Mapping[str, Sequence[LearningCurve]] = NO_CURVES, page: Path = Path("comparison.html")
+) -> str:
+    """The page; `curves` are those of the entries that have some, `page` is the file for which it is made."""
+    metric = find_metric(found.measure)
+    names = f"{found.names[0]} and {found.names[1]}" if len(found.names) == 2 else f"{len(found.names)} entries"
+    parts = {"Scenarios": found.scenarios, "Categories": found.categories}
+    return render(
+        "comparison.html",
+        title=f"{metric.title.capitalize()} of {names}",
+        result=describe_best(found),
+        pairing=_describe_pairing(found),
+        whole=_view_whole(found, metric),
+        curves=_view_curves(found, metric, curves),
+        parts=[_view_parts(title, found, metric, each) for title, each in parts.items() if each],
+        sources=[(name, _describe_source(path), str(path)) for name, path in found.paths.items()],
+        lines=list(_list_commands(found, page)),
+        version=__version__,
+    )
+
+
+def format_amount(value: float, metric: Metric, digits: int = 1, sign: str = "") -> str:
+    """A difference: in points, with so many digits, if the measure is a share.
+
+    >>> format_amount(0.1512, find_metric("success"), 0, "+"), format_amount(-0.004, find_metric("success"))
+    ('+15', '−0.4')
+    """
+    text = f"{round(100 * value, digits) + 0.0:.{digits}f}" if metric.unit == "share" else f"{value + 0.0:.3g}"
+    return text.replace("-", "−") if float(text) <= 0 else f"{sign}{text}"
+
+
+# ---- the first sentences --------------------------------------------------------------------------------------------
+
+
+def describe_best(found: Comparison) -> list[str]:
+    """The first sentence, in parts: the best entry against the first one, or, where that is the best, the next best."""
+    metric = find_metric(found.measure)
+    first = found.names[0]
+    best, second, *others = _order(found, metric)
+    shown = best if best != first else second
+    difference = found.differences[shown]
+    start = [Strong(shown), " is "]
+    if others and shown == best:
+        start = [Strong(shown), f" is best of {len(found.names)}: "]
+    elif others and difference.mean:
+        start = [Strong(best), f" is best of {len(found.names)}: the next, ", Strong(shown), ", is "]
+    low, high = (format_amount(value, metric, _count_digits(difference)) for value in (difference.low, difference.high))
+    reached = " against ".join(  # not broken between number and unit
+        format_value(found.measured[name][found.measure].mean, metric).replace(" ", "\u00a0") for name in (shown, first)
+    )
+    less = " (less is better)" if metric.better == "lower" else ""
+    return [
+        *start,
+        f"{_describe_distance(difference, metric)} ",
+        Strong(first),
+        f" [{low},\u00a0{high}]: {metric.title} {reached}{less}."
+        f" {_describe_significance(difference, len(found.differences))}",
+    ]
+
+
+def _order(found: Comparison, metric: Metric) -> list[str]:
+    """Best first; of equals the one that was named first."""
+    sign = 1 if metric.better == "lower" else -1
+    return sorted(found.names, key=lambda name: sign * found.measured[name][found.measure].mean)
+
+
+def _describe_distance(difference: Difference, metric: Metric) -> str:
+    if abs(difference.mean) < 1e-12:
+        return "level with"
+    amount = format_amount(abs(difference.mean), metric, _count_digits(difference))
+    unit = " points" if metric.unit == "share" else ""
+    return f"{amount}{unit} {'above' if difference.mean > 0 else 'below'}"
+
+
+def _count_digits(difference: Difference) -> int:
+    """Whole points, unless a number would be rounded to nearly nothing."""
+    return int(min(abs(difference.mean), abs(difference.low), abs(difference.high)) < 0.01)
+
+
+def _describe_significance(difference: Difference, count: int) -> str:
+    corrected = f", corrected for {count} comparisons" if count > 1 else ""
+    p = "p < 0.001" if difference.adjusted < 0.001 else f"p = {difference.adjusted:.2g}"
+    kind = "significant" if difference.adjusted < LEVEL else "not significant"
+    return f"The difference is {kind} ({p}{corrected})."
+
+
+def _describe_pairing(found: Comparison) -> str:
+    few = min(map(len, found.seeds.values())) if len(set(found.seeds.values())) == 1 else FEW_SEEDS
+    doubt = ""
+    if few == 1:
+        doubt = " With a single seed, intervals do not cover other seeds."
+    elif few < FEW_SEEDS:
+        doubt = f" Few seeds ({few}) say little of other seeds."
+    return f"{found.pairing[0].upper()}{found.pairing[1:]}.{doubt}"
+
+
+# ---- the whole ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Track:
+    """An interval with its mean, drawn on an axis: places in hundredths of its width."""
+
+    low: float
+    mean: float
+    high: float
+    title: str
+    zero: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """An entry of the table; `difference` is to the first entry: cells, a drawing, cells."""
+
+    name: str
+    colour: int
+    seeds: str
+    value: Cell
+    track: Track
+    difference: tuple[Cell, Track, str, str] | None
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The table of all entries, with the ticks of its two axes."""
+
+    heads: Sequence[tuple[str, bool]]
+    rows: Sequence[Row]
+    value_ticks: Sequence[tuple[float, str]]
+    difference_ticks: Sequence[tuple[float, str]]
+    comparisons: int
+
+
+def _view_whole(found: Comparison, metric: Metric) -> Whole:
+    """Every entry with its interval, and its difference to the first with that of the difference."""
+    values = {name: found.measured[name][found.measure] for name in found.names}
+    value_axis = _make_axis(list(values.values()))
+    difference_axis = _make_axis([*found.differences.values(), Interval(mean=0.0, low=0.0, high=0.0)])
+    unit = ", points" if metric.unit == "share" else ""
+    count = len(found.differences)
+    heads = [("entry", False), (metric.title, True), ("95 % interval", False)]
+    heads += [(f"difference to {found.names[0]}{unit}", True), ("its 95 % interval", False)]
+    heads += [("p" if count == 1 else "p, corrected", True), ("finding", False)]
+    rows = []
+    for name, value in values.items():
+        ends = f"{format_value(value.low, metric)} to {format_value(value.high, metric)}"
+        more = found.differences.get(name)
+        path = found.paths.get(name)
+        rows.append(
+            Row(
+                name,
+                _get_colour(found, name),
+                "" if path is not None and path.is_file() else describe_seeds(found.seeds[name]),
+                _format_interval(value, metric),
+                _draw(value, value_axis, ends),
+                None if more is None else _view_difference(more, metric, difference_axis),
+            )
+        )
+    return Whole(heads, rows, _list_ticks(value_axis, metric, ""), _list_ticks(difference_axis, metric, "+"), count)
+
+
+def _view_difference(found: Difference, metric: Metric, axis: Scale) -> tuple[Cell, Track, str, str]:
+    mean, low, high = (format_amount(value, metric, sign="+") for value in (found.mean, found.low, found.high))
+    track = _draw(found, axis, f"{low} to {high}", axis.share_across(0.0))
+    return (mean, f"{low} to {high}"), track, f"{found.adjusted:.4f}", judge(found, 0.0)
+
+
+def _get_colour(found: Comparison, name: str) -> int:
+    """The number of an entry's colour, the same in all drawings of the page."""
+    return found.names.index(name) % COLOURS + 1
+
+
+def describe_seeds(seeds: Sequence[int]) -> str:
+    """
+    >>> describe_seeds([0, 1, 2, 3, 7]), describe_seeds([5])
+    ('seeds 0 to 3, 7', 'seed 5')
+    """
+    runs: list[list[int]] = []
+    for seed in seeds:
+        if runs and seed == runs[-1][-1] + 1:
+            runs[-1].append(seed)
+        else:
+            runs.append([seed])
+    ranges = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(ranges)}"
+
+
+def _format_interval(value: Interval, metric: Metric) -> Cell:
+    mean, low, high = (format_value(one, metric) for one in (value.mean, value.low, value.high))
+    return mean if value.low == value.high else (mean, f"{low} to {high}")
+
+
+def _make_axis(shown: Sequence[Interval | Difference]) -> Scale:
+    """Around all of these."""
+    return Scale(*pad_range(min(one.low for one in shown), max(one.high for one in shown)))
+
+
+def _draw(found: Interval | Difference, axis: Scale, title: str, zero: float | None = None) -> Track:
+    low, mean, high = map(axis.share_across, (found.low, found.mean, found.high))
+    return Track(low, mean, high, title, zero)
+
+
+def _list_ticks(axis: Scale, metric: Metric, sign: str) -> list[tuple[float, str]]:
+    scale, unit = (100, "" if sign else " %") if metric.unit == "share" else (1, "")
+    return [
+        (axis.share_across(tick), f"{scale * tick + 0.0:{sign if tick else ''}.4g}".replace("-", "−") + unit)
+        for tick in compute_ticks(axis.left, axis.right)
+    ]
+
+
+# ---- parts: scenarios and categories ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PartsView:
+    """Parts with the entries' values and differences. For two entries the parts in which they differ on some task are dumbbells,
+    `same` names the others. A difference in the table is marked as good or bad where it is significant."""
+
+    title: str
+    less: bool
+    dumbbells: Sequence[Dumbbell] | None
+    same: str
+    heads: Sequence[tuple[str, bool]]
+    rows: Sequence[tuple[str, str, Sequence[Cell], Sequence[tuple[str, str, str]]]]
+    note: str
+
+
+def _view_parts(title: str, found: Comparison, metric: Metric, parts: Mapping[str, Part]) -> PartsView:
+    first, *others = found.names
+    ordered = sorted(parts.items(), key=lambda item: -max(one.mean for one in item[1].differences.values()))
+    unit = ", points" if metric.unit == "share" else ""
+    heads = [(title.lower(), False), ("tasks", True), *((name, True) for name in found.names)]
+    heads += [(f"{name} − {first}{unit}", True) for name in others]
+    rows = [
+        (
+            name or "no category",
+            f"{part.tasks:,}",
+            [_format_interval(part.measured[entry], metric) for entry in found.names],
+            [_mark_difference(part.differences[entry], metric) for entry in others],
+        )
+        for name, part in ordered
+    ]
+    count = len(parts) * len(others)
+    note = f"* significant: p below {LEVEL:g} after Holm's correction for all {count} differences here."
+    dumbbells = None
+    same = ""
+    if len(found.names) == 2 and metric.unit == "share":
+        paired = [_make_dumbbell(name, part, first, others[0]) for name, part in ordered]
+        dumbbells = [one for one in paired if one.change is not None and any(one.change)]
+        same = ", ".join(f"{one.name} {format_percent(one.after.mean)}" for one in paired if one not in dumbbells)
+    return PartsView(title, metric.better == "lower", dumbbells, same, heads, rows, note)
+
+
+def _make_dumbbell(name: str, part: Part, first: str, second: str) -> Dumbbell:
+    before, after, change = (
+        Estimate(one.mean, one.low, one.high)
+        for one in (part.measured[first], part.measured[second], part.differences[second])
+    )
+    return Dumbbell(name or "no category", before, after, change)
+
+
+def _mark_difference(found: Difference, metric: Metric) -> tuple[str, str, str]:
+    """The mean, the ends, and whether it is good, bad, or not significant."""
+    mean, low, high = (format_amount(value, metric, sign="+") for value in (found.mean, found.low, found.high))
+    better = (found.mean > 0) == (metric.better != "lower")
+    kind = ("good" if better else "bad") if found.adjusted < LEVEL else ""
+    return mean, f"{low} to {high}", kind
+
+
+# ---- learning curves ----------------------------------------------------------------------------------------------------
+
+
+Averaged = Mapping[str, Sequence[MeanPoint]]
+"""The mean curve of every entry that has one."""
+
+
+@dataclass(frozen=True)
+class CurvesView:
+    """The charts of every scenario: by round in the whole width; by episodes and bytes where these show more."""
+
+    charts: Sequence[tuple[Chart, Sequence[Chart]]]
+    note: str
+
+
+def _view_curves(found: Comparison, metric: Metric, curves: Mapping[str, Sequence[LearningCurve]]) -> CurvesView:
+    scenarios = dict.fromkeys(one.scenario for each in curves.values() for one in each)
+    by_scenario = {scenario: _average(found, curves, scenario) for scenario in scenarios}
+    drawn = {name for averaged in by_scenario.values() for name in averaged}
+    if not drawn:
+        return CurvesView([], f"None of these has a recorded curve of {metric.title}.")
+    missing = ", ".join(name for name in found.names if name not in drawn)
+    note = (
+        f"{metric.title.capitalize()} in the evaluations of each run; in packed results on the split val, by which their round"
+        " was chosen. Lines are means over seeds. Bands reach from the lowest to the highest seed; of a single seed they are"
+        f" its interval. {f'No learning curve of {metric.title} is recorded for {missing}.' if missing else ''}"
+    )
+    charts = [_make_charts(found, metric, scenario, each) for scenario, each in by_scenario.items() if each]
+    return CurvesView(charts, note)
+
+
+def _average(found: Comparison, curves: Mapping[str, Sequence[LearningCurve]], scenario: str) -> Averaged:
+    averaged = {
+        name: average_curves([one.points for one in curves.get(name, ()) if one.scenario == scenario], found.measure)
+        for name in found.names
+    }
+    return {name: points for name, points in averaged.items() if points}
+
+
+def _make_charts(found: Comparison, metric: Metric, scenario: str, averaged: Averaged) -> tuple[Chart, list[Chart]]:
+    of = f" in {scenario}" if scenario else ""
+
+    def chart(title: str, axis: str, curves: Averaged, get_x: Callable[[MeanPoint], float]) -> Chart:
+        return _make_chart(found, metric, f"{title}{of}", axis, curves, get_x)
+
+    charts = []
+    shares = {point.episodes / point.round for points in averaged.values() for point in points if point.round}
+    if len(shares) > 1:  # curves lie otherwise over episodes than over rounds
+        charts.append(chart("By training episodes", "thousand episodes", averaged, lambda point: point.episodes / 1000))
+    sent = {name: points for name, points in averaged.items() if points[-1].bytes > 0}
+    if sent:
+        silent = ", ".join(name for name in averaged if name not in sent)
+        axis = "MB sent and received" + (f" ({silent}: none)" if silent else "")
+        charts.append(chart("By bytes", axis, sent, lambda point: point.bytes / 1e6))
+    return chart("By round", "round", averaged, lambda point: point.round), charts
+
+
+def _make_chart(
+    found: Comparison, metric: Metric, title: str, axis: str, averaged: Averaged, get_x: Callable[[MeanPoint], float]
+) -> Chart:
+    is_share = metric.unit == "share"
+    series = [
+        Series(
+            name,
+            [(get_x(point), point.mean) for point in points],
+            band=[(point.low, point.high) for point in points],
+            labels=[
+                f"{name}, round {point.round}: {format_value(point.mean, metric)}"
+                f" ({format_value(point.low, metric)} to {format_value(point.high, metric)})"
+                for point in points
+            ],
+            colour=_get_colour(found, name),
+            dashed=found.names.index(name) >= COLOURS,
+        )
+        for name, points in averaged.items()
+    ]
+    limits = (0.0, 1.0) if is_share and metric.better == "higher" else None
+    return Chart(title, series, axis, "" if is_share else metric.title, limits, percent=is_share)
+
+
+# ---- what was compared --------------------------------------------------------------------------------------------------
+
+
+def _describe_source(path: Path) -> str:
+    if (path / MANIFEST).is_file():
+        suite = read_manifest(path).suite
+        return f"packed result of {suite.name}, version {suite.version}; track {suite.track}"
+    runs = list_runs(path) if path.is_dir() else []
+    if not runs:
+        return "file of episodes"
+    first = _describe_run(runs[0])
+    return first if runs == [path] else f"{len(runs)} runs; the first, {runs[0].name}: {first}"
+
+
+def _describe_run(folder: Path) -> str:
+    """The run in a line, and the evaluation that is compared, its last."""
+    records = list(read_metrics_log(folder / "metrics.jsonl"))
+    place = folder / "result.json"
+    result = read_json(place) if place.is_file() else {}
+    number = max((folder / "evaluation").glob("*.jsonl")).stem
+    try:
+        about = f"{describe_run(result, records)}; " if records else ""
+    except (KeyError, TypeError, AttributeError):
+        raise DataError(f"{format_path(place)} is malformed: it is not what a run of this version writes") from None
+    return f"{about}its evaluation of round {number.lstrip('0') or '0'}"
+
+
+def _list_commands(found: Comparison, page: Path) -> Iterator[tuple[str, str]]:
+    """The commands that make the comparison and its runs again."""
+    places = [str(path) for path in found.paths.values()]
+    again = ["fedagentgym", "compare", *places, "--measure", found.measure, "--page", str(page)]
+    yield "this comparison again", shlex.join(again)
+    for name, path in found.paths.items():
+        what, command = _find_command(path)
+        yield f"{name}: {what}", command
+
+
+def _find_command(path: Path) -> tuple[str, str]:
+    place = shlex.quote(str(path))
+    if (path / MANIFEST).is_file():
+        return "check every number", f"fedagentgym bench verify {place}"
+    if path.is_file():
+        return "read its episodes", f"fedagentgym episodes {place}"
+    runs = list_runs(path)
+    config = shlex.quote(f"{runs[0]}/config.yaml")
+    what = "the same run again" if runs == [path] else f"the first of its {len(runs)} runs again"
+    return what, f"fedagentgym train {config} --set output.folder=again"

@@ -1,0 +1,267 @@
+"""Small charts for pages: lines with a band, dots, paths through a plane, and reference lines, on one pair of axes; dumbbells.
+
+This module computes where everything lies; `templates/charts.html` draws it. Shapes are SVG that is stretched to the width of the
+page; all text is HTML outside the SVG, so that it has the same size on a phone as on a wide screen. No script, no library,
+colours from the style sheet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fedagentgym.learning.evaluation import Estimate
+from fedagentgym.pages.render import format_bound, format_percent, format_points
+
+SIZE = 1000
+"""Width and height of a drawing, in its own units."""
+LABEL_GAP = 7.5
+"""Minimum distance of the labels of two reference lines, in hundredths of the height."""
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one series. `kind` is line, dots, or path: a curve in the plane whose start is open and whose end is named
+    by the last label. `band` gives a lower and an upper value for each point of a line. Without a name it is not in the key."""
+
+    name: str
+    points: Points
+    kind: str = "line"
+    band: Points = ()
+    labels: Sequence[str] = ()
+    colour: int = 1
+    dashed: bool = False
+    key: str = ""
+    """Names the series for a script that highlights it."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A value to compare with: a horizontal line across the chart, with its name."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An SVG path: its class, its path data, and the text that is shown when the pointer is over it."""
+
+    kind: str
+    path: str
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Label:
+    """A text beside or in a drawing: its class, and its place as a style."""
+
+    kind: str
+    style: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart laid out: the grid and the reference lines, the shapes of each series, and all texts."""
+
+    grid: Sequence[Shape]
+    series: Sequence[tuple[Series, Sequence[Shape]]]
+    references: Sequence[Shape]
+    labels: Sequence[Label]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Several series on one pair of axes. `plane`: the horizontal axis is a quantity as well, and neither starts at zero."""
+
+    title: str
+    series: Sequence[Series]
+    x: str = "round"
+    y: str = ""
+    limits: tuple[float, float] | None = None
+    plane: bool = False
+    references: Sequence[Reference] = ()
+    percent: bool = False
+    """The vertical axis is a share: its ticks are percentages."""
+    x_labels: Sequence[str] = ()
+    """Names of the positions 0, 1, ... of the horizontal axis, if these are not numbers."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(one.points for one in self.series)
+
+    def draw(self) -> Drawing:
+        """Lay out a chart that has points."""
+        shown = [one for one in self.series if one.points]
+        scale = self._make_scale(shown)
+        return Drawing(
+            [
+                Shape("grid", f"M0 {scale.to_height(value):.1f}H{SIZE}")
+                for value in compute_ticks(scale.low, scale.high)
+            ],
+            [(one, _draw(one, scale)) for one in shown],
+            [Shape("reference", f"M0 {scale.to_height(one.value):.1f}H{SIZE}") for one in self.references],
+            [*self._label_ticks(scale), *_label_references(self.references, scale), *_label_ends(shown, scale)],
+        )
+
+    def _label_ticks(self, scale: Scale) -> Iterator[Label]:
+        for value in compute_ticks(scale.low, scale.high):
+            text = f"{100 * value:g} %" if self.percent else format_tick(value)
+            yield Label("y", f"bottom:{scale.share_up(value):.2f}%", text)
+        places: Sequence[tuple[float, str]]
+        if self.x_labels:
+            places = [(float(place), name) for place, name in enumerate(self.x_labels)]
+        else:
+            ticks = compute_ticks(scale.left, scale.right, whole=not self.plane)
+            places = [(value, format_tick(value)) for value in ticks]
+        for value, text in places:
+            yield Label("x", f"left:{scale.share_across(value):.2f}%", text)
+
+    def _make_scale(self, shown: Sequence[Series]) -> Scale:
+        xs = [x for one in shown for x, _ in one.points]
+        ys = [y for one in shown for _, y in one.points] + [y for one in shown for pair in one.band for y in pair]
+        ys += [one.value for one in self.references]
+        if self.plane:
+            return Scale(*pad_range(min(xs), max(xs)), *(self.limits or pad_range(min(ys), max(ys))))
+        low, high = self.limits or (min(0.0, *ys), max(ys))
+        high = high if high > low else low + 1
+        if self.limits is None:
+            marks = compute_ticks(low, high)
+            high = max(high, 2 * marks[-1] - marks[-2]) if high > marks[-1] else high
+        left, right = (0, len(self.x_labels) - 1) if self.x_labels else (min(xs), max(xs))
+        return Scale(left, right if right > left else left + 1, low, high)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Where a value lies within the drawing."""
+
+    left: float
+    right: float
+    low: float = 0.0
+    high: float = 1.0
+
+    def share_across(self, x: float) -> float:
+        """Hundredths of the width from the left."""
+        return 100 * (x - self.left) / (self.right - self.left)
+
+    def share_up(self, y: float) -> float:
+        """Hundredths of the height from the bottom."""
+        return 100 * (min(max(y, self.low), self.high) - self.low) / (self.high - self.low)
+
+    def to_height(self, y: float) -> float:
+        """In units of the drawing, from the top."""
+        return SIZE - SIZE / 100 * self.share_up(y)
+
+    def to_units(self, points: Points) -> list[tuple[float, float]]:
+        return [(SIZE / 100 * self.share_across(x), self.to_height(y)) for x, y in points]
+
+
+# ---- shapes ------------------------------------------------------------------------------------------------------
+
+
+def _draw(series: Series, scale: Scale) -> list[Shape]:
+    places = scale.to_units(series.points)
+    names = [*series.labels, *[""] * (len(places) - len(series.labels))]
+    if series.kind == "dots":
+        return _draw_dots("dot", places, names)
+    line = Shape("line dashed" if series.dashed else "line", _join_points(places))
+    marks = [] if series.dashed else _draw_dots("mark", places, names)
+    if series.kind == "path":
+        start = [*_draw_dots("large", places[:1], [""]), *_draw_dots("open", places[:1], names)]
+        return [line, *marks, *start, *_draw_dots("end", places[-1:], names[-1:])]
+    if series.band:
+        xs = [x for x, _ in series.points]
+        upper = scale.to_units([(x, high) for x, (_, high) in zip(xs, series.band, strict=True)])
+        lower = scale.to_units([(x, low) for x, (low, _) in zip(xs, series.band, strict=True)])
+        return [Shape("band", f"{_join_points([*upper, *reversed(lower)])}Z"), line, *marks]
+    return [line, *marks]
+
+
+def _draw_dots(kind: str, places: Points, names: Sequence[str]) -> list[Shape]:
+    """Dots that stay round however the drawing is stretched: the round caps of lines without length."""
+    return [Shape(kind, f"M{x:.1f} {y:.1f}h.01", name) for (x, y), name in zip(places, names, strict=False)]
+
+
+def _join_points(places: Points) -> str:
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+
+
+# ---- texts -------------------------------------------------------------------------------------------------------
+
+
+def _label_references(references: Sequence[Reference], scale: Scale) -> Iterator[Label]:
+    """The names of the reference lines, moved apart where they would overlap."""
+    ceiling = 107.0
+    for one in sorted(references, key=lambda one: -one.value):
+        ceiling = min(scale.share_up(one.value), ceiling - LABEL_GAP)
+        yield Label("reference", f"bottom:{ceiling:.2f}%", one.name)
+
+
+def _label_ends(shown: Sequence[Series], scale: Scale) -> Iterator[Label]:
+    for one in shown:
+        if one.kind == "path" and one.labels:
+            x, y = one.points[-1]
+            across, up = scale.share_across(x), scale.share_up(y)
+            side = f"right:{100 - across:.2f}%" if across > 50 else f"left:{across:.2f}%"
+            yield Label("end", f"{side};bottom:{up:.2f}%", one.labels[-1])
+
+
+def pad_range(low: float, high: float) -> tuple[float, float]:
+    """Add a margin on both sides, also if all values are the same."""
+    room = 0.06 * (high - low) or 0.06 * abs(high) or 0.06
+    return low - room, high + room
+
+
+def compute_ticks(low: float, high: float, about: int = 5, *, whole: bool = False) -> list[float]:
+    """Round numbers between two limits, integers only if `whole`.
+
+    >>> compute_ticks(0, 20)
+    [0.0, 5.0, 10.0, 15.0, 20.0]
+    """
+    raw = max((high - low) / about, 1.0 if whole else 0.0)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [round(step * k, 10) for k in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def format_tick(value: float) -> str:
+    """A tick's label."""
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:g}"
+    return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
+
+
+# ---- dumbbells ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Dumbbell:
+    """A share before and after, each with its interval; `before` is None where there is only one value.
+
+    `change` is their paired difference, if it was computed: it is written with its interval, and both ends are drawn with theirs.
+    """
+
+    name: str
+    before: Estimate | None
+    after: Estimate
+    change: Estimate | None = None
+
+    @property
+    def value(self) -> str:
+        start = "" if self.before is None else f"{format_percent(self.before.mean)} → "
+        return f"{start}{format_percent(self.after.mean)}"
+
+    @property
+    def difference(self) -> str:
+        """The change in points; nothing where there is only one value."""
+        if self.before is None:
+            return ""
+        if self.change is None:
+            return format_points(self.after.mean - self.before.mean)
+        low, high = format_bound(self.change.low), format_bound(self.change.high)
+        return f"{format_points(self.change.mean)} [{low}, {high}]"

@@ -1,0 +1,144 @@
+"""Pages from Jinja templates. Python computes what a page shows, a template in `templates` lays it out.
+
+Every expression of a template is escaped, in text and in attributes alike; invisible characters are shown by their numbers, and
+long texts are shortened. Data for scripts is written by the filter `tojson`, which no `</script>` or comment can end.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup
+
+from fedagentgym.base.text import show_invisible_characters
+
+LONGEST = 2000
+"""Longest text that one expression of a template writes."""
+JSON_STYLE = {"ensure_ascii": True, "separators": (",", ":"), "sort_keys": True}
+
+
+class Strong(str):
+    """A part of a sentence that a page prints in bold."""
+
+    __slots__ = ()
+
+
+def render(template: str, **view: Any) -> str:
+    """A whole page from a template and what it shows."""
+    return load_environment().get_template(template).render(view)
+
+
+def to_script_json(data: object) -> str:
+    """JSON that can stand in a script: no character of it can end the element or begin a comment."""
+    return str(htmlsafe_json_dumps(data, json.dumps, **JSON_STYLE))
+
+
+@cache
+def load_environment() -> Environment:
+    """The environment of all templates."""
+    environment = Environment(
+        loader=PackageLoader("fedagentgym.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=show,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = JSON_STYLE
+    environment.globals["asset"] = read_asset
+    environment.tests["strong"] = lambda text: isinstance(text, Strong)
+    environment.filters |= {
+        "bound": format_bound,
+        "bytes": format_bytes,
+        "percent": format_percent,
+        "place": format_place,
+        "points": format_points,
+    }
+    return environment
+
+
+def show(value: object) -> object:
+    """What an expression of a template writes, before it is escaped.
+
+    >>> show("\\u202e"), show(None), show(0.5)
+    ('⟨U+202E⟩', '', '0.5')
+    """
+    if isinstance(value, Markup):
+        return value
+    text = "" if value is None else str(value)
+    return show_invisible_characters(text if len(text) <= LONGEST else f"{text[:LONGEST]}…")
+
+
+@cache
+def read_asset(name: str) -> Markup:
+    """A style sheet or a script of the package, as it is."""
+    return Markup((files("fedagentgym.pages") / "assets" / name).read_text("utf-8"))
+
+
+def escape_markdown(text: str) -> str:
+    """A text in one line of a Markdown table: no mark of Markdown, HTML or a comment.
+
+    >>> escape_markdown("a|b --> <i>")
+    'a\\\\|b --\\\\> \\\\<i\\\\>'
+    """
+    plain = show_invisible_characters(" ".join(text.split()))
+    for mark in "\\|`*_<>[]":
+        plain = plain.replace(mark, f"\\{mark}")
+    return plain
+
+
+# ---- numbers as text ------------------------------------------------------------------------------------------------
+
+
+def format_percent(share: float | None, digits: int = 0) -> str:
+    """
+    >>> format_percent(0.7449), format_percent(None)
+    ('74 %', '')
+    """
+    return "" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def format_place(share: float) -> str:
+    """A share as a length in a style.
+
+    >>> format_place(0.12345)
+    '12.35%'
+    """
+    return f"{100 * share:.2f}%"
+
+
+def format_points(difference: float) -> str:
+    """A difference of two shares, in points.
+
+    >>> format_points(-0.0512)
+    '−5'
+    """
+    rounded = round(100 * difference)
+    return f"{'+' if rounded > 0 else '−' if rounded < 0 else '±'}{abs(rounded)}"
+
+
+def format_bound(share: float) -> str:
+    """The end of an interval of shares, in points.
+
+    >>> format_bound(-0.0512)
+    '−5'
+    """
+    return f"{100 * share:.0f}".replace("-", "−")
+
+
+def format_bytes(count: float) -> str:
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def format_duration(seconds: float) -> str:
+    if seconds >= 5400:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.1f} min" if seconds >= 90 else f"{seconds:.0f} s"
