@@ -52,13 +52,9 @@ def load_environment() -> Environment:
     environment.policies["json.dumps_kwargs"] = JSON_STYLE
     environment.globals["asset"] = read_asset
     environment.tests["strong"] = lambda text: isinstance(text, Strong)
-    environment.filters |= {
-        "bound": format_bound,
-        "bytes": format_bytes,
-        "percent": format_percent,
-        "place": format_place,
-        "points": format_points,
-    }
+    environment.filters.update(
+        bound=format_bound, bytes=format_bytes, percent=format_percent, place=format_place, points=format_points
+    )
     return environment
 
 

@@ -28,6 +28,8 @@ CALLED_BY_A_LIBRARY = {
     *("SEM_VALUE_MAX",),  # multiprocessing
     *("list_clients",),  # Flower, by its decorator
 }
+ATTRIBUTE = re.compile(r"\.(\w+)")
+"""What a page's template reads of what it is given."""
 RUN_IN_A_PROCESS = {"print_answer", "time_construction", "time_build", "time_searches"}
 """Called by text, so that what is timed has a process of its own (benchmarks/webshop.py)."""
 FOUND_BY_NAME = re.compile(r"_equal_\w+")
@@ -60,7 +62,9 @@ def test_everything_is_used() -> None:
         for file in package.rglob("*.py")
         for name in TARGET.findall(file.read_text("utf-8"))
     }
-    known = imported | CALLED_BY_A_LIBRARY | READ_AS_A_WHOLE | RUN_IN_A_PROCESS
+    templates = (ROOT / "fedagentgym" / "pages" / "templates").glob("*.html")
+    laid_out = {name for file in templates for name in ATTRIBUTE.findall(file.read_text("utf-8"))}
+    known = imported | laid_out | CALLED_BY_A_LIBRARY | READ_AS_A_WHOLE | RUN_IN_A_PROCESS
     unused = [
         f"{Path(item.filename).relative_to(ROOT)}:{item.first_lineno}: {item.name}"
         for item in finder.get_unused_code(min_confidence=60)
