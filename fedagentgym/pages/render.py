@@ -83,7 +83,7 @@ def escape_markdown(text: str) -> str:
     'a\\\\|b --\\\\> \\\\<i\\\\>'
     """
     plain = show_invisible_characters(" ".join(text.split()))
-    for mark in "\\|`*_<>[]":
+    for mark in "\\|`*_~$&<>[]":
         plain = plain.replace(mark, f"\\{mark}")
     return plain
 

@@ -254,19 +254,6 @@ def test_the_page_tells_how_to_make_it_again(tmp_path: Path) -> None:
     assert f"fedagentgym episodes '{file}'" in page and "file of episodes" in page
 
 
-def test_names_in_a_page_are_text(results: Path) -> None:
-    hostile = "</style><script>window.harmed = 1</script>"
-    played = [load_played(results / name, f"{hostile}{name}") for name in ("expert", "random")]
-    assert hostile not in write_comparison(compare(played[:2]))
-    entries = [make_played(f"{hostile}{number}", {hostile: [1.0, 0.0], "x": [float(number)]}) for number in range(3)]
-    spent, interval = Spent(bytes_up=9), Interval(mean=0.5, low=0.4, high=0.6)
-    point = CurvePoint(round=1, spent=spent, measures={"success": interval}, categories={})
-    curve = [LearningCurve(hostile, (point,))]
-    for count in (2, 3):
-        page = write_comparison(compare(entries[:count]), {entries[0].name: curve})
-        assert hostile not in page and page.count("<script>") == 1
-
-
 def test_what_cannot_be_compared_is_told(results: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not a run, a folder"):
         load_played(tmp_path)

@@ -12,25 +12,26 @@ from fedagentgym.learning.trajectory import Trajectory, Turn
 
 HOSTILE = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed=1'> \u202eevil \x1b[31m"
 CATEGORIES = ("Pick", "Heat & Cool", "<b>Look</b>")
+Names = tuple[str, str, str]
 CLIENTS, ROUNDS, TASKS = 30, 6, 12
 
 
-def write_run(folder: Path) -> Path:
-    """Six rounds of thirty clients; half of the tasks are solved before, most of them after."""
+def write_run(folder: Path, text: str = HOSTILE, categories: Names = CATEGORIES) -> Path:
+    """Six rounds of thirty clients; half of the tasks are solved before, most of them after. `text` is said everywhere."""
     (folder / "evaluation").mkdir(parents=True)
     (folder / "trajectories").mkdir()
-    before = [make_episode(number, solved=number % 2 == 0) for number in range(TASKS)]
-    after = [make_episode(number, solved=number % 4 != 3) for number in range(TASKS)]
+    before = [make_episode(number, text, categories, solved=number % 2 == 0) for number in range(TASKS)]
+    after = [make_episode(number, text, categories, solved=number % 4 != 3) for number in range(TASKS)]
     write_episodes(folder / "evaluation" / "0000.jsonl", before)
     write_episodes(folder / "evaluation" / f"{ROUNDS:04d}.jsonl", after)
     write_episodes(folder / "trajectories" / "0001.jsonl", after[:3], client=4)
-    records = [make_record(number) for number in range(ROUNDS + 1)]
-    records[0]["evaluation"] = make_evaluation(before)
-    records[-1]["evaluation"] = make_evaluation(after)
+    records = [make_record(number, text) for number in range(ROUNDS + 1)]
+    records[0]["evaluation"] = make_evaluation(before, categories)
+    records[-1]["evaluation"] = make_evaluation(after, categories)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     background = {
         "clients": CLIENTS,
-        "categories": CATEGORIES,
+        "categories": categories,
         "counts": [[1 + client % 5, client % 3, 2] for client in range(CLIENTS)],
         "expert": 0.95,
     }
@@ -42,28 +43,28 @@ def write_episodes(file: Path, episodes: list[Trajectory], **about: Any) -> None
     file.write_text("".join(to_json_line(one, {"env": "test/World-v0", **about}) + "\n" for one in episodes))
 
 
-def make_episode(number: int, *, solved: bool) -> Trajectory:
+def make_episode(number: int, text: str, categories: Names, *, solved: bool) -> Trajectory:
     listed = ("go north", "go south", "take <lamp>")
     turns = (
         Turn(
-            f"You are in place {number}. {HOSTILE}",
-            f"<think>{HOSTILE}</think>",
+            f"You are in place {number}. {text}",
+            f"<think>{text}</think>",
             listed[0],
             0.0,
             True,
             True,
             admissible=listed,
         ),
-        Turn("x" * 5000, "break", HOSTILE, float(solved), number % 3 > 0, True, admissible=listed),
+        Turn("x" * 5000, "break", text, float(solved), number % 3 > 0, True, admissible=listed),
     )
-    category = CATEGORIES[number % len(CATEGORIES)]
+    category = categories[number % len(categories)]
     last = f"The last answer of world {number}."
     return Trajectory(f"task/{number:03d}", number, turns, (), category, 0, float(solved), solved, True, last=last)
 
 
-def make_evaluation(episodes: list[Trajectory]) -> dict[str, Any]:
+def make_evaluation(episodes: list[Trajectory], names: Names) -> dict[str, Any]:
     overall = _estimate(episodes)
-    categories = {name: _estimate([one for one in episodes if one.category == name]) for name in CATEGORIES}
+    categories = {name: _estimate([one for one in episodes if one.category == name]) for name in names}
     success = overall["success"]["mean"]
     return {
         "success": success,
@@ -81,7 +82,7 @@ def _estimate(episodes: list[Trajectory]) -> dict[str, Any]:
     return {name: dict(interval) for name in ("success", "score", "turns")}
 
 
-def make_record(number: int) -> dict[str, Any]:
+def make_record(number: int, text: str) -> dict[str, Any]:
     drawn = [(7 * number + 3 * place) % CLIENTS for place in range(4)] if number else []
     told = {
         str(client): {"success": client / CLIENTS, "update_norm": 0.1 * number, "invalid": 0.0} for client in drawn[1:]
@@ -92,7 +93,7 @@ def make_record(number: int) -> dict[str, Any]:
         "operation": "train",
         "client": drawn[0] if drawn else 0,
         "reason": "error",
-        "message": HOSTILE,
+        "message": text,
         "detail": "",
     }
     bytes_ = {
