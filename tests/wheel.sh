@@ -11,6 +11,14 @@ for package in "$box"/dist/*.whl "$box"/dist/*.tar.gz; do
     "$box/venv/bin/pip" install -q -c constraints.txt "$package"
     (cd "$box" && "$box/venv/bin/fedagentgym" envs > "$box/envs.txt")
     grep -q "fedagentgym/Guess-v0" "$box/envs.txt"
+    for agent in expert random; do
+        (cd "$box" && "$box/venv/bin/fedagentgym" eval --env Guess --agent $agent --tasks 4 --output $agent.jsonl > /dev/null)
+    done
+    (cd "$box" && "$box/venv/bin/fedagentgym" compare random.jsonl expert.jsonl --page page.html > /dev/null)
+    grep -q 'class="card compared"' "$box/page.html"
+    rm -rf "$box/site"
+    (cd "$box" && "$box/venv/bin/fedagentgym" leaderboard build "$root/leaderboard/results/agents-tiny-v1" --out site > /dev/null)
+    grep -q 'id="data-agents-tiny-v1"' "$box/site/index.html"
     (cd "$box" && "$box/venv/bin/python" - "$root" <<'PYTHON'
 import pathlib
 import sys
