@@ -32,7 +32,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.experiment.curves import Point, compute_area, find_round_reaching, read_curve
 from fedagentgym.experiment.paired import PairedDifference
-from fedagentgym.federation.metrics_log import read_metrics_log
+from fedagentgym.federation.records import read_metrics_log
 
 AREA, REACHED = "mean success over the run", "first round at the target"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"

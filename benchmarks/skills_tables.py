@@ -40,7 +40,7 @@ from benchmarks.tables import (
     success,
     to_measurements,
 )
-from fedagentgym.federation.metrics_log import read_metrics_log
+from fedagentgym.federation.records import read_metrics_log
 
 RUNS = "skills"
 PAGES = ROOT / "docs" / "results"

@@ -26,7 +26,7 @@ from benchmarks.measurement import Measurement
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.files import write_atomic
-from fedagentgym.base.processor import count_usable_cores
+from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.progress import set_verbosity, show_progress
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.paired import PairedDifference, compute_p, correct_holm

@@ -15,7 +15,7 @@ from fedagentgym.agents.engines.tiny import SIZES
 from fedagentgym.agents.models.store import find_model
 from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
 from fedagentgym.base.files import read_text
-from fedagentgym.base.json_text import parse_json
+from fedagentgym.base.parsing import parse_json
 
 Architecture = Literal["qwen2", "qwen3", "llama"]
 ARCHITECTURES: tuple[Architecture, ...] = ("qwen2", "qwen3", "llama")

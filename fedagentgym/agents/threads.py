@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from fedagentgym.base.extras import require
-from fedagentgym.base.processor import count_usable_cores
+from fedagentgym.base.process import count_usable_cores
 
 Threads = int | Literal["auto"] | None
 """A number, all cores that this process may use, or None: not set."""

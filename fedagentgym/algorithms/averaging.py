@@ -4,7 +4,7 @@
     accept(client, reply)       check a reply; separate its numbers from its parameters
     weights(replies, round)     the clients' weights, from the numbers alone         FedMOA has its own
     an accumulator              adds the updates in the order of the clients: a rule of `federation/aggregation.py`, or
-                                the private mean of `federation/privacy.py`
+                                the private mean of `federation/checks.py`
 
 The parameters of a reply are stored in an `UpdateStore` as soon as they are accepted, so that a round holds a constant number
 of models, whatever the number of clients. The clients' training between two averages is here too: `local_steps` policy steps.
@@ -25,17 +25,14 @@ from fedagentgym.algorithms.support.replies import is_idle, read_episodes, read_
 from fedagentgym.algorithms.support.runtime import Site
 from fedagentgym.algorithms.support.state_arrays import copy_arrays
 from fedagentgym.algorithms.support.work import Scale, Work
-from fedagentgym.base.choices import NamedSettings
-from fedagentgym.federation.aggregation import Accumulator, Aggregation, AggregationRule, Mean
+from fedagentgym.base.settings import NamedSettings
+from fedagentgym.federation.aggregation import HELD_MODELS, Accumulator, Aggregation, AggregationRule, Mean, UpdateStore
 from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.checks import UpdateChecks
-from fedagentgym.federation.failures import Failure
+from fedagentgym.federation.checks import PrivacySettings, PrivateMean, UpdateChecks, clip_factor, compute_epsilon
+from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.message import REPORT_BYTES, ArrayForm, Form, Message, freeze
 from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.federation.privacy import PrivacySettings, PrivateMean, clip_factor, compute_epsilon
-from fedagentgym.federation.running_mean import HELD_MODELS
 from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_prefix, strip_prefix
-from fedagentgym.federation.update_store import UpdateStore
 from fedagentgym.learning.local import LocalTraining, SiteState, mean_metrics
 
 if TYPE_CHECKING:

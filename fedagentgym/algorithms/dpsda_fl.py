@@ -51,7 +51,7 @@ from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.failures import Failure
+from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState

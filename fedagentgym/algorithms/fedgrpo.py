@@ -60,7 +60,7 @@ from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.failures import Failure
+from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState, add_prefix, strip_prefix

@@ -33,12 +33,12 @@ from fedagentgym.algorithms.base import CONTROL_BYTES
 from fedagentgym.algorithms.support.runtime import Runtime, Site
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.settings import Settings
+from fedagentgym.federation.aggregation import UpdateStore
 from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.failures import Failure
+from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.message import Form, Message, freeze
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_prefix
-from fedagentgym.federation.update_store import UpdateStore
 from fedagentgym.learning.objectives import list_objectives
 
 ACCURACY = "accuracy"

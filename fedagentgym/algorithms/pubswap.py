@@ -41,7 +41,7 @@ from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.federation.algorithm import Round
-from fedagentgym.federation.failures import Failure
+from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_prefix, strip_prefix

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.json_text import parse_json
+from fedagentgym.base.parsing import parse_json
 
 MAX_TEXT = 1 << 28
 """The largest text or JSON file that is read at once: 256 MiB."""

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from fedagentgym.base.text import show_control_characters
+from fedagentgym.base.errors import show_control_characters
 
 Verbosity = Literal["normal", "quiet"]
 _verbosity: Verbosity = "normal"

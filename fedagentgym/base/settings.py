@@ -1,14 +1,28 @@
-"""The base class of all settings: immutable, without extra keys, and with clear errors for wrong keys and values."""
+"""The base class of all settings: immutable, without extra keys, and with clear errors for wrong keys and values.
+
+Settings whose class is chosen by name share a base, itself a `NamedSettings`: {name: fedadam, beta1: 0.8} becomes an instance of
+what is registered as `fedadam`.
+
+    class Rule(NamedSettings): ...
+
+    RULES = Registry("rule", {"mean": "my_package:Mean"})
+    AnyRule = Annotated[Rule, Choice(RULES)]
+
+A field of type `AnyRule` takes a name, a mapping with a name, or an instance of `Rule`; it is dumped with the fields of the
+instance's own class. Plain settings are laid over each other by `merge`, and changed by `assign`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, Self, get_args, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
-from fedagentgym.base.errors import DataError, OptionError, find_closest_name, join_names, show_value
+from fedagentgym.base.errors import DataError, OptionError, UnknownNameError, find_closest_name, join_names, show_value
+from fedagentgym.base.registry import Registry
 
 MOST_BITS = 64
 """Maximum size of a whole number in settings: they are counted and drawn with 64-bit numbers."""
@@ -39,13 +53,6 @@ class Settings(BaseModel):
             return cls.model_validate(data)
         except ValidationError as error:
             raise OptionError(_explain(cls, error.errors()[0], where, data)) from None
-
-
-@runtime_checkable
-class Chooser(Protocol):
-    """Annotation of a field whose class depends on its value; see `base/choices.py`."""
-
-    def settings_class(self, data: object) -> type[Settings] | None: ...
 
 
 def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: Any) -> str:
@@ -79,7 +86,7 @@ def _find_node(settings: type[BaseModel], path: tuple[int | str, ...], data: Any
 
 def _find_model(annotations: tuple[Any, ...], data: Any) -> type[BaseModel] | None:
     """The first model class among nested annotations; for a class chosen by name, the chosen one rather than its base."""
-    choosers = (each.settings_class(data) for each in annotations if isinstance(each, Chooser))
+    choosers = (each.settings_class(data) for each in annotations if isinstance(each, Choice))
     if (chosen := next(choosers, None)) is not None:
         return chosen
     for each in annotations:
@@ -137,7 +144,7 @@ def _is_replaced(section: str, below: Mapping[str, Any], value: Mapping[str, Any
 
 def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
     """`data` updated with one `a.b=value`; the value is parsed as YAML, and a mapping is laid over the one that is there."""
-    from fedagentgym.base.yaml_text import parse_yaml
+    from fedagentgym.base.parsing import parse_yaml
 
     path, equals, text = assignment.partition("=")
     keys = path.strip().split(".")
@@ -158,3 +165,68 @@ def _set_at(data: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[st
         return merge(data, {key: value})
     below = expand_name(data.get(key))
     return {**data, key: _set_at(below if isinstance(below, Mapping) else {}, inner, value)}
+
+
+class NamedSettings(Settings):
+    """Settings registered under a name, so that a dump of them can be loaded again.
+
+    A class that is also constructed directly declares its own: `name: Literal["mean"] = "mean"`.
+    """
+
+    name: str = Field(description="name under which the class is registered")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Annotation of a settings class: the class that a value becomes is found in a registry, by the value's `name`.
+
+    A mapping without a name gets the `default` one; without a default it is refused.
+    """
+
+    registry: Registry
+    default: str | None = None
+
+    def settings_class(self, data: object) -> type[Settings] | None:
+        """The class that plain data selects; None if it names nothing registered."""
+        name = self._name(data)
+        found = self.registry.get(name) if isinstance(name, str) and name in self.registry else None
+        return found if isinstance(found, type) and issubclass(found, Settings) else None
+
+    def __get_pydantic_core_schema__(self, source: type[NamedSettings], handler: GetCoreSchemaHandler) -> CoreSchema:
+        def validate(data: object) -> NamedSettings:
+            return self._validate(source, data)
+
+        return core_schema.no_info_plain_validator_function(
+            validate, serialization=core_schema.simple_ser_schema("any")
+        )
+
+    def _name(self, data: object) -> object:
+        return data.get("name", self.default) if isinstance(data, Mapping) else data
+
+    def _validate(self, base: type[NamedSettings], data: object) -> NamedSettings:
+        if isinstance(data, base):
+            return _with_name_set(data)
+        kind, name = self.registry.kind, self._name(data)
+        if name is None and isinstance(data, Mapping):
+            raise ValidationError.from_exception_data(kind, [{"type": "missing", "loc": ("name",), "input": data}])
+        if not isinstance(name, str):
+            raise PydanticCustomError("choice", "give the name of the {kind}", {"kind": kind})
+        try:
+            found = self.registry.get(name)
+        except UnknownNameError as error:
+            raise PydanticCustomError("choice", "{error}", {"error": str(error)}) from None
+        if not (isinstance(found, type) and issubclass(found, base)):
+            sentence = "{kind} {name} is not a class derived from {base}"
+            raise PydanticCustomError("choice", sentence, {"kind": kind, "name": repr(name), "base": base.__name__})
+        if missing := sorted(found.__abstractmethods__):
+            sentence = "{kind} {name} does not define {missing}"
+            raise PydanticCustomError("choice", sentence, {"kind": kind, "name": repr(name), "missing": missing[0]})
+        plain = dict(data) if isinstance(data, Mapping) else {}
+        return _with_name_set(found.model_validate({**plain, "name": name}))
+
+
+def _with_name_set(settings: NamedSettings) -> NamedSettings:
+    """Mark a name that is its class's default as set; otherwise a dump of the set fields would lose it."""
+    if "name" in settings.model_fields_set:
+        return settings
+    return settings.model_copy(update={"name": settings.name})

@@ -10,9 +10,8 @@ import click
 from rich import box
 from rich.table import Table
 
-from fedagentgym.base.errors import DataError, OptionError, join_names
+from fedagentgym.base.errors import DataError, OptionError, join_names, show_invisible_characters
 from fedagentgym.base.progress import get_console
-from fedagentgym.base.text import show_invisible_characters
 from fedagentgym.cli.options import NOT_NEGATIVE, PATH, PLUGINS, POSITIVE, option
 
 if TYPE_CHECKING:

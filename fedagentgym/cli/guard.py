@@ -17,11 +17,16 @@ from typing import TextIO
 
 import click
 
-from fedagentgym.base.errors import FedAgentGymError, OptionError, describe_error
+from fedagentgym.base.errors import (
+    FedAgentGymError,
+    OptionError,
+    describe_error,
+    is_clean_text,
+    show_control_characters,
+)
 from fedagentgym.base.extras import explain_missing
 from fedagentgym.base.files import cache_folder
-from fedagentgym.base.interruption import WorkInterrupted
-from fedagentgym.base.text import is_clean_text, show_control_characters
+from fedagentgym.base.process import WorkInterrupted
 
 USER_ERROR = 2
 UNEXPECTED = 70

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from fedagentgym.base.files import write_atomic
-from fedagentgym.base.interruption import explain_interruption
+from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.progress import get_console, show_progress
 from fedagentgym.base.streams import derive
 from fedagentgym.cli.options import (

@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run_command(arguments: list[str]) -> object:
-    from fedagentgym.base.logs import log_to_stderr
+    from fedagentgym.base.process import log_to_stderr
     from fedagentgym.cli.application import application
     from fedagentgym.cli.guard import check_arguments
 

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import write_atomic
-from fedagentgym.base.interruption import explain_interruption
+from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.streams import stream
 from fedagentgym.cli.options import (

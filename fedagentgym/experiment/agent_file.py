@@ -18,8 +18,8 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.support.spec import EnvSettings
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import read_text, write_atomic
+from fedagentgym.base.parsing import parse_yaml
 from fedagentgym.base.settings import Settings, assign
-from fedagentgym.base.yaml_text import parse_yaml
 from fedagentgym.learning.settings import EvaluationSettings
 
 if TYPE_CHECKING:

@@ -101,7 +101,7 @@ def _read_source(source: str) -> Mapping[str, Any]:
 
 
 def _parse_yaml(text: str, where: str) -> Mapping[str, Any]:
-    from fedagentgym.base.yaml_text import parse_yaml
+    from fedagentgym.base.parsing import parse_yaml
 
     plain = parse_yaml(text, where)
     if not isinstance(plain, Mapping):

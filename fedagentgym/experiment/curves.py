@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.federation.meter import headline_bytes
-from fedagentgym.federation.metrics_log import read_metrics_log
+from fedagentgym.federation.records import headline_bytes, read_metrics_log
 
 
 class Point(NamedTuple):

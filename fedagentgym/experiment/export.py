@@ -14,9 +14,8 @@ from fedagentgym.experiment.agent_file import AgentFile, describe_agent, has_age
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.model_card import write_model_card
 from fedagentgym.experiment.run import Run
-from fedagentgym.federation.chain import Chain, read_chain
-from fedagentgym.federation.commits import CommitStore
-from fedagentgym.federation.metrics_log import best_rounds
+from fedagentgym.federation.commits import Chain, CommitStore, read_chain
+from fedagentgym.federation.records import best_rounds
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.version import __version__
 

@@ -29,7 +29,7 @@ from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
 from fedagentgym.base.files import read_json, write_atomic
-from fedagentgym.base.interruption import explain_interruption
+from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.reasoning.mixture import runs_programs
 from fedagentgym.envs.verifiers.code import describe_protections
@@ -39,13 +39,11 @@ from fedagentgym.experiment.seeds import make_seed_configs
 from fedagentgym.experiment.settings import RESUMABLE, ROUNDS, RunConfig
 from fedagentgym.federation.algorithm import Algorithm
 from fedagentgym.federation.backends import BACKENDS, load_options
-from fedagentgym.federation.chain import CONFIGURATION, extend_inputs, read_chain
 from fedagentgym.federation.clients import Backend
-from fedagentgym.federation.commits import Commit, CommitStore
-from fedagentgym.federation.meter import headline_bytes, payload_bytes
-from fedagentgym.federation.metrics_log import best_rounds
+from fedagentgym.federation.commits import CONFIGURATION, Commit, CommitStore, extend_inputs, read_chain
 from fedagentgym.federation.operation import ApplicationSpec
 from fedagentgym.federation.progress import ProgressCallback
+from fedagentgym.federation.records import best_rounds, headline_bytes, payload_bytes
 from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.learning.evaluation_sets import OpenedSet, SetsEvaluation, evaluate_sets

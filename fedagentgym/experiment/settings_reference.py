@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from fedagentgym.base.choices import Choice
 from fedagentgym.base.errors import unknown_name_error
+from fedagentgym.base.settings import Choice
 from fedagentgym.experiment.settings import RunConfig
 
 _NUMBERS = {bool: "true or false", int: "whole number", float: "number", str: "text"}

@@ -3,23 +3,35 @@
 A rule gives each client a weight and makes an accumulator, to which updates are added in the order of the client
 numbers. So a mean never holds more than a few models, and its result does not depend on the order of replies. Server
 optimizers treat `global - mean` as a gradient (Reddi et al. 2021) and keep their moments in the server's state.
+
+Whether an update is refused can depend on the norms of all others, and a client's weight on the reports of all others, so
+`UpdateStore` keeps the updates of a round until both are known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal, Protocol
+from types import TracebackType
+from typing import IO, Annotated, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
-from fedagentgym.base.choices import Choice, NamedSettings
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.registry import Registry
-from fedagentgym.federation.running_mean import RunningMean
+from fedagentgym.base.settings import Choice, NamedSettings
 from fedagentgym.federation.server_state import ServerState, add_prefix
-from fedagentgym.federation.vectors import LONGEST_BLOCK, Array, Parameters, blocks
+from fedagentgym.federation.vectors import LONGEST_BLOCK, Array, Parameters, blocks, longest_block
+
+HELD_MODELS = 10
+"""Updates that are summed in one pass."""
+HELD_BYTES = 1 << 31
+"""Maximum size of the waiting updates in bytes; a larger update waits alone."""
 
 AGGREGATION_RULES = Registry(
     "aggregation rule",
@@ -214,3 +226,146 @@ class _CoordinateStep:
             ordered.sort(axis=0)
             combined[block] = self._rule(ordered)
         return combined.reshape(current.shape)
+
+
+class RunningMean:
+    """Sum of weight * update over the sum of weights, for arrays with the names, shapes and dtypes of `current`.
+
+    Sums are taken in float64, in the order in which updates are added, so that the mean of one client equals that client's
+    update bit for bit. A few updates are summed in one pass over the memory; their number and total size are limited.
+    """
+
+    def __init__(self, current: Parameters) -> None:
+        self._current = current
+        self._total = 0.0
+        self._pending: list[tuple[Parameters, float]] = []
+        self._bytes = 0
+        self._sums: dict[str, NDArray[np.float64]] = {}
+
+    def add(self, update: Parameters, weight: float = 1.0) -> None:
+        """Add an update with a weight; its arrays must not change before the mean is taken."""
+        size = sum(update[name].nbytes for name in self._current)
+        if self._pending and (len(self._pending) == HELD_MODELS or self._bytes + size > HELD_BYTES):
+            self._sum_pending()
+        self._pending.append((update, weight))
+        self._bytes += size
+        self._total += weight
+
+    def finish(self, *, narrow: bool = True) -> dict[str, Array]:
+        """The mean, read-only so that it can be sent and committed without a copy; `narrow` gives the dtypes of `current`."""
+        if not self._pending:
+            raise DataError("cannot average: no update was added")
+        if not self._total > 0.0:
+            raise DataError("cannot average clients whose weights are all zero")
+        result = {}
+        for name, value in self._current.items():
+            mean = np.empty(value.size, dtype=value.dtype if narrow else np.float64)
+            for block, summed in self._sum_blocks(name, value.size):
+                summed /= self._total
+                mean[block] = summed
+            mean.flags.writeable = False
+            result[name] = mean.reshape(value.shape)
+        return result
+
+    def _sum_pending(self) -> None:
+        """Add the waiting updates to the sums."""
+        for name, value in self._current.items():
+            sums = self._sums.get(name)
+            if sums is None:
+                sums = np.empty(value.size, dtype=np.float64)
+            for block, summed in self._sum_blocks(name, value.size):
+                sums[block] = summed
+            self._sums[name] = sums
+        self._pending, self._bytes = [], 0
+
+    def _sum_blocks(self, name: str, size: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """Block by block, the sum so far plus the waiting updates, in a buffer that the next block overwrites."""
+        sums = self._sums.get(name)
+        first = 0 if sums is None else 1
+        parts = [(update[name].reshape(-1), weight) for update, weight in self._pending]
+        rows = np.empty((first + len(parts) + 1, longest_block(size)), dtype=np.float64)
+        for block in blocks(size):
+            buffer = rows[:, : block.stop - block.start]
+            if sums is not None:
+                buffer[0] = sums[block]
+            for row, (vector, weight) in zip(buffer[first:], parts, strict=False):
+                row[:] = vector[block]
+                if weight != 1.0:
+                    row *= weight
+            summed: NDArray[np.float64] = buffer[-1]
+            # from -0.0: starting at 0.0, the sign of a lone -0.0 would be lost
+            np.add.reduce(buffer[:-1], axis=0, out=summed, initial=-0.0)
+            yield block, summed
+
+
+class _Place(NamedTuple):
+    """The position of an array in the file."""
+
+    name: str
+    dtype: np.dtype[np.generic]
+    shape: tuple[int, ...]
+    offset: int
+
+
+class UpdateStore:
+    """The updates of one round by client: the first few in memory, the rest in a temporary file (in the folder that `TMPDIR`
+    names), so that a round needs the same memory for ten clients and for ten thousand. A context manager that removes the file.
+    """
+
+    def __init__(self, held_models: int = HELD_MODELS, held_bytes: int = HELD_BYTES) -> None:
+        self._held_models, self._held_bytes = held_models, held_bytes
+        self._memory: dict[int, Parameters] = {}
+        self._places: dict[int, list[_Place]] = {}
+        self._bytes = 0
+        self._file: IO[bytes] | None = None
+        self._exit = ExitStack()
+
+    def __enter__(self) -> UpdateStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._memory.clear()
+        self._exit.close()
+
+    def put(self, client: int, parameters: Parameters) -> None:
+        """Keep a client's parameters."""
+        size = sum(array.nbytes for array in parameters.values())
+        if len(self._memory) < self._held_models and self._bytes + size <= self._held_bytes:
+            self._memory[client] = parameters
+            self._bytes += size
+        else:
+            self._places[client] = self._write(parameters)
+
+    def take(self, clients: Sequence[int]) -> Iterator[Parameters]:
+        """The parameters of these clients, one after the other; each can be read once."""
+        for client in clients:
+            if client in self._memory:
+                yield self._memory.pop(client)
+            else:
+                yield self._read(self._places.pop(client))
+
+    def _write(self, parameters: Parameters) -> list[_Place]:
+        try:
+            if self._file is None:
+                self._file = self._exit.enter_context(tempfile.TemporaryFile(prefix="fedagentgym-"))  # noqa: SIM115
+            places, offset = [], self._file.seek(0, 2)
+            for name, array in parameters.items():
+                places.append(_Place(name, array.dtype, array.shape, offset))
+                offset += self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        except OSError as error:
+            raise DataError(
+                f"a client's update could not be written to a temporary file ({error.strerror}): let TMPDIR name a"
+                " folder with more space"
+            ) from None
+        return places
+
+    def _read(self, places: Sequence[_Place]) -> dict[str, Array]:
+        assert self._file is not None
+        arrays: dict[str, Array] = {}
+        for name, dtype, shape, offset in places:
+            self._file.seek(offset)
+            data = self._file.read(dtype.itemsize * math.prod(shape))
+            arrays[name] = np.ndarray(shape, dtype=dtype, buffer=data)
+        return arrays

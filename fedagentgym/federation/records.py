@@ -1,4 +1,4 @@
-"""The record of a round: its validation, and the part that two runs of one configuration share.
+"""The record of a round: its byte counts, its validation, the part that two runs share, and `metrics.jsonl`.
 
 Records are read from files that anybody can have edited, so everything that is computed from one (sums of bytes, tables, the
 report) is validated here first.
@@ -8,11 +8,66 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
+from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
-from fedagentgym.federation.meter import COLUMNS, DIRECTIONS, add_counts
+from fedagentgym.base.files import append_line, open_plain, read_bytes, write_atomic
+from fedagentgym.base.parsing import parse_json
+from fedagentgym.base.process import get_logger
+from fedagentgym.federation.message import KINDS, Message
+
+Direction = Literal["up", "down"]
+DIRECTIONS: tuple[Direction, Direction] = ("down", "up")
+COLUMNS = (*KINDS, "framing", "report", "messages")
+
+
+class Meter:
+    """Exact byte counts of the messages between server and clients. `down` is server to client, `up` is client to server.
+
+    For every direction: `weights`, `text`, `scores`, `control` are payload (array bytes and text), `framing` is the rest of
+    the encoding (names, shapes, numbers among plain values), `report` is for people only.
+    """
+
+    def __init__(self, *, counting: bool = True) -> None:
+        self._counting = counting
+        self._counts = {direction: dict.fromkeys(COLUMNS, 0) for direction in DIRECTIONS}
+
+    def record(self, direction: Direction, message: Message, times: int = 1) -> None:
+        if not self._counting:
+            return
+        counts = self._counts[direction]
+        payload = message.count_payload()
+        report = len(message.encoded_report)
+        for kind, size in payload.items():
+            counts[kind] += size * times
+        counts["framing"] += (message.size - sum(payload.values()) - report) * times
+        counts["report"] += report * times
+        counts["messages"] += times
+
+    def get_counts(self) -> dict[str, dict[str, int]]:
+        """A plain copy, as it is stored with a round."""
+        return {direction: dict(columns) for direction, columns in self._counts.items()}
+
+
+def payload_bytes(counts: Mapping[str, Mapping[str, int]], direction: Direction | None = None) -> int:
+    """Array bytes and text, without framing."""
+    chosen = DIRECTIONS if direction is None else (direction,)
+    return sum(counts[way][kind] for way in chosen for kind in KINDS)
+
+
+def headline_bytes(counts: Mapping[str, Mapping[str, int]], direction: Direction | None = None) -> int:
+    """Payload and framing: what the algorithm would send over a network."""
+    chosen = DIRECTIONS if direction is None else (direction,)
+    return payload_bytes(counts, direction) + sum(counts[way]["framing"] for way in chosen)
+
+
+def add_counts(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """The sum of two counts."""
+    return {way: {name: first[way][name] + second[way][name] for name in COLUMNS} for way in DIRECTIONS}
+
 
 Record = dict[str, Any]
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -176,3 +231,64 @@ _FIELDS: dict[str, Callable[[object], bool]] = {
     "seconds_total": _is_duration,
     "digest": is_digest,
 }
+
+
+_MAX_LINE = 1 << 26
+
+
+class MetricsLog:
+    """`metrics.jsonl`: one line per committed round, for people and their tools.
+
+    The commits determine its content: when a run resumes, the file is compared with them and rewritten where it differs.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records: list[Record] = []
+
+    def restore(self, records: Sequence[Record], expected: int) -> None:
+        """Make the file contain these records, with a warning if it contained others.
+
+        `expected` is the number of final lines that an interrupted run may lack without a warning.
+        """
+        self.records = list(records)
+        lines = [canonical_json(record) + "\n" for record in records]
+        found = read_bytes(self.path).decode("utf-8", "replace").splitlines(keepends=True) if self.path.exists() else []
+        if found == lines:
+            return
+        same = next(
+            (n for n, (a, b) in enumerate(zip(found, lines, strict=False)) if a != b), min(map(len, (found, lines)))
+        )
+        torn = len(found) <= same + 1 and not "".join(found[same:]).endswith("\n")
+        if len(lines) - same > expected or (len(found) > same and not torn):
+            get_logger(__name__).warning(
+                "%s differed from the committed rounds from line %d on and was rewritten",
+                self.path,
+                same + 1,
+            )
+        write_atomic(self.path, "".join(lines))
+
+    def append(self, record: Record) -> None:
+        self.records.append(record)
+        append_line(self.path, canonical_json(record))
+
+
+def read_metrics_log(path: Path) -> Iterator[Record]:
+    """The complete lines of a metrics file, up to the first incomplete one."""
+    if not path.is_file():
+        return
+    with open_plain(path) as file:
+        while (line := file.readline(_MAX_LINE)).endswith(b"\n"):
+            try:
+                record = parse_json(line, str(path))
+            except DataError:
+                return
+            if not isinstance(record, dict) or not is_whole(record.get("round")):
+                return
+            yield record
+
+
+def best_rounds(records: Sequence[Mapping[str, Any]]) -> set[int]:
+    """The evaluated round with the highest success, the earliest of equals; empty before any evaluation."""
+    evaluated = [(record["evaluation"]["success"], -record["round"]) for record in records if "evaluation" in record]
+    return {-max(evaluated)[1]} if evaluated else set()

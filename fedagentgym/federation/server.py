@@ -22,16 +22,20 @@ from fedagentgym.base.activity import listen
 from fedagentgym.base.encoding import bytes_digest, canonical_json
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path, remove_partial, write_atomic
-from fedagentgym.base.interruption import postpone_interruption
+from fedagentgym.base.process import postpone_interruption
 from fedagentgym.federation.algorithm import Algorithm, Round, RoundResult, draw_participants
-from fedagentgym.federation.chain import Chain, check_evidence, read_chain
-from fedagentgym.federation.clients import Backend, Clients, identity
-from fedagentgym.federation.commits import Commit, CommitStore, Links, identify_evaluation
-from fedagentgym.federation.failures import hide_text
-from fedagentgym.federation.meter import add_counts
-from fedagentgym.federation.metrics_log import MetricsLog, best_rounds
+from fedagentgym.federation.clients import Backend, Clients, hide_text, identity
+from fedagentgym.federation.commits import (
+    Chain,
+    Commit,
+    CommitStore,
+    Links,
+    check_evidence,
+    identify_evaluation,
+    read_chain,
+)
 from fedagentgym.federation.progress import ProgressCallback, ProgressTracker
-from fedagentgym.federation.records import Record
+from fedagentgym.federation.records import MetricsLog, Record, add_counts, best_rounds
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import read_state_digests

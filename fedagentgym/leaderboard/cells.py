@@ -29,10 +29,8 @@ from fedagentgym.base.streams import derive
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import Run, read_result, resume, to_yaml, train
 from fedagentgym.experiment.settings import RunConfig
-from fedagentgym.federation.chain import read_chain
-from fedagentgym.federation.commits import CommitStore
-from fedagentgym.federation.meter import headline_bytes
-from fedagentgym.federation.metrics_log import best_rounds
+from fedagentgym.federation.commits import CommitStore, read_chain
+from fedagentgym.federation.records import best_rounds, headline_bytes
 from fedagentgym.federation.server import lock_folder
 from fedagentgym.leaderboard.entries import (
     Entry,

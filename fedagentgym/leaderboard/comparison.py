@@ -11,7 +11,7 @@ from types import MappingProxyType
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import format_path, read_json
 from fedagentgym.experiment.report.results import describe_run
-from fedagentgym.federation.metrics_log import read_metrics_log
+from fedagentgym.federation.records import read_metrics_log
 from fedagentgym.leaderboard.compare import Comparison, Part, list_runs
 from fedagentgym.leaderboard.curves import LearningCurve, MeanPoint, average_curves
 from fedagentgym.leaderboard.intervals import Difference

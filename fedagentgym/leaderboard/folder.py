@@ -13,7 +13,7 @@ import yaml
 
 from fedagentgym.base.encoding import bytes_digest
 from fedagentgym.base.files import atomic_folder, compress, write_atomic
-from fedagentgym.base.processor import count_usable_cores
+from fedagentgym.base.process import count_usable_cores
 from fedagentgym.experiment.run import collect_versions
 from fedagentgym.leaderboard.aggregate import CellData, aggregate, describe_cell
 from fedagentgym.leaderboard.record import (

@@ -14,7 +14,7 @@ from typing import Any
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.files import read_text
-from fedagentgym.base.yaml_text import parse_yaml
+from fedagentgym.base.parsing import parse_yaml
 from fedagentgym.experiment.settings import RunConfig
 from fedagentgym.leaderboard.cells import format_config
 from fedagentgym.leaderboard.claims import Folder, RefutedError

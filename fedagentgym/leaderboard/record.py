@@ -26,7 +26,7 @@ from pydantic import Field
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path, read_text
-from fedagentgym.base.json_text import parse_json
+from fedagentgym.base.parsing import parse_json
 from fedagentgym.base.settings import Settings
 
 MANIFEST, CURVES, CLIENTS, VERIFICATION = "manifest.json", "curves.json", "clients.json", "verification.json"

@@ -20,9 +20,8 @@ from typing import Any
 
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.files import format_path, read_json, read_text, write_atomic
-from fedagentgym.base.interruption import end_with_parent, explain_interruption
 from fedagentgym.base.plugins import load_plugins
-from fedagentgym.base.processor import count_usable_cores
+from fedagentgym.base.process import count_usable_cores, end_with_parent, explain_interruption
 from fedagentgym.base.progress import Progress, set_verbosity, show_progress
 from fedagentgym.experiment.run import prepare_agents
 from fedagentgym.leaderboard.cells import Cell, make_cell, make_cell_config, play_agent_cells, play_method_cell

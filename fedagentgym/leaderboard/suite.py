@@ -23,8 +23,8 @@ from pydantic import Field, model_validator
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.files import format_path, read_text
+from fedagentgym.base.parsing import parse_yaml
 from fedagentgym.base.settings import Settings
-from fedagentgym.base.yaml_text import parse_yaml
 from fedagentgym.leaderboard.intervals import CONFIDENCE, RESAMPLES
 from fedagentgym.leaderboard.record import Digest, Name, SuiteReference, Text, Track
 from fedagentgym.learning.settings import EvaluationSettings

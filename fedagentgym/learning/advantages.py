@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedagentgym.base.choices import NamedSettings
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.registry import Registry
+from fedagentgym.base.settings import NamedSettings
 from fedagentgym.learning.objectives import PerTurn, Values
 from fedagentgym.learning.trajectory import Group
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedagentgym.base.encoding import bytes_digest, encode, shorten_digest
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.files import write_atomic
-from fedagentgym.base.logs import get_logger
+from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.streams import stream
 from fedagentgym.learning.export import read_json_lines, to_json_line

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_jsonl, write_atomic
-from fedagentgym.base.json_text import parse_json
+from fedagentgym.base.parsing import parse_json
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.learning.trajectory import Trajectory, from_plain, to_plain
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.base.text import show_control_characters
+from fedagentgym.base.errors import show_control_characters
 from fedagentgym.learning.rollouts import Player
 from fedagentgym.learning.trajectory import Group, Turn
 

@@ -22,7 +22,7 @@ from fedagentgym.agents.threads import use_threads
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, cache_folder, read_json
-from fedagentgym.base.processor import read_processor_name
+from fedagentgym.base.process import read_processor_name
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from fedagentgym.base.choices import Choice
-from fedagentgym.base.settings import Settings
+from fedagentgym.base.settings import Choice, Settings
 from fedagentgym.learning.advantages import ADVANTAGES, GRPO, AdvantageEstimator
 
 MicroTokens = Literal["auto"] | Annotated[int, Field(ge=1)]

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
-from fedagentgym.base.text import show_invisible_characters
+from fedagentgym.base.errors import show_invisible_characters
 
 LONGEST = 2000
 """Longest text that one expression of a template writes."""

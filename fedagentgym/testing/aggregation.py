@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedagentgym.base.choices import NamedSettings
+from fedagentgym.base.settings import NamedSettings
 from fedagentgym.federation.aggregation import AGGREGATION_RULES, Aggregation, AggregationRule, Mean, aggregate
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.server_state import ServerState

@@ -25,7 +25,7 @@ from fedagentgym.agents.models.pretrained import get_tiny_folder
 from fedagentgym.agents.protocols import Decoding, TrainablePolicy
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
-from fedagentgym.base.processor import Ability
+from fedagentgym.base.process import Ability
 from fedagentgym.base.streams import stream
 
 from .models import WORDS, full_logprobs, make_policy, sharpened, wake_adapter

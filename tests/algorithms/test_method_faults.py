@@ -18,9 +18,9 @@ from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.settings import merge
 from fedagentgym.federation.backends.in_process import SequentialBackend
+from fedagentgym.federation.clients import QuorumError
 from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.exchange import Reply, Request
-from fedagentgym.federation.failures import QuorumError
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ClientContext
 from fedagentgym.federation.server import ServerConfig, run_rounds

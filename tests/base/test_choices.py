@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from fedagentgym.base.choices import Choice, NamedSettings
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.registry import Registry
-from fedagentgym.base.settings import Settings
+from fedagentgym.base.settings import Choice, NamedSettings, Settings
 
 
 class Rule(NamedSettings):

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.base.philox import StreamBatch, reduce_below
-from fedagentgym.base.streams import stream
+from fedagentgym.base.streams import StreamBatch, reduce_below, stream
 
 
 @settings(deadline=None, max_examples=40)

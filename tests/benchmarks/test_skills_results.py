@@ -29,7 +29,7 @@ from benchmarks.tables import ExperimentTable, TableCell, list_cells
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.experiment.paired import PairedDifference
-from fedagentgym.federation.meter import COLUMNS, DIRECTIONS
+from fedagentgym.federation.records import COLUMNS, DIRECTIONS
 
 TABLE = ExperimentTable("skills-small", {"before": "x", "FedAgent, tau = 5": "y", "FedAgent, tau = 40": "z"}, seeds=3)
 PAIRS = [("FedAgent, tau = 5", "before"), ("FedAgent, tau = 40", "FedAgent, tau = 5")]

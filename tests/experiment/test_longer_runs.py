@@ -12,7 +12,7 @@ import pytest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.experiment.run import read_result, resume, train
-from fedagentgym.federation.chain import extend_inputs, read_chain
+from fedagentgym.federation.commits import extend_inputs, read_chain
 from fedagentgym.testing.algorithms import SMALL_CONFIG
 
 CONFIG: dict[str, Any] = merge(

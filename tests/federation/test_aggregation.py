@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from fedagentgym.algorithms.support.replies import is_idle
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation import running_mean, vectors
+from fedagentgym.federation import aggregation, vectors
 from fedagentgym.federation.aggregation import (
     AGGREGATION_RULES,
     Aggregation,
@@ -21,15 +21,15 @@ from fedagentgym.federation.aggregation import (
     FedAvgM,
     Mean,
     Median,
+    RunningMean,
     TrimmedMean,
+    UpdateStore,
     WeightedMean,
     aggregate,
 )
 from fedagentgym.federation.checks import UpdateChecks, scale_update
 from fedagentgym.federation.message import Message
-from fedagentgym.federation.running_mean import RunningMean
 from fedagentgym.federation.server_state import ServerState
-from fedagentgym.federation.update_store import UpdateStore
 from fedagentgym.federation.vectors import is_finite, update_norm
 
 SHAPES = {"a": (3, 2), "b": (40_000,)}
@@ -145,7 +145,7 @@ def test_models_beyond_the_held_bytes_are_summed_one_by_one_to_the_same_bits(
     pairs = list(zip(given_, weights, strict=True))
     plain = aggregate(Mean(), START, pairs)
     size = sum(array.nbytes for array in given_[0].values())
-    monkeypatch.setattr(running_mean, "HELD_BYTES", held * size)
+    monkeypatch.setattr(aggregation, "HELD_BYTES", held * size)
     mean = RunningMean(CURRENT)
     for update, weight in pairs:
         mean.add(update, weight)

@@ -13,10 +13,9 @@ from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.plugins import load_plugins
 from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.backends.in_process import open_backend
-from fedagentgym.federation.clients import Clients, resolve_quorum
+from fedagentgym.federation.clients import Clients, Failure, QuorumError, resolve_quorum
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import Request, StateName
-from fedagentgym.federation.failures import Failure, QuorumError
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ApplicationSpec
 

@@ -17,14 +17,12 @@ import pytest
 
 from fedagentgym.base.encoding import canonical_json, decode, encode
 from fedagentgym.base.errors import DataError, FedAgentGymError
-from fedagentgym.federation.backends import flower_nodes, flower_wire
-from fedagentgym.federation.backends.flower_deployment import FlowerDeployment
-from fedagentgym.federation.backends.flower_nodes import find_nodes, make_claim, read_claim
+from fedagentgym.federation.backends import flower_deployment, flower_wire
+from fedagentgym.federation.backends.flower_deployment import FlowerDeployment, find_nodes, make_claim, read_claim
 from fedagentgym.federation.backends.flower_wire import RECORD, answer_content, decode_reply, decode_request
 from fedagentgym.federation.backends.resident import KEPT_RUNS, NodeConfig, ResidentWorker, _serve_one
-from fedagentgym.federation.clients import Clients
+from fedagentgym.federation.clients import Clients, Failure
 from fedagentgym.federation.exchange import Reply, Request, StateName, perform
-from fedagentgym.federation.failures import Failure
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ApplicationSpec
 from fedagentgym.testing.forging import MESSAGE, forge, forge_text, nest
@@ -46,7 +44,7 @@ def _messages_without_flower(monkeypatch: Any) -> None:
         )
 
     monkeypatch.setattr(flower, "Message", message)
-    monkeypatch.setattr(flower_nodes, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(flower_deployment, "_POLL_SECONDS", 0.01)
     monkeypatch.setattr(flower_wire, "_POLL_SECONDS", 0.01)
 
 
@@ -264,7 +262,7 @@ def claims(**of_nodes: str) -> Grid:
 
 
 def test_two_nodes_that_claim_one_client_stop_the_run_unless_somebody_decides(monkeypatch: Any) -> None:
-    monkeypatch.setattr(flower_nodes, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(flower_deployment, "GRACE_SECONDS", 0.1)
     with pytest.raises(FedAgentGymError, match=r"nodes 7 and 8 both claim client 1.*options\.nodes"):
         find_nodes(claims(n7="0,1", n8="1"), (0, 1), 2.0)
     assert find_nodes(claims(n7="0,1", n8="1"), (0, 1), 2.0, {7: (0,), 8: (1,)}) == {0: 7, 1: 8}

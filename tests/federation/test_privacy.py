@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedagentgym.base.errors import MissingExtraError
-from fedagentgym.federation.privacy import PrivacySettings, PrivateMean, clip_factor, compute_epsilon
+from fedagentgym.federation.checks import PrivacySettings, PrivateMean, clip_factor, compute_epsilon
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.federation.vectors import update_norm
 

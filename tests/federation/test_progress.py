@@ -23,8 +23,8 @@ from fedagentgym.experiment.report import terminal
 from fedagentgym.experiment.report.terminal import RoundTable, watch_run
 from fedagentgym.federation import progress
 from fedagentgym.federation.commits import Commit
-from fedagentgym.federation.meter import COLUMNS, DIRECTIONS
 from fedagentgym.federation.progress import ProgressTracker, TrainingProgress
+from fedagentgym.federation.records import COLUMNS, DIRECTIONS
 
 RunToy = Callable[..., Commit]
 

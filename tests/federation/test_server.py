@@ -14,9 +14,9 @@ import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.federation.algorithm import draw_participants
+from fedagentgym.federation.clients import QuorumError
 from fedagentgym.federation.commits import Commit, CommitStore
-from fedagentgym.federation.failures import QuorumError
-from fedagentgym.federation.metrics_log import best_rounds, read_metrics_log
+from fedagentgym.federation.records import best_rounds, read_metrics_log
 from fedagentgym.federation.server_state import ServerState
 
 Run = Callable[..., Commit]

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.base.philox import StreamBatch
-from fedagentgym.base.streams import GRID
+from fedagentgym.base.streams import GRID, StreamBatch
 from fedagentgym.partitions.arithmetic import draws
 from fedagentgym.partitions.arithmetic.draws import (
     iter_batches,

@@ -153,7 +153,7 @@ def test_one_category_has_no_logit() -> None:
     seed=st.integers(0, 9),
 )
 def test_capacity_fix_never_loses_a_task(capacity: list[int], weights: list[int], share: float, seed: int) -> None:
-    from fedagentgym.base.philox import StreamBatch
+    from fedagentgym.base.streams import StreamBatch
 
     room = np.array(capacity)
     total = round(share * int(room.sum()))

@@ -11,8 +11,8 @@ from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.extras import require
 from fedagentgym.base.files import read_text
-from fedagentgym.base.json_text import parse_json
-from fedagentgym.base.processor import check_bfloat16
+from fedagentgym.base.parsing import parse_json
+from fedagentgym.base.process import check_bfloat16
 
 
 class LoadedModel(NamedTuple):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.files import cache_folder, read_json
-from fedagentgym.base.logs import get_logger
+from fedagentgym.base.process import get_logger
 from fedagentgym.envs.registry import format_env_words
 from fedagentgym.envs.task import shorten_env_id
 

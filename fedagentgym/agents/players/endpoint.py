@@ -24,7 +24,7 @@ from fedagentgym.agents.text.parsing import parse
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.base.extras import require
-from fedagentgym.base.logs import get_logger
+from fedagentgym.base.process import get_logger
 from fedagentgym.base.settings import Settings
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import cache_folder, data_folder, read_json, write_atomic
-from fedagentgym.base.logs import get_logger
+from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
 from fedagentgym.envs.alfworld.game import Game
 from fedagentgym.envs.alfworld.plans import find_shortest_plan

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import atomic_folder, data_folder
-from fedagentgym.base.logs import get_logger
+from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
 from fedagentgym.envs.alfworld.folders import (
     INSTALLED,

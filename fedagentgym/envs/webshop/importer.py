@@ -13,7 +13,7 @@ from pathlib import Path
 from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import atomic_folder, data_folder
-from fedagentgym.base.logs import get_logger
+from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
 from fedagentgym.envs.data_sets import DataSet, Findings
 from fedagentgym.envs.webshop.catalogue import Instructions, Product, write_catalogue

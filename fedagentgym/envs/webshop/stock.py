@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.files import atomic_folder, cache_folder, data_folder, read_json
-from fedagentgym.base.logs import get_logger
+from fedagentgym.base.process import get_logger
 from fedagentgym.envs.webshop import generate
 from fedagentgym.envs.webshop.arrays import open_folder
 from fedagentgym.envs.webshop.catalogue import Catalogue, Instructions, Product, write_catalogue

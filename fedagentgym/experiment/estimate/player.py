@@ -12,7 +12,7 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.words import count_tokens
 from fedagentgym.algorithms.support.spec import EnvSettings
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.processor import check_bfloat16
+from fedagentgym.base.process import check_bfloat16
 from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.vocabulary import list_words
 from fedagentgym.learning.settings import WarmStartSettings

@@ -14,7 +14,7 @@ from typing import Any
 from fedagentgym.base.numbers import mean
 from fedagentgym.experiment.report.results import make_client_dots
 from fedagentgym.federation.message import KINDS
-from fedagentgym.federation.meter import DIRECTIONS, Direction, headline_bytes
+from fedagentgym.federation.records import DIRECTIONS, Direction, headline_bytes
 from fedagentgym.pages.charts import Chart, Series
 from fedagentgym.pages.render import format_bytes
 

@@ -31,9 +31,8 @@ from fedagentgym.experiment.report.results import (
     name_round,
     read_estimate,
 )
-from fedagentgym.federation.chain import read_chain
-from fedagentgym.federation.meter import headline_bytes
-from fedagentgym.federation.metrics_log import best_rounds, read_metrics_log
+from fedagentgym.federation.commits import read_chain
+from fedagentgym.federation.records import best_rounds, headline_bytes, read_metrics_log
 from fedagentgym.pages.episodes import ShownEpisode, Source, make_browser_data, read_episodes, read_samples
 from fedagentgym.pages.render import format_bytes, format_duration, format_percent, render
 

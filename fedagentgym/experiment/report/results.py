@@ -19,7 +19,7 @@ from fedagentgym.base.errors import DataError, join_names
 from fedagentgym.base.files import read_json
 from fedagentgym.base.numbers import mean
 from fedagentgym.experiment.report.background import Background
-from fedagentgym.federation.meter import headline_bytes
+from fedagentgym.federation.records import headline_bytes
 from fedagentgym.learning.evaluation import Estimate, find_interval, resample_means
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.pages.charts import Chart, Dumbbell, Reference, Series

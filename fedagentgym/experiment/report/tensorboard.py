@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.extras import require
-from fedagentgym.federation.meter import headline_bytes
+from fedagentgym.federation.records import headline_bytes
 
 
 class TensorBoard:

@@ -57,7 +57,7 @@ class RoundTable:
             self._status.show(str(progress))
 
     def _format_row(self, record: Mapping[str, Any]) -> tuple[str, ...]:
-        from fedagentgym.federation.meter import headline_bytes
+        from fedagentgym.federation.records import headline_bytes
 
         metrics = record["metrics"]
         place = f"{record['round']}/{self._rounds}"

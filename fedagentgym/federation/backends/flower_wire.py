@@ -17,7 +17,7 @@ from typing import Any
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.extras import require
-from fedagentgym.base.logs import get_logger
+from fedagentgym.base.process import get_logger
 from fedagentgym.federation.exchange import LONGEST_ERROR, Reply, Request, clean_text
 from fedagentgym.federation.operation import ApplicationSpec
 

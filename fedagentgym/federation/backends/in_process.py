@@ -14,7 +14,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.base.logs import get_logger
+from fedagentgym.base.process import get_logger
 from fedagentgym.federation.backends.process import WorkerDied, WorkerProcess
 from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.exchange import Reply, Request, apply_deadline, perform

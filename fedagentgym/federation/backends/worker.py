@@ -13,8 +13,7 @@ from typing import Any
 from fedagentgym.base.activity import ClientActivity, Listener, listen
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import ProcessUnusableError
-from fedagentgym.base.interruption import end_with_parent
-from fedagentgym.base.logs import log_to_stderr
+from fedagentgym.base.process import end_with_parent, log_to_stderr
 from fedagentgym.federation.backends.process import HEADER_LIMIT, Pipe
 from fedagentgym.federation.exchange import Reply, Request, clean_text, perform
 from fedagentgym.federation.operation import Application, ApplicationSpec

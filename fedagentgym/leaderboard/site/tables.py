@@ -6,8 +6,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 
-from fedagentgym.base.errors import unknown_name_error
-from fedagentgym.base.text import show_invisible_characters
+from fedagentgym.base.errors import show_invisible_characters, unknown_name_error
 from fedagentgym.leaderboard.metrics import METRICS, Metric
 from fedagentgym.leaderboard.record import Interval
 from fedagentgym.leaderboard.site.bands import Place

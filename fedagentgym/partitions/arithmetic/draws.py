@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.philox import StreamBatch, reduce_below
-from fedagentgym.base.streams import GRID
+from fedagentgym.base.streams import GRID, StreamBatch, reduce_below
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

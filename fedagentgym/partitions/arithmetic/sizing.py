@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.philox import StreamBatch
-from fedagentgym.base.streams import GRID
+from fedagentgym.base.streams import GRID, StreamBatch
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

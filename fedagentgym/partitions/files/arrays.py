@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import MAX_TEXT, open_plain
-from fedagentgym.base.json_text import parse_json
+from fedagentgym.base.parsing import parse_json
 
 DTYPES = {
     "offsets.bin": "<i8",

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.logs import get_logger
+from fedagentgym.base.process import get_logger
 from fedagentgym.base.streams import stream
 from fedagentgym.partitions.arithmetic.dealing import assign_balanced
 from fedagentgym.partitions.arithmetic.sizing import check_total, compute_total, sample_beta_sizes

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.philox import StreamBatch
-from fedagentgym.base.streams import Stream, log_gamma_quantile, on_grid, stream
+from fedagentgym.base.streams import Stream, StreamBatch, log_gamma_quantile, on_grid, stream
 from fedagentgym.partitions.arithmetic.by_label import deal_by_label
 from fedagentgym.partitions.arithmetic.draws import sample_category_counts, softmax
 from fedagentgym.partitions.assignment import Assignment

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.philox import StreamBatch
+from fedagentgym.base.streams import StreamBatch
 from fedagentgym.partitions.arithmetic.draws import iter_batches, sample_distinct
 from fedagentgym.partitions.arithmetic.sizing import compute_total
 from fedagentgym.partitions.assignment import Assignment, compute_offsets

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.philox import StreamBatch
+from fedagentgym.base.streams import StreamBatch
 from fedagentgym.partitions.arithmetic.draws import (
     iter_batches,
     redistribute_overflow,

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fedagentgym.base.philox import StreamBatch
+from fedagentgym.base.streams import StreamBatch
 from fedagentgym.partitions.arithmetic.draws import iter_batches, softmax
 from fedagentgym.partitions.arithmetic.sizing import sample_beta_sizes
 from fedagentgym.partitions.assignment import Assignment

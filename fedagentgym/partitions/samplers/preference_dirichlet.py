@@ -7,8 +7,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from fedagentgym.base.philox import StreamBatch
-from fedagentgym.base.streams import log_gamma_quantile
+from fedagentgym.base.streams import StreamBatch, log_gamma_quantile
 from fedagentgym.partitions.arithmetic.draws import iter_batches, softmax
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.samplers.preference import sample_by_category

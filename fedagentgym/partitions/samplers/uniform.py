@@ -8,8 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.philox import StreamBatch
-from fedagentgym.base.streams import stream
+from fedagentgym.base.streams import StreamBatch, stream
 from fedagentgym.partitions.arithmetic.dealing import assign_balanced
 from fedagentgym.partitions.arithmetic.draws import iter_batches, sample_distinct
 from fedagentgym.partitions.assignment import Assignment, compute_offsets

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedagentgym.base.errors import DataError, OptionError, describe_error
-from fedagentgym.base.logs import get_logger
+from fedagentgym.base.process import get_logger
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.fields import is_value
 from fedagentgym.envs.reasoning.pools import LoadedTask

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.json_text import parse_json
+from fedagentgym.base.parsing import parse_json
 from fedagentgym.envs.reasoning.generators.question import Fact, Question
 from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources.rows import Row

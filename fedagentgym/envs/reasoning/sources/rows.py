@@ -16,7 +16,7 @@ from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, join_names
 from fedagentgym.base.extras import require
 from fedagentgym.base.files import open_plain, read_bytes
-from fedagentgym.base.json_text import parse_json
+from fedagentgym.base.parsing import parse_json
 
 MOST_BYTES = 1 << 32
 """Of one data file, unpacked: rows are read at once."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedagentgym.base.errors import FedAgentGymError, OptionError, unknown_name_error
-from fedagentgym.base.logs import get_logger
+from fedagentgym.base.process import get_logger
 from fedagentgym.envs.verifiers.sandbox import frames, plain
 from fedagentgym.envs.verifiers.sandbox.outputs import Channel, Output, open_text
 from fedagentgym.envs.verifiers.sandbox.protections import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedagentgym.base import processor
+from fedagentgym.base import process
 
 
 @pytest.mark.parametrize(
@@ -23,11 +23,11 @@ def test_bfloat16_is_what_the_system_lists(
     listed: str, present: bool, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cpuinfo").write_text(listed, "utf-8")
-    monkeypatch.setattr(processor, "_CPU_FILE", tmp_path / "cpuinfo")
-    found = processor.check_bfloat16()
+    monkeypatch.setattr(process, "_CPU_FILE", tmp_path / "cpuinfo")
+    found = process.check_bfloat16()
     assert found.present is present and reason in found.reason
 
 
 def test_a_system_that_lists_nothing_is_taken_to_have_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "_CPU_FILE", Path("/there/is/no/such/file"))
-    assert not processor.check_bfloat16().present
+    monkeypatch.setattr(process, "_CPU_FILE", Path("/there/is/no/such/file"))
+    assert not process.check_bfloat16().present

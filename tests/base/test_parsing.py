@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.json_text import MOST_DEEP, parse_json
+from fedagentgym.base.parsing import MOST_DEEP, parse_json, parse_yaml
 from fedagentgym.base.settings import assign
-from fedagentgym.base.yaml_text import parse_yaml
 
 REFUSED = {
     "[" * 20_000: "nested",
@@ -16,7 +15,7 @@ REFUSED = {
     "!!set {a}": "makes no plain value",
     "!!python/object:os.system x": "makes no plain value",
     '"\\0"': "no file can hold",
-    "9" * 5000: "5,000 characters",
+    "9" * 5000: "digits",
     "x" * 70_000: "70,000 characters",
     "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
     + "".join(f"{b}: &{b} [{','.join(['*' + a] * 10)}]\n" for a, b in zip("abcdefg", "bcdefgh", strict=True)): "20,000",

@@ -1,0 +1,143 @@
+"""What concerns a whole process: its log lines, Ctrl-C, its end with its parent, and the processor that it runs on.
+
+The library configures no handlers of its logger tree below `fedagentgym`; a command does so once (`log_to_stderr`).
+
+An interruption carries a sentence about what is saved and how to continue. Only the code that does the work knows what is saved.
+It describes it where the work begins, and the sentence is attached to the interruption that reaches the user; for every caller in
+between it is still a `KeyboardInterrupt`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+
+def get_logger(name: str) -> logging.Logger:
+    """The logger of a module: `get_logger(__name__)`."""
+    return logging.getLogger(name if name.startswith("fedagentgym") else f"fedagentgym.{name}")
+
+
+def log_to_stderr(level: int = logging.WARNING) -> None:
+    """Print this package's warnings on standard error, one line each; called when a command starts."""
+    root = logging.getLogger("fedagentgym")
+    root.setLevel(level)
+    if not root.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        root.addHandler(handler)
+
+
+class WorkInterrupted(KeyboardInterrupt):
+    """An interruption together with a sentence about what is saved."""
+
+
+@contextlib.contextmanager
+def explain_interruption(describe: Callable[[], str]) -> Iterator[None]:
+    """Work that, if interrupted, is described by `describe()`; the description of nested work takes precedence."""
+    try:
+        yield
+    except WorkInterrupted:
+        raise
+    except KeyboardInterrupt:
+        raise WorkInterrupted(describe()) from None
+
+
+@contextlib.contextmanager
+def postpone_interruption(told: str) -> Iterator[None]:
+    """Delay Ctrl-C until the block ends: the first one prints `told` and takes effect at the end of the block; the second
+    acts at once. Signals reach only the main thread; a program that ignores them is left alone.
+    """
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield
+        return
+    asked = False
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            signal.signal(signal.SIGINT, usual)
+            usual(number, frame)
+            return
+        asked = True
+        with contextlib.suppress(OSError, ValueError):  # the signal may arrive in the middle of a print
+            os.write(sys.stderr.fileno(), f"\n{told}\n".encode())
+
+    signal.signal(signal.SIGINT, wait)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is wait:
+            signal.signal(signal.SIGINT, usual)
+    if asked:
+        raise KeyboardInterrupt
+
+
+def end_with_parent(parent: int) -> None:
+    """From now on, end this process when its parent is killed, even during a computation."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
+"""Instruction sets with bfloat16 products, as Linux names them; without them bfloat16 is computed by slow conversion."""
+_CPU_FILE = Path("/proc/cpuinfo")
+
+
+class Ability(NamedTuple):
+    """Whether the processor has a capability, and how this is known."""
+
+    present: bool
+    reason: str
+
+
+def check_bfloat16() -> Ability:
+    """Return whether products of bfloat16 are fast on this processor."""
+    flags = _read_cpu_flags()
+    if flags is None:
+        return Ability(False, f"unknown: {_CPU_FILE} cannot be read")
+    found = [flag for flag in BFLOAT16_FLAGS if flag in flags]
+    return Ability(
+        bool(found), f"the processor has {' and '.join(found or ['neither ' + ' nor '.join(BFLOAT16_FLAGS)])}"
+    )
+
+
+def read_processor_name() -> str:
+    """Return what the system calls this kind of processor; where it has no name for it, the architecture."""
+    return (_read_cpu_field("model name") or "").strip() or platform.machine()
+
+
+def _read_cpu_flags() -> frozenset[str] | None:
+    """Return the instruction sets of the first core; None where the system does not list them."""
+    found = _read_cpu_field("flags", "Features")
+    return None if found is None else frozenset(found.split())
+
+
+def _read_cpu_field(*names: str) -> str | None:
+    """Return what is said of the first core under one of these names."""
+    try:
+        lines = _CPU_FILE.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    return next((line.partition(":")[2] for line in lines if line.partition(":")[0].strip() in names), None)
+
+
+def count_usable_cores() -> int:
+    """Return how many threads of this process may compute at a time."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
