@@ -11,7 +11,6 @@ import gymnasium
 from fedagentgym.base.errors import OptionError, show_value
 from fedagentgym.base.registry import Registry
 from fedagentgym.envs import ENVIRONMENTS
-from fedagentgym.envs.options import check_options
 
 if TYPE_CHECKING:
     from fedagentgym.agents.make import AgentFactory
@@ -81,6 +80,8 @@ def make_env(
 ) -> gymnasium.Env[str, str]:
     """The entry point for `gymnasium.make`. With `client_split=` and `client=`: the tasks and the variant of one client, and
     beside them only options that change no task."""
+    from fedagentgym.envs.options import check_options
+
     if (client_split is None) != (client is None):
         raise OptionError("client_split= and client= belong together: give both or neither")
     if client_split is not None and client is not None:

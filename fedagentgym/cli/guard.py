@@ -33,18 +33,14 @@ UNEXPECTED = 70
 INTERRUPTED = 130
 MOST_SAID = 2000
 """Maximum length of a sentence on standard error."""
-MOST_CHARACTERS = 100_000
-"""Maximum length of an argument."""
 NOTHING_SAVED = "nothing was saved; run the command again"
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
-    """Refuse an argument that cannot be written to a file or is very long."""
+    """Refuse an argument that no file and no name can hold."""
     for argument in arguments:
         if not is_clean_text(argument):
             raise OptionError(f"the argument {argument[:80]!r} cannot be written to a file")
-        if len(argument) > MOST_CHARACTERS:
-            raise OptionError(f"the argument {argument[:80]!r}... has {len(argument):,} characters")
 
 
 def run_guarded(command: Callable[[], object]) -> int:

@@ -197,9 +197,10 @@ LISTS = (["train", "--list"], ["train", "demo", "--show"], ["bench"], ["envs", "
 HELPS = [[command, "--help"] for command in COMMANDS]
 
 
-def test_lists_and_help_need_no_torch() -> None:
+def test_help_imports_no_command_and_lists_need_no_torch() -> None:
     calls = "; ".join(f"assert main({arguments}) == 0" for arguments in [*LISTS, *HELPS])
-    code = f"import sys; sys.modules['torch'] = None; from fedagentgym.cli.main import main; {calls}"
+    first = "assert main(['--help']) == 0; assert not {'pydantic', 'rich', 'fedagentgym.cli.train'} & set(sys.modules)"
+    code = f"import sys; sys.modules['torch'] = None; from fedagentgym.cli.main import main; {first}; {calls}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "paper-alfworld" in done.stdout
