@@ -255,3 +255,17 @@ def sync_folder(path: Path) -> None:
 def _sync_file(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+def check_format(found: object, expected: str, where: str, what: str) -> None:
+    """Raise unless a file is of the expected format, a name that ends in a number: `fedagentgym/client-split/1`."""
+    if found == expected:
+        return
+    name, _, number = expected.rpartition("/")
+    text = found if isinstance(found, str) else ""
+    newer = text.removeprefix(f"{name}/")
+    if newer != text and newer.isdecimal() and len(newer) < 10 and int(newer) > int(number):
+        raise DataError(
+            f"{where} is {what} of format {newer}, this version of fedagentgym reads format {number}: install a newer version"
+        )
+    raise DataError(f"{where} is not {what} of format {expected!r} (found {str(found)[:40]!r})")

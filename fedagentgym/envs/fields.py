@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from fedagentgym.base.settings import to_plain_numbers
+
 Value = str | int
 
 
@@ -17,7 +19,7 @@ def is_value(value: object) -> bool:
 def collect_columns(rows: Sequence[Mapping[str, Any]], known: Sequence[str]) -> dict[str, tuple[Value | None, ...]]:
     """The fields of records other than the known ones, if every record has a value or nothing there."""
     names = sorted({name for row in rows for name in row if name not in known})
-    columns = {name: tuple(row.get(name) for row in rows) for name in names}
+    columns = {name: tuple(to_plain_numbers(row.get(name)) for row in rows) for name in names}
     return {
         name: values
         for name, values in columns.items()

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
 from functools import cached_property
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -125,20 +131,33 @@ class TaskPool:
         env: str,
         split: str = "train",
         strip: Callable[[Any], Any] | None = None,
+        payload_key: Callable[[Any], Any] | None = None,
     ) -> TaskPool:
-        """A pool of given tasks: mappings with `category` and `payload`, optionally `id` and `hardness`.
+        """A pool of given tasks.
 
-        Other keys with texts or whole numbers, for example `user`, are fields by which clients can be formed.
+        Args:
+            records: Mappings with `category` and `payload`, optionally `id` and `hardness`. Other keys with texts or whole
+                numbers, for example `user`, are fields by which clients can be formed.
+            env: Id of the environment.
+            split: Name of the split.
+            strip: Returns a payload without its gold.
+            payload_key: Returns a plain value that identifies a payload. Payloads that are JSON values, tuples or dataclasses
+                need none.
+
+        Raises:
+            DataError: If a record lacks a field, an id occurs twice, or a payload needs a `payload_key`.
         """
         rows = list(records)
         for number, row in enumerate(rows):
             if missing := {"category", "payload"} - set(row):
                 raise DataError(f"task record {number} lacks the field {min(missing)!r}")
-        ids = [str(row.get("id") or make_task_id(env, split, number)) for number, row in enumerate(rows)]
+        given = [row.get("id") for row in rows]
+        ids = [make_task_id(env, split, number) if one is None else str(one) for number, one in enumerate(given)]
         if len(set(ids)) != len(ids):
             raise DataError("task records hold one id twice")
+        identify = payload_key or (lambda payload: payload)
         content = hashlib.sha256(
-            repr([(row["category"], row["payload"]) for row in rows]).encode("utf-8", "surrogatepass")
+            represent([(row["category"], identify(row["payload"])) for row in rows]).encode("utf-8", "surrogatepass")
         )
         return cls(
             env=env,
@@ -313,6 +332,62 @@ class TaskPool:
     @cached_property
     def _positions(self) -> dict[str, int]:
         return {identifier: index for index, identifier in enumerate(self.ids)}
+
+
+_PLAIN = (
+    type(None),
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    Decimal,
+    Fraction,
+    date,
+    time,
+    timedelta,
+    Enum,
+    PurePath,
+    np.generic,
+)
+"""Types whose `repr` is the same in every process and differs for different values."""
+
+
+def represent(value: Any) -> str:
+    """The text of a value that is the same in every process and differs for different values.
+
+    >>> represent({"numbers": (1, 2.5), "names": {"b", "a"}})
+    "{'numbers': (1, 2.5), 'names': {'a', 'b'}}"
+    """
+    if isinstance(value, _PLAIN):
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(represent, value))}]"
+    if isinstance(value, tuple):
+        return _represent_tuple(value)
+    if isinstance(value, Mapping):
+        content = ", ".join(f"{represent(key)}: {represent(item)}" for key, item in value.items())
+        return f"{{{content}}}" if type(value) is dict else f"{type(value).__name__}({{{content}}})"
+    if isinstance(value, Set):
+        content = ", ".join(sorted(map(represent, value), key=lambda text: (len(text), text)))
+        text = f"{{{content}}}" if value else ""
+        return text if type(value) is set and value else f"{type(value).__name__}({text})"
+    if is_dataclass(value) and not isinstance(value, type):
+        named = [one.name for one in fields(value) if one.repr or one.compare]
+        content = ", ".join(f"{name}={represent(getattr(value, name))}" for name in named)
+        return f"{type(value).__qualname__}({content})"
+    raise DataError(
+        f"a payload holds a {type(value).__name__}, which looks different in every process: pass payload_key=, a function that "
+        "returns a plain value for each payload, or make payloads JSON values or dataclasses"
+    )
+
+
+def _represent_tuple(value: tuple[Any, ...]) -> str:
+    names = getattr(value, "_fields", None)
+    if names is not None:
+        content = ", ".join(f"{name}={represent(item)}" for name, item in zip(names, value, strict=True))
+        return f"{type(value).__name__}({content})"
+    return f"({', '.join(map(represent, value))}{',' if len(value) == 1 else ''})"
 
 
 def _encode_categories(categories: Labels) -> tuple[tuple[str, ...], NDArray[np.int32]]:

@@ -273,12 +273,33 @@ def federate(
 ) -> ClientSplit:
     """Divide the tasks of an environment among clients.
 
-    `clients` is their number; a sampler whose clients stand in the tasks (`natural`) takes all of them without it.
-    `parameters` are those of the sampler (`omega`, `xi`, `beta`, `tasks_per_client`, ...), `env` the options of the
-    environment, `variant` how the clients' environments differ, `roles` how many tasks to set aside and for whom,
-    `labels` which tasks count as solved (a label file, a mapping, or "pool" for the easier half by the tasks' own
-    difficulty; the default pools bring theirs). `pool` divides a pool of your own instead of the one that the
-    environment loads.
+    `federate(env_id)` gives ten clients equal shares of the training tasks, drawn at random without overlap.
+
+    Args:
+        env_id: Id of the environment.
+        partition: Name of the sampler.
+        clients: Number of clients. By default those that the tasks name (`natural`, `by_source`), otherwise 10.
+        seed: Seed of everything that is random.
+        split: The split whose tasks are divided; those of evaluation never are.
+        env: Options of the environment.
+        variant: How the clients' environments differ: a kind, or `{"kind": ..., parameter: value}`.
+        roles: How many tasks to set aside, by role.
+        server_overlap: Share of the server's tasks that clients hold as well.
+        labels: Which tasks count as solved: a label file, a mapping, or "pool" for the easier half by the tasks' own
+            difficulty. Labels of the default pools come with the package.
+        pool: Tasks of your own in place of those that the environment loads.
+        **parameters: Parameters of the sampler, such as `tasks_per_client`, `omega`, `xi` or `beta`.
+
+    Returns:
+        The client split, a sequence of clients.
+
+    Raises:
+        OptionError: If an option is unknown or impossible.
+        DataError: If data or labels are missing.
+
+    >>> made = federate("fedagentgym/Guess-v0")
+    >>> len(made), len(made[0])
+    (10, 60)
     """
     options = _check_options(env)
     cls = env_class(env_id)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fedagentgym.base.errors import OptionError
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.roles import reserve_roles, sample_server_role
 from fedagentgym.partitions.samplers.sampler import FunctionSampler, Sampler, sample_clients
 from fedagentgym.partitions.table import TaskTable
+
+DEFAULT_CLIENTS = 10
 
 
 class Division(NamedTuple):
@@ -29,11 +30,12 @@ def divide(
 ) -> Division:
     """Everything that is random in a split follows from these arguments; `verify` calls this again and compares.
 
-    Without a number of clients there are as many as the sampler finds in the tasks that the roles leave.
+    Without a number of clients there are as many as the sampler finds in the tasks that the roles leave, or else ten.
     """
     left, drawn = reserve_roles(table, role_sizes, seed)
-    if clients is None and (clients := sampler.count_clients(left)) is None:
-        raise OptionError("set the number of clients: clients=10 in Python, --clients 10 on the command line")
+    if clients is None:
+        found = sampler.count_clients(left)
+        clients = DEFAULT_CLIENTS if found is None else found
     assignment = sample_clients(sampler, left, clients, seed)
     if "server" in role_sizes:
         drawn["server"] = left.rows[sample_server_role(left, assignment, role_sizes["server"], server_overlap, seed)]

@@ -23,9 +23,9 @@ def check_sizes(sizes: object) -> dict[str, int]:
     for name, size in sizes.items():
         if name not in ROLES:
             raise unknown_name_error("role", name, ROLES)
-        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
             raise OptionError(f"the role {name!r} holds a number of tasks, got {show_value(size)}")
-    return {name: sizes[name] for name in ROLES if sizes.get(name)}
+    return {name: int(sizes[name]) for name in ROLES if sizes.get(name)}
 
 
 def reserve_roles(table: TaskTable, sizes: Mapping[str, int], seed: int) -> tuple[TaskTable, dict[str, Ints]]:

@@ -121,7 +121,6 @@ def test_worlds_and_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["split", "make", "preference", "--clients", "2"], "name a partition and an environment"),
         (["split", "make", "--preset", "nothing"], "unknown partition preset"),
         ([*MAKE[:7]], "needs omega"),
-        ([*MAKE[:5], "--omega", "1", "--tasks-per-client", "3"], "set the number of clients"),
         ([*MAKE[:-1], "-1"], "omega"),
         ([*MAKE, "--role", "public"], "write it as name=number"),
         ([*MAKE, "--variant", "[1"], "--variant: not YAML"),

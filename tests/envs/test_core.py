@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
-from typing import Any
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import gymnasium
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +25,7 @@ from fedagentgym.base.streams import stream
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.guess import GuessEnv
-from fedagentgym.envs.pool import TaskIds, TaskPool
+from fedagentgym.envs.pool import TaskIds, TaskPool, represent
 from fedagentgym.testing import check_env, play_steps
 
 GUESS = "fedagentgym/Guess-v0"
@@ -220,6 +226,79 @@ def test_pools_of_given_records() -> None:
         TaskPool.from_records([{"category": "x"}], env=GUESS)
     with pytest.raises(DataError, match="twice"):
         TaskPool.from_records([{"category": "x", "payload": 1, "id": "a"}] * 2, env=GUESS)
+    kept = TaskPool.from_records([{"category": "x", "payload": 1, "id": one} for one in (0, "", None, 7)], env=GUESS)
+    assert list(kept.ids) == ["0", "", "guess/train/00002", "7"] and kept[""].id == ""
+
+
+class Hue(Enum):
+    RED = 1
+
+
+@dataclass(frozen=True)
+class Paint:
+    hue: Hue
+    names: frozenset[str]
+    price: Decimal = Decimal("1.5")
+    found: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+
+class Spot(NamedTuple):
+    x: int
+    paint: Paint | None = None
+
+
+class Opaque:
+    """Its text holds its address, or says nothing of what it holds."""
+
+
+STABLE: list[Any] = [
+    None,
+    True,
+    3,
+    -2.5,
+    "a'b",
+    b"c",
+    (1,),
+    (),
+    [1, "x"],
+    {"b": [1], "a": (2, 3)},
+    Hue.RED,
+    Spot(1),
+    {},
+    set(),
+]
+
+
+def test_the_digest_of_given_records_is_that_of_their_values() -> None:
+    def digest(*payloads: Any, **more: Any) -> str:
+        rows = [{"category": "x", "payload": payload} for payload in payloads]
+        return TaskPool.from_records(rows, env=GUESS, **more).digest
+
+    assert represent(STABLE) == repr(STABLE), "as in splits that were made before"
+    texts = [represent(value) for value in [*STABLE, Spot(2), np.int64(3), {"a": (2, 3), "b": [1]}, Fraction(1, 3)]]
+    assert len(set(texts)) == len(texts)
+    assert represent(Paint(Hue.RED, frozenset({"b", "a"}), found={"kept": Opaque()})) == (
+        "Paint(hue=<Hue.RED: 1>, names=frozenset({'a', 'b'}), price=Decimal('1.5'))"
+    )
+    for payload in (Opaque(), [Opaque()], {"key": len}, np.arange(3), Spot(1, paint=Opaque())):  # type: ignore[arg-type]
+        with pytest.raises(DataError, match="looks different in every process: pass payload_key=, a function"):
+            digest(payload)
+    assert digest(Opaque(), payload_key=lambda payload: "a") == digest("a") != digest("b")
+
+
+def test_payloads_of_sets_have_one_digest_in_every_process() -> None:
+    program = (
+        "from fedagentgym.envs.pool import TaskPool\n"
+        "row = {'category': 'x', 'payload': {'names': set('abcdefgh'), 'more': frozenset(['x', 'yy', 'zzz'])}}\n"
+        "print(TaskPool.from_records([row], env='fedagentgym/Guess-v0').digest)"
+    )
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(seen) == 1
 
 
 def test_an_environment_of_your_own_registers_under_its_id() -> None:

@@ -217,8 +217,7 @@ def test_a_field_may_be_a_category_a_column_or_what_the_payload_names() -> None:
     assert [set(client.pool.get_field("high")) for client in by_payload] == [{10}, {30}, {100}]
     with pytest.raises(UnknownNameError, match=r"'hihg'.*did you mean 'high'"):
         federate(GUESS, partition="natural", by="hihg")
-    with pytest.raises(OptionError, match="set the number of clients"):
-        federate(GUESS, tasks_per_client=3)
+    assert len(federate(GUESS, tasks_per_client=3)) == 10
 
 
 def test_a_task_without_a_user_is_named() -> None:

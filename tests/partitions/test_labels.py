@@ -89,6 +89,7 @@ def test_a_split_by_hardness_carries_its_labels(file: Path, tmp_path: Path) -> N
     [
         (lambda lines: lines[:1] + lines[2:], r"miss 1 of 600 tasks, the first is guess/train/00000: run the same"),
         (lambda lines: ["{}", *lines[1:]], "is not a label file"),
+        (lambda lines: [lines[0].replace("labels/1", "labels/2"), *lines[1:]], "is a label file of format 2"),
         (lambda lines: [], "is not a label file"),
         (
             lambda lines: [*lines, '{"task": "x", "successes": 9}'],

@@ -59,6 +59,24 @@ def test_forms_convert_into_each_other(client_split: ClientSplit, tmp_path: Path
     assert first.read_bytes() == last.read_bytes()
 
 
+@pytest.mark.parametrize("name", ["split-1.json", "split-1.zip"])
+def test_split_files_of_format_1_open_in_every_version_0_1(name: str) -> None:
+    """Written by version 0.1.0; these two files are never written again."""
+    made = load_client_split(Path(__file__).parents[1] / "golden" / name)
+    assert made.digest == "sha256:fed9f20d245939288ba3947b120558c9ed6268305c4692064df44ea3ef8b8823"
+    assert len(made) == 4 and made.client(2).variant == {"kind": "wording", "phrasing": 1}
+    assert made.client(2).tasks == (
+        "math/train/00007",
+        "math/train/00379",
+        "math/train/00930",
+        "math/train/01070",
+        "math/train/02762",
+        "math/train/02999",
+    )
+    assert all(result.ok is not False for result in made.verify())
+    assert made.client(2).open_env().reset(options={"task": made.client(2).tasks[0]}, seed=0)[0]
+
+
 def test_provenance_stands_outside_the_digest(client_split: ClientSplit, tmp_path: Path) -> None:
     client_split.save(tmp_path / "a.json")
     data = json.loads((tmp_path / "a.json").read_text())
@@ -89,7 +107,12 @@ def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
         (lambda d: d["sampler"]["parameters"].update(omega=0.1), "changed after it was made"),
         (lambda d: d["roles"].update(public=[]), "changed after it was made"),
         (lambda d: d.pop("digest"), "changed after it was made"),
-        (lambda d: d.update(schema="fedagentgym/split/9"), "not a split file of schema"),
+        (lambda d: d.update(schema="fedagentgym/split/9"), "not a split file of format"),
+        (lambda d: d.update(schema="fedagentgym/client-split/0"), "not a split file of format"),
+        (
+            lambda d: d.update(schema="fedagentgym/client-split/2"),
+            "is a split file of format 2, this version of fedagentgym reads format 1: install a newer version",
+        ),
         (lambda d: d.pop("pool_digest"), "'pool_digest' is missing"),
         (lambda d: d.update(env=[]), "'env' has the wrong type"),
         (lambda d: d["env"].pop("id"), "'env.id' is missing"),

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fedagentgym.base.errors import DataError, OptionError, show_value
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.pool import TaskPool
@@ -164,9 +166,9 @@ def _read_mapping(payload: Mapping[str, Any]) -> SkillTask:
 
 
 def _read_number(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError
-    return value
+    return int(value)
 
 
 def _check_range(name: str, value: int, least: int, most: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import check_format
 from fedagentgym.partitions.files.labels import Labels
 from fedagentgym.partitions.files.split import ROLES, SCHEMA
 
@@ -58,9 +59,8 @@ class SplitHeader:
 
 def check_header(data: Any, where: str) -> SplitHeader:
     """The header of a file's JSON object, or a `DataError` that names the first invalid field."""
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        found = data.get("schema") if isinstance(data, dict) else None
-        raise DataError(f"{where} is not a split file of schema {SCHEMA!r} (found {str(found)[:40]!r})")
+    data = data if isinstance(data, dict) else {}
+    check_format(data.get("schema"), SCHEMA, where, "a split file")
     _check_types(data, where)
     for name, check in _RANGES.items():
         if (fault := check(data[name])) is not None:

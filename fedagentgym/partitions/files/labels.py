@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import canonical_json, digest, shorten_digest
 from fedagentgym.base.errors import DataError, OptionError, join_names
-from fedagentgym.base.files import read_jsonl
+from fedagentgym.base.files import check_format, read_jsonl
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.shared_pools import describe_pool_words
 
@@ -117,8 +117,8 @@ def read_labels(path: str | Path) -> LabelFile:
     """A label file: one header line, then one line per task."""
     lines = iter(read_jsonl(path))
     _, header = next(lines, (0, None))
-    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
-        raise DataError(f'{path} is not a label file: its first line lacks "schema": "{SCHEMA}"')
+    header = header if isinstance(header, dict) else {}
+    check_format(header.get("schema"), SCHEMA, str(path), "a label file")
     file = _check_label_header(header, f"{path}, line 1")
     successes: dict[str, int] = {}
     for number, row in lines:

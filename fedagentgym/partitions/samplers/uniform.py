@@ -19,15 +19,16 @@ from fedagentgym.partitions.table import TaskTable
 class Uniform(Sampler):
     """L tasks per client without repeats inside a client.
 
-    By default every client draws independently, so tasks repeat across clients as chance has it. `overlap=r` places every
-    used task on floor(r) or ceil(r) clients; `disjoint=True` is overlap 1. `compat="fedagent"` gives the
-    contiguous windows of the published code, where only neighbours share tasks.
+    Without `tasks_per_client` the whole pool is divided: equal shares, and no two clients share a task. With it every client
+    draws independently, so tasks repeat across clients as chance has it. `overlap=r` places every used task on floor(r) or
+    ceil(r) clients; `disjoint=True` is overlap 1. `compat="fedagent"` gives the contiguous windows of the published code,
+    where only neighbours share tasks.
     """
 
     axes: ClassVar[frozenset[Axis]] = frozenset()
 
     tasks_per_client: int | None = Field(
-        None, ge=1, description="tasks of every client; disjoint alone may leave it out"
+        None, ge=1, description="tasks of every client; None: an equal share of the pool"
     )
     disjoint: bool = Field(default=False, description="no two clients share a task")
     overlap: float | None = Field(default=None, ge=1, description="copies of every used task; None: by chance")
@@ -39,7 +40,7 @@ class Uniform(Sampler):
 
             return assign_windows(len(table), clients, self._compute_tasks_per_client(table, clients))
         tasks = self._compute_tasks_per_client(table, clients)
-        if self.disjoint or self.overlap is not None:
+        if self.disjoint or self.overlap is not None or self.tasks_per_client is None:
             return self._sample_balanced(table, clients, tasks, seed)
         check_pool_size(clients, tasks, table)
         return Assignment.concatenate(
@@ -49,13 +50,10 @@ class Uniform(Sampler):
     def _compute_tasks_per_client(self, table: TaskTable, clients: int) -> int:
         if self.tasks_per_client is not None:
             return self.tasks_per_client
-        if not self.disjoint:
-            raise OptionError("uniform needs tasks_per_client (or disjoint=True for equal shares of the whole pool)")
-        if clients > len(table):
-            raise OptionError(
-                f"{clients:,} clients cannot share {len(table):,} tasks without overlap: use fewer clients"
-            )
-        return len(table) // clients
+        share = int(float(self.overlap or 1.0) * len(table)) // clients
+        if not share:
+            raise OptionError(f"{len(table):,} tasks are too few for {clients:,} clients: use fewer clients")
+        return min(share, len(table))
 
     def _sample_balanced(self, table: TaskTable, clients: int, tasks: int, seed: int) -> Assignment:
         overlap = 1.0 if self.disjoint else float(self.overlap or 1.0)
