@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import gymnasium
 
 from fedagentgym.base.errors import OptionError, show_value
+from fedagentgym.base.plugins import list_announced_ids
 from fedagentgym.base.registry import Registry
 from fedagentgym.envs import ENVIRONMENTS
 
@@ -25,8 +26,11 @@ ENTRY_POINT = "fedagentgym.registration:make_env"
 
 
 def register_all() -> None:
-    """Register every environment of the registry with gymnasium; repeated calls have no effect."""
-    for name in ENVIRONMENTS.names():
+    """Register with gymnasium every environment of the registry, and the ids that installed packages announce.
+
+    Repeated calls have no effect; nothing is imported.
+    """
+    for name in (*ENVIRONMENTS.names(), *list_announced_ids()):
         _register_with_gymnasium(name)
 
 

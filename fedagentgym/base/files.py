@@ -269,3 +269,9 @@ def check_format(found: object, expected: str, where: str, what: str) -> None:
             f"{where} is {what} of format {newer}, this version of fedagentgym reads format {number}: install a newer version"
         )
     raise DataError(f"{where} is not {what} of format {expected!r} (found {str(found)[:40]!r})")
+
+
+def stamp_file(path: str | Path) -> tuple[int, int, int]:
+    """What changes when a file is written: its size, the time of the write, and that of the change, which cannot be set back."""
+    status = os.stat(path)  # noqa: PTH116 - called for thousands of files
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -1,17 +1,33 @@
-"""A user's own modules: files or importable names whose import registers environments, agents, samplers, rules and the like."""
+"""Modules outside the package whose import registers environments, agents, samplers, rules and the like.
+
+A user names files and modules under `plugins:` or `--plugin`. An installed package names its modules in its own metadata, as
+entry points of the group `fedagentgym.plugins`; they are imported when a name is looked up that nothing else has registered.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
+import logging
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, describe_error
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "fedagentgym.plugins"
 MOST_BYTES = 10_000_000
 """Maximum size of a plugin file."""
+
+log = logging.getLogger(__name__)
 
 
 def load_plugins(plugins: Iterable[str]) -> None:
@@ -29,18 +45,22 @@ def load_plugins(plugins: Iterable[str]) -> None:
 
 
 def module_name(path: Path) -> str:
-    """The name under which a plugin file is imported."""
-    return f"fedagentgym_plugin_{path.stem}"
+    """The name under which a plugin file is imported.
+
+    It contains a digest of the contents: two files called `mine.py` do not replace each other, and copies of one file on several
+    machines have the same name.
+    """
+    return f"fedagentgym_plugin_{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
 
 
 def _load_file(path: Path) -> None:
-    name = module_name(path)
-    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path.resolve()):
-        return
     if not path.is_file():
         raise DataError("there is no such file")
     if path.stat().st_size > MOST_BYTES:
         raise DataError(f"it has more than {MOST_BYTES:,} bytes")
+    name = module_name(path)
+    if name in sys.modules:
+        return
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise DataError("it is not a Python file")
@@ -51,3 +71,38 @@ def _load_file(path: Path) -> None:
     except BaseException:
         del sys.modules[name]
         raise
+
+
+# ---- installed packages -----------------------------------------------------------------------------------------------
+
+
+_LOADING = RLock()
+_begun = False
+
+
+@cache
+def find_installed_plugins() -> tuple[EntryPoint, ...]:
+    """The entry points of the group, read from the metadata of installed packages; nothing is imported."""
+    from importlib.metadata import entry_points
+
+    return tuple(entry_points(group=GROUP))
+
+
+def list_announced_ids() -> Iterator[str]:
+    """The names of entry points that are environment ids, such as `me/Maze-v0`."""
+    return (point.name for point in find_installed_plugins() if re.fullmatch(r"[\w-]+/[\w-]+-v\d+", point.name))
+
+
+def load_installed_plugins() -> None:
+    """Import the modules that installed packages name, once per process; a broken one is skipped with a warning."""
+    global _begun
+    with _LOADING:
+        if _begun:
+            return
+        _begun = True  # now, since a module that is imported may look up names
+        for point in find_installed_plugins():
+            try:
+                load_plugins([point.module])
+            except DataError as error:
+                package = point.dist.name if point.dist is not None else point.module
+                log.warning("the installed package %s is left out: %s", package, error)

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.errors import OptionError, unknown_name_error
+from fedagentgym.base.plugins import load_installed_plugins
 
 
 class Registry:
-    """A table of one kind of thing (environment, partition, agent, algorithm, benchmark).
+    """A table of one kind of thing (environment, partition, agent, algorithm, tracker).
+
+    A name that is missing is looked for in installed packages before it is called unknown (see `base.plugins`).
 
     >>> shapes = Registry("shape", {"ordered": "collections:OrderedDict"})
     >>> shapes.get("ordered").__name__
@@ -36,14 +39,12 @@ class Registry:
 
     def get(self, name: str) -> Any:
         """The object; a string target is imported now."""
-        if not isinstance(name, str) or name not in self._entries:
-            raise unknown_name_error(self.kind, name, self._entries)
-        target = self._entries[name]
+        target = self.get_target(name)
         return resolve(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
 
     def get_target(self, name: str) -> Any:
         """The registered target, not imported."""
-        if not isinstance(name, str) or name not in self._entries:
+        if name not in self:
             raise unknown_name_error(self.kind, name, self._entries)
         return self._entries[name]
 
@@ -58,6 +59,10 @@ class Registry:
         return tuple(self._entries)
 
     def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        if name not in self._entries:
+            load_installed_plugins()
         return name in self._entries
 
     def __iter__(self) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from fedagentgym.base.plugins import load_installed_plugins
 from fedagentgym.base.progress import get_console
 from fedagentgym.cli.options import ENV_SET, JSON, PLUGINS, open_named_env, parse_assignments
 from fedagentgym.envs import ENVIRONMENTS
@@ -28,6 +29,7 @@ NOT_SAID = ("split", "tasks", "pool", "variant", "render_mode")
 @JSON
 def envs(name: str | None, env_set: tuple[str, ...], as_json: bool) -> None:
     """List the environments, a line each; with a name, describe that one."""
+    load_installed_plugins()
     chosen = [find_env_id(name)] if name is not None else list(ENVIRONMENTS.names())
     found = [describe(env_id, parse_assignments(env_set)) for env_id in chosen]
     if as_json:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedagentgym.base.errors import unknown_name_error
+from fedagentgym.base.plugins import load_installed_plugins
 from fedagentgym.base.registry import Registry
 from fedagentgym.envs.task import shorten_env_id
 
@@ -33,13 +34,20 @@ def find_env_id(name: object) -> str:
     'fedagentgym/WebShop-v0'
     """
     if isinstance(name, str):
-        if name in ENVIRONMENTS:
-            return name
-        own_last = sorted(ENVIRONMENTS.names(), key=lambda env_id: env_id.startswith("fedagentgym/"))
-        short = {shorten_env_id(env_id): env_id for env_id in own_last}  # a plugin's name hides none of the package's
-        if name.lower() in short:
-            return short[name.lower()]
+        if (found := _match_env_id(name)) is not None:
+            return found
+        load_installed_plugins()
+        if (found := _match_env_id(name)) is not None:
+            return found
     raise unknown_name_error("environment", name, ENVIRONMENTS.names())
+
+
+def _match_env_id(name: str) -> str | None:
+    if name in ENVIRONMENTS.names():
+        return name
+    own_last = sorted(ENVIRONMENTS.names(), key=lambda env_id: env_id.startswith("fedagentgym/"))
+    short = {shorten_env_id(env_id): env_id for env_id in own_last}  # a plugin's name hides none of the package's
+    return short.get(name.lower())
 
 
 def format_env_words(env_id: str, options: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from fedagentgym.base.errors import OptionError, show_value, unknown_name_error
+from fedagentgym.base.plugins import load_installed_plugins
 from fedagentgym.base.registry import Registry
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
@@ -103,6 +104,9 @@ def variant_class(env_id: str, declared: Sequence[type[Variant]], given: Any) ->
         raise OptionError(
             f"a variant of {env_id} is an object with the key 'kind' (known are {kinds}), got {show_value(given)}"
         )
+    if given["kind"] not in known:
+        load_installed_plugins()
+        known = variants_of(env_id, declared)
     if given["kind"] not in known:
         raise unknown_name_error(f"variant of {env_id}", given["kind"], known)
     return known[given["kind"]], {key: value for key, value in given.items() if key != "kind"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,19 @@ from fedagentgym.base.files import (
     read_json,
     read_jsonl,
     read_text,
+    stamp_file,
     write_atomic,
 )
+
+
+def test_a_stamp_changes_with_the_contents_even_if_the_time_is_set_back(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("one")
+    before, times = stamp_file(path), path.stat()
+    time.sleep(0.02)  # more than the resolution of the file system's clock
+    path.write_text("two")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert stamp_file(path)[:2] == before[:2] and stamp_file(path) != before
 
 
 def test_write_replaces_the_whole_file(tmp_path: Path) -> None:

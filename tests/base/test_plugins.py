@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from pathlib import Path
 
@@ -27,6 +28,24 @@ def test_a_plugin_is_loaded_once(plugin: str, capsys: pytest.CaptureFixture[str]
     load_plugins((plugin,))
     assert capsys.readouterr().out == "here\n"
     assert module_name(Path(plugin)) in sys.modules
+
+
+def test_files_of_one_name_are_modules_of_their_own(tmp_path: Path) -> None:
+    """A class of the first can still be pickled when the second is there, and a changed file is loaded again."""
+    for folder, number in (("one", 1), ("other", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "twin.py").write_text(f"class Own:\n    number = {number}\n")
+    files = [tmp_path / "one" / "twin.py", tmp_path / "other" / "twin.py"]
+    load_plugins(map(str, files))
+    classes = [sys.modules[module_name(file)].Own for file in files]
+    assert [cls.number for cls in classes] == [1, 2]
+    assert [pickle.loads(pickle.dumps(cls)) for cls in classes] == classes
+    copied = tmp_path / "twin.py"
+    copied.write_bytes(files[0].read_bytes())
+    assert module_name(copied) == classes[0].__module__
+    files[0].write_text("class Own:\n    number = 3\n")
+    load_plugins([str(files[0])])
+    assert sys.modules[module_name(files[0])].Own.number == 3
 
 
 BROKEN = {

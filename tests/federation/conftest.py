@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedagentgym.base.plugins import load_plugins
+from fedagentgym.base.plugins import load_plugins, module_name
 from fedagentgym.federation.backends.in_process import open_backend
 from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.commits import Commit
@@ -16,7 +16,7 @@ from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 
 TOY_FILE = str(Path(__file__).with_name("toy.py"))
-TOY = "fedagentgym_plugin_toy"
+TOY = module_name(Path(TOY_FILE))
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import Request, StateName
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ApplicationSpec
+from tests.federation.conftest import TOY, TOY_FILE
 
 
 def clients_of(toy: ModuleType, backend: Any, **options: Any) -> Clients:
@@ -123,8 +124,7 @@ def test_a_dead_worker_is_replaced_and_its_call_tried_once_more(toy: ModuleType,
 
 
 def _open(folder: Path, faults: dict[str, Any]) -> Any:
-    toy_file = str(Path(__file__).with_name("toy.py"))
-    recipe = ApplicationSpec("fedagentgym_plugin_toy:build", {"faults": faults, "folder": str(folder)}, (toy_file,))
+    recipe = ApplicationSpec(f"{TOY}:build", {"faults": faults, "folder": str(folder)}, (TOY_FILE,))
     return open_backend(recipe, workers=2)
 
 

@@ -20,16 +20,17 @@ from fedagentgym.federation.server_state import ServerState
 PROGRAM = """
 import sys
 from pathlib import Path
-from fedagentgym.base.plugins import load_plugins
+from fedagentgym.base.plugins import load_plugins, module_name
 from fedagentgym.federation.operation import ApplicationSpec
 load_plugins((sys.argv[1],))
-import fedagentgym_plugin_toy as toy
+name = module_name(Path(sys.argv[1]))
+toy = sys.modules[name]
 from fedagentgym.federation.backends.in_process import open_backend
 from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 folder, workers = Path(sys.argv[2]), int(sys.argv[3])
 arguments = {"pause": 0.05, "calls": 2, "size": 20000, "shown": True}
-recipe = ApplicationSpec("fedagentgym_plugin_toy:build", arguments, (sys.argv[1],))
+recipe = ApplicationSpec(f"{name}:build", arguments, (sys.argv[1],))
 backend = open_backend(recipe, workers=workers, folder=folder / "states")
 settings = FederationSettings(rounds=12, clients_per_round=3)
 look = lambda number, state: {"success": float(state.parameters["w"][0])}

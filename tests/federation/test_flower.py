@@ -33,6 +33,7 @@ from fedagentgym.federation.operation import ApplicationSpec
 from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.testing.algorithms import SMALL_CONFIG
+from tests.federation.conftest import TOY, TOY_FILE
 
 pytest.importorskip("flwr")
 x509 = pytest.importorskip("cryptography.x509")
@@ -40,7 +41,6 @@ from cryptography.hazmat.primitives import hashes, serialization  # noqa: E402
 from cryptography.hazmat.primitives.asymmetric import ec  # noqa: E402
 from cryptography.x509.oid import NameOID  # noqa: E402
 
-TOY_FILE = str(Path(__file__).with_name("toy.py"))
 BIN = Path(sys.executable).parent
 UNTRAINED = "fedagentgym.testing.untrained"
 FEDAGENT: dict[str, Any] = merge(
@@ -126,7 +126,7 @@ def test_the_simulation_engine_gives_the_same_bits(
 ) -> None:
     calm = run_toy(tmp_path / "calm", rounds=2, per_round=3, calls=2)
     algorithm = toy.build(calls=2, clients=4)
-    recipe = ApplicationSpec("fedagentgym_plugin_toy:build", {"calls": 2}, (TOY_FILE,))
+    recipe = ApplicationSpec(f"{TOY}:build", {"calls": 2}, (TOY_FILE,))
     backend = BACKENDS.get("flower-simulation")(
         recipe, folder=tmp_path / "sim" / "states", workers=1, application=algorithm
     )
@@ -212,7 +212,7 @@ def logs(folder: Path) -> str:
 
 
 def place(folder: Path, **changes: Any) -> NodeConfig:
-    node = {"clients": "1,2", "workplace": str(folder), "plugins": TOY_FILE, "trust": "fedagentgym_plugin_toy:build"}
+    node = {"clients": "1,2", "workplace": str(folder), "plugins": TOY_FILE, "trust": f"{TOY}:build"}
     return NodeConfig.from_node_config({**node, "idle": "20", **changes})
 
 
@@ -221,7 +221,7 @@ def request_of(toy: ModuleType, client: int = 1, call: int = 0, base: StateName 
     return Request(client, StateName(1, call), "drift", message.encoded, base, 7, client, 1 << 20, 1 << 20)
 
 
-RECIPE = {"target": "fedagentgym_plugin_toy:build", "arguments": {}, "plugins": [TOY_FILE]}
+RECIPE = {"target": f"{TOY}:build", "arguments": {}, "plugins": [TOY_FILE]}
 
 
 def test_a_resident_worker_answers_the_same_request_from_its_store(toy: ModuleType, tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_resident_worker_answers_the_same_request_from_its_store(toy: ModuleTy
 
 def test_a_resident_worker_runs_only_what_its_owner_trusts(toy: ModuleType, tmp_path: Path) -> None:
     told, _ = ResidentWorker(place(tmp_path, trust="")).handle_request(request_of(toy), RECIPE)
-    assert "does not run 'fedagentgym_plugin_toy:build'" in told["error"]
+    assert f"does not run '{TOY}:build'" in told["error"]
     told, _ = ResidentWorker(place(tmp_path)).handle_request(request_of(toy), {**RECIPE, "plugins": ["os"]})
     assert "does not load the plugin 'os'" in told["error"]
     told, _ = ResidentWorker(place(tmp_path)).handle_request(request_of(toy, client=5), RECIPE)

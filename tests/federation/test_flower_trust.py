@@ -26,10 +26,10 @@ from fedagentgym.federation.exchange import Reply, Request, StateName, perform
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ApplicationSpec
 from fedagentgym.testing.forging import MESSAGE, forge, forge_text, nest
+from tests.federation.conftest import TOY, TOY_FILE
 
 flower = pytest.importorskip("flwr.app")
-TOY_FILE = str(Path(__file__).with_name("toy.py"))
-RECIPE = {"target": "fedagentgym_plugin_toy:build", "arguments": {}, "plugins": [TOY_FILE]}
+RECIPE = {"target": f"{TOY}:build", "arguments": {}, "plugins": [TOY_FILE]}
 LIAR = 2
 Content = Any
 
@@ -289,7 +289,7 @@ def content_of(request: Request, **changes: Any) -> Content:
 @pytest.fixture
 def worker(toy: ModuleType, tmp_path: Path) -> ResidentWorker:
     node = {"clients": "1,2", "workplace": str(tmp_path / "work"), "plugins": TOY_FILE}
-    return ResidentWorker(NodeConfig.from_node_config({**node, "trust": "fedagentgym_plugin_toy:build"}))
+    return ResidentWorker(NodeConfig.from_node_config({**node, "trust": f"{TOY}:build"}))
 
 
 def ask(worker: ResidentWorker, content: Content) -> Reply:

@@ -22,9 +22,6 @@ from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.federation.vectors import update_norm
 
-MODULE = "fedagentgym_plugin_toy"
-FILE = str(Path(__file__).resolve())
-
 
 class Toy:
     """`calls` operations per round. `faults` names what goes wrong: {round: {client: kind}}, by string keys."""

@@ -255,15 +255,16 @@ KINDS = [
 @pytest.fixture(autouse=True)
 def registries_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugin of a test stays in its test."""
+    for name in [name for name in sys.modules if name.startswith("fedagentgym_plugin_mine")]:
+        monkeypatch.delitem(sys.modules, name)
     for registry in REGISTRIES:
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
 
 
 def plugin(folder: Path, text: str) -> Path:
-    """The file, under a module name of its own."""
     assert len(text.strip().splitlines()) < 40
     assert text.count("fedagentgym.register_") == 1
-    file = folder / f"mine_{folder.name}.py"
+    file = folder / "mine.py"
     file.write_text(text)
     return file
 

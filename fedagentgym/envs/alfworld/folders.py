@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import cache_folder, data_folder, read_json, write_atomic
+from fedagentgym.base.files import cache_folder, data_folder, read_json, stamp_file, write_atomic
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
 from fedagentgym.envs.alfworld.game import Game
@@ -176,14 +176,12 @@ def _list_game_files(folder: Path) -> list[list[Any]]:
     )
 
 
-def _stat_files(root: str) -> Iterator[list[int]]:
+def _stat_files(root: str) -> Iterator[tuple[int, ...]]:
     for name in (GAME_FILE, TRAJECTORY_FILE):
         try:
-            status = os.stat(os.path.join(root, name))  # noqa: PTH116, PTH118 - thousands of files, strings are faster
+            yield stamp_file(os.path.join(root, name))  # noqa: PTH118 - thousands of files, strings are faster
         except OSError:
-            yield []
-        else:
-            yield [status.st_size, status.st_mtime_ns]
+            yield ()
 
 
 def infer_split(folder: Path, path: str) -> str:

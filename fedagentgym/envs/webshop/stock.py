@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError, join_names
-from fedagentgym.base.files import atomic_folder, cache_folder, data_folder, read_json
+from fedagentgym.base.files import atomic_folder, cache_folder, data_folder, read_json, stamp_file
 from fedagentgym.base.process import get_logger
 from fedagentgym.envs.webshop import generate
 from fedagentgym.envs.webshop.arrays import open_folder
@@ -27,6 +27,7 @@ from fedagentgym.envs.webshop.loading import find_files, read_entries
 IN_MEMORY_BYTES = 64 << 20
 IN_MEMORY_PRODUCTS = 20_000
 IMPORTED = "webshop.json"
+Stamps = tuple[tuple[str, tuple[int, int, int]], ...]
 INSTALLED = "installed"
 LAYOUT_VERSION = 1
 
@@ -111,13 +112,11 @@ def open_shop_data(choice: ShopOptions) -> ShopData:
     return _load_shop_data(choice._replace(data=str(folder)), _stat_files(folder))
 
 
-def _stat_files(folder: Path) -> tuple[tuple[str, int, int], ...]:
+def _stat_files(folder: Path) -> Stamps:
     """Names, sizes and times of the data files: when they change, cached data is no longer valid."""
-    if (folder / IMPORTED).is_file():
-        return ((IMPORTED, 0, (folder / IMPORTED).stat().st_mtime_ns),)
-    return tuple(
-        (path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in find_files(folder).list_present()
-    )
+    record = folder / IMPORTED
+    files = [record] if record.is_file() else find_files(folder).list_present()
+    return tuple((path.name, stamp_file(path)) for path in files)
 
 
 @lru_cache(maxsize=8)
@@ -137,7 +136,7 @@ def _generate_shop_data(choice: ShopOptions) -> ShopData:
 
 
 @lru_cache(maxsize=8)
-def _load_shop_data(choice: ShopOptions, state: tuple[tuple[str, int, int], ...]) -> ShopData:
+def _load_shop_data(choice: ShopOptions, state: Stamps) -> ShopData:
     original = Path(str(choice.data))
     if (original / IMPORTED).is_file():
         files, home = _read_import_record(original)
@@ -166,8 +165,8 @@ def _load_shop_data(choice: ShopOptions, state: tuple[tuple[str, int, int], ...]
 
 
 @lru_cache(maxsize=8)
-def _digest_files(folder: Path, state: tuple[tuple[str, int, int], ...]) -> dict[str, str]:
-    return {name: file_digest(folder / name) for name, _, _ in state}
+def _digest_files(folder: Path, state: Stamps) -> dict[str, str]:
+    return {name: file_digest(folder / name) for name, _ in state}
 
 
 def _read_import_record(folder: Path) -> tuple[dict[str, str], Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,13 @@ def test_changed_files_are_read_anew(tmp_path: Path) -> None:
     write(tmp_path, "train.jsonl", ROWS["gsm8k"][0], ROWS["gsm8k"][0])
     after = MathEnv(source="gsm8k", data=data).pool
     assert (len(before), len(after)) == (1, 2) and before.digest != after.digest
+    file = Path(data) / "train.jsonl" if Path(data).is_dir() else Path(data)
+    times, text = file.stat(), file.read_text()
+    file.write_text(text.swapcase())
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (times.st_size, times.st_mtime_ns)
+    with pytest.raises(DataError):
+        MathEnv(source="gsm8k", data=data)
 
 
 def test_options_of_medical_questions_are_counted_from_zero_or_one(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import data_folder, read_json
+from fedagentgym.base.files import data_folder, read_json, stamp_file
 
 INSTALLED = "installed"
 RECORD = "installed.json"
 FILES = "files"
 """The record of a set and the folder with its files, inside the set's own."""
+Stamps = tuple[tuple[str, tuple[int, int, int]], ...]
 
 
 def find_installed(name: str) -> Path:
@@ -25,20 +26,20 @@ def find_installed(name: str) -> Path:
             f"the data set {name} is not installed: `fedagentgym data add {name}` downloads it,"
             f" `fedagentgym data add {name} --from FILE_OR_FOLDER` installs a copy"
         )
-    _check_files(home, record.stat().st_mtime_ns, _stamp_files(home / FILES))
+    _check_files(home, stamp_file(record), _stamp_files(home / FILES))
     return home / FILES
 
 
-def _stamp_files(folder: Path) -> tuple[tuple[str, int, int], ...]:
+def _stamp_files(folder: Path) -> Stamps:
     files = sorted(file for file in folder.rglob("*") if file.is_file())
-    return tuple((file.relative_to(folder).as_posix(), file.stat().st_size, file.stat().st_mtime_ns) for file in files)
+    return tuple((file.relative_to(folder).as_posix(), stamp_file(file)) for file in files)
 
 
 @lru_cache(maxsize=32)
-def _check_files(home: Path, written: int, stamps: tuple[tuple[str, int, int], ...]) -> None:
+def _check_files(home: Path, written: tuple[int, int, int], stamps: Stamps) -> None:
     """Raise unless the files are those of the record; checked again when one of them changes."""
     expected = read_record(home)
-    found = {name: file_digest(home / FILES / name) for name, _, _ in stamps}
+    found = {name: file_digest(home / FILES / name) for name, _ in stamps}
     changed = sorted(name for name in {**expected, **found} if expected.get(name) != found.get(name))
     if changed:
         raise DataError(

@@ -68,8 +68,10 @@ def load(request: Request) -> Loaded:
     files = list_data_files(root)
     if subset is not None:
         files = choose_subset(root, files, source.subsets, subset)
-    stamps = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-    return _load_from_files(request._replace(subset=subset, data=str(root)), stamps)
+    found = digest_files(root, files)
+    return _load_from_files(
+        request._replace(subset=subset, data=str(root)), tuple(map(str, files)), tuple(found.items())
+    )
 
 
 def check_subset(name: str, subset: str | None) -> str | None:
@@ -85,10 +87,10 @@ def check_subset(name: str, subset: str | None) -> str | None:
 
 
 @lru_cache(maxsize=8)
-def _load_from_files(request: Request, stamps: tuple[tuple[str, int, int], ...]) -> Loaded:
-    root, files = Path(str(request.data)), [Path(path) for path, _, _ in stamps]
-    records = read_records(root, files)
-    made_of: dict[str, Any] = {"source": request.name, "files": digest_files(root, files)}
+def _load_from_files(request: Request, paths: tuple[str, ...], digests: tuple[tuple[str, str], ...]) -> Loaded:
+    """Kept by the digests of the files."""
+    records = read_records(Path(str(request.data)), list(map(Path, paths)))
+    made_of: dict[str, Any] = {"source": request.name, "files": dict(digests)}
     return _divide(read_tasks(request.name, records, made_of, request.bad_rows), request)
 
 
