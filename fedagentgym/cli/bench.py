@@ -155,10 +155,10 @@ def _print_plans(suite: Suite) -> None:
     help="Methods track: a setting of your method, as for train.",
 )
 @option("--name", help="Name of your entry.")
-@option("--title", default="", help="Title of your entry in the table.")
-@option("--submitted-by", default="", help="Who you are.")
-@option("--link", default="", help="A page that describes the agent or method.")
-@option("--note", default="", help="A note for readers of the table.")
+@option("--title", help="Title of your entry in the table.")
+@option("--submitted-by", help="Who you are.")
+@option("--link", help="A page that describes the agent or method.")
+@option("--note", help="A note for readers of the table.")
 @option(
     "--secret",
     type=PATH,
@@ -177,10 +177,10 @@ def run(
     scenarios: tuple[str, ...],
     changes: tuple[str, ...],
     name: str | None,
-    title: str,
-    submitted_by: str,
-    link: str,
-    note: str,
+    title: str | None,
+    submitted_by: str | None,
+    link: str | None,
+    note: str | None,
     secret: Path | None,
     out: Path,
     workers: int,
@@ -196,7 +196,7 @@ def run(
         from fedagentgym.leaderboard.twins import make_twin, read_secret
 
         suite = make_twin(suite, read_secret(secret))
-    about = {"title": title or name or "", "submitted_by": submitted_by, "link": link, "note": note}
+    about = {"title": title or name, "submitted_by": submitted_by, "link": link, "note": note}
     chosen: dict[str, Any] = {key: value for key, value in about.items() if value}
     if scenarios:
         chosen["scenarios"] = list(dict.fromkeys(scenarios))
