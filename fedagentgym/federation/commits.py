@@ -28,14 +28,15 @@ from fedagentgym.base.files import atomic_folder, read_bytes, read_json, write_a
 from fedagentgym.federation.exchange import StateName
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.records import (
+    ClientKey,
+    Digest,
     Record,
+    Whole,
     check_evaluation,
     check_record,
     check_totals,
     drop_times,
-    is_client,
-    is_digest,
-    is_whole,
+    fits,
 )
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.federation.states import check_stored_state
@@ -225,16 +226,16 @@ def _parse_note(plain: Mapping[str, Any], where: str) -> Note:
     """The fields of a note, each checked for type and range."""
     inputs, heads, states = plain.get("inputs"), plain.get("heads"), plain.get("states")
     number = plain.get("round")
-    if not isinstance(number, int) or not is_whole(number):
+    if not isinstance(number, int) or not fits(Whole, number):
         raise DataError(f"{where}: malformed, 'round' is a whole number")
-    if not isinstance(inputs, dict) or not all(is_digest(value) for value in inputs.values()):
+    if not isinstance(inputs, dict) or not all(fits(Digest, value) for value in inputs.values()):
         raise DataError(f"{where}: malformed, 'inputs' are digests by name")
-    if not isinstance(heads, dict) or not all(is_client(client) for client in heads):
+    if not isinstance(heads, dict) or not all(fits(ClientKey, client) for client in heads):
         raise DataError(f"{where}: malformed, 'heads' are the names of client states by client")
-    if not isinstance(states, dict) or not all(client in heads and is_digest(states[client]) for client in states):
+    if not isinstance(states, dict) or not all(client in heads and fits(Digest, states[client]) for client in states):
         raise DataError(f"{where}: malformed, 'states' are digests of the client states in 'heads'")
     for name in ("previous", "previous_evaluation", "trajectories"):
-        if plain.get(name) is not None and not is_digest(plain[name]):
+        if plain.get(name) is not None and not fits(Digest, plain[name]):
             raise DataError(f"{where}: malformed, {name!r} is a digest or null")
     record, state = check_record(plain.get("record"), f"{where}: 'record'"), plain.get("state")
     if not isinstance(state, str) or record["digest"] != state or record["round"] != number:
@@ -250,7 +251,7 @@ def _parse_note(plain: Mapping[str, Any], where: str) -> Note:
 
 
 def _parse_name(name: Any, newest: int, where: str) -> StateName:
-    if not isinstance(name, list) or len(name) != 2 or not all(map(is_whole, name)) or name[0] > newest:
+    if not isinstance(name, list) or not fits(list[Whole], name) or len(name) != 2 or name[0] > newest:
         raise DataError(f"{where}: malformed, a client state is named by a round up to {newest} and a call")
     return StateName(*name)
 

@@ -6,11 +6,12 @@ report) is validated here first.
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, AllowInfNan, BaseModel, Field, TypeAdapter, ValidationError
 
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
@@ -70,20 +71,81 @@ def add_counts(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str,
 
 
 Record = dict[str, Any]
-DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_FAILURE = {"round": int, "call": int, "operation": str, "client": int, "reason": str, "message": str, "detail": str}
+Whole = Annotated[int, Field(ge=0, lt=1 << 62)]
+"""A whole number from 0 on that arrays can hold."""
+Number = Annotated[int, Field(gt=-(1 << 62), lt=1 << 62)] | Annotated[float, AllowInfNan(False)]
+Duration = Annotated[Number, Field(ge=0)]
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+ClientKey = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,17})$")]
+"""The number of a client as a key."""
+Metrics = dict[str, Number]
+
+
+def _with_keys(names: Collection[str], *, others: bool = False) -> AfterValidator:
+    """Requires these keys of a mapping, and no others unless they are allowed."""
+
+    def check(found: dict[str, Any]) -> dict[str, Any]:
+        if not set(names) <= set(found) or (len(found) > len(names) and not others):
+            raise ValueError("other keys")
+        return found
+
+    return AfterValidator(check)
+
+
+class _FailureLine(BaseModel, extra="forbid"):
+    round: int
+    call: int
+    operation: str
+    client: int
+    reason: str
+    message: str
+    detail: str
+
+
+Counts = Annotated[dict[str, Annotated[dict[str, Whole], _with_keys(COLUMNS)]], _with_keys(DIRECTIONS)]
+Estimate = Annotated[Metrics, _with_keys(("mean", "low", "high"))]
+Estimates = Annotated[dict[str, Estimate], _with_keys(("success", "score", "turns"), others=True)]
+"""Means with the ends of their intervals, by name; some are in every evaluation."""
+_FIELDS: dict[str, Any] = {
+    "round": Whole,
+    "participants": list[Whole],
+    "metrics": Metrics,
+    "clients": dict[ClientKey, Metrics],
+    "client_seconds": dict[ClientKey, Duration],
+    "failures": list[_FailureLine],
+    "bytes": Counts,
+    "bytes_total": Counts,
+    "seconds": Duration,
+    "seconds_total": Duration,
+    "digest": Digest,
+}
+
+
+def fits(kind: Any, value: object) -> bool:
+    """Whether a value of a file is of this kind, without any conversion."""
+    try:
+        _make_adapter(kind).validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    return True
+
+
+@cache
+def _make_adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
 _TIMES = ("seconds", "seconds_total", "client_seconds")
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 def check_record(record: Any, where: str) -> Record:
     """A round's record, unchanged; the error names the first invalid field."""
     if not isinstance(record, dict):
         raise DataError(f"{where} is malformed: a record is an object, found {type(record).__name__}")
-    for name, fits in _FIELDS.items():
+    for name, kind in _FIELDS.items():
         if name not in record:
             raise DataError(f"{where} is malformed: {name!r} is missing")
-        if not fits(record[name]):
+        if not fits(kind, record[name]):
             raise DataError(f"{where} is malformed: {name!r} cannot be {str(record[name])[:60]!r}")
     if unknown := sorted(set(record) - set(_FIELDS)):
         raise DataError(f"{where} is malformed: {unknown[0][:60]!r} is not part of a record")
@@ -117,120 +179,32 @@ def _drop_timings(metrics: Mapping[str, Any]) -> Record:
 
 def check_evaluation(evaluation: Any, where: str) -> Record:
     """An evaluation, unchanged, if its success is a number and its estimates, where it has any, are well-formed."""
-    if not isinstance(evaluation, dict) or not is_number(evaluation.get("success")):
+    if not isinstance(evaluation, dict) or not fits(Number, evaluation.get("success")):
         raise DataError(f"{where} is malformed: an evaluation is an object with a number 'success'")
     digest = evaluation.get("digest")
-    if digest is not None and not is_digest(digest):
+    if digest is not None and not fits(Digest, digest):
         raise DataError(f"{where} is malformed: 'digest' cannot be {str(digest)[:60]!r}")
     if "overall" in evaluation:
         _check_estimates(evaluation, where)
     sets = evaluation.get("sets", {})
-    if not isinstance(sets, dict) or not all(isinstance(below, dict) for below in sets.values()):
+    if not fits(dict[str, dict[str, Any]], sets):
         raise DataError(f"{where} is malformed: 'sets' holds the results of each evaluation set")
     for name, below in sets.items():
         _check_estimates(below, f"{where}, set {str(name)[:60]!r},")
-    if not _are_metrics(evaluation.get("clients", {})):
+    if not fits(Metrics, evaluation.get("clients", {})):
         raise DataError(f"{where} is malformed: 'clients' holds numbers over all clients")
     return evaluation
 
 
 def _check_estimates(found: Mapping[str, Any], where: str) -> None:
-    categories = found.get("categories")
-    if not _are_estimates(found.get("overall")):
+    if not fits(Estimates, found.get("overall")):
         raise DataError(
             f"{where} is malformed: 'overall' holds means with their intervals, of success, score and turns at least"
         )
-    if not isinstance(categories, dict) or not all(map(_are_estimates, categories.values())):
+    if not fits(dict[str, Estimates], found.get("categories")):
         raise DataError(f"{where} is malformed: 'categories' holds means with their intervals by category")
-    if not is_whole(found.get("tasks")) or not is_whole(found.get("episodes")):
+    if not fits(Whole, found.get("tasks")) or not fits(Whole, found.get("episodes")):
         raise DataError(f"{where} is malformed: an evaluation counts its tasks and its episodes")
-
-
-# ---- valid values ------------------------------------------------------------------------------------------------------
-
-
-def is_digest(value: object) -> bool:
-    return isinstance(value, str) and DIGEST.fullmatch(value) is not None
-
-
-def is_whole(value: object) -> bool:
-    """A whole number from 0 on that arrays can hold."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
-
-
-def is_number(value: object) -> bool:
-    """A finite number that a float can hold, however long a whole number is written."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
-def is_client(name: object) -> bool:
-    """The number of a client as a key."""
-    return isinstance(name, str) and _NUMBER.fullmatch(name) is not None
-
-
-def _is_duration(value: object) -> bool:
-    return isinstance(value, int | float) and is_number(value) and value >= 0
-
-
-def _are_metrics(value: object) -> bool:
-    return isinstance(value, dict) and all(is_number(number) for number in value.values())
-
-
-def _are_estimates(value: object) -> bool:
-    """Means with the ends of their intervals, by name; some are in every evaluation."""
-    return (
-        isinstance(value, dict)
-        and {"success", "score", "turns"} <= set(value)
-        and all(
-            isinstance(estimate, dict) and set(estimate) == {"mean", "low", "high"} and _are_metrics(estimate)
-            for estimate in value.values()
-        )
-    )
-
-
-def _are_clients(value: object) -> bool:
-    return isinstance(value, dict) and all(is_client(name) and _are_metrics(below) for name, below in value.items())
-
-
-def _are_durations(value: object) -> bool:
-    return isinstance(value, dict) and all(is_client(name) and _is_duration(below) for name, below in value.items())
-
-
-def _are_counts(value: object) -> bool:
-    if not isinstance(value, dict) or set(value) != set(DIRECTIONS):
-        return False
-    return all(
-        isinstance(columns, dict) and set(columns) == set(COLUMNS) and all(map(is_whole, columns.values()))
-        for columns in value.values()
-    )
-
-
-def _are_failures(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(failure, dict)
-        and set(failure) == set(_FAILURE)
-        and all(isinstance(failure[name], kind) for name, kind in _FAILURE.items())
-        for failure in value
-    )
-
-
-def _are_participants(value: object) -> bool:
-    return isinstance(value, list) and all(map(is_whole, value))
-
-
-_FIELDS: dict[str, Callable[[object], bool]] = {
-    "round": is_whole,
-    "participants": _are_participants,
-    "metrics": _are_metrics,
-    "clients": _are_clients,
-    "client_seconds": _are_durations,
-    "failures": _are_failures,
-    "bytes": _are_counts,
-    "bytes_total": _are_counts,
-    "seconds": _is_duration,
-    "seconds_total": _is_duration,
-    "digest": is_digest,
-}
 
 
 _MAX_LINE = 1 << 26
@@ -283,7 +257,7 @@ def read_metrics_log(path: Path) -> Iterator[Record]:
                 record = parse_json(line, str(path))
             except DataError:
                 return
-            if not isinstance(record, dict) or not is_whole(record.get("round")):
+            if not isinstance(record, dict) or not fits(Whole, record.get("round")):
                 return
             yield record
 
