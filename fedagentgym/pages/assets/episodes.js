@@ -1,4 +1,5 @@
-/* The episode browser. Reads the data that the page carries, writes everything as text. */
+/* The episode browser. Reads the data that the page carries, writes everything as text.
+   `window.pages` has what the other scripts of a page use: to make an element, and to show a text's invisible characters. */
 (() => {
   "use strict";
 
@@ -7,7 +8,7 @@
 
   /* Characters that are not seen, or that turn the text around, are shown by their number. */
   const visible = (text) =>
-    text.replace(INVISIBLE, (mark) => "\u27e8U+" + mark.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0") + "\u27e9");
+    String(text).replace(INVISIBLE, (mark) => "\u27e8U+" + mark.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0") + "\u27e9");
 
   const make = (tag, attributes, ...children) => {
     const element = document.createElement(tag);
@@ -15,9 +16,11 @@
       if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
       else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
     }
-    element.append(...children.filter((child) => child !== null && child !== undefined));
+    element.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
     return element;
   };
+
+  window.pages = { make, visible };
 
   const number = (value) => String(Math.round(value * 1000) / 1000);
 
