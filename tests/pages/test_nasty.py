@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.text import show_invisible_characters
+from fedagentgym.base.errors import show_invisible_characters
 from fedagentgym.experiment.report.page import write_report
 from fedagentgym.leaderboard.compare import compare, load_played
 from fedagentgym.leaderboard.comparison import write_comparison
