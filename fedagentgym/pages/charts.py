@@ -8,7 +8,7 @@ colours from the style sheet.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedagentgym.learning.evaluation import Estimate
@@ -19,6 +19,8 @@ SIZE = 1000
 LABEL_GAP = 7.5
 """Minimum distance of the labels of two reference lines, in hundredths of the height."""
 Points = Sequence[tuple[float, float]]
+Shape = tuple[str, str, str]
+"""An SVG path: its class, its path data, and its title."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,24 @@ class Series:
     key: str = ""
     """Names the series for a script that highlights it."""
 
+    def draw(self, scale: Scale) -> list[Shape]:
+        """The paths of a series: each with its class, and with the text that is shown when the pointer is over it."""
+        places = scale.to_units(self.points)
+        names = [*self.labels, *[""] * (len(places) - len(self.labels))]
+        if self.kind == "dots":
+            return _draw_dots("dot", places, names)
+        shapes = [("line dashed" if self.dashed else "line", _join_points(places), "")]
+        shapes += [] if self.dashed else _draw_dots("mark", places, names)
+        if self.kind == "path":
+            shapes += [*_draw_dots("large", places[:1], [""]), *_draw_dots("open", places[:1], names)]
+            shapes += _draw_dots("end", places[-1:], names[-1:])
+        if self.band:
+            xs = [x for x, _ in self.points]
+            upper = scale.to_units([(x, high) for x, (_, high) in zip(xs, self.band, strict=True)])
+            lower = scale.to_units([(x, low) for x, (low, _) in zip(xs, self.band, strict=True)])
+            shapes.insert(0, ("band", f"{_join_points([*upper, *reversed(lower)])}Z", ""))
+        return shapes
+
 
 @dataclass(frozen=True)
 class Reference:
@@ -43,34 +63,6 @@ class Reference:
 
     name: str
     value: float
-
-
-@dataclass(frozen=True)
-class Shape:
-    """An SVG path: its class, its path data, and the text that is shown when the pointer is over it."""
-
-    kind: str
-    path: str
-    title: str = ""
-
-
-@dataclass(frozen=True)
-class Label:
-    """A text beside or in a drawing: its class, and its place as a style."""
-
-    kind: str
-    style: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A chart laid out: the grid and the reference lines, the shapes of each series, and all texts."""
-
-    grid: Sequence[Shape]
-    series: Sequence[tuple[Series, Sequence[Shape]]]
-    references: Sequence[Shape]
-    labels: Sequence[Label]
 
 
 @dataclass(frozen=True)
@@ -93,36 +85,35 @@ class Chart:
     def is_empty(self) -> bool:
         return not any(one.points for one in self.series)
 
-    def draw(self) -> Drawing:
-        """Lay out a chart that has points."""
-        shown = [one for one in self.series if one.points]
-        scale = self._make_scale(shown)
-        return Drawing(
-            [
-                Shape("grid", f"M0 {scale.to_height(value):.1f}H{SIZE}")
-                for value in compute_ticks(scale.low, scale.high)
-            ],
-            [(one, _draw(one, scale)) for one in shown],
-            [Shape("reference", f"M0 {scale.to_height(one.value):.1f}H{SIZE}") for one in self.references],
-            [*self._label_ticks(scale), *_label_references(self.references, scale), *_label_ends(shown, scale)],
-        )
+    @property
+    def shown(self) -> list[Series]:
+        return [one for one in self.series if one.points]
 
-    def _label_ticks(self, scale: Scale) -> Iterator[Label]:
-        for value in compute_ticks(scale.low, scale.high):
-            text = f"{100 * value:g} %" if self.percent else format_tick(value)
-            yield Label("y", f"bottom:{scale.share_up(value):.2f}%", text)
-        places: Sequence[tuple[float, str]]
+    def list_y_ticks(self, scale: Scale) -> list[tuple[float, str]]:
+        """The ticks of the vertical axis with their labels."""
+        ticks = compute_ticks(scale.low, scale.high)
+        return [(value, f"{100 * value:g} %" if self.percent else format_tick(value)) for value in ticks]
+
+    def list_x_ticks(self, scale: Scale) -> list[tuple[float, str]]:
+        """The ticks of the horizontal axis with their labels."""
         if self.x_labels:
-            places = [(float(place), name) for place, name in enumerate(self.x_labels)]
-        else:
-            ticks = compute_ticks(scale.left, scale.right, whole=not self.plane)
-            places = [(value, format_tick(value)) for value in ticks]
-        for value, text in places:
-            yield Label("x", f"left:{scale.share_across(value):.2f}%", text)
+            return [(float(place), name) for place, name in enumerate(self.x_labels)]
+        ticks = compute_ticks(scale.left, scale.right, whole=not self.plane)
+        return [(value, format_tick(value)) for value in ticks]
 
-    def _make_scale(self, shown: Sequence[Series]) -> Scale:
-        xs = [x for one in shown for x, _ in one.points]
-        ys = [y for one in shown for _, y in one.points] + [y for one in shown for pair in one.band for y in pair]
+    def place_references(self, scale: Scale) -> list[tuple[float, str]]:
+        """The names of the reference lines, moved apart where they would overlap."""
+        placed = []
+        ceiling = 107.0
+        for one in sorted(self.references, key=lambda one: -one.value):
+            ceiling = min(scale.share_up(one.value), ceiling - LABEL_GAP)
+            placed.append((ceiling, one.name))
+        return placed
+
+    def make_scale(self) -> Scale:
+        """The axes of a chart that has points."""
+        xs = [x for one in self.shown for x, _ in one.points]
+        ys = [y for one in self.shown for y in (*(y for _, y in one.points), *(y for pair in one.band for y in pair))]
         ys += [one.value for one in self.references]
         if self.plane:
             return Scale(*pad_range(min(xs), max(xs)), *(self.limits or pad_range(min(ys), max(ys))))
@@ -160,54 +151,16 @@ class Scale:
         return [(SIZE / 100 * self.share_across(x), self.to_height(y)) for x, y in points]
 
 
-# ---- shapes ------------------------------------------------------------------------------------------------------
-
-
-def _draw(series: Series, scale: Scale) -> list[Shape]:
-    places = scale.to_units(series.points)
-    names = [*series.labels, *[""] * (len(places) - len(series.labels))]
-    if series.kind == "dots":
-        return _draw_dots("dot", places, names)
-    line = Shape("line dashed" if series.dashed else "line", _join_points(places))
-    marks = [] if series.dashed else _draw_dots("mark", places, names)
-    if series.kind == "path":
-        start = [*_draw_dots("large", places[:1], [""]), *_draw_dots("open", places[:1], names)]
-        return [line, *marks, *start, *_draw_dots("end", places[-1:], names[-1:])]
-    if series.band:
-        xs = [x for x, _ in series.points]
-        upper = scale.to_units([(x, high) for x, (_, high) in zip(xs, series.band, strict=True)])
-        lower = scale.to_units([(x, low) for x, (low, _) in zip(xs, series.band, strict=True)])
-        return [Shape("band", f"{_join_points([*upper, *reversed(lower)])}Z"), line, *marks]
-    return [line, *marks]
+# ---- shapes and ticks ---------------------------------------------------------------------------------------------
 
 
 def _draw_dots(kind: str, places: Points, names: Sequence[str]) -> list[Shape]:
     """Dots that stay round however the drawing is stretched: the round caps of lines without length."""
-    return [Shape(kind, f"M{x:.1f} {y:.1f}h.01", name) for (x, y), name in zip(places, names, strict=False)]
+    return [(kind, f"M{x:.1f} {y:.1f}h.01", name) for (x, y), name in zip(places, names, strict=False)]
 
 
 def _join_points(places: Points) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-
-
-# ---- texts -------------------------------------------------------------------------------------------------------
-
-
-def _label_references(references: Sequence[Reference], scale: Scale) -> Iterator[Label]:
-    """The names of the reference lines, moved apart where they would overlap."""
-    ceiling = 107.0
-    for one in sorted(references, key=lambda one: -one.value):
-        ceiling = min(scale.share_up(one.value), ceiling - LABEL_GAP)
-        yield Label("reference", f"bottom:{ceiling:.2f}%", one.name)
-
-
-def _label_ends(shown: Sequence[Series], scale: Scale) -> Iterator[Label]:
-    for one in shown:
-        if one.kind == "path" and one.labels:
-            x, y = one.points[-1]
-            across, up = scale.share_across(x), scale.share_up(y)
-            side = f"right:{100 - across:.2f}%" if across > 50 else f"left:{across:.2f}%"
-            yield Label("end", f"{side};bottom:{up:.2f}%", one.labels[-1])
 
 
 def pad_range(low: float, high: float) -> tuple[float, float]:

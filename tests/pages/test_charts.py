@@ -36,9 +36,12 @@ def test_reference_lines_stand_at_their_values_and_their_names_apart() -> None:
     chart = Chart(
         "x", [Series("s", [(0, 0.0)])], limits=(0.0, 1.0), references=[Reference("a", 0.5), Reference("b", 0.51)]
     )
-    drawn = chart.draw()
-    assert [one.path for one in drawn.references] == ["M0 500.0H1000", "M0 490.0H1000"]
-    styles = {one.text: one.style for one in drawn.labels if one.kind == "reference"}
+    drawn = draw(chart)
+    assert [one.get("d") for one in drawn.iter("path") if one.get("class") == "reference"] == [
+        "M0 500.0H1000",
+        "M0 490.0H1000",
+    ]
+    styles = {one.text: one.get("style") for one in drawn.iter("span") if one.get("class") == "reference"}
     assert styles == {"b": "bottom:51.00%", "a": "bottom:43.50%"}
 
 
