@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.curves import Point
 from benchmarks.skills_results import RowResults, TableResults
 from benchmarks.tables import half_width, mean
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.base.extras import require
 from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.curves import Point
 from fedagentgym.partitions.analysis.style import save_figure
 
 if TYPE_CHECKING:

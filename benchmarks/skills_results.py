@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.curves import Point, compute_area, find_round_reaching, read_curve
 from benchmarks.tables import (
     Column,
     ExperimentTable,
@@ -23,20 +24,18 @@ from benchmarks.tables import (
     TableCell,
     compare_rows,
     format_interval,
+    format_per_seed,
     mean,
-    shown,
     summary,
 )
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_json, write_atomic
-from fedagentgym.experiment.curves import Point, compute_area, find_round_reaching, read_curve
-from fedagentgym.experiment.paired import PairedDifference
+from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, correct
 from fedagentgym.federation.records import read_metrics_log
 
 AREA, REACHED = "mean success over the run", "first round at the target"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
-SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
@@ -181,10 +180,11 @@ def _read_row(plain: Mapping[str, Any]) -> RowResults:
 # ---- from the file to the page ----------------------------------------------------------------------------------------
 
 
-def compare_pairs(results: TableResults, pairs: Sequence[tuple[str, str]], column: str) -> list[PairedDifference]:
-    """The table's comparisons in one column, over the seeds that all rows of them have."""
-    present = {one.row.name for one in results.rows}
-    chosen = [pair for pair in pairs if set(pair) <= present]
+def compare_pairs(
+    results: TableResults, pairs: Sequence[tuple[str, str]], column: str, margin: float = 0.0
+) -> list[Difference]:
+    """The comparisons of these pairs in one column, over the seeds that all rows of them have; not yet corrected."""
+    chosen = list_present(results, pairs)
     named = {name for pair in chosen for name in pair}
     rows = [one for one in results.rows if one.row.name in named]
     if not rows:
@@ -193,7 +193,13 @@ def compare_pairs(results: TableResults, pairs: Sequence[tuple[str, str]], colum
     if not common:
         return []
     cut = [_keep_seeds(one, common, column) for one in rows]
-    return compare_rows(cut, chosen, column)
+    return compare_rows(cut, chosen, column, margin)
+
+
+def list_present(results: TableResults, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The pairs of which both rows have results."""
+    present = {one.row.name for one in results.rows}
+    return [pair for pair in pairs if set(pair) <= present]
 
 
 def _keep_seeds(results: RowResults, seeds: Sequence[int], column: str) -> Row:
@@ -210,22 +216,35 @@ def describe_results(results: TableResults, pairs: Sequence[tuple[str, str]], ma
         "|---|" + "---|" * (len(columns) + 4),
     ]
     for one in results.rows:
-        cells = " | ".join(format_interval(one.row.values[column]) for column in columns)
+        cells = " | ".join(_format_spread(one.row.values[column]) for column in columns)
         lines.append(
             f"| {one.row.name} | {cells} | {_describe_reached(one.row.values[REACHED])} | {len(one.seeds)} "
             f"| {one.row.env_steps:,.0f} | {one.row.megabytes:.1f} |"
         )
-    for column in columns:
-        if column != AREA and (compared := compare_pairs(results, pairs, column)):
-            lines += [
-                "",
-                f"Differences in {column}, seed by seed (seeds: {len(compared[0].values)}):",
-                "",
-                "| | mean, 95 % | p, corrected | 90 % interval | reading |",
-                "|---|---|---|---|---|",
-                *(_describe_difference(each, margin) for each in compared),
-            ]
+    compared = {column: compare_pairs(results, pairs, column, margin) for column in columns if column != AREA}
+    corrected = iter(correct([one for found in compared.values() for one in found]))
+    for column, found in compared.items():
+        if not found:
+            continue
+        lines += [
+            "",
+            f"Differences in {column}, seed by seed (seeds: {len(found[0].values)}):",
+            "",
+            "| | mean, 95 % | p, corrected | p of equality, corrected | reading |",
+            "|---|---|---|---|---|",
+            *(
+                _describe_difference(f"{row} - {base}", next(corrected), margin)
+                for row, base in list_present(results, pairs)
+            ),
+        ]
     return "\n".join([*lines, *_describe_misled(results), *_describe_diagnostics(results)]) + "\n"
+
+
+def _format_spread(values: Sequence[float]) -> str:
+    """The mean with its interval, or with the number of every seed."""
+    if len(values) >= FEWEST_REPLICATES:
+        return format_interval(values)
+    return f"{mean(values):.3f} ({format_per_seed(values)})"
 
 
 def _describe_misled(results: TableResults) -> list[str]:
@@ -291,23 +310,24 @@ def _describe_reached(rounds: Sequence[float]) -> str:
     return f"{mean(reached):.1f} ({len(reached)} of {len(rounds)})" if reached else f"none of {len(rounds)}"
 
 
-def _describe_difference(each: PairedDifference, margin: float) -> str:
-    width = each.half_width(0.90)
-    inside = "" if math.isinf(width) else f"{each.mean - width:+.3f} to {each.mean + width:+.3f}"
-    return (
-        f"| {each.row} - {each.base} | {each.mean:+.3f} {shown(each.half_width())} | {each.corrected:.3g} "
-        f"| {inside} | {read_difference(each, margin)} |"
-    )
+def _describe_difference(pair: str, found: Difference, margin: float) -> str:
+    numbers = ["" if p is None else f"{p:.3g}" for p in (found.adjusted, found.adjusted_unequal)]
+    spread = f"({format_per_seed(found.values, '+')})"
+    if found.ends is not None:
+        spread = f"± {found.ends[1] - found.mean:.3f}"
+    return f"| {pair} | {found.mean:+.3f} {spread} | {' | '.join(numbers)} | {read_difference(found, margin)} |"
 
 
-def read_difference(each: PairedDifference, margin: float) -> str:
-    """What a difference shows: a direction at corrected 5 %, equality within the margin, both, or nothing."""
-    found = []
-    if each.corrected < SIGNIFICANT:
-        found.append("above" if each.mean > 0 else "below")
-    if each.is_within(margin):
-        found.append(f"equal within {margin}")
-    return ", ".join(found) or "not decided"
+def read_difference(found: Difference, margin: float) -> str:
+    """What a difference shows after correction: a direction, equality within the margin, both, or nothing."""
+    told = []
+    if found.is_decided:
+        told.append("above" if found.mean > 0 else "below")
+    if found.is_equal:
+        told.append(f"equal within {margin}")
+    if told:
+        return ", ".join(told)
+    return "too few seeds" if found.p is None else "not decided"
 
 
 def write_page(page: Path, figures: str) -> None:

@@ -335,8 +335,8 @@ def describe_experiment(experiment: Experiment) -> str:
         f"- Metric: {experiment.metric}.",
         f"- Budget: {experiment.episodes:,} episodes to learn from in every row but zero-shot.",
         f"- Seeds: 0 to {table.seeds - 1}; settings are chosen on {FIRST_TUNING_SEED} to {LAST_TUNING_SEED}.",
-        f"- The smallest difference that counts: {experiment.smallest}; differences are paired by seed, with 95 % intervals, and "
-        f"corrected for {len(table.pairs)} comparisons.",
+        f"- The smallest difference that counts: {experiment.smallest}; differences are paired by seed, with 95 % intervals; the "
+        "tests of difference and of equality are corrected together, for all comparisons of the page.",
         "",
         "| row | run alone |",
         "|---|---|",

@@ -28,8 +28,8 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.progress import set_verbosity, show_progress
+from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, compare_replicates, find_half_width
 from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.paired import PairedDifference, compute_p, correct_holm
 from fedagentgym.experiment.run import prepare_agents
 from fedagentgym.experiment.settings import RunConfig
 from fedagentgym.leaderboard.entries import slugify
@@ -92,14 +92,8 @@ def mean(values: Sequence[float]) -> float:
 
 
 def half_width(values: Sequence[float]) -> float:
-    """Half of the 95 % interval of the mean over seeds (Student's t); infinite for a single seed."""
-    count, middle = len(values), mean(values)
-    if count < 2:
-        return math.inf
-    from scipy.stats import t
-
-    deviation = math.sqrt(math.fsum((value - middle) ** 2 for value in values) / (count - 1))
-    return float(t.ppf(0.975, count - 1)) * deviation / math.sqrt(count)
+    """Half of the 95 % interval of the mean over seeds (Student's t); infinite for fewer than `FEWEST_REPLICATES`."""
+    return find_half_width(values) if len(values) >= FEWEST_REPLICATES else math.inf
 
 
 def difference(rows: Sequence[Row], row: str, base: str) -> dict[str, tuple[float, ...]]:
@@ -111,18 +105,15 @@ def difference(rows: Sequence[Row], row: str, base: str) -> dict[str, tuple[floa
     }
 
 
-def compare_rows(rows: Sequence[Row], pairs: Sequence[tuple[str, str]], column: str) -> list[PairedDifference]:
-    """The differences of these pairs in one column, corrected for as many comparisons as there are pairs."""
-    found = [difference(rows, row, base)[column] for row, base in pairs]
-    single = [compute_p(values) for values in found]
-    return [
-        PairedDifference(row, base, tuple(values), p, corrected)
-        for (row, base), values, p, corrected in zip(pairs, found, single, correct_holm(single), strict=True)
-    ]
+def compare_rows(
+    rows: Sequence[Row], pairs: Sequence[tuple[str, str]], column: str, margin: float = 0.0
+) -> list[Difference]:
+    """The differences of these pairs in one column; not yet corrected."""
+    return [compare_replicates(difference(rows, row, base)[column], margin) for row, base in pairs]
 
 
 def to_markdown(rows: Sequence[Row], differences: Mapping[str, Mapping[str, Sequence[float]]] | None = None) -> str:
-    """The table as in the documentation: mean ± half of the 95 % interval over seeds (Student's t)."""
+    """The table as in the documentation: mean ± half of the 95 % interval over seeds (Student's t), if these are enough."""
     columns = list(rows[0].values)
     lines = [
         f"| | {' | '.join(columns)} | {columns[0]}, per seed | environment steps | MB |",

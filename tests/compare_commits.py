@@ -48,7 +48,7 @@ BASE: Case = {
     "learning": {"tasks_per_step": 2, "group_size": 3, "learning_rate": 1e-3},
     "algorithm": {"name": "fedagent"},
     "federation": {"rounds": 2, "clients_per_round": 2, "quorum": None},
-    "evaluation": {"every": 2, "tasks": 4, "resamples": 20},
+    "evaluation": {"every": 2, "tasks": 4},
 }
 LONGER = {"decoding": {"temperature": 1.0, "max_new_tokens": 8, "constrained": True}}
 ADAPTER = {"agent": {"adapter": {"rank": 2, "alpha": 4.0}, **LONGER}}

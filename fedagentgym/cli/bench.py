@@ -326,7 +326,7 @@ def _tell_results(runs: Sequence[SuiteRun], as_json: bool) -> None:
         table.add_column(column, overflow="fold")
     for run, made in sorted(found, key=lambda one: (one[1].suite.name, -one[1].overall[one[1].ranked].mean)):
         ranked: Interval = made.overall[made.ranked]
-        interval = f"{ranked.low:.3f} to {ranked.high:.3f}"
+        interval = "" if ranked.ends is None else f"{ranked.ends[0]:.3f} to {ranked.ends[1]:.3f}"
         table.add_row(made.suite.name, made.entry.title, f"{ranked.mean:.3f}", interval, str(run.folder))
     get_console().print(table)
     for run in runs:
@@ -377,7 +377,8 @@ def pack(run: Path, to: Path, weights: Path | None) -> None:
             check_weights(loaded, weights / below)
         made = pack_run(loaded, to / below)
         ranked = made.overall[made.ranked]
-        told = f"{made.ranked} {ranked.mean:.3f} [{ranked.low:.3f}, {ranked.high:.3f}]"
+        interval = "" if ranked.ends is None else f" [{ranked.ends[0]:.3f}, {ranked.ends[1]:.3f}]"
+        told = f"{made.ranked} {ranked.mean:.3f}{interval}"
         get_console().print(
             f"{to / below}: {told}; check it with: fedagentgym bench verify {to / below}", highlight=False
         )

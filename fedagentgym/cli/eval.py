@@ -28,8 +28,9 @@ from fedagentgym.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from fedagentgym.base.statistics import Estimate
     from fedagentgym.experiment.judged import Judged
-    from fedagentgym.learning.evaluation import Estimate, Evaluation
+    from fedagentgym.learning.evaluation import Evaluation
     from fedagentgym.learning.evaluation_sets import SetsEvaluation
     from fedagentgym.learning.misconceptions import Belief
 
@@ -106,7 +107,7 @@ def evaluate(
     plugins: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Evaluate an agent on a split: success, score, turns and invalid actions, with bootstrap intervals."""
+    """Evaluate an agent on a split: success, score, turns and invalid actions, with intervals."""
     if suite is not None:
         from fedagentgym.cli.bench import ROOT, play_suite
 

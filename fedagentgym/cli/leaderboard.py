@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,7 +84,7 @@ def top(results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str
 def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> None:
     """Compare runs with the first of them: paired differences with intervals, and a page."""
     from fedagentgym.leaderboard.compare import compare as compare_played
-    from fedagentgym.leaderboard.compare import load_played
+    from fedagentgym.leaderboard.compare import format_numbers, format_p, load_played
     from fedagentgym.leaderboard.comparison import write_comparison
     from fedagentgym.leaderboard.curves import read_learning_curves
 
@@ -92,21 +93,21 @@ def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> 
     write_atomic(page, write_comparison(found, curves, page))
     if as_json:
         measured = {name: {key: one.model_dump() for key, one in each.items()} for name, each in found.measured.items()}
-        differences = {name: one._asdict() for name, one in found.differences.items()}
+        differences = {name: asdict(one) for name, one in found.differences.items()}
         plain = {"measure": measure, "names": found.names, "pairing": found.pairing, "page": str(page)}
         parts = {"scenarios": _describe_parts(found.scenarios), "categories": _describe_parts(found.categories)}
         click.echo(json.dumps({**plain, "measured": measured, "differences": differences, **parts}))
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("run", measure, "95 % interval", f"difference to {found.names[0]}", "p", "corrected"):
+    for column in ("run", f"{measure}, 95 %", f"difference to {found.names[0]}", "p", "corrected"):
         table.add_column(column, overflow="fold")
     for name in found.names:
-        mean, low, high = (getattr(found.measured[name][measure], key) for key in ("mean", "low", "high"))
         more = found.differences.get(name)
+        own = found.values[name] if found.runs > 1 else ()
         shown = ["", "", ""]
         if more is not None:
-            shown = [f"{more.mean:+.3f} [{more.low:+.3f}, {more.high:+.3f}]", f"{more.p:.4f}", f"{more.adjusted:.4f}"]
-        table.add_row(name, f"{mean:.3f}", f"{low:.3f} to {high:.3f}", *shown)
+            shown = [format_numbers(more, more.values, "+"), format_p(more.p), format_p(more.adjusted)]
+        table.add_row(name, format_numbers(found.measured[name][measure], own), *shown)
     get_console().print(table)
     get_console().print(f"{found.pairing}; page: {page}", highlight=False)
 
@@ -116,7 +117,7 @@ def _describe_parts(parts: Mapping[str, Part]) -> dict[str, object]:
         name: {
             "tasks": part.tasks,
             "measured": {entry: one.model_dump() for entry, one in part.measured.items()},
-            "differences": {entry: one._asdict() for entry, one in part.differences.items()},
+            "differences": {entry: asdict(one) for entry, one in part.differences.items()},
         }
         for name, part in parts.items()
     }

@@ -1,6 +1,8 @@
-"""Numbers from episodes: the measures of a cell, of a scenario, and of a whole entry.
+"""Numbers from episodes: the measures of a cell, of its clients, of a scenario, and of a whole entry.
 
-Everything here follows from episodes and counts alone; `pack` writes with it and `verify` checks with it.
+Everything here follows from episodes and counts alone; `pack` writes with it and `verify` checks with it. Intervals of a cell are
+about its policy on other tasks. On the agents track those of scenarios and entries are too; on the methods track they are about
+other runs, and there are none below `FEWEST_REPLICATES`.
 """
 
 from __future__ import annotations
@@ -9,16 +11,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedagentgym.algorithms.support.judging import count_categories, measure_mixture
 from fedagentgym.base.numbers import mean
-from fedagentgym.leaderboard.intervals import Values, estimate_scenario, estimate_suite
+from fedagentgym.base.statistics import Values, estimate_replicates
 from fedagentgym.leaderboard.record import CellRecord, ClientRecord, CurvePoint, Interval, Measures, Spent, Usage
 from fedagentgym.leaderboard.suite import Suite
-from fedagentgym.learning.evaluation import tabulate_measures
+from fedagentgym.learning.evaluation import estimate_measures, tabulate_measures
 from fedagentgym.learning.trajectory import Group
+
+if TYPE_CHECKING:
+    from fedagentgym.partitions.client_split import ClientSplit
 
 UNIFORM = 0.0
 """The level of a scenario with a uniform division of tasks."""
@@ -50,11 +57,8 @@ def describe_cell(suite: Suite, data: CellData) -> CellRecord:
         scenario=data.scenario,
         seed=data.seed,
         episodes=sum(len(group) for group in data.groups),
-        measures={**_estimate_cell(suite, data.groups, data.scenario), **_fix(measure_run(suite, data))},
-        categories={
-            category: _estimate_cell(suite, members, f"{data.scenario}/{category}")
-            for category, members in sorted(by_category.items())
-        },
+        measures={**_estimate_policy(suite, data.groups), **_fix(measure_run(suite, data))},
+        categories={category: _estimate_policy(suite, members) for category, members in sorted(by_category.items())},
         spent=data.spent,
         policy=data.policy,
         config=data.config,
@@ -64,14 +68,20 @@ def describe_cell(suite: Suite, data: CellData) -> CellRecord:
     )
 
 
-def _estimate_cell(suite: Suite, groups: Sequence[Group], name: str) -> Measures:
+def _estimate_policy(suite: Suite, groups: Sequence[Group]) -> Measures:
     names, values = tabulate_tasks(suite, groups)
-    return estimate_scenario(names, values[None], name)
+    return _estimate_tasks(names, [values])
+
+
+def _estimate_tasks(names: Sequence[str], strata: Sequence[Values]) -> Measures:
+    """The measures of `values[task, measure]`, with intervals over tasks."""
+    found = estimate_measures(names, strata)
+    return {name: Interval(mean=one.mean, low=one.low, high=one.high) for name, one in found.items()}
 
 
 def _fix(numbers: Mapping[str, float]) -> Measures:
     """Numbers of a single run, which have no interval of their own."""
-    return {name: Interval(mean=value, low=value, high=value) for name, value in numbers.items()}
+    return {name: Interval(mean=value) for name, value in numbers.items()}
 
 
 # ---- one cell ---------------------------------------------------------------------------------------------------------
@@ -82,7 +92,7 @@ def tabulate_tasks(suite: Suite, groups: Sequence[Group]) -> tuple[list[str], Va
     names, values = tabulate_measures(groups)
     solved = np.array([[trajectory.success for trajectory in group] for group in groups], np.float64)
     powers = [find_pass_power(solved, power)[:, None] for power in suite.pass_powers]
-    table: Values = np.concatenate([values.mean(axis=1), *powers], axis=1)
+    table: Values = np.concatenate([values, *powers], axis=1)
     return [*names, *(f"pass^{power}" for power in suite.pass_powers)], table
 
 
@@ -95,15 +105,11 @@ def find_pass_power(solved: NDArray[np.float64], power: int) -> Values:
 def make_point(round_number: int, groups: Sequence[Group], spent: Spent) -> CurvePoint:
     """An evaluated round of a run."""
     names, values = tabulate_measures(groups)
-    kept = [names.index(name) for name in ON_CURVE]
-    solved: dict[str, list[float]] = {}
-    for group in groups:
-        solved.setdefault(group[0].category, []).append(mean([float(one.success) for one in group]))
     return CurvePoint(
         round=round_number,
         spent=spent,
-        measures=estimate_scenario(ON_CURVE, values.mean(axis=1)[None][:, :, kept], "curve"),
-        categories={category: mean(shares) for category, shares in sorted(solved.items())},
+        measures=_estimate_tasks(ON_CURVE, [values[:, [names.index(name) for name in ON_CURVE]]]),
+        categories=measure_categories(groups),
     )
 
 
@@ -175,59 +181,141 @@ def find_forgetting(points: Sequence[CurvePoint]) -> float:
     return mean(falls)
 
 
+# ---- clients -----------------------------------------------------------------------------------------------------------
+
+
+def describe_clients(client_split: ClientSplit, groups: Sequence[Group]) -> tuple[ClientRecord, ...]:
+    """Every client of a division: its tasks by category, and its success in these categories."""
+    success = measure_categories(groups)
+    names = client_split.table.names
+    return tuple(
+        describe_client(number, dict(zip(names, (int(count) for count in counts), strict=True)), success)
+        for number, counts in enumerate(count_categories(client_split))
+    )
+
+
+def measure_categories(groups: Sequence[Group]) -> dict[str, float]:
+    """The success in each category."""
+    found: dict[str, list[float]] = {}
+    for group in groups:
+        found.setdefault(group[0].category, []).append(mean([float(one.success) for one in group]))
+    return {category: mean(values) for category, values in sorted(found.items())}
+
+
+def describe_client(number: int, counts: Mapping[str, int], success: Mapping[str, float]) -> ClientRecord:
+    held = {category: count for category, count in counts.items() if count}
+    total = sum(held.values())
+    own, coverage = measure_mixture(held, success) if total else (0.0, 0.0)
+    return ClientRecord(
+        client=number,
+        tasks=total,
+        mixture={category: count / total for category, count in held.items()},
+        coverage=coverage,
+        success=own if coverage else None,
+    )
+
+
 # ---- an entry ---------------------------------------------------------------------------------------------------------
 
 
-def collect_values(suite: Suite, cells: Sequence[CellData]) -> tuple[list[str], dict[str, Values]]:
-    """The measures that all cells have, and `values[seed, task, measure]` of each scenario, in the order of the suite.
+@dataclass(frozen=True)
+class Tabulated:
+    """The numbers of a cell: `values[task, measure]` of its episodes, and those of the cell as a whole."""
 
-    A measure of a whole cell is repeated for each of its tasks, so that its interval is that over seeds.
-    """
-    tables: dict[tuple[str, int], tuple[list[str], Values]] = {}
-    for data in cells:
-        names, values = tabulate_tasks(suite, data.groups)
-        run = measure_run(suite, data)
-        constant = np.broadcast_to(np.array(list(run.values()), np.float64), (len(values), len(run)))
-        tables[data.scenario, data.seed] = ([*names, *run], np.concatenate([values, constant], axis=1))
-    first = next(iter(tables.values()))[0]
-    common = [name for name in first if all(name in names for names, _ in tables.values())]
-    scenarios: dict[str, Values] = {}
-    for scenario in suite.scenarios:
-        rows = [tables[scenario, seed] for seed in suite.seeds if (scenario, seed) in tables]
-        if rows:
-            scenarios[scenario] = np.stack([table[:, [names.index(name) for name in common]] for names, table in rows])
-    return common, scenarios
+    names: Sequence[str]
+    values: Values
+    whole: Mapping[str, float]
+
+    def get_means(self) -> dict[str, float]:
+        """One number a measure."""
+        return {**dict(zip(self.names, self.values.mean(axis=0).tolist(), strict=True)), **self.whole}
 
 
 def aggregate(suite: Suite, cells: Sequence[CellData]) -> tuple[Measures, dict[str, Measures]]:
     """The measures over all scenarios, and those of each: a target may be reached in one and not in another."""
-    names, scenarios = collect_values(suite, cells)
-    by_scenario = {
-        name: _estimate_alone(suite, [cell for cell in cells if cell.scenario == name]) for name in scenarios
+    tables = _tabulate(suite, cells)
+    estimate = _estimate_runs if suite.track == "methods" else _estimate_agent
+    by_scenario = {name: estimate([rows]) for name, rows in tables.items()}
+    return estimate(list(tables.values())), add_uniform_loss(suite, tables, by_scenario)
+
+
+def _tabulate(suite: Suite, cells: Sequence[CellData]) -> dict[str, list[Tabulated]]:
+    """The cells of each scenario, in the order of the suite's scenarios and seeds."""
+    by_key = {(data.scenario, data.seed): data for data in cells}
+    found: dict[str, list[Tabulated]] = {}
+    for scenario in suite.scenarios:
+        for seed in suite.seeds:
+            if (data := by_key.get((scenario, seed))) is not None:
+                table = Tabulated(*tabulate_tasks(suite, data.groups), measure_run(suite, data))
+                found.setdefault(scenario, []).append(table)
+    return found
+
+
+def _estimate_agent(scenarios: Sequence[Sequence[Tabulated]]) -> Measures:
+    """An agent that is not trained, on other tasks: seeds are repeats, scenarios have equal weight."""
+    cells = [cell for rows in scenarios for cell in rows]
+    names = [name for name in cells[0].names if all(name in cell.names for cell in cells)]
+    strata = [
+        np.mean([cell.values[:, [cell.names.index(name) for name in names]] for cell in rows], axis=0)
+        for rows in scenarios
+    ]
+    numbers = {
+        name: mean([mean([cell.whole[name] for cell in rows]) for rows in scenarios])
+        for name in cells[0].whole
+        if all(name in cell.whole for cell in cells)
     }
-    return estimate_suite(names, scenarios), add_uniform_loss(suite, names, scenarios, by_scenario)
+    return {**_estimate_tasks(names, strata), **_fix(numbers)}
 
 
-def _estimate_alone(suite: Suite, cells: Sequence[CellData]) -> Measures:
-    """The measures of the cells of one scenario."""
-    names, scenarios = collect_values(suite, cells)
-    ((name, values),) = scenarios.items()
-    return estimate_scenario(names, values, name)
+def _estimate_runs(scenarios: Sequence[Sequence[Tabulated]]) -> Measures:
+    """A method in other runs: one number for each replicate, the mean over scenarios of equal weight."""
+    means = [[cell.get_means() for cell in rows] for rows in scenarios]
+    names = [name for name in means[0][0] if all(name in cell for rows in means for cell in rows)]
+    return {name: _spread(average_replicates([[cell[name] for cell in rows] for rows in means])) for name in names}
+
+
+def average_replicates(scenarios: Sequence[Sequence[float]]) -> list[float]:
+    """The mean over scenarios of every replicate."""
+    return [math.fsum(values) / len(values) for values in zip(*scenarios, strict=True)]
+
+
+def _spread(values: Sequence[float]) -> Interval:
+    found = estimate_replicates(values)
+    return Interval(mean=found.mean, low=found.low, high=found.high)
 
 
 def add_uniform_loss(
-    suite: Suite, names: Sequence[str], values: Mapping[str, Values], found: Mapping[str, Measures]
+    suite: Suite, tables: Mapping[str, Sequence[Tabulated]], found: Mapping[str, Measures]
 ) -> dict[str, Measures]:
-    """The loss of each scenario of an axis against the one with the uniform division, on the same tasks and seeds."""
-    place = list(names).index("success")
+    """The loss of each scenario of an axis against the one with the uniform division, in the same replicates."""
     even = {one.axis: name for name, one in suite.scenarios.items() if one.axis and one.level == UNIFORM}
     completed = {}
     for name, measures in found.items():
         axis = suite.scenarios[name].axis
         base = None if axis is None else even.get(axis)
         added: Measures = {}
-        if base is not None and base != name and values[base].shape == values[name].shape:
-            loss = (values[base] - values[name])[:, :, [place]]
-            added = estimate_scenario(["uniform_loss"], loss, name)
+        if base is not None and base != name and len(tables.get(base, ())) == len(tables[name]):
+            pairs = zip(tables[base], tables[name], strict=True)
+            added["uniform_loss"] = _spread(
+                [one.get_means()["success"] - other.get_means()["success"] for one, other in pairs]
+            )
         completed[name] = {**measures, **added}
     return completed
+
+
+def collect_ranked(suite: Suite, cells: Sequence[CellData], ranked: str) -> dict[str, Values] | None:
+    """The ranked measure as `values[seed, task]` of each scenario; None if some cell does not have it. A measure of a whole
+    cell is the same for each of its tasks."""
+    found = {}
+    for scenario, rows in _tabulate(suite, cells).items():
+        if any(ranked not in cell.get_means() for cell in rows):
+            return None
+        found[scenario] = np.stack(
+            [
+                cell.values[:, cell.names.index(ranked)]
+                if ranked in cell.names
+                else np.full(len(cell.values), cell.whole[ranked])
+                for cell in rows
+            ]
+        )
+    return found

@@ -1,30 +1,34 @@
 """`fedagentgym compare`: which entry is better, by how much, and with which confidence.
 
 It compares episodes: of a run's last evaluation, of the runs of several seeds (`train --seeds`), of a packed result, or of a file
-of `fedagentgym eval`. Differences are paired by task and seed if both have them, so that the difficulty of tasks does not count
-as noise; p-values are corrected for the number of comparisons (Holm).
+of `fedagentgym eval`. Agents that were not trained are compared over tasks. Methods are compared over their runs, paired by seed:
+from `FEWEST_REPLICATES` seeds on with intervals and tests; a single run each has intervals over tasks, which are about these two
+policies only. p-values are corrected for the number of comparisons (Holm).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path
-from fedagentgym.leaderboard.intervals import (
+from fedagentgym.base.statistics import (
+    FEWEST_REPLICATES,
     Difference,
     Values,
-    compare_scenarios,
-    correct_for_many,
-    estimate_suite,
+    compare_replicates,
+    compare_tasks,
+    correct,
+    estimate_replicates,
 )
+from fedagentgym.leaderboard.aggregate import average_replicates
 from fedagentgym.leaderboard.pack import group_by_task
 from fedagentgym.leaderboard.record import EPISODES, MANIFEST, Interval, read_manifest
-from fedagentgym.learning.evaluation import tabulate_measures
+from fedagentgym.learning.evaluation import estimate_measures, is_share, tabulate_measures
 from fedagentgym.learning.export import read_json_lines
 from fedagentgym.learning.trajectory import Group, Trajectory
 
@@ -34,10 +38,12 @@ Tasks = dict[str, Group]
 
 @dataclass(frozen=True)
 class Played:
-    """The episodes of one entry: by scenario and seed, those of each task. `path` is where they were read, if they were."""
+    """The episodes of one entry: by scenario and seed, those of each task. `trained` says whether the seeds are training runs;
+    `path` is where the episodes were read, if they were."""
 
     name: str
     episodes: Mapping[tuple[str, int], Tasks]
+    trained: bool = False
     path: Path | None = None
 
 
@@ -52,7 +58,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every entry with its intervals, and the differences to the first; `pairing` describes how they are paired.
+    """Every entry with its intervals, and the differences to the first; `pairing` describes how they are paired, and `runs` is
+    the number of training runs that are compared of each, 0 if nothing was trained. `values` are the runs' own numbers.
 
     `scenarios` and `categories` are the same comparison on parts of the tasks. The p-values of each of the two are corrected
     for the number of comparisons in it.
@@ -63,6 +70,8 @@ class Comparison:
     measured: Mapping[str, Mapping[str, Interval]]
     differences: Mapping[str, Difference]
     pairing: str
+    runs: int
+    values: Mapping[str, tuple[float, ...]]
     scenarios: Mapping[str, Part]
     categories: Mapping[str, Part]
     seeds: Mapping[str, tuple[int, ...]]
@@ -73,9 +82,10 @@ def load_played(path: Path, name: str | None = None) -> Played:
     """The episodes of a run, of runs of several seeds, of a packed result, or of a file."""
     called = name or path.name
     if (path / MANIFEST).is_file():
-        return Played(name or read_manifest(path).entry.title, _read_result(path), path)
+        manifest = read_manifest(path)
+        return Played(name or manifest.entry.title, _read_result(path), manifest.suite.track == "methods", path)
     if path.is_file():
-        return Played(called, _by_set(path, 0), path)
+        return Played(called, _by_set(path, 0), False, path)
     runs = list_runs(path)
     if not runs:
         raise DataError(f"{format_path(path)} is not a run, a folder of runs, a packed result or a file of episodes")
@@ -87,7 +97,7 @@ def load_played(path: Path, name: str | None = None) -> Played:
                 f"{format_path(path)}: two of its runs have the seed {double[1]}: compare them by themselves"
             )
         found |= more
-    return Played(called, found, path)
+    return Played(called, found, True, path)
 
 
 def list_runs(path: Path) -> list[Path]:
@@ -135,30 +145,85 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         raise OptionError(f"the measure is one of {', '.join(MEASURES)}, got {measure!r}")
     names = _name_apart([one.name for one in played])
     tasks = find_common_tasks(played)
-    seeds = {scenario: [set(_list_seeds(one, scenario)) for one in played] for scenario in tasks}
-    paired = all(each == found[0] for found in seeds.values() for each in found)
+    runs, kept = _pair_seeds(played, list(tasks))
     tables = [
-        {scenario: tabulate(one, scenario, common, average=not paired) for scenario, common in tasks.items()}
-        for one in played
+        {scenario: tabulate(one, scenario, common, seeds) for scenario, common in tasks.items()}
+        for one, seeds in zip(played, kept, strict=True)
     ]
-    place = MEASURES.index(measure)
-    picked = [_pick(table, place) for table in tables]
-    raw = [compare_scenarios(one, picked[0]) for one in picked[1:]]
-    count = sum(map(len, tasks.values()))
-    same = (
-        "the same seeds" if paired else "means over seeds, since the seeds differ: intervals do not cover other seeds"
-    )
+    picked = [_pick(table, MEASURES.index(measure)) for table in tables]
+    comparing = _Comparing(measure, runs)
+    raw = [comparing.compare(one, picked[0]) for one in picked[1:]]
     return Comparison(
         measure,
         tuple(names),
-        {name: estimate_suite(MEASURES, table) for name, table in zip(names, tables, strict=True)},
-        dict(zip(names[1:], correct_for_many(raw), strict=True)),
-        f"paired on {count} tasks; {same}",
-        _compare_parts(names, picked, _find_scenarios(tasks)),
-        _compare_parts(names, picked, _find_categories(played[0], tasks)),
-        {name: tuple(sorted({seed for _, seed in one.episodes})) for name, one in zip(names, played, strict=True)},
+        {
+            name: {each: _Comparing(each, runs).estimate(_pick(table, place)) for place, each in enumerate(MEASURES)}
+            for name, table in zip(names, tables, strict=True)
+        },
+        dict(zip(names[1:], correct(raw), strict=True)),
+        f"paired on {sum(map(len, tasks.values()))} tasks; {_tell_runs(runs)}",
+        runs,
+        {name: tuple(_average(values)) for name, values in zip(names, picked, strict=True)} if runs else {},
+        _compare_parts(names, picked, _find_scenarios(tasks), comparing),
+        _compare_parts(names, picked, _find_categories(played[0], tasks), comparing),
+        {name: tuple(seeds) for name, seeds in zip(names, kept, strict=True)},
         {name: one.path for name, one in zip(names, played, strict=True) if one.path is not None},
     )
+
+
+def _pair_seeds(played: Sequence[Played], scenarios: Sequence[str]) -> tuple[int, list[list[int]]]:
+    """The number of runs of each entry that are compared (0: nothing was trained), and the seeds of each entry.
+
+    Entries with one run each are compared whatever their seeds; of several runs those count whose seed all entries have.
+    """
+    seeds = [_list_seeds(one, scenarios) for one in played]
+    if not any(one.trained for one in played):
+        return 0, seeds
+    if all(len(each) == 1 for each in seeds):
+        return 1, seeds
+    common = [seed for seed in seeds[0] if all(seed in each for each in seeds)]
+    if not common:
+        raise DataError("these have no seed in common: runs are compared seed by seed")
+    return len(common), [common for _ in played]
+
+
+def _tell_runs(runs: int) -> str:
+    if runs == 0:
+        return "intervals are about other tasks"
+    if runs == 1:
+        return "one run each: intervals are about these policies on other tasks, not about other runs"
+    if runs < FEWEST_REPLICATES:
+        return f"{runs} runs each, paired by seed: fewer than {FEWEST_REPLICATES} have no interval and no p"
+    return f"{runs} runs each, paired by seed: intervals are about other runs"
+
+
+@dataclass(frozen=True)
+class _Comparing:
+    """How a measure is compared, from `values[seed, task]` of each scenario."""
+
+    measure: str
+    runs: int
+
+    def compare(self, first: Mapping[str, Values], second: Mapping[str, Values]) -> Difference:
+        paired = [first[name].mean(axis=0) - second[name].mean(axis=0) for name in first]
+        if self.runs > 1:
+            means = zip(_average(first), _average(second), strict=True)
+            return compare_replicates([one - other for one, other in means])
+        found = compare_tasks(paired, bounded=is_share(self.measure))
+        return found if self.runs == 0 else replace(found, p=None, adjusted=None)
+
+    def estimate(self, values: Mapping[str, Values]) -> Interval:
+        if self.runs > 1:
+            spread = estimate_replicates(_average(values))
+            return Interval(mean=spread.mean, low=spread.low, high=spread.high)
+        strata = [table.mean(axis=0)[:, None] for table in values.values()]
+        (found,) = estimate_measures([self.measure], strata).values()
+        return Interval(mean=found.mean, low=found.low, high=found.high)
+
+
+def _average(values: Mapping[str, Values]) -> list[float]:
+    """Of every run, the mean over scenarios."""
+    return average_replicates([table.mean(axis=1).tolist() for table in values.values()])
 
 
 Places = Mapping[str, list[int]]
@@ -173,14 +238,14 @@ def _find_categories(played: Played, tasks: Mapping[str, list[str]]) -> dict[str
     """The common tasks by category; a category that several scenarios have is one."""
     found: dict[str, dict[str, list[int]]] = {}
     for scenario, common in tasks.items():
-        groups = played.episodes[scenario, _list_seeds(played, scenario)[0]]
+        groups = played.episodes[scenario, _list_seeds(played, [scenario])[0]]
         for number, task in enumerate(common):
             found.setdefault(groups[task][0].category, {}).setdefault(scenario, []).append(number)
     return dict(sorted(found.items()))
 
 
 def _compare_parts(
-    names: Sequence[str], tables: Sequence[Mapping[str, Values]], parts: Mapping[str, Places]
+    names: Sequence[str], tables: Sequence[Mapping[str, Values]], parts: Mapping[str, Places], comparing: _Comparing
 ) -> dict[str, Part]:
     """The comparison on each part. Nothing if there is only one, which is the whole."""
     if len(parts) < 2:
@@ -189,20 +254,16 @@ def _compare_parts(
         part: [{scenario: table[scenario][:, numbers] for scenario, numbers in places.items()} for table in tables]
         for part, places in parts.items()
     }
-    raw = [compare_scenarios(one, each[0]) for each in cut.values() for one in each[1:]]
-    corrected = iter(correct_for_many(raw))
+    raw = [comparing.compare(one, each[0]) for each in cut.values() for one in each[1:]]
+    corrected = iter(correct(raw))
     return {
         part: Part(
             sum(map(len, parts[part].values())),
-            {name: _estimate(one) for name, one in zip(names, each, strict=True)},
+            {name: comparing.estimate(one) for name, one in zip(names, each, strict=True)},
             {name: next(corrected) for name in names[1:]},
         )
         for part, each in cut.items()
     }
-
-
-def _estimate(table: Mapping[str, Values]) -> Interval:
-    return estimate_suite(["value"], {scenario: values[:, :, None] for scenario, values in table.items()})["value"]
 
 
 def _pick(table: Mapping[str, Values], place: int) -> dict[str, Values]:
@@ -214,8 +275,10 @@ def _name_apart(names: Sequence[str]) -> list[str]:
     return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, start=1)]
 
 
-def _list_seeds(played: Played, scenario: str) -> list[int]:
-    return sorted(seed for name, seed in played.episodes if name == scenario)
+def _list_seeds(played: Played, scenarios: Sequence[str]) -> list[int]:
+    """The seeds under which all of these scenarios were played."""
+    found = [{seed for name, seed in played.episodes if name == scenario} for scenario in scenarios]
+    return sorted(set.intersection(*found))
 
 
 def find_common_tasks(played: Sequence[Played]) -> dict[str, list[str]]:
@@ -233,15 +296,23 @@ def find_common_tasks(played: Sequence[Played]) -> dict[str, list[str]]:
     return found
 
 
-def tabulate(played: Played, scenario: str, tasks: Sequence[str], *, average: bool) -> Values:
-    """`values[seed, task, measure]`, repeats averaged; with `average` the seeds too."""
+def tabulate(played: Played, scenario: str, tasks: Sequence[str], seeds: Sequence[int]) -> Values:
+    """`values[seed, task, measure]`, repeats averaged."""
     rows = []
-    for seed in _list_seeds(played, scenario):
-        groups = played.episodes[scenario, seed]
-        means = []
-        for task in tasks:
-            names, values = tabulate_measures([groups[task]])
-            means.append(values.mean(axis=(0, 1))[[names.index(name) for name in MEASURES]])
-        rows.append(means)
-    table: Values = np.array(rows, np.float64)
-    return table.mean(axis=0, keepdims=True) if average else table
+    for seed in seeds:
+        names, values = tabulate_measures([played.episodes[scenario, seed][task] for task in tasks])
+        rows.append(values[:, [names.index(name) for name in MEASURES]])
+    return np.stack(rows)
+
+
+def format_numbers(found: Interval | Difference, values: Sequence[float], sign: str = "") -> str:
+    """A mean with its interval, or with the runs' own values."""
+    if found.ends is not None:
+        return f"{found.mean:{sign}.3f} [{found.ends[0]:{sign}.3f}, {found.ends[1]:{sign}.3f}]"
+    own = f" ({', '.join(f'{value:{sign}.3f}' for value in values)})" if values else ""
+    return f"{found.mean:{sign}.3f}{own}"
+
+
+def format_p(p: float | None) -> str:
+    """A p-value; nothing if there are too few runs for one."""
+    return "" if p is None else f"{p:.4f}"

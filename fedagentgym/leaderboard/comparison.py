@@ -10,21 +10,19 @@ from types import MappingProxyType
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import format_path, read_json
+from fedagentgym.base.statistics import FEWEST_REPLICATES, LEVEL, Difference, Estimate
 from fedagentgym.experiment.report.results import describe_run
 from fedagentgym.federation.records import read_metrics_log
-from fedagentgym.leaderboard.compare import Comparison, Part, list_runs
+from fedagentgym.leaderboard.compare import Comparison, Part, format_p, list_runs
 from fedagentgym.leaderboard.curves import LearningCurve, MeanPoint, average_curves
-from fedagentgym.leaderboard.intervals import Difference
 from fedagentgym.leaderboard.metrics import Metric
+from fedagentgym.leaderboard.ranking import read_difference
 from fedagentgym.leaderboard.record import MANIFEST, Interval, read_manifest
-from fedagentgym.leaderboard.site.differences import LEVEL, judge
-from fedagentgym.leaderboard.site.tables import find_metric, format_value
-from fedagentgym.learning.evaluation import Estimate
+from fedagentgym.leaderboard.site.tables import find_metric, format_spread, format_value
 from fedagentgym.pages.charts import Chart, Dumbbell, Scale, Series, compute_ticks, pad_range
 from fedagentgym.pages.render import Strong, format_percent, render
 from fedagentgym.version import __version__
 
-FEW_SEEDS = 5
 NO_CURVES: Mapping[str, Sequence[LearningCurve]] = MappingProxyType({})
 COLOURS = 6
 """Number of entries with a colour of their own; further ones have the same colours, and dashed lines."""
@@ -42,7 +40,7 @@ def write_comparison(
         "comparison.html",
         title=f"{metric.title.capitalize()} of {names}",
         result=describe_best(found),
-        pairing=_describe_pairing(found),
+        pairing=f"{found.pairing[0].upper()}{found.pairing[1:]}.",
         whole=_view_whole(found, metric),
         curves=_view_curves(found, metric, curves),
         parts=[_view_parts(title, found, metric, each) for title, each in parts.items() if each],
@@ -77,7 +75,10 @@ def describe_best(found: Comparison) -> list[str]:
         start = [Strong(shown), f" is best of {len(found.names)}: "]
     elif others and difference.mean:
         start = [Strong(best), f" is best of {len(found.names)}: the next, ", Strong(shown), ", is "]
-    low, high = (format_amount(value, metric, _count_digits(difference)) for value in (difference.low, difference.high))
+    ends = ""
+    if difference.ends is not None:
+        low, high = (format_amount(value, metric, _count_digits(difference)) for value in difference.ends)
+        ends = f" [{low},\u00a0{high}]"
     reached = " against ".join(  # not broken between number and unit
         format_value(found.measured[name][found.measure].mean, metric).replace(" ", "\u00a0") for name in (shown, first)
     )
@@ -86,8 +87,8 @@ def describe_best(found: Comparison) -> list[str]:
         *start,
         f"{_describe_distance(difference, metric)} ",
         Strong(first),
-        f" [{low},\u00a0{high}]: {metric.title} {reached}{less}."
-        f" {_describe_significance(difference, len(found.differences))}",
+        f"{ends}: {metric.title} {reached}{less}."
+        f" {_describe_significance(difference, len(found.differences), found.runs)}",
     ]
 
 
@@ -107,24 +108,17 @@ def _describe_distance(difference: Difference, metric: Metric) -> str:
 
 def _count_digits(difference: Difference) -> int:
     """Whole points, unless a number would be rounded to nearly nothing."""
-    return int(min(abs(difference.mean), abs(difference.low), abs(difference.high)) < 0.01)
+    return int(min(abs(value) for value in (difference.mean, *(difference.ends or ()))) < 0.01)
 
 
-def _describe_significance(difference: Difference, count: int) -> str:
+def _describe_significance(difference: Difference, count: int, runs: int) -> str:
+    if difference.adjusted is None:
+        start = "One run of each does not show" if runs == 1 else f"{runs} runs of each are too few to show"
+        return f"{start} whether other runs would differ; {FEWEST_REPLICATES} are needed."
     corrected = f", corrected for {count} comparisons" if count > 1 else ""
     p = "p < 0.001" if difference.adjusted < 0.001 else f"p = {difference.adjusted:.2g}"
-    kind = "significant" if difference.adjusted < LEVEL else "not significant"
+    kind = "significant" if difference.is_decided else "not significant"
     return f"The difference is {kind} ({p}{corrected})."
-
-
-def _describe_pairing(found: Comparison) -> str:
-    few = min(map(len, found.seeds.values())) if len(set(found.seeds.values())) == 1 else FEW_SEEDS
-    doubt = ""
-    if few == 1:
-        doubt = " With a single seed, intervals do not cover other seeds."
-    elif few < FEW_SEEDS:
-        doubt = f" Few seeds ({few}) say little of other seeds."
-    return f"{found.pairing[0].upper()}{found.pairing[1:]}.{doubt}"
 
 
 # ---- the whole ----------------------------------------------------------------------------------------------------------
@@ -139,6 +133,8 @@ class Track:
     high: float
     title: str
     zero: float | None = None
+    runs: Sequence[float] = ()
+    """The runs themselves, where there is no interval."""
 
 
 @dataclass(frozen=True)
@@ -167,8 +163,10 @@ class Whole:
 def _view_whole(found: Comparison, metric: Metric) -> Whole:
     """Every entry with its interval, and its difference to the first with that of the difference."""
     values = {name: found.measured[name][found.measure] for name in found.names}
-    value_axis = _make_axis(list(values.values()))
-    difference_axis = _make_axis([*found.differences.values(), Interval(mean=0.0, low=0.0, high=0.0)])
+    runs = {name: found.values[name] if found.runs > 1 else () for name in found.names}
+    differences = list(found.differences.values())
+    value_axis = _make_axis(list(values.values()), [one for each in runs.values() for one in each])
+    difference_axis = _make_axis(differences, [0.0, *(one for each in differences for one in each.values)])
     unit = ", points" if metric.unit == "share" else ""
     count = len(found.differences)
     heads = [("entry", False), (metric.title, True), ("95 % interval", False)]
@@ -176,7 +174,6 @@ def _view_whole(found: Comparison, metric: Metric) -> Whole:
     heads += [("p" if count == 1 else "p, corrected", True), ("finding", False)]
     rows = []
     for name, value in values.items():
-        ends = f"{format_value(value.low, metric)} to {format_value(value.high, metric)}"
         more = found.differences.get(name)
         path = found.paths.get(name)
         rows.append(
@@ -184,8 +181,8 @@ def _view_whole(found: Comparison, metric: Metric) -> Whole:
                 name,
                 _get_colour(found, name),
                 "" if path is not None and path.is_file() else describe_seeds(found.seeds[name]),
-                _format_interval(value, metric),
-                _draw(value, value_axis, ends),
+                _format_interval(value, metric, runs[name]),
+                _draw(value, value_axis, format_spread(value, runs[name], metric), runs[name]),
                 None if more is None else _view_difference(more, metric, difference_axis),
             )
         )
@@ -193,9 +190,16 @@ def _view_whole(found: Comparison, metric: Metric) -> Whole:
 
 
 def _view_difference(found: Difference, metric: Metric, axis: Scale) -> tuple[Cell, Track, str, str]:
-    mean, low, high = (format_amount(value, metric, sign="+") for value in (found.mean, found.low, found.high))
-    track = _draw(found, axis, f"{low} to {high}", axis.share_across(0.0))
-    return (mean, f"{low} to {high}"), track, f"{found.adjusted:.4f}", judge(found, 0.0)
+    mean, ends = _format_difference(found, metric)
+    track = _draw(found, axis, ends, found.values, axis.share_across(0.0))
+    return (mean, ends), track, format_p(found.adjusted), read_difference(found)
+
+
+def _format_difference(found: Difference, metric: Metric) -> tuple[str, str]:
+    """The mean, and the ends of its interval or the difference of every run."""
+    ends = " to " if found.ends is not None else ", "
+    values = [format_amount(value, metric, sign="+") for value in found.ends or found.values]
+    return format_amount(found.mean, metric, sign="+"), ends.join(values)
 
 
 def _get_colour(found: Comparison, name: str) -> int:
@@ -218,19 +222,26 @@ def describe_seeds(seeds: Sequence[int]) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(ranges)}"
 
 
-def _format_interval(value: Interval, metric: Metric) -> Cell:
-    mean, low, high = (format_value(one, metric) for one in (value.mean, value.low, value.high))
-    return mean if value.low == value.high else (mean, f"{low} to {high}")
+def _format_interval(value: Interval, metric: Metric, runs: Sequence[float] = ()) -> Cell:
+    mean = format_value(value.mean, metric)
+    if value.ends is None:
+        return (mean, ", ".join(format_value(one, metric) for one in runs)) if runs else mean
+    low, high = (format_value(end, metric) for end in value.ends)
+    return mean if low == high else (mean, f"{low} to {high}")
 
 
-def _make_axis(shown: Sequence[Interval | Difference]) -> Scale:
+def _make_axis(shown: Sequence[Interval | Difference], points: Sequence[float]) -> Scale:
     """Around all of these."""
-    return Scale(*pad_range(min(one.low for one in shown), max(one.high for one in shown)))
+    values = [*points, *(value for one in shown for value in (one.mean, *(one.ends or ())))]
+    return Scale(*pad_range(min(values), max(values)))
 
 
-def _draw(found: Interval | Difference, axis: Scale, title: str, zero: float | None = None) -> Track:
-    low, mean, high = map(axis.share_across, (found.low, found.mean, found.high))
-    return Track(low, mean, high, title, zero)
+def _draw(
+    found: Interval | Difference, axis: Scale, title: str, runs: Sequence[float], zero: float | None = None
+) -> Track:
+    low, high = map(axis.share_across, found.ends or (found.mean, found.mean))
+    shown = () if found.ends else [axis.share_across(one) for one in runs]
+    return Track(low, axis.share_across(found.mean), high, title, zero, shown)
 
 
 def _list_ticks(axis: Scale, metric: Metric, sign: str) -> list[tuple[float, str]]:
@@ -246,8 +257,8 @@ def _list_ticks(axis: Scale, metric: Metric, sign: str) -> list[tuple[float, str
 
 @dataclass(frozen=True)
 class PartsView:
-    """Parts with the entries' values and differences. For two entries the parts in which they differ on some task are dumbbells,
-    `same` names the others. A difference in the table is marked as good or bad where it is significant."""
+    """Parts with the entries' values and differences. For two entries with intervals those in which they differ are
+    dumbbells, `same` names the others. A difference in the table is marked as good or bad where it is significant."""
 
     title: str
     less: bool
@@ -277,16 +288,16 @@ def _view_parts(title: str, found: Comparison, metric: Metric, parts: Mapping[st
     note = f"* significant: p below {LEVEL:g} after Holm's correction for all {count} differences here."
     dumbbells = None
     same = ""
-    if len(found.names) == 2 and metric.unit == "share":
+    if len(found.names) == 2 and metric.unit == "share" and all(one.ends for one in found.differences.values()):
         paired = [_make_dumbbell(name, part, first, others[0]) for name, part in ordered]
-        dumbbells = [one for one in paired if one.change is not None and any(one.change)]
+        dumbbells = [one for one in paired if one.change is not None and one.change.mean]
         same = ", ".join(f"{one.name} {format_percent(one.after.mean)}" for one in paired if one not in dumbbells)
     return PartsView(title, metric.better == "lower", dumbbells, same, heads, rows, note)
 
 
 def _make_dumbbell(name: str, part: Part, first: str, second: str) -> Dumbbell:
     before, after, change = (
-        Estimate(one.mean, one.low, one.high)
+        Estimate(one.mean, *(one.ends or (one.mean, one.mean)))
         for one in (part.measured[first], part.measured[second], part.differences[second])
     )
     return Dumbbell(name or "no category", before, after, change)
@@ -294,10 +305,9 @@ def _make_dumbbell(name: str, part: Part, first: str, second: str) -> Dumbbell:
 
 def _mark_difference(found: Difference, metric: Metric) -> tuple[str, str, str]:
     """The mean, the ends, and whether it is good, bad, or not significant."""
-    mean, low, high = (format_amount(value, metric, sign="+") for value in (found.mean, found.low, found.high))
     better = (found.mean > 0) == (metric.better != "lower")
-    kind = ("good" if better else "bad") if found.adjusted < LEVEL else ""
-    return mean, f"{low} to {high}", kind
+    kind = ("good" if better else "bad") if found.is_decided else ""
+    return *_format_difference(found, metric), kind
 
 
 # ---- learning curves ----------------------------------------------------------------------------------------------------

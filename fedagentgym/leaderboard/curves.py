@@ -74,7 +74,8 @@ def average_curves(curves: Sequence[Sequence[CurvePoint]], measure: str = "succe
         points = [one[number] for one in by_round]
         reached = [point.measures[measure] for point in points]
         values = [one.mean for one in reached]
-        low, high = (reached[0].low, reached[0].high) if len(reached) == 1 else (min(values), max(values))
+        own = reached[0].ends if len(reached) == 1 else None
+        low, high = own or (min(values), max(values))
         episodes = mean([float(point.spent.episodes) for point in points])
         sent = mean([float(point.spent.bytes_down + point.spent.bytes_up) for point in points])
         found.append(MeanPoint(number, episodes, sent, mean(values), low, high))

@@ -13,9 +13,8 @@ from fedagentgym.base.files import read_json_line_texts
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.experiment.settings import RunConfig
-from fedagentgym.leaderboard.aggregate import CellData, choose_round, make_point
+from fedagentgym.leaderboard.aggregate import CellData, choose_round, describe_clients, make_point
 from fedagentgym.leaderboard.claims import Examined, Folder, RefutedError
-from fedagentgym.leaderboard.clients import describe_clients
 from fedagentgym.leaderboard.entries import find_packaged
 from fedagentgym.leaderboard.method_checks import check_config, check_spent
 from fedagentgym.leaderboard.pack import group_by_task
@@ -90,7 +89,7 @@ def count_cut_short(env: TextEnv, episodes: Sequence[Trajectory]) -> int:
 def describe_about(env: TextEnv, agent: str, **more: Any) -> dict[str, Any]:
     """The fields of every line of a file besides its episode, in the written order."""
     verifier = env.get_verifier_version()
-    return {"env": env.id, "agent": agent, **({} if verifier is None else {"verifier": verifier}), **more}
+    return {"env": env.id, "pool": env.task_set.pool, "agent": agent, **({} if verifier is None else {"verifier": verifier}), **more}
 
 
 # ---- agents track -----------------------------------------------------------------------------------------------------

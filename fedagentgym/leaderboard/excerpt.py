@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fedagentgym.base.errors import DataError
@@ -20,14 +20,16 @@ MOST = 4
 
 
 def write_excerpt(site: Path) -> str:
-    """The best entries of every suite, by success over all scenarios."""
+    """The best entries of every suite over all scenarios, best first; entries without a place are left out."""
     rows = [row for table in sorted(site.glob("*.csv")) for row in _read_entries(table)]
     lines = [
-        f"| `{row['suite']}` | {row['rank']} | {escape_markdown(row['title'])} | {_format(row)}"
+        f"| `{row['suite']}` | {row['band']} | {escape_markdown(row['title'])} | {_format(row)}"
         f" | {escape_markdown(row['status'])} |"
         for row in rows
     ]
-    return "\n".join(["| suite | rank | entry | success, 95 % | status |", "|---|---|---|---|---|", *lines])
+    return "\n".join(
+        ["| suite | band | entry | success [95 %] or (each run) | status |", "|---|---|---|---|---|", *lines]
+    )
 
 
 def fill_page(text: str, excerpt: str) -> str:
@@ -42,12 +44,19 @@ def fill_page(text: str, excerpt: str) -> str:
 def _read_entries(table: Path) -> Iterator[Mapping[str, str]]:
     with table.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if (row["scenario"], row["measure"]) == ("overall", "success")]
-    yield from sorted(rows, key=lambda row: int(row["rank"]))[:MOST]
+    yield from [row for row in rows if row["band"]][:MOST]
 
 
 def _format(row: Mapping[str, str]) -> str:
-    mean, low, high = (f"{100 * float(row[name]):.1f}" for name in ("mean", "low", "high"))
-    return f"{mean} % [{low}, {high}]"
+    mean, *ends = _to_percent([row["mean"], row["low"], row["high"]])
+    if ends:
+        return f"{mean} % [{', '.join(ends)}]"
+    runs = _to_percent(row["runs"].split())
+    return f"{mean} % ({', '.join(runs)})" if len(runs) > 1 else f"{mean} %"
+
+
+def _to_percent(values: Sequence[str]) -> list[str]:
+    return [f"{100 * float(value):.1f}" for value in values if value]
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path, read_json, read_text
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.export import export_policy
-from fedagentgym.leaderboard.aggregate import CellData, choose_round, make_point
+from fedagentgym.leaderboard.aggregate import CellData, choose_round, describe_clients, make_point
 from fedagentgym.leaderboard.cells import (
     Cell,
     describe_player,
@@ -24,7 +24,6 @@ from fedagentgym.leaderboard.cells import (
     sum_spent,
     sum_usage,
 )
-from fedagentgym.leaderboard.clients import describe_clients
 from fedagentgym.leaderboard.entries import Entry, describe_agent, describe_entry, describe_learner
 from fedagentgym.leaderboard.folder import PackedCell, Result, write_result
 from fedagentgym.leaderboard.record import AgentRecord, CurvePoint, EntryRecord, Manifest, Spent

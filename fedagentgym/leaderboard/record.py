@@ -44,11 +44,16 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Interval(Settings):
-    """A mean and the ends of its bootstrap interval."""
+    """A mean and the ends of its interval, without ends if there are too few runs for one."""
 
     mean: float
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The ends, if there is an interval."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
 
 
 Measures = dict[str, Interval]

@@ -25,7 +25,6 @@ from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.files import format_path, read_text
 from fedagentgym.base.parsing import parse_yaml
 from fedagentgym.base.settings import Settings
-from fedagentgym.leaderboard.intervals import CONFIDENCE, RESAMPLES
 from fedagentgym.leaderboard.record import Digest, Name, SuiteReference, Text, Track
 from fedagentgym.learning.settings import EvaluationSettings
 
@@ -44,8 +43,6 @@ class Ranking(Settings):
             tasks=self.tasks,
             repeats=self.repeats,
             temperature=self.temperature,
-            confidence=CONFIDENCE,
-            resamples=RESAMPLES,
         )
 
 

@@ -1,7 +1,7 @@
 """Evaluating a policy: play a fixed set of tasks, record every episode, and compute intervals.
 
-Intervals are percentile bootstraps over tasks, and within each task over its repeats: they cover other tasks of the same kind
-and other draws of the agent. Two policies that are compared on the same tasks share the tasks' part of that uncertainty.
+Intervals (`fedagentgym.base.statistics`) cover other tasks of the same kind and other draws of the agent, not other runs of the
+training that made it.
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import bytes_digest, encode, shorten_digest
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
-from fedagentgym.base.streams import stream
+from fedagentgym.base.statistics import CONFIDENCE, Estimate, Values, estimate_tasks
 from fedagentgym.learning.export import read_json_lines, to_json_line
 from fedagentgym.learning.malformed import explain_malformed
 from fedagentgym.learning.rollouts import Player, RolloutStats, collect
@@ -32,12 +31,8 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 
-class Estimate(NamedTuple):
-    """A mean and its bootstrap interval."""
-
-    mean: float
-    low: float
-    high: float
+SHARES = ("success", "score", "invalid", "format_broken")
+"""Measures between 0 and 1, as are all `pass^k`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +80,7 @@ def evaluate(
         rollouts = collect(
             player, env, ids, group_size=chosen.repeats, seed=seed, parallel=chosen.parallel_episodes, progress=bar
         )
-    found = summarise(rollouts.groups, chosen, seed, rollouts.stats)
+    found = summarise(rollouts.groups, chosen, rollouts.stats)
     if (malformed := explain_malformed(rollouts.groups, agent)) is not None:
         log.warning(malformed)
     if file is not None:
@@ -115,22 +110,16 @@ def compute_policy_digest(agent: Player) -> str | None:
     return bytes_digest(encode(read())) if read is not None else None
 
 
-def summarise(
-    groups: Sequence[Group], settings: EvaluationSettings, seed: int = 0, stats: RolloutStats | None = None
-) -> Evaluation:
+def summarise(groups: Sequence[Group], settings: EvaluationSettings, stats: RolloutStats | None = None) -> Evaluation:
     """Means and intervals over groups, each of which holds the repeats of one task."""
     if not groups:
         raise OptionError("there are no episodes to evaluate")
     by_category: dict[str, list[Group]] = {}
     for group in groups:
         by_category.setdefault(group[0].category, []).append(group)
-    categories = {
-        category: _estimate_measures(members, settings, seed, category)
-        for category, members in sorted(by_category.items())
-    }
     return Evaluation(
-        overall=_estimate_measures(groups, settings, seed, "overall"),
-        categories=categories,
+        overall=_estimate_groups(groups, settings),
+        categories={name: _estimate_groups(members, settings) for name, members in sorted(by_category.items())},
         tasks=len(groups),
         groups=tuple(groups),
         stats=stats or RolloutStats(),
@@ -155,55 +144,32 @@ def measure_episode(trajectory: Trajectory) -> dict[str, float]:
     }
 
 
-def _estimate_measures(
-    groups: Sequence[Group], settings: EvaluationSettings, seed: int, what: str
-) -> dict[str, Estimate]:
+def _estimate_groups(groups: Sequence[Group], settings: EvaluationSettings) -> dict[str, Estimate]:
     names, values = tabulate_measures(groups)
-    means = values.mean(axis=(0, 1))
-    low, high = bootstrap(values, settings, seed, what)
-    return {name: Estimate(float(m), float(a), float(b)) for name, m, a, b in zip(names, means, low, high, strict=True)}
+    return estimate_measures(names, [values], settings.confidence)
 
 
-def tabulate_measures(groups: Sequence[Group]) -> tuple[list[str], NDArray[np.float64]]:
-    """The names of the measures, and the numbers: by task, repeat, measure."""
+def tabulate_measures(groups: Sequence[Group]) -> tuple[list[str], Values]:
+    """The names of the measures, and the numbers: by task, measure. Repeats of a task are averaged."""
     rows = [[measure_episode(trajectory) for trajectory in group] for group in groups]
     names = list(dict.fromkeys(name for row in rows for episode in row for name in episode))
-    return names, np.array(
-        [[[episode.get(name, 0.0) for name in names] for episode in row] for row in rows], np.float64
+    table = np.array(
+        [np.mean([[episode.get(name, 0.0) for name in names] for episode in row], axis=0) for row in rows], np.float64
     )
+    return names, table
 
 
-def bootstrap(
-    values: NDArray[np.float64], settings: EvaluationSettings, seed: int, what: str
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Percentile interval of the mean of `values[task, repeat, measure]`: tasks are redrawn, then repeats within each."""
-    return find_interval(resample_means(values, settings, seed, what), settings)
+def is_share(name: str) -> bool:
+    """Whether a measure lies between 0 and 1."""
+    return name in SHARES or name.startswith("pass^")
 
 
-def resample_means(
-    values: NDArray[np.float64], settings: EvaluationSettings, seed: int, what: str
-) -> NDArray[np.float64]:
-    """The means of redrawn episodes: one row for each resample, one column for each measure."""
-    tasks, repeats, _ = values.shape
-    draws = stream(seed, "bootstrap", what)
-    means = np.empty((settings.resamples, values.shape[2]))
-    for resample in range(settings.resamples):
-        chosen = np.asarray(draws.integers(tasks, tasks))
-        if repeats == 1:
-            means[resample] = values[chosen, 0].mean(axis=0)
-        else:
-            again = np.asarray(draws.integers(repeats, tasks * repeats)).reshape(tasks, repeats)
-            means[resample] = values[chosen[:, None], again].mean(axis=(0, 1))
-    return means
-
-
-def find_interval(
-    means: NDArray[np.float64], settings: EvaluationSettings
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The two ends of the interval of every measure."""
-    tail = (1 - settings.confidence) / 2
-    low, high = np.quantile(means, [tail, 1 - tail], axis=0)
-    return low, high
+def estimate_measures(
+    names: Sequence[str], strata: Sequence[Values], confidence: float = CONFIDENCE
+) -> dict[str, Estimate]:
+    """The measures of `values[task, measure]`, with intervals over tasks; strata (evaluation sets) have equal weight."""
+    ends = estimate_tasks(strata, [is_share(name) for name in names], confidence)
+    return {name: Estimate(float(m), float(a), float(b)) for name, m, a, b in zip(names, *ends, strict=True)}
 
 
 def find_replay_differences(file: str | Path, env: TextEnv, only: str | None = None) -> list[str]:

@@ -1,7 +1,7 @@
 """Evaluating a policy on several sets of tasks: a run on MATH that is evaluated on six test sets, for example.
 
 Every set has the same weight in the mean over all, whatever its number of tasks, as in the papers' averages; the interval of that
-mean is the bootstrap of the sets' own means.
+mean is that over the tasks of all sets.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ import numpy as np
 
 from fedagentgym.base.errors import FedAgentGymError, OptionError, UnknownNameError
 from fedagentgym.base.files import write_atomic
+from fedagentgym.base.statistics import Estimate
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.learning.evaluation import (
-    Estimate,
     Evaluation,
+    estimate_measures,
     evaluate,
-    find_interval,
     format_episodes,
-    resample_means,
     tabulate_measures,
 )
 from fedagentgym.learning.rollouts import Player
@@ -166,21 +165,14 @@ def evaluate_sets(
     if file is not None:
         write_atomic(file, "".join(lines))
     stand_for = {one.name: one.category for one in sets if one.category is not None}
-    return SetsEvaluation(found, _average_sets(found, settings, seed), stand_for)
+    return SetsEvaluation(found, _average_sets(found, settings), stand_for)
 
 
-def _average_sets(found: Mapping[str, Evaluation], settings: EvaluationSettings, seed: int) -> Mapping[str, Estimate]:
+def _average_sets(found: Mapping[str, Evaluation], settings: EvaluationSettings) -> Mapping[str, Estimate]:
     """The mean over sets of the measures that all of them have, with its interval."""
     if len(found) == 1:
         return next(iter(found.values())).overall
     tables = {name: tabulate_measures(evaluation.groups) for name, evaluation in found.items()}
     common = [name for name in next(iter(tables.values()))[0] if all(name in names for names, _ in tables.values())]
-    means, resampled = [], []
-    for name, (names, values) in tables.items():
-        columns = [names.index(measure) for measure in common]
-        means.append(values.mean(axis=(0, 1))[columns])
-        resampled.append(resample_means(values, settings, seed, f"set {name}")[:, columns])
-    low, high = find_interval(np.mean(resampled, axis=0), settings)
-    middle = np.mean(means, axis=0)
-    rows = zip(common, middle, low, high, strict=True)
-    return {name: Estimate(float(mean), float(a), float(b)) for name, mean, a, b in rows}
+    strata = [values[:, [names.index(measure) for measure in common]] for names, values in tables.values()]
+    return estimate_measures(common, strata, settings.confidence)

@@ -212,8 +212,7 @@ class EvaluationSettings(Settings):
     tasks: int | None = Field(default=None, ge=1, description="number of tasks to play, from the first on; null: all")
     repeats: int = Field(default=1, ge=1, description="episodes per task, each with a seed of its own")
     parallel_episodes: int = Field(default=64, ge=1, description="episodes played in parallel")
-    confidence: float = Field(default=0.95, gt=0, lt=1, description="level of the bootstrap intervals")
-    resamples: int = Field(default=1000, ge=1, description="bootstrap resamples")
+    confidence: float = Field(default=0.95, gt=0, lt=1, description="level of the intervals")
     sets: tuple[EvaluationSet, ...] = Field(
         default=(), description="sets to be evaluated instead of `split`; their mean success names the best round"
     )

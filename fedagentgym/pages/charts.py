@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedagentgym.learning.evaluation import Estimate
+from fedagentgym.base.statistics import Estimate
 from fedagentgym.pages.render import format_bound, format_percent, format_points
 
 SIZE = 1000

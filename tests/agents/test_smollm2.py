@@ -189,7 +189,7 @@ def test_two_clients_train_it_and_plain_transformers_loads_the_result(adapter: A
             "learning": {"tasks_per_step": 1, "group_size": 2, "learning_rate": 1e-5, "advantage": "grpo"},
             "algorithm": {"name": "fedagent", "local_steps": 1},
             "federation": {"rounds": 1},
-            "evaluation": {"tasks": 2, "every": 1, "resamples": 10},
+            "evaluation": {"tasks": 2, "every": 1},
             "output": {"folder": str(tmp_path / "run"), "report": "none"},
         }
     )

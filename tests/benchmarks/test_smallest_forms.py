@@ -36,7 +36,7 @@ def test_a_learning_curve_has_its_points_and_its_sum(monkeypatch: pytest.MonkeyP
             "agent": {"name": "tiny", "decoding": {"max_new_tokens": 8}},
             "warm_start": {"context_length": 256},
             "learning": {"tasks_per_step": 2, "group_size": 2, "learning_rate": 1e-3},
-            "evaluation": {"tasks": 5, "resamples": 10},
+            "evaluation": {"tasks": 5},
         }
     )
     monkeypatch.setattr(learning, "load_recipe", lambda _: recipe)

@@ -22,7 +22,6 @@ SMALL = (
     "algorithm.local_steps=1",
     "federation={rounds: 1, workers: 0}",
     "evaluation.tasks=8",
-    "evaluation.resamples=20",
 )
 
 

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fedagentgym.leaderboard import intervals
 from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry
 from fedagentgym.leaderboard.pack import pack_run
 from fedagentgym.leaderboard.runs import SuiteRun, open_run, play_runs
 from fedagentgym.leaderboard.suite import load_suite
 from tests.leaderboard.samples import AGENTS_SUITE
-
-
-@pytest.fixture(scope="package", autouse=True)
-def _few_resamples() -> Iterator[None]:
-    """Intervals are tested where they are made; everywhere else they may be rough."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intervals, "RESAMPLES", 40)
-        yield
 
 
 @pytest.fixture(scope="package")

@@ -12,8 +12,14 @@ from typing import Any
 
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.files import compress
-from fedagentgym.leaderboard.aggregate import CellData, aggregate, choose_round, describe_cell, make_point
-from fedagentgym.leaderboard.clients import describe_clients
+from fedagentgym.leaderboard.aggregate import (
+    CellData,
+    aggregate,
+    choose_round,
+    describe_cell,
+    describe_clients,
+    make_point,
+)
 from fedagentgym.leaderboard.folder import make_client_table, make_curves
 from fedagentgym.leaderboard.pack import group_by_task
 from fedagentgym.leaderboard.record import Manifest, read_curves, read_manifest, to_text

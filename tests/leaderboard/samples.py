@@ -70,7 +70,7 @@ def play(
     """What an agent does, and its episodes as text."""
     env = open_env(GUESS, split=split, **options)
     player = make_agent(agent, env)
-    settings = EvaluationSettings(split=split, tasks=tasks, repeats=repeats, resamples=1)
+    settings = EvaluationSettings(split=split, tasks=tasks, repeats=repeats)
     found = evaluate(player, env, settings, seed=derive(seed, "ranked"))
     return found, format_episodes(found, player, env, {"split": split})
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.cli.main import main
-from fedagentgym.leaderboard import intervals
 from fedagentgym.leaderboard.excerpt import fill_page, write_excerpt
 from fedagentgym.leaderboard.record import VERIFICATION, Verification, read_document
 from fedagentgym.leaderboard.verify import verify
@@ -19,8 +18,7 @@ RESULTS = sorted(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", RESULTS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_a_committed_result_is_verified(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intervals, "RESAMPLES", 1000)
+def test_a_committed_result_is_verified(folder: Path) -> None:
     found, written = verify(folder), read_document(Verification, folder / VERIFICATION)
     assert found.replayed and (written.manifest, written.claims) == (found.manifest, found.claims)
 

@@ -25,15 +25,19 @@ def test_the_numbers_in_readme_are_those_of_the_committed_results() -> None:
 
 
 def test_the_best_entries_by_success_over_all_scenarios(tmp_path: Path) -> None:
-    head = "suite,version,entry,title,band,rank,status,scenario,measure,mean,low,high\n"
+    head = "suite,version,entry,title,band,rank,status,scenario,measure,mean,low,high,runs\n"
     rows = [
-        f"s-v1,1,e{rank},entry {rank},1,{rank},verified,overall,success,0.{9 - rank},0,1\n" for rank in (3, 1, 5, 2, 4)
+        f"s-v1,1,e{rank},entry {rank},1,{rank},verified,overall,success,0.{9 - rank},0,1,\n" for rank in (1, 2, 3, 4, 5)
     ]
-    rows.append("s-v1,1,e1,entry 1,1,1,verified,houses,success,0,0,0\n")
+    rows[1] = "s-v1,1,e2,entry 2,1,,verified,overall,success,0.7,,,0.6 0.8\n"
+    rows.append("s-v1,1,e1,entry 1,1,1,verified,houses,success,0,0,0,\n")
     (tmp_path / "s-v1.csv").write_text(head + "".join(rows))
     lines = write_excerpt(tmp_path).splitlines()[2:]
     assert [line.split(" | ")[2] for line in lines] == ["entry 1", "entry 2", "entry 3", "entry 4"]
-    assert lines[0] == "| `s-v1` | 1 | entry 1 | 80.0 % [0.0, 100.0] | verified |"
+    assert lines[:2] == [
+        "| `s-v1` | 1 | entry 1 | 80.0 % [0.0, 100.0] | verified |",
+        "| `s-v1` | 1 | entry 2 | 70.0 % (60.0, 80.0) | verified |",
+    ]
 
 
 def test_a_page_without_a_place_is_refused() -> None:

@@ -205,7 +205,7 @@ def test_several_seeds_are_runs_of_their_own(tmp_path: Path) -> None:
     assert [one.digest for one in again] == [one.digest for one in results]
     assert (results[0].folder / "result.json").stat().st_mtime_ns == stamp
     found = compare([load_played(tmp_path / "run"), load_played(tmp_path / "run", "again")])
-    assert found.differences["again"].mean == 0 and found.differences["again"].p == 1
+    assert found.runs == 2 and found.differences["again"].values == (0, 0)
     assert main(["train", "demo", "--seeds", "0,x"]) == 2
     with pytest.raises(OptionError, match="different numbers"):
         train(SMALL_CONFIG, [*changes, folder], seeds=[0, 0])

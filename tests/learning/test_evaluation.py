@@ -12,7 +12,7 @@ from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import Episode
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.reasoning.math import MathEnv
-from fedagentgym.learning.evaluation import bootstrap, evaluate, find_replay_differences, summarise
+from fedagentgym.learning.evaluation import evaluate, find_replay_differences, summarise
 from fedagentgym.learning.export import (
     export_conversations,
     format_episode,
@@ -31,7 +31,7 @@ def env() -> GuessEnv:
 
 
 def test_an_evaluation_counts_every_task_and_category(env: GuessEnv) -> None:
-    result = evaluate(Guesser(), env, EvaluationSettings(repeats=2, resamples=200), seed=4)
+    result = evaluate(Guesser(), env, EvaluationSettings(repeats=2), seed=4)
     episodes = [trajectory for group in result.groups for trajectory in group]
     assert result.tasks == len(env.pool) and len(episodes) == 2 * len(env.pool)
     success = result.overall["success"]
@@ -44,7 +44,7 @@ def test_an_evaluation_counts_every_task_and_category(env: GuessEnv) -> None:
 
 
 def test_an_evaluation_says_what_was_earned_of_each_reward(env: GuessEnv) -> None:
-    result = evaluate(Guesser(), env, EvaluationSettings(tasks=9, resamples=50))
+    result = evaluate(Guesser(), env, EvaluationSettings(tasks=9))
     earned = [sum(turn.rewards["accuracy/guess"] for turn in t.turns) for group in result.groups for t in group]
     assert result.overall["reward/accuracy/guess"].mean == pytest.approx(np.mean(earned)) and any(earned)
 
@@ -93,23 +93,6 @@ def test_a_changed_record_is_found_by_replay(env: GuessEnv, tmp_path: Path) -> N
 def test_an_evaluation_of_nothing_is_an_error() -> None:
     with pytest.raises(OptionError, match="no episodes"):
         summarise([], EvaluationSettings())
-
-
-def test_the_interval_of_a_mean_has_the_width_of_its_standard_error() -> None:
-    """400 tasks, one draw each: 95 % intervals are close to plus or minus 1.96 standard errors."""
-    values = (np.arange(400) < 100).astype(np.float64)[:, None, None]
-    low, high = bootstrap(values, EvaluationSettings(resamples=2000), 0, "x")
-    error = np.sqrt(0.25 * 0.75 / 400)
-    assert (high[0] - low[0]) / (2 * 1.96 * error) == pytest.approx(1.0, abs=0.08)
-
-
-def test_repeats_of_one_task_do_not_count_as_tasks() -> None:
-    """Each task is always solved or never: repeating it tells nothing new, and the interval does not shrink."""
-    once = (np.arange(40) % 2).astype(np.float64)[:, None, None]
-    often = np.repeat(once, 10, axis=1)
-    settings = EvaluationSettings(resamples=2000)
-    widths = [float((high - low)[0]) for low, high in (bootstrap(v, settings, 0, "x") for v in (once, often))]
-    assert widths[1] == pytest.approx(widths[0], rel=0.1)
 
 
 def test_export_as_text_and_conversations(env: GuessEnv, tmp_path: Path) -> None:

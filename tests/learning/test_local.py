@@ -256,7 +256,7 @@ def test_demonstrations_solve_the_tasks_in_the_agent_s_own_tokens() -> None:
 
 def test_a_tiny_agent_is_made_once_and_found_again(tmp_path: Path) -> None:
     settings = WarmStartSettings(steps=40, episodes=120, context_length=256)
-    judged = EvaluationSettings(tasks=10, resamples=10)
+    judged = EvaluationSettings(tasks=10)
     made = pretrain_tiny("fedagentgym/Guess-v0", {}, settings, evaluation=judged, folder=tmp_path / "guess")
     assert not made.reused and made.note["format_broken"] < 0.5
     found = pretrain_tiny("fedagentgym/Guess-v0", {}, settings, evaluation=judged, folder=tmp_path / "guess")

@@ -157,7 +157,7 @@ def test_a_recipe_without_misconceptions_is_written_as_before() -> None:
 
 def test_a_warm_start_with_misconceptions_is_another_agent_and_tells_what_it_believes(tmp_path: Path) -> None:
     given: dict[str, Any] = {"steps": 3, "episodes": 60, "batch_size": 4, "noise": 0.0, "context_length": 128}
-    judged = EvaluationSettings(tasks=16, resamples=10)
+    judged = EvaluationSettings(tasks=16)
 
     def make(folder: str, **more: Any) -> Any:
         chosen = WarmStartSettings.load({**given, **more})

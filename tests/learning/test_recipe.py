@@ -73,7 +73,7 @@ def test_a_curve_begins_before_the_first_step_and_ends_after_the_last(
             "warm_start": {"steps": 10, "episodes": 30, "context_length": 256},
             "learning": {"tasks_per_step": 2, "group_size": 2, "learning_rate": 1e-3},
             "steps": 3,
-            "evaluation": {"tasks": 5, "every": 2, "resamples": 10},
+            "evaluation": {"tasks": 5, "every": 2},
         }
     )
     points = list(learning_curve(recipe))

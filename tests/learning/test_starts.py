@@ -25,7 +25,7 @@ from fedagentgym.learning.starts import prepare_agent
 
 GUESS = "fedagentgym/Guess-v0"
 SHORT = WarmStartSettings(episodes=40, steps=12, batch_size=8, learning_rate=5e-3)
-LOOK = EvaluationSettings(tasks=6, resamples=10)
+LOOK = EvaluationSettings(tasks=6)
 COMPACT = {"template": "compact", "think": False, "chat": False, "decoding": {"max_new_tokens": 16}}
 
 
@@ -107,7 +107,7 @@ def make_run(base: str, **agent: Any) -> dict[str, Any]:
         "learning": {"tasks_per_step": 1, "group_size": 2, "learning_rate": 1e-4},
         "algorithm": {"name": "fedagent", "local_steps": 1},
         "federation": {"rounds": 1},
-        "evaluation": {"tasks": 4, "every": 1, "resamples": 10},
+        "evaluation": {"tasks": 4, "every": 1},
         "output": {"report": "none"},
     }
 

@@ -56,7 +56,6 @@ SIZES: Mapping[str, Callable[[Any], Any]] = {
     "algorithm.candidates": at_most(16),
     "algorithm.supervised.batch_size": lambda value: 2 if value == STATED_BATCH else value,
     "evaluation.tasks": at_most(2),
-    "evaluation.resamples": at_most(20),
     "evaluation.sets.*.repeats": lambda value: None if value is None else min(value, 2),
 }
 """Keys that say how much, and how much of it is left."""

@@ -110,7 +110,7 @@ def _judge_expert(sets: Sequence[OpenedSet], seed: int) -> tuple[float | None, d
 
 def _shorten(settings: EvaluationSettings) -> EvaluationSettings:
     tasks = MOST_TASKS if settings.tasks is None else min(settings.tasks, MOST_TASKS)
-    return settings.model_copy(update={"tasks": tasks, "repeats": 1, "resamples": 1})
+    return settings.model_copy(update={"tasks": tasks, "repeats": 1})
 
 
 # ---- the clients on the report ---------------------------------------------------------------------------------------

@@ -18,17 +18,14 @@ import numpy as np
 from fedagentgym.base.errors import DataError, join_names
 from fedagentgym.base.files import read_json
 from fedagentgym.base.numbers import mean
+from fedagentgym.base.statistics import Estimate, compare_tasks
 from fedagentgym.experiment.report.background import Background
 from fedagentgym.federation.records import headline_bytes
-from fedagentgym.learning.evaluation import Estimate, find_interval, resample_means
-from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.pages.charts import Chart, Dumbbell, Reference, Series
 from fedagentgym.pages.episodes import ShownEpisode, read_episodes
 from fedagentgym.pages.render import Strong, format_bound, format_bytes, format_percent, format_points
 
 Record = Mapping[str, Any]
-SEED = 0
-"""Seed of the interval of a difference, so that a report is reproducible."""
 MOST_NEIGHBOURS = 200
 MOST_CLIENTS = 4
 """Clients that trained alone, each of which gets a column."""
@@ -59,17 +56,15 @@ def measure_gain(before: Sequence[ShownEpisode], after: Sequence[ShownEpisode]) 
     first, second = _group_outcomes(before), _group_outcomes(after)
     if not first or first.keys() != second.keys():
         return None
-    settings = EvaluationSettings()
-    means, resampled = [], []
+    strata = []
     for name in sorted(first):
         tasks = sorted(first[name])
         if tasks != sorted(second[name]):
             return None
-        differences = np.array([[[mean(second[name][task]) - mean(first[name][task])]] for task in tasks])
-        means.append(float(differences.mean()))
-        resampled.append(resample_means(differences, settings, SEED, f"gain {name}"))
-    low, high = find_interval(np.mean(resampled, axis=0), settings)
-    return Estimate(mean(means), float(low[0]), float(high[0]))
+        strata.append(np.array([mean(second[name][task]) - mean(first[name][task]) for task in tasks]))
+    found = compare_tasks(strata, bounded=True)
+    assert found.low is not None and found.high is not None
+    return Estimate(found.mean, found.low, found.high)
 
 
 def _group_outcomes(episodes: Sequence[ShownEpisode]) -> dict[str, dict[tuple[str, int], list[float]]]:

@@ -15,10 +15,9 @@ from urllib.parse import quote
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, format_path, write_atomic
-from fedagentgym.leaderboard.intervals import Values
+from fedagentgym.base.statistics import Values
+from fedagentgym.leaderboard.ranking import Place, Unit, compare_pairs, rank
 from fedagentgym.leaderboard.record import MANIFEST, VERIFICATION
-from fedagentgym.leaderboard.site.bands import Place, rank
-from fedagentgym.leaderboard.site.differences import compare_pairs
 from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries, read_suites
 from fedagentgym.leaderboard.site.page import SuitePage, render_site
 from fedagentgym.leaderboard.site.tables import find_metric, write_csv, write_markdown
@@ -80,7 +79,8 @@ def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePag
 
 def rank_entries(found: SuiteEntries, values: Mapping[str, Mapping[str, Values]]) -> Mapping[str, Mapping[str, Place]]:
     """Ranks over all scenarios, among entries that played all of them, and in each scenario; `values[entry][scenario]`."""
-    better = find_metric(found.entries[0].manifest.ranked).better or "higher"
+    ranked = found.entries[0].manifest.ranked
+    unit, better = Unit(found.suite.track, ranked), find_metric(ranked).better or "higher"
     shape: dict[str, tuple[int, ...]] = {}
     for tables in sorted(values.values(), key=_count):
         shape |= {name: table.shape for name, table in tables.items()}
@@ -90,14 +90,14 @@ def rank_entries(found: SuiteEntries, values: Mapping[str, Mapping[str, Values]]
         for name, tables in values.items()
         if name in whole and {key: table.shape for key, table in tables.items()} == shape
     }
-    ranks = {OVERALL: rank(complete, better)}
+    ranks = {OVERALL: rank(complete, unit, better)}
     for scenario, expected in shape.items():
         members = {
             name: {scenario: tables[scenario]}
             for name, tables in values.items()
             if scenario in tables and tables[scenario].shape == expected
         }
-        ranks[scenario] = rank(members, better)
+        ranks[scenario] = rank(members, unit, better)
     return ranks
 
 

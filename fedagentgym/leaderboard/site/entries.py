@@ -11,8 +11,8 @@ from pathlib import Path
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import format_path, read_text
-from fedagentgym.leaderboard.aggregate import CellData, collect_values
-from fedagentgym.leaderboard.intervals import Values
+from fedagentgym.base.statistics import Values
+from fedagentgym.leaderboard.aggregate import CellData, average_replicates, collect_ranked
 from fedagentgym.leaderboard.record import (
     EPISODES,
     MANIFEST,
@@ -81,10 +81,20 @@ class Entry:
 
     def read_values(self) -> Mapping[str, Values]:
         """The ranked measure by scenario: one row for each seed, one column for each task, in the order of their ids."""
-        names, found = collect_values(self.suite, [self._read_cell(cell) for cell in self.manifest.cells])
-        if self.manifest.ranked not in names:
-            raise DataError(f"{format_path(self.folder)}: {self.manifest.ranked!r} cannot be found from its episodes")
-        return {name: values[:, :, names.index(self.manifest.ranked)] for name, values in found.items()}
+        cells, ranked = [self._read_cell(cell) for cell in self.manifest.cells], self.manifest.ranked
+        if (found := collect_ranked(self.suite, cells, ranked)) is None:
+            raise DataError(f"{format_path(self.folder)}: {ranked!r} cannot be found from its episodes")
+        return found
+
+    def list_runs(self, measure: str, scenario: str = "") -> list[float]:
+        """A measure in each run of a method, in one scenario or in the mean over all; nothing if some cell lacks it."""
+        if self.manifest.suite.track == "agents":
+            return []
+        names = [scenario] if scenario else [one.name for one in self.manifest.scenarios]
+        rows = [[cell.measures.get(measure) for cell in self.manifest.cells if cell.scenario == name] for name in names]
+        if any(one is None for row in rows for one in row):
+            return []
+        return average_replicates([[one.mean for one in row if one is not None] for row in rows])
 
     def _read_cell(self, cell: CellRecord) -> CellData:
         by_task: dict[str, list[Trajectory]] = {}

@@ -14,12 +14,12 @@ from importlib.resources import files
 from typing import Any
 
 from fedagentgym.base.numbers import mean
+from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference
 from fedagentgym.leaderboard.curves import average_curves
+from fedagentgym.leaderboard.ranking import Compared, Place, read_difference
 from fedagentgym.leaderboard.record import CellClients, Interval, Measures, Rerun
-from fedagentgym.leaderboard.site.bands import Place
-from fedagentgym.leaderboard.site.differences import Compared, judge
 from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries
-from fedagentgym.leaderboard.site.tables import find_metric, format_value, list_measures, order_entries, tell_status
+from fedagentgym.leaderboard.site.tables import find_metric, format_spread, list_measures, order_entries, tell_status
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.pages.charts import Chart, Series
 from fedagentgym.pages.render import Strong, format_bytes, format_percent, render
@@ -66,7 +66,9 @@ def _view_suite(page: SuitePage) -> dict[str, Any]:
         "suite": suite,
         "leader": _describe_leader(page),
         "facts": _list_facts(page),
+        "bands": _describe_bands(suite),
         "differences": _list_differences(page),
+        "pairing": _describe_pairing(suite, len(page.differences)),
         "charts": _make_charts(page.found, page.ordered),
         "strips": (strips := _list_strips(page.ordered))[:MOST_STRIPS],
         "all_strips": len(strips),
@@ -86,11 +88,34 @@ def _describe_leader(page: SuitePage) -> list[str]:
     band = [entry for entry in page.ordered if entry.name in places and places[entry.name].band == 1]
     shared = ""
     if len(band) > 1:
-        shared = f" {len(band) - 1} more {'is' if len(band) == 2 else 'are'} not significantly worse."
-    ends = f" [{format_value(ranked.low, metric)}, {format_value(ranked.high, metric)}]"
-    interval = ends if ranked.low < ranked.high else ""
-    reached = f"{format_value(ranked.mean, metric)} {metric.title}{interval}"
-    return [Strong(first.entry.title), f" leads with {reached}.{shared}"]
+        worse = "not significantly worse" if places[page.ordered[0].name].rank else "no further from it than runs vary"
+        shared = f" {len(band) - 1} more {'is' if len(band) == 2 else 'are'} {worse}."
+    reached = format_spread(ranked, page.ordered[0].list_runs(first.ranked), metric)
+    return [Strong(first.entry.title), f" leads with {metric.title} {reached}.{shared}"]
+
+
+def _has_few_runs(suite: Suite) -> bool:
+    return suite.track == "methods" and len(suite.seeds) < FEWEST_REPLICATES
+
+
+def _describe_bands(suite: Suite) -> str:
+    if _has_few_runs(suite):
+        return (
+            f"{len(suite.seeds)} runs of each method are too few for intervals and ranks: every run is shown, and entries of"
+            " one band are no further from its first than runs of one method vary."
+        )
+    unit = "run" if suite.track == "methods" else "task"
+    return f"Entries of one band do not differ significantly from the first of it (paired by {unit}, 5 %, Holm's correction)."
+
+
+def _describe_pairing(suite: Suite, comparisons: int) -> str:
+    if _has_few_runs(suite):
+        return (
+            f"Paired by run. {len(suite.seeds)} runs each: below {FEWEST_REPLICATES} there is no test, and the difference of"
+            " every run is shown."
+        )
+    unit = "run" if suite.track == "methods" else "task"
+    return f"Paired by {unit}; Holm's correction for all {comparisons} comparisons, for difference and for equality."
 
 
 def _list_facts(page: SuitePage) -> list[tuple[str, str]]:
@@ -121,12 +146,19 @@ def _list_differences(page: SuitePage) -> list[list[str]]:
             titles[second],
             scenario,
             f"{100 * found.mean:+.1f}",
-            f"{100 * found.low:+.1f} to {100 * found.high:+.1f}",
-            f"{found.adjusted:.4f}",
-            judge(found, page.found.suite.smallest_difference),
+            _format_ends(found),
+            "" if found.adjusted is None else f"{found.adjusted:.4f}",
+            read_difference(found, page.found.suite.smallest_difference),
         ]
         for first, second, scenario, found in page.differences
     ]
+
+
+def _format_ends(found: Difference) -> str:
+    """The interval, or the difference of every run."""
+    if found.ends is None:
+        return ", ".join(f"{100 * value:+.1f}" for value in found.values)
+    return " to ".join(f"{100 * end:+.1f}" for end in found.ends)
 
 
 def _list_unproven(entries: Iterable[Entry]) -> list[tuple[str, str]]:
@@ -381,12 +413,12 @@ def _describe_entry(page: SuitePage, entry: Entry) -> dict[str, Any]:
         "files": page.links[entry.name],
         "packed": [name for name in manifest.files if name.startswith("episodes/")],
         "places": {
-            scenario: [place.rank, place.band, _round(place.difference.adjusted) if place.difference else None]
+            scenario: [place.order, place.band, place.rank]
             for scenario, ranks in page.places.items()
             if (place := ranks.get(entry.name)) is not None
         },
-        "measures": {"": _describe_measures(entry.overall)}
-        | {scenario: _describe_measures(found) for scenario, found in manifest.by_scenario.items()},
+        "measures": {"": _describe_measures(entry, entry.overall)}
+        | {scenario: _describe_measures(entry, found, scenario) for scenario, found in manifest.by_scenario.items()},
         "categories": _describe_categories(entry),
     }
 
@@ -413,12 +445,16 @@ def _describe_rerun(rerun: Rerun, ranked: str) -> dict[str, Any]:
     }
 
 
-def _describe_measures(found: Measures) -> dict[str, list[float]]:
-    return {name: _describe_interval(one) for name, one in found.items()}
+def _describe_measures(entry: Entry, found: Measures, scenario: str = "") -> dict[str, list[Any]]:
+    """Of every measure the mean, the ends of its interval if it has one, and the number of every run."""
+    return {
+        name: [*_describe_interval(one), [_round(value) for value in entry.list_runs(name, scenario)]]
+        for name, one in found.items()
+    }
 
 
-def _describe_interval(one: Interval) -> list[float]:
-    return [_round(one.mean), _round(one.low), _round(one.high)]
+def _describe_interval(one: Interval) -> list[float | None]:
+    return [_round(one.mean), *([None, None] if one.ends is None else map(_round, one.ends))]
 
 
 def _round(value: float) -> float:

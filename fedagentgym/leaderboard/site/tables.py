@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from fedagentgym.base.errors import show_invisible_characters, unknown_name_error
 from fedagentgym.leaderboard.metrics import METRICS, Metric
+from fedagentgym.leaderboard.ranking import Place
 from fedagentgym.leaderboard.record import Interval
-from fedagentgym.leaderboard.site.bands import Place
 from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries
 from fedagentgym.pages.render import escape_markdown
 
@@ -50,6 +50,22 @@ def format_value(value: float, metric: Metric) -> str:
     if metric.unit == "money":
         return f"{value:.4g}"
     return f"{value:.3f}" if metric.unit == "score" else f"{value:,.4g}"
+
+
+def format_spread(found: Interval, runs: Sequence[float], metric: Metric) -> str:
+    """A mean with its interval, or with the number of every run if these are too few for one.
+
+    >>> format_spread(Interval(mean=0.65, low=0.6, high=0.7), [], METRICS["success"])
+    '65.0 % [60.0 %, 70.0 %]'
+    >>> format_spread(Interval(mean=0.65), [0.6, 0.7], METRICS["success"])
+    '65.0 % (60.0 %, 70.0 %)'
+    """
+    mean = format_value(found.mean, metric)
+    if found.ends is not None:
+        low, high = (format_value(end, metric) for end in found.ends)
+        return mean if low == high else f"{mean} [{low}, {high}]"
+    own = [format_value(value, metric) for value in runs]
+    return mean if len(set(own)) < 2 else f"{mean} ({', '.join(own)})"
 
 
 def tell_status(entry: Entry) -> str:
@@ -94,15 +110,23 @@ def write_top(found: SuiteEntries, places: Mapping[str, Place], most: int, measu
 
 def _write_table(entries: Sequence[Entry], places: Mapping[str, Place], measures: Sequence[str]) -> list[str]:
     """The lines of a Markdown table."""
-    heads = ["band", "rank", "entry", *(find_metric(name).title for name in measures), "status"]
+    is_ranked = any(place.rank for place in places.values())
+    heads = [
+        "band",
+        *(["rank"] if is_ranked else []),
+        "entry",
+        *(find_metric(name).title for name in measures),
+        "status",
+    ]
     is_run_again = any(find_secret(entry) is not None for entry in entries)
     heads += ["on the secret twin"] if is_run_again else []
     lines = [f"| {' | '.join(map(escape_markdown, heads))} |", "|" + "---|" * len(heads)]
     for entry in entries:
         place, overall = places.get(entry.name), entry.overall
-        start = [str(place.band), str(place.rank)] if place else ["", ""]
+        start = [str(place.band) if place else ""]
+        start += [str(place.rank) if place else ""] if is_ranked else []
         cells = [*start, escape_markdown(entry.manifest.entry.title)]
-        cells += [_format_cell(overall.get(name), name) for name in measures]
+        cells += [_format_cell(overall.get(name), name, entry.list_runs(name)) for name in measures]
         cells.append(escape_markdown(tell_status(entry)))
         cells += [_format_cell(find_secret(entry), entry.manifest.ranked)] if is_run_again else []
         lines.append(f"| {' | '.join(cells)} |")
@@ -111,17 +135,13 @@ def _write_table(entries: Sequence[Entry], places: Mapping[str, Place], measures
 
 def order_entries(entries: Sequence[Entry], places: Mapping[str, Place]) -> list[Entry]:
     """Ranked entries first, then those that could not be ranked, by name."""
-    return sorted(entries, key=lambda one: (places[one.name].rank if one.name in places else len(places) + 1, one.name))
+    return sorted(
+        entries, key=lambda one: (places[one.name].order if one.name in places else len(places) + 1, one.name)
+    )
 
 
-def _format_cell(found: Interval | None, name: str) -> str:
-    if found is None:
-        return ""
-    metric = find_metric(name)
-    mean = format_value(found.mean, metric)
-    if found.low == found.high:
-        return mean
-    return f"{mean} [{format_value(found.low, metric)}, {format_value(found.high, metric)}]"
+def _format_cell(found: Interval | None, name: str, runs: Sequence[float] = ()) -> str:
+    return "" if found is None else format_spread(found, runs, find_metric(name))
 
 
 def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
@@ -129,16 +149,32 @@ def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     table.writerow(
-        ["suite", "version", "entry", "title", "band", "rank", "status", "scenario", "measure", "mean", "low", "high"]
+        [
+            "suite",
+            "version",
+            "entry",
+            "title",
+            "band",
+            "rank",
+            "status",
+            "scenario",
+            "measure",
+            "mean",
+            "low",
+            "high",
+            "runs",
+        ]
     )
     for entry in order_entries(found.entries, places):
         place = places.get(entry.name)
         start = [found.suite.name, found.suite.version, entry.name, _guard(entry.manifest.entry.title)]
-        start += [place.band, place.rank] if place else ["", ""]
+        start += [place.band, place.rank or ""] if place else ["", ""]
         start.append(tell_status(entry))
         for scenario, measures in {"overall": entry.overall, **entry.manifest.by_scenario}.items():
             for name, one in sorted(measures.items()):
-                table.writerow([*start, scenario, name, repr(one.mean), repr(one.low), repr(one.high)])
+                ends = [repr(end) for end in one.ends or ()] or ["", ""]
+                runs = entry.list_runs(name, "" if scenario == "overall" else scenario)
+                table.writerow([*start, scenario, name, repr(one.mean), *ends, " ".join(map(repr, runs))])
     return out.getvalue()
 
 

@@ -126,7 +126,7 @@
             title, make("span", { class: "arrow", "aria-hidden": "true" }, current ? (this.state.down ? " \u2193" : " \u2191") : "")));
       };
       this.head.replaceChildren(make("tr", {},
-        head("rank", "rank", "rank; entries of one band do not differ significantly from its first", false, false),
+        head("rank", "rank", "rank, and the band of entries that are not told apart from its first", false, false),
         head("entry", "entry", "who played", false, false),
         ...columns.map((one) => head(one.name, one.title, one.about, one.better !== "lower", true))));
       const shown = this.order(this.data.entries.filter((one) => this.matches(one)));
@@ -156,8 +156,9 @@
     /* The axis of the bars: shares from 0 to 1, everything else from the least to the greatest end of an interval. */
     findScale(measure) {
       if (measure.unit === "share") return [0, 1];
-      const ends = this.data.entries.map((entry) => this.get(entry, measure.name)).filter(Boolean);
-      const [low, high] = [Math.min(...ends.map((one) => one[1])), Math.max(...ends.map((one) => one[2]))];
+      const found = this.data.entries.map((entry) => this.get(entry, measure.name)).filter(Boolean);
+      const ends = found.flatMap(([mean, low, high, runs]) => [mean, low ?? mean, high ?? mean, ...(runs || [])]);
+      const [low, high] = [Math.min(...ends), Math.max(...ends)];
       return high > low ? [low, high] : [low - 0.5, low + 0.5];
     }
 
@@ -168,7 +169,7 @@
         onmouseenter: () => this.highlight(entry.name), onmouseleave: () => this.highlight(null),
         onfocusin: () => this.highlight(entry.name), onfocusout: () => this.highlight(null) },
         make("td", { class: "place" }, place
-          ? make("span", { class: "band band-" + (place[1] % 2), title: "rank " + place[0] + ", band " + place[1] }, String(place[0]), make("small", {}, " band " + place[1]))
+          ? make("span", { class: "band band-" + (place[1] % 2), title: (place[2] ? "rank " + place[2] + ", " : "too few runs for ranks, ") + "band " + place[1] }, place[2] ? String(place[2]) : "", make("small", {}, " band " + place[1]))
           : make("small", { title: "has not played everything that the others have" }, "not ranked")),
         make("td", { class: "who-played" }, toggle, this.makeLabels(entry)),
         ...columns.map((one, column) => this.makeCell(entry, one, column === 0)));
@@ -188,15 +189,23 @@
     makeCell(entry, measure, ranked) {
       const found = this.get(entry, measure.name);
       if (!found) return make("td", { class: "n" });
-      const [mean, low, high] = found;
-      const interval = low === high ? "" : "[" + format(low, measure.unit) + ", " + format(high, measure.unit) + "]";
+      const [mean, low, high, runs] = found;
+      const interval = this.tellSpread(found, measure.unit);
       if (!ranked) return make("td", { class: "n", title: interval }, format(mean, measure.unit));
       const share = (value) => 100 * (value - this.scale[0]) / (this.scale[1] - this.scale[0]);
       return make("td", { class: "n ranked" },
         make("div", { class: "value" }, make("b", {}, format(mean, measure.unit)), " ", make("small", {}, interval)),
         make("div", { class: "track", "aria-hidden": "true" },
-          make("i", { class: "interval", style: "left:" + share(low) + "%;width:" + (share(high) - share(low)) + "%" }),
+          ...(low === null ? runs || [] : []).map((run) => make("i", { class: "run", style: "left:" + share(run) + "%" })),
+          ...(low === null ? [] : [make("i", { class: "interval", style: "left:" + share(low) + "%;width:" + (share(high) - share(low)) + "%" })]),
           make("i", { class: "after", style: "left:" + share(mean) + "%" })));
+    }
+
+    /* The interval, or every run where these are too few for one. */
+    tellSpread([, low, high, runs], unit) {
+      if (low !== null) return low === high ? "" : "[" + format(low, unit) + ", " + format(high, unit) + "]";
+      const own = (runs || []).map((one) => format(one, unit));
+      return new Set(own).size > 1 ? "(" + own.join(", ") + ")" : "";
     }
 
     toggle(entry) {
@@ -246,7 +255,7 @@
       const measures = this.data.measures.filter((one) => scenarios.some((scenario) => entry.measures[scenario][one.name]));
       const cell = (scenario, one) => {
         const found = entry.measures[scenario][one.name];
-        return make("td", { class: "n" }, found ? format(found[0], one.unit) : "", found && found[1] !== found[2] ? make("small", {}, " " + format(found[1], one.unit) + " to " + format(found[2], one.unit)) : null);
+        return make("td", { class: "n" }, found ? format(found[0], one.unit) : "", found ? make("small", {}, " " + this.tellSpread(found, one.unit)) : null);
       };
       return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "All measures of " + visible(entry.title) },
         make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "scenario"), ...measures.map((one) => make("th", { scope: "col", class: "n", title: one.about }, one.title)))),

@@ -1,0 +1,289 @@
+"""Intervals of means, tests of differences, and their correction for number.
+
+The unit is what another experiment would draw anew.
+
+* An agent that is not trained: the task. `estimate_tasks` and `compare_tasks` need one evaluation.
+* A method: the training run. A replicate is a world, a warm start and a random stream, drawn together and the same for every
+  row; differences are taken within replicates, and Student's t applies to them. Below `FEWEST_REPLICATES` there is no interval
+  and no p (`estimate_replicates`, `compare_replicates`): two or three runs do not show how much runs vary.
+
+Equality within a margin is shown by two one-sided tests. `correct` applies one Holm correction to all comparisons of a page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedagentgym.base.errors import OptionError
+
+CONFIDENCE = 0.95
+LEVEL = 0.05
+"""Comparisons are decided at this level, after correction."""
+FEWEST_REPLICATES = 5
+PRIOR_TASKS = 4
+"""Tasks that are added to the variance of a share, each varying as much as a task can (Agresti and Coull)."""
+Values = NDArray[np.float64]
+
+
+class Estimate(NamedTuple):
+    """A mean and its interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class Spread(NamedTuple):
+    """A mean over replicates; without an interval if there are too few."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A paired difference, with the p-values of its tests.
+
+    `p` belongs to the test that there is no difference, `p_unequal` to the two one-sided tests that it is as large as a margin;
+    each is None if there are too few replicates, or if there is no margin. `adjusted` and `adjusted_unequal` are the same after
+    the correction. `values` are the replicates' own differences; a comparison over tasks has none.
+    """
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    adjusted: float | None = None
+    p_unequal: float | None = None
+    adjusted_unequal: float | None = None
+    values: tuple[float, ...] = ()
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The ends of the interval, if there is one."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether there is a difference."""
+        return self.adjusted is not None and self.adjusted < LEVEL
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the two are equal within the margin."""
+        return self.adjusted_unequal is not None and self.adjusted_unequal < LEVEL
+
+
+# ---- the unit is the task ---------------------------------------------------------------------------------------------
+
+
+def estimate_tasks(
+    strata: Sequence[Values], bounded: Sequence[bool], confidence: float = CONFIDENCE
+) -> tuple[Values, Values, Values]:
+    """Means over strata of equal weight, with their intervals.
+
+    Args:
+        strata: `values[task, measure]` of each stratum (an evaluation set, a scenario); repeats of a task are averaged before.
+        bounded: for each measure, whether its values lie between 0 and 1. These have Wilson's interval, for as many tasks as
+            would vary as much as these do; others have Student's t. A single task of an unbounded measure has no interval:
+            both ends are its value.
+        confidence: level of the intervals.
+
+    Returns:
+        The means, the lower and the upper ends, a value for each measure.
+
+    >>> mean, low, high = estimate_tasks([np.zeros((4, 1))], [True])
+    >>> round(float(low[0]), 3), round(float(high[0]), 3)
+    (0.0, 0.49)
+    """
+    means: Values = np.mean([values.mean(axis=0) for values in strata], axis=0)
+    share = np.asarray(bounded, bool)
+    low, high = means.copy(), means.copy()
+    if share.any():
+        low[share], high[share] = _find_wilson([values[:, share] for values in strata], means[share], confidence)
+    if not share.all():
+        half = _find_half_width([values[:, ~share] for values in strata], confidence)
+        low[~share], high[~share] = means[~share] - half, means[~share] + half
+    return means, low, high
+
+
+def _find_wilson(strata: Sequence[Values], means: Values, confidence: float) -> tuple[Values, Values]:
+    """Wilson's interval for an effective number of tasks: the one at which independent tasks with this mean vary as these do."""
+    most = np.clip(means * (1 - means), 0.0, None)
+    squares = [((values - values.mean(axis=0)) ** 2).sum(axis=0) for values in strata]
+    variances = [
+        (square + PRIOR_TASKS * most) / (len(values) + PRIOR_TASKS) / len(values)
+        for values, square in zip(strata, squares, strict=True)
+    ]
+    plain = 1 / sum(1 / len(values) for values in strata)
+    total = np.sum(variances, axis=0)
+    count = len(strata) ** 2 * np.divide(most, total, out=np.full_like(most, plain), where=most * total > 0)
+    from scipy.special import ndtri
+
+    z = float(ndtri((1 + confidence) / 2))
+    middle = (means + z * z / (2 * count)) / (1 + z * z / count)
+    half = z / (1 + z * z / count) * np.sqrt(most / count + z * z / (4 * count * count))
+    # the ends contain the mean, up to rounding
+    return np.minimum(np.clip(middle - half, 0, 1), means), np.maximum(np.clip(middle + half, 0, 1), means)
+
+
+def _find_half_width(strata: Sequence[Values], confidence: float) -> Values:
+    """Half of Student's interval of a mean over strata, with Welch's degrees of freedom."""
+    if min(map(len, strata)) < 2:
+        return np.zeros(strata[0].shape[1])
+    parts = [values.var(axis=0, ddof=1) / len(values) for values in strata]
+    error, freedom = _combine(parts, [len(values) for values in strata])
+    half: Values = error * _quantile(confidence, freedom)
+    return half
+
+
+def _combine(parts: Sequence[Values], counts: Sequence[float]) -> tuple[Values, Values]:
+    """The standard error of a mean over strata from the variances of their means, and Welch's degrees of freedom."""
+    total = np.sum(parts, axis=0)
+    below = np.sum([part**2 / (count - 1) for part, count in zip(parts, counts, strict=True)], axis=0)
+    freedom = np.divide(total**2, below, out=np.full_like(total, sum(counts) - len(counts)), where=below > 0)
+    return np.sqrt(total) / len(parts), freedom
+
+
+def compare_tasks(strata: Sequence[Values], *, bounded: bool, margin: float = 0.0) -> Difference:
+    """The mean of paired differences of tasks, `values[task]` in each stratum.
+
+    Differences of shares are at most 1: two further tasks are counted in the interval and the test, one for each side (Bonett
+    and Price), so that a few tasks with the same outcome decide nothing. Other measures have a plain paired t test.
+    """
+    mean = float(np.mean([values.mean() for values in strata]))
+    if not bounded and min(map(len, strata)) < 2:
+        return Difference(mean)
+    extra = 2 / len(strata) if bounded else 0.0
+    counts = [len(values) + extra for values in strata]
+    centres = [values.sum() / count for values, count in zip(strata, counts, strict=True)]
+    if bounded:
+        squares = [
+            (values @ values + extra) / count - centre**2
+            for values, count, centre in zip(strata, counts, centres, strict=True)
+        ]
+    else:
+        squares = [values.var(ddof=1) for values in strata]
+    parts = [np.atleast_1d(square / count) for square, count in zip(squares, counts, strict=True)]
+    error, freedom = _combine(parts, [max(count, 2.0) for count in counts])
+    found = _describe_difference(float(np.mean(centres)), float(error[0]), float(freedom[0]), margin)
+    limit = 1.0 if bounded else math.inf
+    assert found.low is not None and found.high is not None
+    return replace(found, mean=mean, low=max(found.low, -limit), high=min(found.high, limit))
+
+
+# ---- the unit is the training run -------------------------------------------------------------------------------------
+
+
+def estimate_replicates(values: Sequence[float]) -> Spread:
+    """The mean of a number that every replicate has once.
+
+    >>> estimate_replicates([0.5, 0.7])
+    Spread(mean=0.6, low=None, high=None)
+    """
+    mean = math.fsum(values) / len(values)
+    if len(values) < FEWEST_REPLICATES:
+        return Spread(mean, None, None)
+    half = find_half_width(values)
+    return Spread(mean, mean - half, mean + half)
+
+
+def find_half_width(values: Sequence[float], confidence: float = CONFIDENCE) -> float:
+    """Half of Student's interval of a mean; infinite for a single value."""
+    if len(values) < 2:
+        return math.inf
+    return _find_error(values) * float(_quantile(confidence, len(values) - 1.0))
+
+
+def compare_replicates(values: Sequence[float], margin: float = 0.0) -> Difference:
+    """The mean of the differences of two rows, one difference for each replicate that both have.
+
+    Args:
+        values: the differences.
+        margin: the smallest difference that counts; 0 leaves equality untested.
+    """
+    mean = math.fsum(values) / len(values)
+    if len(values) < FEWEST_REPLICATES:
+        return Difference(mean, values=tuple(values))
+    found = _describe_difference(mean, _find_error(values), len(values) - 1.0, margin)
+    return replace(found, values=tuple(values))
+
+
+def _find_error(values: Sequence[float]) -> float:
+    """The standard error of a mean."""
+    if min(values) == max(values):
+        return 0.0
+    return float(np.std(values, ddof=1)) / math.sqrt(len(values))
+
+
+# ---- tests ------------------------------------------------------------------------------------------------------------
+
+
+def _describe_difference(mean: float, error: float, freedom: float, margin: float) -> Difference:
+    half = error * float(_quantile(CONFIDENCE, freedom))
+    p = min(1.0, 2 * _find_tail(abs(mean), error, freedom))
+    unequal = None
+    if margin:
+        unequal = max(_find_tail(margin - mean, error, freedom), _find_tail(margin + mean, error, freedom))
+    return Difference(mean, mean - half, mean + half, p, p, unequal, unequal)
+
+
+def _find_tail(distance: float, error: float, freedom: float) -> float:
+    """How often a mean is this far or further on one side of its expectation; rounding errors are no distance."""
+    if error == 0:
+        return 0.5 if abs(distance) < 1e-12 else float(distance < 0)
+    from scipy.special import stdtr
+
+    return float(stdtr(freedom, -distance / error))
+
+
+def _quantile(confidence: float, freedom: float | Values) -> Any:
+    """Of Student's t, two-sided."""
+    from scipy.special import stdtrit
+
+    return stdtrit(freedom, (1 + confidence) / 2)
+
+
+def correct(differences: Sequence[Difference]) -> list[Difference]:
+    """Correct all comparisons of a page together, for differences and for equality.
+
+    Two rows cannot be equal and differ by the margin at once, so at most as many hypotheses are true as there are comparisons.
+    """
+    tests = [(one.p, one.p_unequal) for one in differences]
+    p = [value for both in tests for value in both if value is not None]
+    adjusted = iter(correct_holm(p, sum(any(value is not None for value in both) for both in tests)))
+    return [
+        replace(
+            one,
+            adjusted=None if one.p is None else next(adjusted),
+            adjusted_unequal=None if one.p_unequal is None else next(adjusted),
+        )
+        for one in differences
+    ]
+
+
+def correct_holm(p: Sequence[float], most_true: int | None = None) -> list[float]:
+    """Holm's step-down correction: rejecting what is below a level errs in any of the tests with at most that probability.
+
+    Args:
+        p: the p-values.
+        most_true: how many of the hypotheses can be true at once; by default all of them (Shaffer's refinement otherwise).
+
+    >>> correct_holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    if not all(0 <= one <= 1 for one in p):
+        raise OptionError(f"p values are between 0 and 1, got {list(p)}")
+    most = len(p) if most_true is None else most_true
+    adjusted, largest = [0.0] * len(p), 0.0
+    for rank, index in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        largest = max(largest, min(1.0, min(len(p) - rank, most) * p[index]))
+        adjusted[index] = largest
+    return adjusted

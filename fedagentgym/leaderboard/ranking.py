@@ -1,0 +1,170 @@
+"""The order of entries, their bands, and the differences that a suite asks for; `values[entry][scenario][seed, task]`.
+
+On the methods track the unit is the run, on the agents track the task (`fedagentgym.base.statistics`). Entries of one band are
+not told apart from its first: on the same tasks and seeds, with Holm's correction for the entries that are compared with it.
+With too few runs for a test there are no ranks: a band holds the entries that are no further from its first than the
+spread of the runs of all entries explains.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from fedagentgym.base.statistics import (
+    FEWEST_REPLICATES,
+    LEVEL,
+    Difference,
+    Values,
+    compare_replicates,
+    compare_tasks,
+    correct,
+)
+from fedagentgym.leaderboard.aggregate import average_replicates
+from fedagentgym.leaderboard.record import Track
+from fedagentgym.leaderboard.suite import Suite
+from fedagentgym.learning.evaluation import is_share
+
+Scenarios = Mapping[str, Values]
+
+
+@dataclass(frozen=True)
+class Place:
+    """An entry's place in the order, from 1, and its band; `difference` is to the leader of its band, none for the leader itself.
+
+    `rank` is None if there are too few runs to rank.
+    """
+
+    order: int
+    band: int
+    rank: int | None
+    difference: Difference | None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is compared: runs on the methods track, tasks on the agents track."""
+
+    track: Track
+    measure: str
+
+    def average(self, values: Scenarios) -> list[float]:
+        """The number of every seed, the mean over scenarios."""
+        return average_replicates([table.mean(axis=1).tolist() for table in values.values()])
+
+    def compare(self, first: Scenarios, second: Scenarios, margin: float = 0.0) -> Difference:
+        """The paired difference of two entries in the same scenarios; not yet corrected."""
+        if self.track == "methods":
+            pairs = zip(self.average(first), self.average(second), strict=True)
+            return compare_replicates([one - other for one, other in pairs], margin)
+        paired = [(first[name] - second[name]).mean(axis=0) for name in first]
+        return compare_tasks(paired, bounded=is_share(self.measure), margin=margin)
+
+
+def rank(
+    values: Mapping[str, Scenarios], unit: Unit, better: Literal["higher", "lower"] = "higher"
+) -> dict[str, Place]:
+    """The places of entries by name; all played the same scenarios, tasks and seeds."""
+    if not values:
+        return {}
+    sign = 1.0 if better == "higher" else -1.0
+    runs = {name: [sign * one for one in unit.average(tables)] for name, tables in values.items()}
+    left = sorted(runs, key=lambda name: (-np.mean(runs[name]), name))
+    is_ranked = unit.track == "agents" or len(runs[left[0]]) >= FEWEST_REPLICATES
+    reach = find_reach(list(runs.values()))
+    places: dict[str, Place] = {}
+    band = 0
+    while left:
+        band += 1
+        members = _find_band(left, values, unit, sign) if is_ranked else _find_near(left, runs, reach)
+        for name, difference in members.items():
+            order = len(places) + 1
+            places[name] = Place(order, band, order if is_ranked else None, difference)
+        left = left[len(members) :]
+    return places
+
+
+def _find_band(
+    left: Sequence[str], values: Mapping[str, Scenarios], unit: Unit, sign: float
+) -> dict[str, Difference | None]:
+    """The first of the remaining entries, and the following ones that are not significantly worse."""
+    leader, *others = left
+    found = correct([unit.compare(values[leader], values[other]) for other in others])
+    members: dict[str, Difference | None] = {leader: None}
+    for other, difference in zip(others, found, strict=True):
+        if difference.adjusted is not None and difference.adjusted < LEVEL and sign * difference.mean > 0:
+            break
+        members[other] = difference
+    return members
+
+
+def _find_near(left: Sequence[str], runs: Mapping[str, Sequence[float]], reach: float) -> dict[str, Difference | None]:
+    """The first of the remaining entries, and the following ones within its reach."""
+    first = np.mean(runs[left[0]])
+    return {name: None for name in left if first - np.mean(runs[name]) <= reach}
+
+
+def find_reach(runs: Sequence[Sequence[float]]) -> float:
+    """How far apart the means of equal entries can be, if runs vary alike in all of them; infinite if no entry has two runs."""
+    freedom = sum(len(values) - 1 for values in runs)
+    if not freedom or len(runs) < 2:
+        return math.inf
+    from scipy.special import stdtrit
+
+    variance = sum((len(values) - 1) * np.var(values, ddof=1) for values in runs if len(values) > 1) / freedom
+    quantile = stdtrit(freedom, 1 - LEVEL / (len(runs) * (len(runs) - 1)))
+    return float(quantile * math.sqrt(variance * 2 / min(map(len, runs)))) + 1e-12
+
+
+class Compared(NamedTuple):
+    """An entry less another one in a scenario."""
+
+    first: str
+    second: str
+    scenario: str
+    difference: Difference
+
+
+def compare_pairs(suite: Suite, values: Mapping[str, Scenarios]) -> list[Compared]:
+    """The differences of the suite's `pairs` that both have played, corrected for all of them together."""
+    unit = Unit(suite.track, suite.rank_by)
+    pairs = [
+        (first, second, scenario)
+        for first, second in suite.pairs
+        for scenario in suite.scenarios
+        if _can_be_paired(values, first, second, scenario)
+    ]
+    found = [
+        unit.compare(
+            {scenario: values[first][scenario]}, {scenario: values[second][scenario]}, suite.smallest_difference
+        )
+        for first, second, scenario in pairs
+    ]
+    return [Compared(*pair, one) for pair, one in zip(pairs, correct(found), strict=True)]
+
+
+def _can_be_paired(values: Mapping[str, Scenarios], first: str, second: str, scenario: str) -> bool:
+    tables = [values.get(name, {}).get(scenario) for name in (first, second)]
+    return (
+        all(table is not None for table in tables) and len({table.shape for table in tables if table is not None}) == 1
+    )
+
+
+def read_difference(difference: Difference, margin: float = 0.0) -> str:
+    """What a difference shows: a direction, or equality within the margin, or both, or neither.
+
+    >>> read_difference(Difference(0.1, adjusted=0.002)), read_difference(Difference(0.0, adjusted_unequal=0.01), 0.04)
+    ('above', 'equal within 4 points')
+    """
+    found = []
+    if difference.is_decided:
+        found.append("above" if difference.mean > 0 else "below")
+    if difference.is_equal:
+        found.append(f"equal within {100 * margin:g} points")
+    if found:
+        return ", ".join(found)
+    return "not decided" if difference.p is not None else "too few runs"

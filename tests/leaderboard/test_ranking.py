@@ -1,0 +1,74 @@
+"""Order, bands and planned differences, on both tracks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedagentgym.base.statistics import LEVEL, Difference, Values, correct
+from fedagentgym.leaderboard.ranking import Unit, compare_pairs, find_reach, rank, read_difference
+from tests.leaderboard.samples import METHODS_SUITE
+
+AGENTS, METHODS = Unit("agents", "success"), Unit("methods", "success")
+
+
+def draw(shares: dict[str, float], seeds: int = 1, spread: float = 0.0) -> dict[str, dict[str, Values]]:
+    """Entries that solve these shares of the tasks of two scenarios, more or less from run to run."""
+    draws = np.random.default_rng(7)
+    return {
+        name: {
+            scenario: (draws.random((seeds, 200)) < draws.normal(share, spread, (seeds, 1))).astype(float)
+            for scenario in ("a", "b")
+        }
+        for name, share in shares.items()
+    }
+
+
+@pytest.mark.parametrize(("unit", "seeds"), [(AGENTS, 1), (METHODS, 8)])
+def test_a_band_holds_whoever_is_not_significantly_worse_than_its_leader(unit: Unit, seeds: int) -> None:
+    values = draw({"best": 0.9, "near": 0.89, "middle": 0.6, "low": 0.3, "lower": 0.29}, seeds, 0.01)
+    places = rank(values, unit)
+    order = sorted(places, key=lambda name: places[name].order)
+    assert order == ["best", "near", "middle", "low", "lower"] or set(order[:2]) == {"best", "near"}
+    assert [places[name].rank for name in order] == [1, 2, 3, 4, 5]
+    assert [places[name].band for name in order] == [1, 1, 2, 3, 3]
+    found = correct([unit.compare(values[order[0]], values[name]) for name in order[1:]])
+    assert places[order[1]].difference == found[0]
+    assert [one.adjusted is not None and one.adjusted < LEVEL for one in found] == [False, True, True, True]
+
+
+def test_too_few_runs_have_no_ranks() -> None:
+    """Their bands are as wide as runs vary, and single runs are one band."""
+    places = rank(draw({"best": 0.9, "near": 0.89, "low": 0.3}, 3, 0.01), METHODS)
+    assert {place.rank for place in places.values()} == {None}
+    assert (places["best"].band, places["near"].band, places["low"].band) == (1, 1, 2)
+    assert {place.band for place in rank(draw({"best": 0.9, "low": 0.3}), METHODS).values()} == {1}
+
+
+def test_equal_entries_share_a_band_nineteen_times_in_twenty() -> None:
+    """All of eight entries with two runs each, without a test for any of them."""
+    draws = np.random.default_rng(3).normal(0.6, 0.05, (500, 8, 2))
+    apart = [np.ptp(runs.mean(axis=1)) > find_reach(runs.tolist()) for runs in draws]
+    assert 0.01 <= np.mean(apart) <= 0.065
+
+
+def test_equal_entries_share_a_band_in_the_order_of_their_names() -> None:
+    one = draw({"x": 0.5})["x"]
+    places = rank({"b": one, "a": one, "c": one}, AGENTS)
+    assert [places[name].rank for name in "abc"] == [1, 2, 3] and {place.band for place in places.values()} == {1}
+    assert rank({}, AGENTS) == {}
+
+
+def test_less_can_be_better() -> None:
+    assert rank(draw({"high": 0.9, "low": 0.1}), AGENTS, "lower")["low"].rank == 1
+
+
+def test_a_pair_is_compared_where_both_have_played() -> None:
+    """Runs are the unit: two of them show nothing, eight do."""
+    for seeds, finding in ((2, "too few runs"), (8, "above")):
+        values = draw({"learns": 0.9, "stays": 0.5}, seeds, 0.03)
+        named = {name: {"uniform": one["a"]} for name, one in values.items()}
+        (found,) = compare_pairs(METHODS_SUITE, named)
+        assert (found.first, found.second, found.scenario) == ("learns", "stays", "uniform")
+        assert len(found.difference.values) == seeds and read_difference(found.difference, 0.05) == finding
+    assert read_difference(Difference(0.0, p=0.9, adjusted=1.0), 0.05) == "not decided"
