@@ -89,7 +89,8 @@ def count_cut_short(env: TextEnv, episodes: Sequence[Trajectory]) -> int:
 def describe_about(env: TextEnv, agent: str, **more: Any) -> dict[str, Any]:
     """The fields of every line of a file besides its episode, in the written order."""
     verifier = env.get_verifier_version()
-    return {"env": env.id, "pool": env.task_set.pool, "agent": agent, **({} if verifier is None else {"verifier": verifier}), **more}
+    judged = {} if verifier is None else {"verifier": verifier}
+    return {"env": env.id, "pool": env.task_set.pool, "agent": agent, **judged, **more}
 
 
 # ---- agents track -----------------------------------------------------------------------------------------------------
