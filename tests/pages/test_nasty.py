@@ -26,14 +26,14 @@ from tests.leaderboard.samples import write_methods_sample
 from .runs import ROUNDS, write_run
 
 PLAIN = "plain"
-NASTY = {
-    "script": "</script><script>harmed()</script><!-- <script>",
-    "attribute": "\"'`> onerror=harmed() style='",
-    "markdown": "a | b `c` [d](javascript:e) --> ]]> \\| \n## f",
-    "marker": f"{END} {BEGIN}",
-    "control": "\x1b[31m \x07 \u202eevil\u2066 \ufeff\u200b \u2028\u2029 \x85",
-    "template": "{{ 7 * 7 }} {% raw %} {# a #} ${x} &lt;&amp;&#x3c;",
-}
+MARKUP = (
+    "</script><script>harmed()</script><!-- <script>",
+    "\"'`> onerror=harmed() style='",
+    "{{ 7 * 7 }} {% raw %} {# a #} ${x} &lt;&amp;&#x3c;",
+)
+TABLES = ("a | b `c` [d](javascript:e) --> ]]> \\| \n## f", f"{END} {BEGIN}")
+CONTROL = "\x1b[31m \x07 \u202eevil\u2066 \ufeff\u200b \u2028\u2029 \x85"
+NASTY = {"markup": " ".join(MARKUP), "tables": " ".join((*TABLES, CONTROL))}
 
 
 class Outline(HTMLParser):
