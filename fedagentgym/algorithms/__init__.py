@@ -30,6 +30,8 @@ ALGORITHMS = Registry(
         "fedagent": "fedagentgym.algorithms.fedagent:FedAgent",
         "fedavg-grpo": "fedagentgym.algorithms.fedavg_grpo:FedAvgGRPO",
         "fedprox": "fedagentgym.algorithms.fedprox:FedProx",
+        "scaffold": "fedagentgym.algorithms.scaffold:Scaffold",
+        "feddyn": "fedagentgym.algorithms.feddyn:FedDyn",
         "centralized": "fedagentgym.algorithms.centralized:Centralized",
         "local": "fedagentgym.algorithms.local:Local",
         "fedgrpo": "fedagentgym.algorithms.fedgrpo:FedGRPO",

@@ -2,7 +2,7 @@
 
     exchange(state, round)      call clients, yield their replies one by one         PubSwap swaps answers first
     accept(client, reply)       check a reply; separate its numbers from its parameters
-    weights(replies, round)     the clients' weights, from the numbers alone         FedMOA has its own
+    client_weights(replies)     the clients' weights, from the numbers alone         FedMOA has its own
     an accumulator              adds the updates in the order of the clients: a rule of `federation/aggregation.py`, or
                                 the private mean of `federation/checks.py`
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -33,10 +34,12 @@ from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.message import REPORT_BYTES, ArrayForm, Form, Message, freeze
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_prefix, strip_prefix
-from fedagentgym.learning.local import LocalTraining, SiteState, mean_metrics
+from fedagentgym.federation.vectors import Array, Parameters
+from fedagentgym.learning.local import LocalReport, LocalTraining, SiteState, mean_metrics
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.learning.penalties import Penalty
 
 
 class LocalStepsSettings(NamedSettings):
@@ -108,6 +111,11 @@ class Averaging(BaseAlgorithm[L]):
     trains_local_models: ClassVar[bool] = True
 
     @classmethod
+    def list_kept_copies(cls, settings: L) -> tuple[str, ...]:
+        """With a proximal term, the start of the round."""
+        return ("start of the round",) if settings.proximal > 0 else ()
+
+    @classmethod
     def estimate_round(cls, settings: L, scale: Scale) -> Work | None:
         """Every participant trains for `local_steps` and exchanges its parameters once."""
         return (scale.count_local_work(settings.local_steps) + Work(models_down=1, models_up=1)) * scale.asked
@@ -139,7 +147,8 @@ class Averaging(BaseAlgorithm[L]):
             clients.refuse(refused)
             left_out = {failure.client for failure in refused}
             used = [reply for reply in replies if reply.client not in left_out]
-            after = self.combine(state, used, updates, this_round)
+            taken = updates.take([reply.client for reply in used])
+            after = self.combine(state, used, taken, this_round)
         judged = summarise_local_models({reply.client: reply.metrics for reply in replies})
         own = self.compute_round_metrics(used, this_round)
         metrics = {**average_metrics(replies), **judged, **exchange.metrics, **own}
@@ -153,9 +162,13 @@ class Averaging(BaseAlgorithm[L]):
     def exchange(self, state: ServerState, this_round: Round) -> Exchange:
         """Send the parameters to the participants, which train from there."""
         control = {"step": (this_round.number - 1) * self.settings.local_steps, **self.make_instructions(state)}
-        message = Message(weights=state.parameters, control=control)
+        message = Message(weights=self.make_broadcast(state), control=control)
         asked = dict.fromkeys(this_round.participants, message)
         return Exchange(this_round.clients.iter_replies("train", asked, start=state.parameters))
+
+    def make_broadcast(self, state: ServerState) -> Parameters:
+        """The arrays that participants are sent: the parameters, and what a method sends besides, under names with a prefix."""
+        return state.parameters
 
     def make_instructions(self, state: ServerState) -> Mapping[str, Any]:
         """Plain values that clients are sent with the parameters."""
@@ -183,14 +196,17 @@ class Averaging(BaseAlgorithm[L]):
         idle = {reply.client for reply in replies if is_idle(reply.metrics)}
         return self.settings.checks.find_refused({reply.client: reply.update_norm for reply in replies}, idle)
 
-    def weights(self, replies: Sequence[AcceptedReply], this_round: Round) -> list[float]:
+    def client_weights(self, replies: Sequence[AcceptedReply], this_round: Round) -> list[float]:
         """The weight of each client."""
         return self.settings.rule.weigh([float(reply.examples) for reply in replies])
 
     def combine(
-        self, state: ServerState, used: Sequence[AcceptedReply], updates: UpdateStore, this_round: Round
+        self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
     ) -> ServerState:
-        """The next global state. With a quorum of 0 a round may have no contribution: then nothing changes."""
+        """The next global state, from the replies and, in the same order, their parameters.
+
+        With a quorum of 0 a round may have no contribution: then nothing changes.
+        """
         privacy = self.settings.privacy
         accumulator: Accumulator
         if privacy is not None:
@@ -201,9 +217,8 @@ class Averaging(BaseAlgorithm[L]):
             return state
         else:
             accumulator = self.settings.rule.begin(state)
-            weights = self.weights(used, this_round)
-        taken = updates.take([reply.client for reply in used])
-        for reply, weight, update in zip(used, weights, taken, strict=True):
+            weights = self.client_weights(used, this_round)
+        for reply, weight, update in zip(used, weights, updates, strict=True):
             if privacy is None:
                 update = self.settings.checks.clip(state.parameters, update, reply.update_norm)
             accumulator.add(update, weight)
@@ -227,20 +242,37 @@ class Averaging(BaseAlgorithm[L]):
 
     def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """`local_steps` policy steps from the given parameters on the client's own tasks."""
-        site = client.resources
-        local = self.open_learner(site, self.read_start(state, message))
+        local = self.open_learner(client.resources, self.read_start(state, message))
         report = local.run(self.settings.local_steps, seed=client.derive("train"))
         after = local.get_state()
-        kept = Message(weights=add_prefix(OPTIMIZER, after.optimizer))
-        answer = Message(
-            weights=freeze(after.weights),
-            control={"examples": site.examples},
-            report={
-                "metrics": {**report.metrics, **self.judge(client, local.agent)},
-                "episodes": self.sample_episodes(report.groups, client),
-            },
+        kept = Message(weights=self.keep_moments(after)) if self.learning.keep_optimizer else state
+        return kept, self.make_reply(client, local, after, report)
+
+    def keep_moments(self, after: SiteState) -> dict[str, Array]:
+        """The moments of the optimizer for the client's state; none unless it keeps them."""
+        return add_prefix(OPTIMIZER, after.optimizer)
+
+    def make_reply(
+        self,
+        client: ClientContext[Site],
+        local: LocalTraining,
+        after: SiteState,
+        report: LocalReport,
+        *,
+        control: Mapping[str, Any] = MappingProxyType({}),
+        arrays: Parameters = MappingProxyType({}),
+    ) -> Message:
+        """A client's reply: its parameters, its number of examples, and what people read about it.
+
+        `control` are further plain values, `arrays` further arrays under names with a prefix.
+        """
+        metrics = {**report.metrics, **self.judge(client, local.agent)}
+        episodes = self.sample_episodes(report.groups, client)
+        return Message(
+            weights=freeze({**after.weights, **arrays}),
+            control={"examples": client.resources.examples, **control},
+            report={"metrics": metrics, "episodes": episodes},
         )
-        return (kept if self.learning.keep_optimizer else state), answer
 
     def judge(self, client: ClientContext[Site], agent: TokenAgent) -> dict[str, float]:
         """The score of the client's trained agent on held-out tasks, if requested."""
@@ -249,12 +281,17 @@ class Averaging(BaseAlgorithm[L]):
     def read_start(self, state: Message, message: Message) -> SiteState:
         """The start of a client's round: parameters as sent, and the moments that the client kept."""
         moments = copy_arrays(strip_prefix(OPTIMIZER, state.weights)) if self.learning.keep_optimizer else {}
-        return SiteState(copy_arrays(message.weights), moments, step=int(message.control["step"]))
+        sent = {name: message.weights[name] for name in self.runtime.initial_weights}
+        return SiteState(copy_arrays(sent), moments, step=int(message.control["step"]))
 
-    def open_learner(self, site: Site, start: SiteState) -> LocalTraining:
-        """A client's learner from any point of a round."""
+    def open_learner(self, site: Site, start: SiteState, penalties: Sequence[Penalty] = ()) -> LocalTraining:
+        """A client's learner from any point of a round; `penalties` are added to the proximal term."""
+        from fedagentgym.learning.penalties import Proximal
+
+        if self.settings.proximal > 0:
+            penalties = (*penalties, Proximal(self.settings.proximal))
         run_steps = self.runtime.rounds * self.settings.local_steps
-        return site.open_learner(start, run_steps=run_steps, proximal=self.settings.proximal)
+        return site.open_learner(start, run_steps=run_steps, penalties=penalties)
 
     def make_state_form(self, *, text: int = 0) -> Form:
         """The form of a client's state between rounds: AdamW's moments, if it keeps them."""

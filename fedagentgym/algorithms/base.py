@@ -62,6 +62,11 @@ class BaseAlgorithm(Generic[S]):
         """The work of one round; None if the method does not declare it."""
         return None
 
+    @classmethod
+    def list_kept_copies(cls, settings: S) -> tuple[str, ...]:
+        """Names of the copies of the trained parameters that the penalties of the method hold while a client trains."""
+        return ()
+
     # ---- for the federation ---------------------------------------------------------------------------------------
 
     def client_ids(self) -> Sequence[int]:

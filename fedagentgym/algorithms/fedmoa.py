@@ -20,7 +20,7 @@ of a small model change at all. The softmax of 1 / w is close to a maximum when 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -33,12 +33,12 @@ from fedagentgym.algorithms.base import CONTROL_BYTES
 from fedagentgym.algorithms.support.runtime import Runtime, Site
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.aggregation import UpdateStore
 from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.clients import Failure
-from fedagentgym.federation.message import Form, Message, freeze
+from fedagentgym.federation.message import Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_prefix
+from fedagentgym.federation.server_state import ServerState, add_prefix
+from fedagentgym.federation.vectors import Parameters
 from fedagentgym.learning.objectives import list_objectives
 
 ACCURACY = "accuracy"
@@ -124,17 +124,17 @@ class FedMOA(Averaging[FedMOASettings]):
             return Failure(client, "refused", f"malformed objective weights: {error}")
         return reply
 
-    def weights(self, replies: Sequence[AcceptedReply], this_round: Round) -> list[float]:
+    def client_weights(self, replies: Sequence[AcceptedReply], this_round: Round) -> list[float]:
         """The two stages in one: the weight of client m is alpha_m times its cluster's number of examples."""
         if self.settings.aggregation == "mean":
-            return super().weights(replies, this_round)
+            return super().client_weights(replies, this_round)
         alpha, clusters = self.compute_cluster_shares(replies)
         examples = {reply.client: reply.examples for reply in replies}
         cluster_size = {m: sum(examples[other] for other in members) for members in clusters.values() for m in members}
         return [alpha[reply.client] * cluster_size[reply.client] for reply in replies]
 
     def combine(
-        self, state: ServerState, used: Sequence[AcceptedReply], updates: UpdateStore, this_round: Round
+        self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
     ) -> ServerState:
         """The average, and the weights shared by the members of each cluster."""
         alpha, clusters = self.compute_cluster_shares(used)
@@ -195,14 +195,10 @@ class FedMOA(Averaging[FedMOASettings]):
             after_step=lambda step: tracker.update_weights(step.gradients),
         )
         after = local.get_state()
-        metrics = {**report.metrics, **tracker.compute_metrics(), **self.judge(client, local.agent)}
-        answer = Message(
-            weights=freeze(after.weights),
-            control={"examples": site.examples, "objectives": tracker.weights},
-            report={"metrics": metrics, "episodes": self.sample_episodes(report.groups, client)},
-        )
-        kept = Message(weights=add_prefix(OPTIMIZER, after.optimizer), control={"objectives": tracker.weights})
-        return kept, answer
+        told = {"objectives": tracker.weights}
+        report = replace(report, metrics={**report.metrics, **tracker.compute_metrics()})
+        reply = self.make_reply(client, local, after, report, control=told)
+        return Message(weights=self.keep_moments(after), control=told), reply
 
     def resolve_objectives(self, site: Site) -> tuple[str, ...]:
         """The objectives of a client, accuracy first; `accuracy` is replaced by the accuracy that its own tasks pay."""

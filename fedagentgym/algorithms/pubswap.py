@@ -44,8 +44,8 @@ from fedagentgym.federation.algorithm import Round
 from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_prefix, strip_prefix
-from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy, mean_metrics
+from fedagentgym.federation.server_state import ServerState, add_prefix, strip_prefix
+from fedagentgym.learning.local import LocalReport, LocalTraining, SiteState, get_trainable_policy, mean_metrics
 from fedagentgym.learning.regrade import check_tokens, regrade
 from fedagentgym.learning.trajectory import Group, from_plain, to_plain
 
@@ -244,16 +244,9 @@ class PubSwap(Averaging[PubSwapSettings]):
         """The remaining steps, and the resulting theta."""
         local, metrics, groups = self._run_private_steps(state, message, client)
         after = local.get_state(optimizer=True)
-        answer = Message(
-            weights=after.weights,
-            control={"examples": client.resources.examples},
-            report={
-                "metrics": {**mean_metrics(metrics), **self.judge(client, local.agent)},
-                "episodes": self.sample_episodes(groups, client),
-            },
-        )
-        kept = Message(weights=add_prefix(OPTIMIZER, after.optimizer))
-        return (kept if self.learning.keep_optimizer else Message()), answer
+        kept = Message(weights=self.keep_moments(after)) if self.learning.keep_optimizer else Message()
+        report = LocalReport(mean_metrics(metrics), (), groups)
+        return kept, self.make_reply(client, local, after, report)
 
     def _run_private_steps(
         self, state: Message, message: Message, client: ClientContext[Site]

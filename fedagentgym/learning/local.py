@@ -41,7 +41,6 @@ from fedagentgym.learning.objectives import (
     compute_training_rewards,
     objective_values,
 )
-from fedagentgym.learning.optimizer import learning_rate_factor
 from fedagentgym.learning.rollouts import Player, Rollouts, collect
 from fedagentgym.learning.rows import build_rows
 from fedagentgym.learning.settings import LearningSettings
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.agents.protocols import TrainablePolicy
     from fedagentgym.envs.core import TextEnv
+    from fedagentgym.learning.penalties import Penalty
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -60,7 +60,7 @@ class SiteState:
     """Everything that a site keeps from one call to the next; `to_plain()` is what is encoded.
 
     `weights` are the trainable parameters. `optimizer` (AdamW's moments) is empty at the start. `anchor` holds the weights at the
-    start of the round, if they differ from `weights` and a proximal or KL term still needs them. `step` counts the steps of the
+    start of the round, if they differ from `weights` and a penalty still refers to them. `step` counts the steps of the
     run so far: the learning-rate schedule and the random streams depend on it.
     """
 
@@ -115,8 +115,8 @@ class LocalTraining:
 
     It begins at `start`, by default with the weights that the agent's model holds.
     `run_steps` is the length of the whole run, for a schedule that decays. `base` are the weights of the frozen reference of
-    `kl: {reference: base}`; by default the agent's current ones. `proximal` is FedProx's mu: mu / 2 * |weights - anchor|^2 is
-    added to the loss.
+    `kl: {reference: base}`; by default the agent's current ones. `penalties` are terms of the loss besides the configured ones
+    (`learning/penalties.py`).
     """
 
     def __init__(
@@ -127,21 +127,19 @@ class LocalTraining:
         *,
         start: SiteState | None = None,
         run_steps: int | None = None,
-        proximal: float = 0.0,
+        penalties: Sequence[Penalty] = (),
         base: Arrays | None = None,
     ) -> None:
+        from fedagentgym.learning.penalties import make_kl
         from fedagentgym.learning.update import PolicyUpdate
 
-        if not np.isfinite(proximal) or proximal < 0:
-            raise OptionError(f"the proximal coefficient is a number of at least 0, got {proximal}")
         self._agent, self.env, self.settings = agent, env, settings
-        self.step = 0
+        self.step = 0 if start is None else start.step
         self._run_steps = run_steps
-        self._updater = PolicyUpdate(
-            get_trainable_policy(agent), agent.decoding, settings, proximal=proximal, base=base
-        )
-        if start is not None:
-            self.load_state(start)
+        policy = get_trainable_policy(agent)
+        if settings.kl.coefficient > 0:
+            penalties = (make_kl(settings.kl, base or policy.get_weights()), *penalties)
+        self._updater = PolicyUpdate(policy, agent.decoding, settings, start=start, penalties=penalties)
 
     @property
     def agent(self) -> TokenAgent:
@@ -247,7 +245,7 @@ class LocalTraining:
                 group_advantages(group, objective_values(group, name), self.settings.advantage) for group in groups
             ]
             gradients[name] = self._updater.compute_bias_gradient(build_rows(groups, alone))
-        rate = learning_rate_factor(self.settings.schedule, self.step, self._run_steps)
+        rate = self.settings.schedule.compute_factor(self.step, self._run_steps)
         metrics = self._updater.train_step(build_rows(groups, chosen), rate, order=self.step)
         self.step += 1
         constant = sum(is_constant(*pair) for pair in returns)

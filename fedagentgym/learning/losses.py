@@ -11,6 +11,7 @@ so it does not matter how it is cut for the forward passes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ class TokenLosses(NamedTuple):
 
     loss: torch.Tensor
     policy: torch.Tensor
-    kl: torch.Tensor | None
+    penalties: tuple[torch.Tensor, ...]
     ratio: torch.Tensor
     clipped: torch.Tensor
 
@@ -57,10 +58,11 @@ def token_losses(
     behaviour: torch.Tensor,
     advantages: torch.Tensor,
     settings: LearningSettings,
-    reference: torch.Tensor | None = None,
+    penalties: Sequence[tuple[float, torch.Tensor]] = (),
     entropy: torch.Tensor | None = None,
 ) -> TokenLosses:
-    """Clipped surrogate, KL and entropy terms of each token; the exponents are bounded so that nothing overflows."""
+    """Clipped surrogate, penalties (weight and value) and entropy of each token; exponents are bounded, so that nothing
+    overflows."""
     low, high = settings.clip
     ratio = torch.exp((logprobs - behaviour).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO))
     clipped_ratio = ratio.clamp(1 - low, 1 + high)
@@ -69,12 +71,15 @@ def token_losses(
         bound = -settings.dual_clip * advantages
         policy = torch.where(advantages < 0, torch.minimum(policy, bound), policy)
     loss = policy
-    kl = None
-    if reference is not None:
-        difference = (reference - logprobs).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
-        kl = torch.exp(difference) - difference - 1
-        loss = loss + settings.kl.coefficient * kl
+    for weight, value in penalties:
+        loss = loss + weight * value
     if entropy is not None:
         loss = loss - settings.entropy * entropy
     outside = ((ratio < 1 - low) & (advantages < 0)) | ((ratio > 1 + high) & (advantages > 0))
-    return TokenLosses(loss, policy, kl, ratio, outside)
+    return TokenLosses(loss, policy, tuple(value for _, value in penalties), ratio, outside)
+
+
+def compute_k3(logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """The k3 estimate of KL(policy || reference) at each token."""
+    difference = (reference - logprobs).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
+    return torch.exp(difference) - difference - 1

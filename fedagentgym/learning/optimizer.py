@@ -1,38 +1,36 @@
-"""AdamW over a policy's trainable parameters, its state as plain arrays, and the learning rate over the run."""
+"""The optimizers of a learner: AdamW with its moments as plain arrays, plain gradient descent, and Muon for imitation."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.learning.settings import LearningSettings, ScheduleSettings
-
-if TYPE_CHECKING:
-    import torch
+from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.weights import is_sharded, to_array, to_tensor_like
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _COUNTS = "counts"
 
 
-def make_adamw(parameters: Mapping[str, torch.Tensor], settings: LearningSettings) -> torch.optim.AdamW:
-    """A fresh optimizer: no moments yet."""
-    import torch
-
+def make_optimizer(parameters: Mapping[str, Tensor], settings: LearningSettings) -> torch.optim.Optimizer:
+    """The configured optimizer, fresh: no moments yet."""
+    values = list(parameters.values())
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(values, lr=settings.learning_rate, weight_decay=settings.weight_decay)
     return torch.optim.AdamW(
-        list(parameters.values()), lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
+        values, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
     )
 
 
-def get_moments(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
-    """Both moments of every parameter and the number of steps taken; empty before the first step."""
-    from fedagentgym.learning.weights import to_array
-
-    known = {name: optimizer.state[value] for name, value in parameters.items() if value in optimizer.state}
+def get_moments(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+    """Both moments of every parameter and the number of steps taken; empty before the first step, and if there are none."""
+    known = {name: optimizer.state[value] for name, value in parameters.items() if optimizer.state.get(value)}
     if not known:
         return {}
     arrays = {
@@ -42,13 +40,9 @@ def get_moments(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch
 
 
 def load_moments(
-    optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor], arrays: Mapping[str, NDArray[Any]]
+    optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor], arrays: Mapping[str, NDArray[Any]]
 ) -> None:
     """Load the moments of an earlier optimizer into a new one."""
-    import torch
-
-    from fedagentgym.learning.weights import to_tensor_like
-
     counts = arrays.get(_COUNTS)
     if counts is None or len(counts) != len(parameters):
         raise DataError("the optimizer state does not belong to this model: it has another number of parameters")
@@ -64,17 +58,47 @@ def load_moments(
         optimizer.state[parameter] = state
 
 
-def learning_rate_factor(schedule: ScheduleSettings, step: int, run_steps: int | None) -> float:
-    """The factor of the learning rate at a run-wide step.
+def make_muon(matrices: Sequence[Tensor], rate: float) -> torch.optim.Optimizer:
+    """Muon without decay, for whole matrices, or for parts of which each rank holds some rows."""
+    if any(is_sharded(matrix) for matrix in matrices):
+        return ShardedMuon(matrices, rate)
+    return torch.optim.Muon(list(matrices), lr=rate, weight_decay=0.0)
 
-    >>> [learning_rate_factor(ScheduleSettings(name="linear", steps=4), step, None) for step in range(5)]
-    [1.0, 0.75, 0.5, 0.25, 0.0]
+
+class ShardedMuon(torch.optim.Optimizer):
+    """`torch.optim.Muon`, one matrix after the other, each gathered, updated as a whole, and split again.
+
+    Muon orthogonalises a matrix's momentum: on a part of the matrix it would be another step. Each rank keeps its part of the
+    momentum.
     """
-    if step < schedule.warmup:
-        return (step + 1) / schedule.warmup
-    end = schedule.steps if schedule.steps is not None else run_steps
-    if schedule.name == "constant" or end is None or end <= schedule.warmup:
-        return 1.0
-    done = min(1.0, (step - schedule.warmup) / (end - schedule.warmup))
-    shape = 1 - done if schedule.name == "linear" else (1 + math.cos(math.pi * done)) / 2
-    return schedule.floor + (1 - schedule.floor) * shape
+
+    def __init__(self, matrices: Sequence[Tensor], rate: float) -> None:
+        super().__init__(list(matrices), {"lr": rate})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Every rank computes the step of the whole matrix and keeps its part."""
+        for group in self.param_groups:
+            for matrix in group["params"]:
+                if matrix.grad is not None:
+                    self._move(matrix, group["lr"])
+
+    def _move(self, matrix: Any, rate: float) -> None:
+        whole = torch.nn.Parameter(matrix.full_tensor().clone())
+        whole.grad = matrix.grad.full_tensor()
+        muon = torch.optim.Muon([whole], lr=rate, weight_decay=0.0)
+        state = self.state[matrix]
+        if state:
+            muon.state[whole] = {name: part.full_tensor().clone() for name, part in state.items()}
+        muon.step()  # type: ignore[no-untyped-call]
+        matrix.copy_(_part(whole.detach(), matrix))
+        for name, value in muon.state[whole].items():
+            state[name] = _part(value, matrix)
+
+
+def _part(whole: Tensor, like: Any) -> Tensor:
+    """This rank's part of a matrix that every rank has."""
+    from torch.distributed.tensor import distribute_tensor
+
+    parted: Tensor = distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
+    return parted

@@ -5,6 +5,7 @@ Nothing here needs torch, so that a configuration can be read, listed and checke
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -65,6 +66,21 @@ class ScheduleSettings(Settings):
     )
     floor: float = Field(default=0.0, ge=0, le=1, description="fraction of the rate that is left at the end")
 
+    def compute_factor(self, step: int, run_steps: int | None) -> float:
+        """The factor of the learning rate at a step of a run of this length.
+
+        >>> [ScheduleSettings(name="linear", steps=4).compute_factor(step, None) for step in range(5)]
+        [1.0, 0.75, 0.5, 0.25, 0.0]
+        """
+        if step < self.warmup:
+            return (step + 1) / self.warmup
+        end = self.steps if self.steps is not None else run_steps
+        if self.name == "constant" or end is None or end <= self.warmup:
+            return 1.0
+        done = min(1.0, (step - self.warmup) / (end - self.warmup))
+        shape = 1 - done if self.name == "linear" else (1 + math.cos(math.pi * done)) / 2
+        return self.floor + (1 - self.floor) * shape
+
 
 class ObjectiveSettings(Settings):
     """One term of the learned reward."""
@@ -96,8 +112,9 @@ class LearningSettings(Settings):
     tasks_per_step: int = Field(default=8, ge=1, description="tasks drawn with replacement for a step")
     group_size: int = Field(default=8, ge=1, description="episodes of each task (G)")
     parallel_episodes: int = Field(default=64, ge=1, description="episodes played in parallel")
-    learning_rate: float = Field(default=1e-6, ge=0, description="AdamW's step size")
-    weight_decay: float = Field(default=0.01, ge=0, description="AdamW's decay")
+    optimizer: Literal["adamw", "sgd"] = Field(default="adamw", description="adamw, or sgd: plain gradient descent")
+    learning_rate: float = Field(default=1e-6, ge=0, description="the optimizer's step size")
+    weight_decay: float = Field(default=0.01, ge=0, description="decay of the weights (sgd: added to the gradient)")
     betas: tuple[float, float] = Field(default=(0.9, 0.999), description="AdamW's two decay rates of its moments")
     schedule: ScheduleSettings = Field(default=ScheduleSettings(), description="learning rate over the run")
     clip: tuple[float, float] = Field(default=(0.2, 0.2), description="the ratio is clipped to [1 - low, 1 + high]")
@@ -155,6 +172,8 @@ class LearningSettings(Settings):
             raise ValueError(f"clip is [low, high] with 0 <= low < 1 and high >= 0, got {list(self.clip)}")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are two numbers in 0..1, got {list(self.betas)}")
+        if self.optimizer == "sgd" and self.betas != (0.9, 0.999):
+            raise ValueError("betas are for the moments of adamw: sgd has none")
         if self.minibatch_rows is not None and self.minibatches != 1:
             raise ValueError(
                 "minibatches counts the steps of a pass, minibatch_rows the rows of a step: give one of them"
@@ -171,6 +190,14 @@ class LearningSettings(Settings):
         if repeated:
             raise ValueError(f"objectives names {repeated[0]!r} twice")
         return self
+
+    @model_serializer(mode="wrap")
+    def _leave_out_default_optimizer(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit the default optimizer: a configuration then has the digest that it had before there was a choice."""
+        plain: dict[str, Any] = handler(self)
+        if self.optimizer == "adamw":
+            plain.pop("optimizer", None)
+        return plain
 
     @property
     def episodes_per_step(self) -> int:

@@ -18,8 +18,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.progress import Progress
 from fedagentgym.base.streams import generator
 from fedagentgym.learning.memory import map_large_tensors
-from fedagentgym.learning.muon import make_muon
-from fedagentgym.learning.optimizer import learning_rate_factor, make_adamw
+from fedagentgym.learning.optimizer import make_muon, make_optimizer
 from fedagentgym.learning.passes import Passes, WholePasses, clip_gradients
 from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
 from fedagentgym.learning.trajectory import NO_IDS, Trajectory, map_tokens_to_turns
@@ -89,9 +88,9 @@ class SupervisedTraining:
         settings, full = self.settings, self._weights.full
         adam = LearningSettings(learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
         if settings.matrix_rate is None:
-            return [make_adamw(full, adam)]
+            return [make_optimizer(full, adam)]
         inner = find_layer_matrices(self.policy)
-        others = make_adamw({name: value for name, value in full.items() if name not in inner}, adam)
+        others = make_optimizer({name: value for name, value in full.items() if name not in inner}, adam)
         matrices = [value for name, value in full.items() if name in inner]
         return [make_muon(matrices, settings.matrix_rate), others]
 
@@ -113,7 +112,7 @@ class SupervisedTraining:
         """One step; a non-finite loss changes nothing and is returned."""
         self._weights.acquire()
         settings = self.settings
-        factor = learning_rate_factor(settings.schedule, self.step, settings.steps)
+        factor = settings.schedule.compute_factor(self.step, settings.steps)
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = factor * optimizer.defaults["lr"]

@@ -1,8 +1,9 @@
 """One policy step on rows of tokens: mini-batches, gradients, guards, AdamW - on a model that several sites share.
 
-1. Reference log-probs are computed once, with the reference's weights swapped in (KL only).
+1. Log-probs of a penalty's reference are computed once, with its weights swapped in.
 2. Each pass shuffles the rows into mini-batches; each mini-batch is cut into micro-batches that fit memory. The weights of the
-   tokens are those of the whole mini-batch, so the cut does not change the gradient.
+   tokens are those of the whole mini-batch, so the cut does not change the gradient. Penalties of the parameters are added to
+   the whole gradient, before it is clipped.
 3. Rows whose advantages are all zero add nothing to the policy gradient: they count in the averages without being computed.
 4. A non-finite loss or gradient leaves weights and optimizer unchanged and is counted (`update/skipped`).
 """
@@ -12,28 +13,29 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fedagentgym.agents.protocols import Decoding
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import derive, generator
 from fedagentgym.learning import forward
 from fedagentgym.learning.log_probs import TokenLogprobs, find_choices
-from fedagentgym.learning.losses import token_losses, token_weights
+from fedagentgym.learning.losses import TokenLosses, token_losses, token_weights
 from fedagentgym.learning.memory import PassLimits, map_large_tensors
-from fedagentgym.learning.minibatches import split_minibatches
-from fedagentgym.learning.optimizer import get_moments, load_moments, make_adamw
-from fedagentgym.learning.passes import Passes, WholePasses, clip_gradients, to_number
-from fedagentgym.learning.rows import Row, build_trajectory_rows
+from fedagentgym.learning.optimizer import get_moments, load_moments, make_optimizer
+from fedagentgym.learning.passes import Passes, WholePasses, clip_gradients
+from fedagentgym.learning.penalties import Penalty
+from fedagentgym.learning.rows import Row, build_trajectory_rows, split_minibatches
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group, Segment, Trajectory
-from fedagentgym.learning.weights import Arrays, OwnedWeights, TrainedModel, to_array, to_tensor_like
+from fedagentgym.learning.weights import Arrays, OwnedWeights, Tensors, TrainedModel, to_array, to_parameter_tensors
 
-Tensors = dict[str, torch.Tensor]
+if TYPE_CHECKING:
+    from fedagentgym.learning.local import SiteState
 
 
 class PolicyUpdate:
@@ -48,20 +50,17 @@ class PolicyUpdate:
         decoding: Decoding,
         settings: LearningSettings,
         *,
-        proximal: float = 0.0,
-        base: Arrays | None = None,
+        start: SiteState | None = None,
+        penalties: Sequence[Penalty] = (),
         passes: Passes | None = None,
     ) -> None:
         check_exploration(decoding)
-        self.policy, self.decoding, self.settings, self.proximal = policy, decoding, settings, proximal
+        self.policy, self.decoding, self.settings, self._penalties = policy, decoding, settings, penalties
         self._passes: Passes = WholePasses(policy) if passes is None else passes
-        self._weights = OwnedWeights(policy)
-        self._base = (
-            self._to_parameter_tensors(base if base is not None else policy.get_weights()) if self._needs_base() else {}
-        )
-        self._anchor: Tensors = {}
-        self._optimizer = make_adamw(self._weights.full, settings)
-        self._set_anchor({})
+        if start is None:
+            self._begin(OwnedWeights(policy), {}, {})
+        else:
+            self.load(start.weights, start.optimizer, start.anchor)
 
     def acquire(self) -> None:
         """Load the learner's weights into the model, if another learner has used it since."""
@@ -70,14 +69,22 @@ class PolicyUpdate:
     # ---- state ------------------------------------------------------------------------------------------------------
 
     def load(self, weights: Arrays, optimizer: Arrays, anchor: Arrays) -> None:
-        """Load a site: weights into the model, moments into a new optimizer, the anchor of its round."""
-        del self._weights  # so that it is not saved
+        """Load a site: weights into the model, moments into a new optimizer, the start of its round."""
+        if hasattr(self, "_weights"):
+            del self._weights  # so that it is not saved
         self.policy.set_weights(weights)
-        self._weights = OwnedWeights(self.policy, weights)
-        self._optimizer = make_adamw(self._weights.full, self.settings)
+        self._begin(OwnedWeights(self.policy, weights), optimizer, anchor)
+
+    def _begin(self, weights: OwnedWeights, optimizer: Arrays, anchor: Arrays) -> None:
+        self._weights, parameters = weights, weights.full
+        self._optimizer = make_optimizer(parameters, self.settings)
         if optimizer:
-            load_moments(self._optimizer, self._weights.full, optimizer)
-        self._set_anchor(anchor)
+            load_moments(self._optimizer, parameters, optimizer)
+        self._anchor: Tensors = {}
+        if any(penalty.uses_start for penalty in self._penalties):
+            self._anchor = to_parameter_tensors(anchor, parameters) if anchor else weights.clone()
+        for penalty in self._penalties:
+            penalty.begin(parameters, self._anchor)
 
     def get_weights(self) -> dict[str, NDArray[Any]]:
         return self._weights.to_arrays()
@@ -86,27 +93,8 @@ class PolicyUpdate:
         return get_moments(self._optimizer, self._weights.full)
 
     def get_anchor_weights(self) -> dict[str, NDArray[Any]]:
-        """The round's starting point, if any term of the loss refers to it."""
+        """The start of the round, if a penalty refers to it."""
         return {name: to_array(tensor) for name, tensor in self._anchor.items()}
-
-    def _needs_base(self) -> bool:
-        return self.settings.kl.coefficient > 0 and self.settings.kl.reference == "base"
-
-    def _set_anchor(self, anchor: Arrays) -> None:
-        round_kl = self.settings.kl.coefficient > 0 and self.settings.kl.reference == "round"
-        if not (round_kl or self.proximal > 0):
-            self._anchor = {}
-        elif anchor:
-            self._anchor = self._to_parameter_tensors(anchor)
-        else:
-            self._anchor = self._weights.clone()
-
-    def _to_parameter_tensors(self, arrays: Arrays) -> Tensors:
-        parameters = self._weights.full
-        if set(arrays) != set(parameters):
-            odd = min(set(arrays) ^ set(parameters))
-            raise DataError(f"reference weights do not belong to this model: parameter {odd!r} is on one side only")
-        return {name: to_tensor_like(arrays[name], value) for name, value in parameters.items()}
 
     # ---- the step -----------------------------------------------------------------------------------------------------
 
@@ -118,26 +106,26 @@ class PolicyUpdate:
             group["lr"] = settings.learning_rate * rate
         map_large_tensors(self.policy.model, self.policy.device)
         rows = self._replace_truncated_logprobs(rows)
-        reference = self._compute_reference_logprobs(rows)
+        references = self._score_references(rows)
         meter = _RunningMeans()
         seed = derive(order, "update")
         with self._train_mode(seed):
             for epoch in range(settings.gradient_epochs):
                 for part in split_minibatches(len(rows), settings, generator(seed, epoch)):
-                    self._train_minibatch(
-                        [rows[i] for i in part], [reference[i] for i in part] if reference else None, meter
-                    )
+                    given = [(penalty, [scores[i] for i in part]) for penalty, scores in references]
+                    self._train_minibatch([rows[i] for i in part], given, meter)
         self.policy.bump_version()
-        meter.add_up_shares(self._passes)
+        meter.add_up_shares(self._passes, [penalty.name for penalty, _ in references])
         return meter.compute_metrics() | {"learning_rate": settings.learning_rate * rate}
 
     def _train_minibatch(
-        self, rows: Sequence[Row], reference: Sequence[torch.Tensor] | None, meter: _RunningMeans
+        self, rows: Sequence[Row], references: Sequence[tuple[Penalty, Sequence[torch.Tensor]]], meter: _RunningMeans
     ) -> None:
         """Accumulate the gradient of one mini-batch and step, unless it is zero or not finite."""
-        every_row = reference is not None or self.settings.entropy > 0
+        every_row = bool(references) or self.settings.entropy > 0
         live = [index for index, row in enumerate(rows) if len(row.own) and (row.active or every_row)]
-        if not any(len(find_choices(rows[index])) for index in live) and self.proximal == 0:
+        terms = [penalty for penalty in self._penalties if penalty.of_parameters]
+        if not terms and not any(len(find_choices(rows[index])) for index in live):
             meter.increment("update/empty")
             return
         weights = token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), self.settings.loss)
@@ -146,14 +134,14 @@ class PolicyUpdate:
         self._optimizer.zero_grad(set_to_none=True)
         for batch in self._iter_batches(chosen):
             places = [live[index] for index in batch]
-            given = None if reference is None else torch.cat([reference[place] for place in places])
+            given = [(penalty, torch.cat([scores[place] for place in places])) for penalty, scores in references]
             loss = self._compute_loss([rows[place] for place in places], weights[places], given, meter)
             if loss.requires_grad:
                 loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
         self._weights.copy_gradients_from_model()
         (total,) = self._passes.add_up([total])
-        total += self._add_proximal_gradient()
+        total += sum(penalty.add_gradients(self._weights.full) for penalty in terms)
         norm = clip_gradients(list(self._weights.full.values()), self.settings.gradient_clip)
         if np.isfinite(total) and np.isfinite(norm):
             self._optimizer.step()
@@ -168,7 +156,7 @@ class PolicyUpdate:
         self,
         rows: Sequence[Row],
         weights: NDArray[np.float64],
-        reference: torch.Tensor | None,
+        references: Sequence[tuple[Penalty, torch.Tensor]],
         meter: _RunningMeans,
         bias: torch.Tensor | None = None,
     ) -> torch.Tensor:
@@ -177,8 +165,12 @@ class PolicyUpdate:
         lengths = [len(row.own) for row in rows]
         behaviour = self._to_tensor(np.concatenate([row.behaviour for row in rows]))
         advantages = self._to_tensor(np.concatenate([row.advantages for row in rows]))
-        parts = token_losses(scores.logprobs, behaviour, advantages, self.settings, reference, scores.entropy)
-        meter.add_tokens(parts, scores)
+        penalties = [
+            (penalty.coefficient, penalty.compute_token_losses(scores.logprobs, reference))
+            for penalty, reference in references
+        ]
+        parts = token_losses(scores.logprobs, behaviour, advantages, self.settings, penalties, scores.entropy)
+        meter.add_tokens(parts, scores, [penalty.name for penalty, _ in references])
         return (parts.loss * self._to_tensor(np.repeat(weights, lengths))).sum()
 
     def _score(self, rows: Sequence[Row], entropy: bool = False, bias: torch.Tensor | None = None) -> TokenLogprobs:
@@ -192,18 +184,6 @@ class PolicyUpdate:
     def _iter_batches(self, rows: Sequence[Row], *, shared: bool = True) -> Iterator[list[int]]:
         """Indices of the rows that go through the model together."""
         return self._passes.iter_batches(rows, self._limits, shared=shared)
-
-    def _add_proximal_gradient(self) -> float:
-        """Add the gradient of mu / 2 * |weights - anchor|^2, and return that value."""
-        if self.proximal == 0:
-            return 0.0
-        value = 0.0
-        for name, parameter in self._weights.full.items():
-            difference = parameter.detach() - self._anchor[name]
-            value += self.proximal / 2 * to_number(difference.double().square().sum())
-            pull = self.proximal * difference
-            parameter.grad = pull if parameter.grad is None else parameter.grad.add_(pull)
-        return value
 
     # ---- scores under other weights, and other gradients ------------------------------------------------------------
 
@@ -234,16 +214,19 @@ class PolicyUpdate:
             bias = torch.zeros(width, device=device, requires_grad=True)
             with self._passes.leave_out_parameters():
                 chosen = [rows[place] for place in places]
-                loss = self._compute_loss(chosen, weights[places], None, _RunningMeans(), bias)
+                loss = self._compute_loss(chosen, weights[places], (), _RunningMeans(), bias)
             (gradient,) = torch.autograd.grad(loss, bias)
             total += gradient.double().cpu().numpy()
         return total
 
-    def _compute_reference_logprobs(self, rows: Sequence[Row]) -> list[torch.Tensor] | None:
-        if self.settings.kl.coefficient == 0:
-            return None
-        with self._swap_weights(self._base if self._needs_base() else self._anchor):
-            return self.score_rows(rows)
+    def _score_references(self, rows: Sequence[Row]) -> list[tuple[Penalty, list[torch.Tensor]]]:
+        """For each penalty with a reference, the log-probs of the rows under it."""
+        found = []
+        for penalty in self._penalties:
+            if (reference := penalty.get_reference()) is not None:
+                with self._swap_weights(reference):
+                    found.append((penalty, self.score_rows(rows)))
+        return found
 
     def _replace_truncated_logprobs(self, rows: Sequence[Row]) -> list[Row]:
         """Nucleus sampling records log-probs of a truncated distribution, whose gradient differs from the policy's: the
@@ -307,9 +290,6 @@ def check_exploration(decoding: Decoding) -> None:
         raise OptionError("training needs a sampling temperature above 0: a greedy policy does not explore")
 
 
-_OF_TOKENS = ("ratio", "clipped", "surprisal", "kl", "entropy")
-
-
 class _RunningMeans:
     """Means of the mini-batches' metrics, weighted by tokens for metrics of tokens."""
 
@@ -326,21 +306,22 @@ class _RunningMeans:
         self._counts[name] += 1
 
     @torch.no_grad()
-    def add_tokens(self, parts: Any, scores: TokenLogprobs) -> None:
+    def add_tokens(self, parts: TokenLosses, scores: TokenLogprobs, penalties: Sequence[str]) -> None:
         size = parts.ratio.numel()
         self.add("ratio", float(parts.ratio.mean()), size)
         self.add("clipped", float(parts.clipped.float().mean()), size)
         self.add("surprisal", float(-scores.logprobs.mean()), size)
-        if parts.kl is not None:
-            self.add("kl", float(parts.kl.mean()), size)
+        for name, value in zip(penalties, parts.penalties, strict=True):
+            self.add(name, float(value.mean()), size)
         if scores.entropy is not None:
             self.add("entropy", float(scores.entropy.mean()), size)
 
-    def add_up_shares(self, passes: Passes) -> None:
+    def add_up_shares(self, passes: Passes, penalties: Sequence[str]) -> None:
         """Combine the token metrics of all shares; all other metrics are the same for all of them."""
-        sums = passes.add_up([self._sums.get(name, 0.0) for name in _OF_TOKENS])
-        weights = passes.add_up([self._weights.get(name, 0.0) for name in _OF_TOKENS])
-        for name, total, weight in zip(_OF_TOKENS, sums, weights, strict=True):
+        names = dict.fromkeys(("ratio", "clipped", "surprisal", *penalties, "entropy"))
+        sums = passes.add_up([self._sums.get(name, 0.0) for name in names])
+        weights = passes.add_up([self._weights.get(name, 0.0) for name in names])
+        for name, total, weight in zip(names, sums, weights, strict=True):
             if weight:
                 self._sums[name], self._weights[name] = total, weight
 

@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedagentgym.agents.protocols import WeightOwner
+from fedagentgym.base.errors import DataError
 
 Arrays = Mapping[str, NDArray[Any]]
+Tensors = dict[str, Tensor]
 NARROW_DTYPES = (torch.bfloat16, torch.float16)
 
 
@@ -55,8 +57,8 @@ class OwnedWeights:
         policy.claim(self)
         self._parameters = policy.parameters()
         self._narrow = [name for name, value in self._parameters.items() if value.dtype in NARROW_DTYPES]
-        self._saved: dict[str, Tensor] | None = None
-        self.full: dict[str, Tensor] = dict(self._parameters)
+        self._saved: Tensors | None = None
+        self.full: Tensors = dict(self._parameters)
         """What the optimizer updates; valid while the model holds these weights."""
         for name in self._narrow:
             parameter = self._parameters[name]
@@ -96,7 +98,7 @@ class OwnedWeights:
         for name in self._narrow:
             self._parameters[name].copy_(self.full[name])
 
-    def clone(self) -> dict[str, Tensor]:
+    def clone(self) -> Tensors:
         """Copies as tensors, wherever the weights are."""
         return {name: value.detach().clone() for name, value in self._read().items()}
 
@@ -104,7 +106,7 @@ class OwnedWeights:
         """Copies as plain arrays, wherever the weights are."""
         return {name: to_array(value) for name, value in self._read().items()}
 
-    def _read(self) -> dict[str, Tensor]:
+    def _read(self) -> Tensors:
         return self.full if self._saved is None else {**self.full, **self._saved}
 
 
@@ -140,6 +142,14 @@ def to_tensor_like(array: NDArray[Any], like: Tensor, dtype: torch.dtype | None 
         whole = torch.empty(tuple(like.shape), dtype=kind, device=mesh.device_type)
     placed: Tensor = distribute_tensor(whole, mesh, sharded.placements, src_data_rank=0).to(like.device)
     return placed
+
+
+def to_parameter_tensors(arrays: Arrays, parameters: Tensors) -> Tensors:
+    """Tensors like the parameters with other values, such as those of a reference."""
+    if set(arrays) != set(parameters):
+        odd = min(set(arrays) ^ set(parameters))
+        raise DataError(f"reference weights do not belong to this model: parameter {odd!r} is on one side only")
+    return {name: to_tensor_like(arrays[name], value) for name, value in parameters.items()}
 
 
 def is_sharded(tensor: Tensor) -> bool:

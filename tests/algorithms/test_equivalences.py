@@ -165,7 +165,7 @@ def test_fedmoa_clusters_by_accuracy_and_weighs_clusters_by_size() -> None:
     scores = np.array([1 / (0.5 + 1e-6), 1 / (0.3 + 1e-6)])
     expected = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
     assert np.allclose([alpha[0], alpha[1]], expected) and alpha[2] == 1.0
-    weights = moa.weights(replies, None)
+    weights = moa.client_weights(replies, None)
     by_hand = (40 * (expected[0] * 0 + expected[1] * 1) + 20 * 2) / 60
     assert np.isclose(np.average([0.0, 1.0, 2.0], weights=weights), by_hand)
     alone, of_one = moa.compute_cluster_shares(replies[2:])

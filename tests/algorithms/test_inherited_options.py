@@ -43,6 +43,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedpetuning sft": {"objective": "sft", "supervised": {"batch_size": 2}},
     "fedmoa": {"objectives": [["accuracy", "length"]]},
     "pubswap": {"swap_period": 2, "public_tasks": 2, "swap": "random"},
+    "scaffold": {},
+    "feddyn": {"alpha": 1.0},
 }
 PRIVACY = {"clip_norm": 0.05, "noise_multiplier": 1.0, "delta": 0.01}
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -67,6 +69,9 @@ REFUSED = {
     ("fedmoa", "median"): "'two_stage' or 'mean'",
     ("fedmoa", "fedavgm"): "'two_stage' or 'mean'",
     ("fedmoa", "weighted"): "'two_stage' or 'mean'",
+    **{(name, "privacy"): "privacy cannot be used with" for name in ("scaffold", "feddyn")},
+    **{(name, "proximal"): "leave out proximal" for name in ("scaffold", "feddyn")},
+    **{(name, rule): "aggregation" for name in ("scaffold", "feddyn") for rule in ("median", "fedavgm", "weighted")},
 }
 ONE_CLIENT = {"local", "centralized"}
 UNCHANGED = {
@@ -145,7 +150,7 @@ def test_an_option_changes_the_result_or_is_refused(method: str, option: str, tm
     assert same(commit, run_plainly(method, rounds)) == ((method, option) in UNCHANGED)
     assert ("privacy/epsilon" in commit.record["metrics"]) == (option == "privacy")
     assert bool(commit.state.optimizer) == (option == "fedavgm")
-    assert bool(commit.heads) == (option == "keep_optimizer" or method in ("pubswap", "fedmoa"))
+    assert bool(commit.heads) == (option == "keep_optimizer" or method in ("pubswap", "fedmoa", "scaffold", "feddyn"))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -27,6 +27,8 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "fedgrpo": ("fedgrpo", {"scorer": "reward_model", "neighbours": 3, "expert_steps": 1, "expert_refresh": 1}, ROLES),
     "fedpetuning": ("fedpetuning", {"local_steps": 2}, ADAPTER),
     "fedpetuning, sft": ("fedpetuning", {"local_steps": 2, "objective": "sft"}, ADAPTER),
+    "scaffold": ("scaffold", {"local_steps": 2}, {"learning": {"keep_optimizer": True}}),
+    "feddyn": ("feddyn", {"local_steps": 2}, {"learning": {"optimizer": "sgd", "gradient_clip": None}}),
     "dpsda-fl": ("dpsda-fl", {"candidates": 20, "synthetic_tasks": 10, "iterations": 2}, {}),
     "dpsda-fl, sft": ("dpsda-fl", {"candidates": 20, "synthetic_tasks": 10, "objective": "sft"}, {"agent": SPEAKING}),
 }

@@ -28,6 +28,7 @@ from fedagentgym.learning.evaluation import evaluate
 from fedagentgym.learning.local import LocalTraining, SiteState
 from fedagentgym.learning.memory import estimate_token_bytes, find_pass_limits
 from fedagentgym.learning.pass_sizes import CHUNK_LOGITS, GPU_SHARE, MOST_TOKENS
+from fedagentgym.learning.penalties import Proximal
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.rows import build_rows
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, SupervisedSettings
@@ -93,9 +94,9 @@ def open_agent(folder: Path, kind: str = "full", forward: str = "auto") -> Token
 
 
 def start(agent: TokenAgent, **learning: Any) -> LocalTraining:
-    proximal = 0.5 if learning.pop("proximal", False) else 0.0
+    penalties = [Proximal(0.5)] if learning.pop("proximal", False) else []
     settings = LearningSettings.load({"tasks_per_step": 2, "group_size": 2, "learning_rate": 1e-3, **learning})
-    return LocalTraining(agent, open_env(WORLD, max_turns=2), settings, proximal=proximal)
+    return LocalTraining(agent, open_env(WORLD, max_turns=2), settings, penalties=penalties)
 
 
 def update(local: LocalTraining, groups: Any) -> dict[str, float]:

@@ -214,7 +214,7 @@ def test_every_paper_preset_is_planned_without_torch_and_data(tmp_path: Path) ->
 
 def test_seven_billion_weights_need_about_150_gigabytes() -> None:
     plan = plan_run(load_config("paper-webshop:qwen2.5-7b"))
-    least = compute_least(plan.agent, plan.config.learning, plan.proximal)
+    least = compute_least(plan.agent, plan.config.learning, plan.kept_copies)
     assert least == 5 * 4 * 7_615_616_512
     assert compute_peak(plan.memory) > least
 

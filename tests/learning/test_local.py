@@ -21,6 +21,7 @@ from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.learning.local import LocalTraining, SiteState, StepReport, get_trainable_policy, mean_metrics
+from fedagentgym.learning.penalties import Proximal
 from fedagentgym.learning.pretrain import pretrain_tiny
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, WarmStartSettings
 from fedagentgym.learning.trajectory import from_plain, to_plain
@@ -60,7 +61,9 @@ def make_agent(**options: Any) -> TokenAgent:
 
 
 def make_local(**options: Any) -> LocalTraining:
-    more = {name: options.pop(name) for name in ("proximal", "run_steps") if name in options}
+    more = {name: options.pop(name) for name in ("run_steps",) if name in options}
+    if "proximal" in options:
+        more["penalties"] = [Proximal(options.pop("proximal"))]
     agent = make_agent(decoding=Decoding(max_new_tokens=8, constrained=True))
     return LocalTraining(agent, GuessEnv(tasks=SMALL_TASKS), LearningSettings.load({**SMALL, **options}), **more)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.learning.losses import token_losses, token_weights
+from fedagentgym.learning.losses import compute_k3, token_losses, token_weights
 from fedagentgym.learning.settings import LearningSettings
 
 CLIPS = [(0.2, 0.2), (0.2, 0.28), (0.0, 0.0)]
@@ -42,9 +42,10 @@ def ours(data: dict[str, Any], chosen: LearningSettings) -> tuple[float, np.ndar
     rows = np.nonzero(mask)[0]
     logprobs = torch.tensor(data["logprobs"], requires_grad=True)
     flat = {name: torch.tensor(data[name][mask]) for name in ("behaviour", "reference")}
-    reference = flat["reference"] if chosen.kl.coefficient else None
     advantages = torch.tensor(data["advantages"][rows])
-    parts = token_losses(logprobs[torch.tensor(mask)], flat["behaviour"], advantages, chosen, reference)
+    own = logprobs[torch.tensor(mask)]
+    terms = [(chosen.kl.coefficient, compute_k3(own, flat["reference"]))] if chosen.kl.coefficient else []
+    parts = token_losses(own, flat["behaviour"], advantages, chosen, terms)
     weights = token_weights(mask.sum(1), chosen.loss)
     loss = (parts.loss * torch.tensor(weights[rows])).sum()
     loss.backward()
@@ -147,7 +148,11 @@ def test_dual_clip_bounds_the_loss_of_bad_actions_that_became_likely() -> None:
 def test_hopeless_ratios_stay_finite() -> None:
     logprobs = torch.tensor([-1e4, 0.0], requires_grad=True)
     parts = token_losses(
-        logprobs, torch.tensor([0.0, -1e4]), torch.tensor([1.0, -1.0]), LearningSettings(), logprobs.detach()
+        logprobs,
+        torch.tensor([0.0, -1e4]),
+        torch.tensor([1.0, -1.0]),
+        LearningSettings(),
+        [(0.1, compute_k3(logprobs, logprobs.detach() + 1e4))],
     )
     parts.loss.sum().backward()
     assert logprobs.grad is not None
@@ -158,10 +163,16 @@ def test_log_ratios_are_bounded_at_twenty_in_both_directions() -> None:
     advantages = torch.tensor([1.0, 1.0])
     wide = LearningSettings(clip=(0.99, 1e12))
     far, near = torch.tensor([30.0, -30.0]), torch.tensor([20.0, -20.0])
-    found, at_bound = (token_losses(one, 0 * one, advantages, wide, 0 * one) for one in (far, near))
+    found, at_bound = (
+        token_losses(one, 0 * one, advantages, wide, [(wide.kl.coefficient, compute_k3(one, 0 * one))])
+        for one in (far, near)
+    )
     assert found.ratio.tolist() == at_bound.ratio.tolist() == pytest.approx([np.exp(20.0), np.exp(-20.0)])
-    assert found.kl is not None and at_bound.kl is not None
-    assert found.kl.tolist() == at_bound.kl.tolist() == pytest.approx([np.exp(-20.0) + 19.0, np.exp(20.0) - 21.0])
+    assert (
+        found.penalties[0].tolist()
+        == at_bound.penalties[0].tolist()
+        == pytest.approx([np.exp(-20.0) + 19.0, np.exp(20.0) - 21.0])
+    )
 
 
 def test_entropy_lowers_the_loss_by_its_coefficient() -> None:
@@ -171,7 +182,7 @@ def test_entropy_lowers_the_loss_by_its_coefficient() -> None:
         for given in (None, entropy)
     )
     assert (plain.loss - lowered.loss).tolist() == pytest.approx([0.05, 0.2])
-    assert plain.loss.tolist() == plain.policy.tolist() == lowered.policy.tolist() and plain.kl is None
+    assert plain.loss.tolist() == plain.policy.tolist() == lowered.policy.tolist() and not plain.penalties
 
 
 def test_weights_of_an_empty_batch_are_zero() -> None:

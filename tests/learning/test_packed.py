@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.learning import forward, log_probs, packed, pass_sizes
-from fedagentgym.learning.losses import token_losses
+from fedagentgym.learning.losses import compute_k3, token_losses
 from fedagentgym.learning.packing import batch_by_nodes, find_queries, pack
 from fedagentgym.learning.rows import Row
 from fedagentgym.learning.settings import LearningSettings
@@ -108,8 +108,8 @@ def compute_loss(model: Any, rows: list[Row], kl: bool, entropy: bool, **options
     chosen = LearningSettings(kl=0.1 if kl else 0.0, entropy=0.05)  # type: ignore[arg-type]
     behaviour = torch.from_numpy(np.concatenate([row.behaviour for row in rows]))
     advantages = torch.from_numpy(np.concatenate([row.advantages for row in rows]).astype(np.float32))
-    reference = behaviour - 0.1 if kl else None
-    parts = token_losses(scores.logprobs, behaviour, advantages, chosen, reference, scores.entropy)
+    terms = [(kl, compute_k3(scores.logprobs, behaviour - 0.1))] if kl else []
+    parts = token_losses(scores.logprobs, behaviour, advantages, chosen, terms, scores.entropy)
     return parts.loss.sum(), scores.logprobs
 
 

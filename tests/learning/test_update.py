@@ -16,6 +16,7 @@ from fedagentgym.learning.advantages import group_advantages
 from fedagentgym.learning.forward import compute_logprobs, split_decoder_and_head
 from fedagentgym.learning.losses import token_losses, token_weights
 from fedagentgym.learning.objectives import objective_values
+from fedagentgym.learning.penalties import Penalty, Proximal, make_kl
 from fedagentgym.learning.rows import Row, build_rows
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Trajectory
@@ -34,10 +35,12 @@ def rows_of(groups: Sequence[tuple[Trajectory, ...]], settings: LearningSettings
 
 
 def learner(policy: ToyPolicy, **options: Any) -> PolicyUpdate:
-    more = {name: options.pop(name) for name in ("proximal", "base") if name in options}
-    decoding = options.pop("decoding", Decoding())
+    base, decoding = options.pop("base", policy.get_weights()), options.pop("decoding", Decoding())
+    penalties: list[Penalty] = [Proximal(options.pop("proximal"))] if "proximal" in options else []
     settings = LearningSettings.load({"learning_rate": 1e-2, **options})
-    return PolicyUpdate(policy, decoding, settings, **more)  # type: ignore[arg-type]
+    if settings.kl.coefficient:
+        penalties.append(make_kl(settings.kl, base))
+    return PolicyUpdate(policy, decoding, settings, penalties=penalties)
 
 
 def after_one_step(
@@ -47,7 +50,7 @@ def after_one_step(
     descent = options.pop("descent", False)
     update = learner(policy, **options)
     if descent:
-        update._optimizer = torch.optim.SGD(list(policy.parameters().values()), lr=1.0)  # type: ignore[assignment]
+        update._optimizer = torch.optim.SGD(list(policy.parameters().values()), lr=1.0)
     for order in range(steps):
         metrics = update.train_step(rows_of(groups, update.settings), order=order)
     return policy.get_weights(), metrics
@@ -135,7 +138,7 @@ def test_the_gradient_is_that_of_the_loss_over_all_rows(policy: ToyPolicy, make_
     update = learner(policy, loss="sequence", gradient_clip=None)
     rows = rows_of(groups, update.settings)
     assert [row.active for row in rows[8:]] == [False] * 4
-    update._optimizer = torch.optim.SGD(list(policy.parameters().values()), lr=1.0)  # type: ignore[assignment]
+    update._optimizer = torch.optim.SGD(list(policy.parameters().values()), lr=1.0)
     twin = ToyPolicy()
     weights = token_weights(np.array([len(row.own) for row in rows]), update.settings.loss)
     total = torch.zeros(())
@@ -209,7 +212,8 @@ def test_the_proximal_term_is_half_mu_times_the_squared_distance(policy: ToyPoli
     update = learner(policy, proximal=0.5)
     update.load(moved, {}, anchor)
     update._optimizer.zero_grad()
-    value = update._add_proximal_gradient()
+    (penalty,) = update._penalties
+    value = penalty.add_gradients(dict(policy.parameters()))
     count = sum(array.size for array in anchor.values())
     assert value == pytest.approx(0.25 * count * 0.05**2, rel=1e-4)
     for parameter in policy.parameters().values():

@@ -9,7 +9,7 @@ opens a second one.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fedagentgym.agents.settings import AgentSettings
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.pool import TaskPool
+    from fedagentgym.learning.penalties import Penalty
     from fedagentgym.partitions.client_split import ClientSplit
 
 _WARM_ENVS = 64
@@ -76,14 +77,19 @@ class Site:
         """The number of its tasks."""
         return len(self.env.pool)
 
-    def open_learner(self, start: SiteState, *, run_steps: int | None = None, proximal: float = 0.0) -> LocalTraining:
-        """A learner of the site's tasks from this state; `run_steps` is the length of the whole run, for schedules.
+    def open_learner(
+        self, start: SiteState, *, run_steps: int | None = None, penalties: Sequence[Penalty] = ()
+    ) -> LocalTraining:
+        """A learner of the site's tasks.
 
-        The frozen reference of its KL term to `base` is the model as first loaded.
+        Args:
+            start: The state from which it begins.
+            run_steps: The length of the whole run, for schedules.
+            penalties: Terms of the loss besides the configured ones.
         """
-        base = self.model.initial_weights if self.learning.kl.reference == "base" else None
+        base = self.model.initial_weights
         return LocalTraining(
-            self.agent, self.env, self.learning, start=start, run_steps=run_steps, proximal=proximal, base=base
+            self.agent, self.env, self.learning, start=start, run_steps=run_steps, penalties=penalties, base=base
         )
 
 

@@ -24,7 +24,7 @@ def check_fit(config: RunConfig) -> None:
         plan = plan_run(config, device_bytes)
     except OptionError:
         return  # a model whose size is not known is tried
-    least = compute_least(plan.agent, config.learning, plan.proximal)
+    least = compute_least(plan.agent, config.learning, plan.kept_copies)
     if least > device_bytes:
         raise OptionError(
             f"{plan.agent.model} with {plan.agent.trainable:,} trained parameters needs at least {least / 1e9:,.0f} GB on one "
@@ -50,7 +50,7 @@ def _find_shards(plan: RunPlan, device_bytes: int) -> str:
         for devices in (2, 4, MOST_SHARDS):
             sharding = ShardingSettings(devices=devices, offload=offload)
             spread = plan.config.learning.model_copy(update={"sharding": sharding})
-            if compute_least(plan.agent, spread, plan.proximal) <= device_bytes:
+            if compute_least(plan.agent, spread, plan.kept_copies) <= device_bytes:
                 return f"{{devices: {devices}, offload: {str(offload).lower()}}}"
     return ""
 
@@ -66,13 +66,13 @@ def find_remedies(plan: RunPlan, device_bytes: int) -> str:
             width=2,
             trainable=plan.agent.shape.count_adapter_parameters(ADAPTER_RANK, "all-linear"),
         )
-        if compute_least(adapted, learning, plan.proximal) <= device_bytes:
+        if compute_least(adapted, learning, plan.kept_copies) <= device_bytes:
             fits.append(f"a LoRA adapter (agent.adapter={{rank: {ADAPTER_RANK}}}, agent.dtype=bfloat16)")
     if shards := _find_shards(plan, device_bytes):
         fits.append(f"shards (learning.sharding={shards})")
     if not learning.checkpointing:
         recomputed = learning.model_copy(update={"checkpointing": True})
-        parts = list_memory_parts(plan.agent, recomputed, plan.proximal, plan.vllm_share)
+        parts = list_memory_parts(plan.agent, recomputed, plan.kept_copies, plan.vllm_share)
         if compute_peak(parts) <= device_bytes:
             fits.append("recomputed activations (learning.checkpointing=true)")
     return f"what fits is {' or '.join(fits)}" if fits else "choose a smaller model or a larger device"

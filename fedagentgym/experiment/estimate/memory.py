@@ -8,6 +8,7 @@ with a model of their own (FedGRPO's experts), that model is resident too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -40,7 +41,7 @@ class Part:
 
 
 def list_memory_parts(
-    agent: PlannedAgent, learning: LearningSettings, proximal: float, vllm: VllmShare | None
+    agent: PlannedAgent, learning: LearningSettings, kept_copies: Sequence[str], vllm: VllmShare | None
 ) -> tuple[Part, ...]:
     """All parts, permanent ones first. Gradients have the dtype of the weights until the optimizer steps."""
     weights = agent.parameters * agent.width + (agent.trainable * FULL if agent.has_adapter else 0)
@@ -51,19 +52,22 @@ def list_memory_parts(
         agent.on_gpu and not agent.has_adapter and agent.width == FULL
     )  # by autocast, until the backward pass is over
     kl = learning.kl.coefficient > 0
+    anchor = ("start of the round",) if kl and learning.kl.reference == "round" else ()
+    copies = dict.fromkeys((*anchor, *kept_copies))
+    moments = 2 * own if learning.optimizer == "adamw" else 0
     parts = [
         Part("weights", "always", weights),
         Part("float32 masters of the weights", "always", own if narrow else 0),
-        Part("moments", "always", 2 * own),
+        Part("moments", "always", moments),
         Part("base model of the KL term", "always", own if kl and learning.kl.reference == "base" else 0),
-        Part("start of the round", "always", own if proximal > 0 or (kl and learning.kl.reference == "round") else 0),
+        *(Part(name, "always", own) for name in copies),
         *(_list_rollout_parts(agent, learning) if vllm is None else [vllm.make_part(agent.device_bytes)]),
         Part("weights put aside for the reference", "scoring", held if kl else 0),
         Part("weights in bfloat16 for products", "updating", agent.trainable * HALF if copied else 0),
         Part("gradients", "updating", held),
         Part("activations", "updating", estimate_activations(agent, learning)),
         Part("gradients in float32", "stepping", own),
-        Part("roots of the moments", "stepping", _count_step_bytes(agent)),
+        Part("roots of the moments", "stepping", _count_step_bytes(agent) if moments else 0),
     ]
     sharding = learning.sharding
     if sharding is not None and sharding.is_needed:
@@ -100,7 +104,7 @@ def _spread_parts(parts: list[Part], agent: PlannedAgent, sharding: ShardingSett
 
 def list_judge_parts(judge: PlannedAgent, learning: LearningSettings, steps: int) -> tuple[Part, ...]:
     """The model with which clients judge, besides the agent that learns; with the memory of its training, if it is trained."""
-    parts = list_memory_parts(judge, learning, 0.0, None)
+    parts = list_memory_parts(judge, learning, (), None)
     used = {"always", "playing", "scoring"} | ({"updating", "stepping"} if steps else set())
     return tuple(
         replace(part, name=f"{part.name} (experts)", owner="experts")
@@ -136,9 +140,9 @@ def compute_peak(parts: tuple[Part, ...]) -> int:
     return lasting + max((size for (_, phase), size in sums.items() if phase != "always"), default=0)
 
 
-def compute_least(agent: PlannedAgent, learning: LearningSettings, proximal: float) -> int:
+def compute_least(agent: PlannedAgent, learning: LearningSettings, kept_copies: Sequence[str]) -> int:
     """What is needed in any case: weights, gradients, moments and copies, without caches and activations."""
-    parts = list_memory_parts(agent, learning, proximal, None)
+    parts = list_memory_parts(agent, learning, kept_copies, None)
     return compute_peak(tuple(part for part in parts if part.name in _NEEDED))
 
 

@@ -38,7 +38,7 @@ class RunPlan:
     round: Work
     evaluations: int
     memory: tuple[Part, ...]
-    proximal: float
+    kept_copies: tuple[str, ...]
     vllm_share: VllmShare | None
     devices: int
 
@@ -101,7 +101,7 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
             "`estimate_round`"
         )
     vllm = _find_vllm_share(config.agent)
-    proximal = float(getattr(settings, "proximal", 0.0))
+    kept = algorithm.list_kept_copies(settings)
     return RunPlan(
         config,
         agent,
@@ -112,10 +112,10 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
         work,
         _count_evaluations(config),
         (
-            *list_memory_parts(agent, config.learning, proximal, vllm),
+            *list_memory_parts(agent, config.learning, kept, vllm),
             *_list_judge_parts(config, settings, device_bytes),
         ),
-        proximal,
+        kept,
         vllm,
         max(1, len(config.federation.device_per_worker) or config.federation.workers)
         * (config.learning.sharding.devices if config.learning.sharding is not None else 1),

@@ -1,0 +1,135 @@
+"""FedDyn: a dynamic penalty whose optimum agrees with that of all clients together (Acar et al. 2021, Algorithm 1).
+
+    server   send theta to every k in P
+    client   theta_k ~ argmin  L_k(theta_k) - <g_k, theta_k> + alpha / 2 * |theta_k - theta|^2        (local_steps policy steps)
+    client   g_k = g_k - alpha * (theta_k - theta);  return theta_k
+    server   h = h - alpha / m * sum of (theta_k - theta), over P
+    server   theta = (mean of theta_k, over P) - h / alpha
+
+m is the number of all clients. g_k, which becomes the gradient of L_k at theta_k, stays in the client's state, h in the server's;
+only parameters are sent. The penalty's gradient is added before the gradient is clipped and before AdamW's moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, LocalStepsSettings
+from fedagentgym.algorithms.support.runtime import Site
+from fedagentgym.base.settings import Settings
+from fedagentgym.federation.algorithm import Round
+from fedagentgym.federation.message import Message
+from fedagentgym.federation.operation import ClientContext, Operation
+from fedagentgym.federation.server_state import ServerState, add_prefix, strip_prefix
+from fedagentgym.federation.vectors import Array, Parameters
+from fedagentgym.learning.penalties import Penalty, add_gradient
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+GRADIENT = "gradient/"
+
+
+class FedDynSettings(LocalStepsSettings):
+    """`algorithm: {name: feddyn, alpha: 0.01}`; the paper tries 0.001, 0.01 and 0.1."""
+
+    name: Literal["feddyn"] = "feddyn"
+    alpha: float = Field(default=0.01, gt=0.0, description="weight of the penalty")
+
+    @model_validator(mode="after")
+    def _refuse_what_breaks_the_penalty(self) -> Self:
+        if self.privacy is not None:
+            raise ValueError(
+                "feddyn's server adds up the clients' steps, noise included: privacy cannot be used with it"
+            )
+        if self.proximal > 0:
+            raise ValueError("feddyn has a proximal term of its own, with the weight alpha: leave out proximal")
+        return self
+
+
+class FedDyn(Averaging[FedDynSettings]):
+    """Federated averaging with a dynamic penalty; see the module's docstring."""
+
+    settings_class: ClassVar[type[Settings]] = FedDynSettings
+
+    @classmethod
+    def list_kept_copies(cls, settings: FedDynSettings) -> tuple[str, ...]:
+        return ("start of the round", "gradient at the client's last parameters")
+
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        train = super().make_operations()["train"]
+        own = self.runtime.make_weight_forms(f"weights/{GRADIENT}", optional=True)
+        return {"train": replace(train, state=replace(train.state, arrays={**train.state.arrays, **own}))}
+
+    def initial_state(self) -> ServerState:
+        state = super().initial_state()
+        return replace(state, memory={"h": {name: np.zeros_like(value) for name, value in state.parameters.items()}})
+
+    # ---- server ---------------------------------------------------------------------------------------------------
+
+    def combine(
+        self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
+    ) -> ServerState:
+        """The mean, corrected by h."""
+        if not used:
+            return state
+        mean = super().combine(state, used, updates, this_round).parameters
+        alpha, share = self.settings.alpha, len(used) / len(this_round.clients.ids)
+        parameters, corrections = {}, {}
+        for name, theta in state.parameters.items():
+            wide = mean[name].astype(np.float64)
+            h = state.memory["h"][name] - alpha * share * (wide - theta)
+            parameters[name] = np.asarray(wide - h / alpha, dtype=theta.dtype)
+            corrections[name] = np.asarray(h, dtype=theta.dtype)
+        return replace(state, parameters=parameters, memory={"h": corrections})
+
+    # ---- client ---------------------------------------------------------------------------------------------------
+
+    def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+        """`local_steps` policy steps on the penalised loss."""
+        start = self.read_start(state, message)
+        own = strip_prefix(GRADIENT, state.weights) or {name: np.zeros_like(x) for name, x in start.weights.items()}
+        penalty = DynamicPenalty(self.settings.alpha, own)
+        local = self.open_learner(client.resources, start, [penalty])
+        report = local.run(self.settings.local_steps, seed=client.derive("train"))
+        after = local.get_state()
+        renewed = {
+            name: np.asarray(own[name] - self.settings.alpha * (after.weights[name] - begun), dtype=begun.dtype)
+            for name, begun in start.weights.items()
+        }
+        kept = self.keep_moments(after) | add_prefix(GRADIENT, renewed)
+        return Message(weights=kept), self.make_reply(client, local, after, report)
+
+
+class DynamicPenalty(Penalty):
+    """`-<g, theta> + alpha / 2 * |theta - start|^2`, reported without the constant `-<g, start>`."""
+
+    uses_start = True
+    of_parameters = True
+
+    def __init__(self, alpha: float, gradient: Mapping[str, Array]) -> None:
+        self.coefficient = alpha
+        self._arrays = gradient
+        self._gradient: dict[str, Tensor] = {}
+        self._start: dict[str, Tensor] = {}
+
+    def begin(self, parameters: dict[str, Tensor], start: dict[str, Tensor]) -> None:
+        from fedagentgym.learning.weights import to_parameter_tensors
+
+        self._gradient, self._start = to_parameter_tensors(self._arrays, parameters), start
+
+    def add_gradients(self, parameters: dict[str, Tensor]) -> float:
+        from fedagentgym.learning.passes import to_number
+
+        value = 0.0
+        for name, parameter in parameters.items():
+            moved, gradient = parameter.detach() - self._start[name], self._gradient[name]
+            value += self.coefficient / 2 * to_number(moved.double().square().sum())
+            value -= to_number((gradient.double() * moved.double()).sum())
+            add_gradient(parameter, self.coefficient * moved - gradient)
+        return value

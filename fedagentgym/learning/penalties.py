@@ -1,0 +1,143 @@
+"""Terms of the loss besides the policy's own, and corrections of its gradient.
+
+    Proximal    mu / 2 * |theta - start|^2                               FedProx: stay near the start of the round
+    KL          beta * KL(policy || reference), estimated by k3          the reference is the start of the round, or a frozen base
+
+A method passes penalties of its own to `Site.open_learner`; SCAFFOLD and FedDyn are made of them. They are made anew for each
+round: what must outlast it is kept in the client's state by the method. The start of the round, if one refers to it, is kept
+with the state of the learner (`SiteState.anchor`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.learning.settings import KLSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedagentgym.learning.weights import Arrays, Tensors
+
+
+class Penalty:
+    """A term of the loss of every policy step; subclass it and override what the term needs.
+
+    A term of the parameters sets `of_parameters` and overrides `add_gradients`: it is called after the gradient of the policy's
+    loss is complete, before the gradient is clipped and the optimizer steps. A term that compares the log-probs of the tokens
+    with those of another policy overrides `get_reference` and `compute_token_losses`.
+
+    Example:
+        >>> class Decay(Penalty):
+        ...     of_parameters = True
+        ...     def add_gradients(self, parameters):
+        ...         for value in parameters.values():
+        ...             add_gradient(value, 0.01 * value.detach())
+        ...         return sum(0.005 * float(value.detach().square().sum()) for value in parameters.values())
+    """
+
+    name: ClassVar[str] = ""
+    """Name of the metric of a term of the tokens."""
+    uses_start: bool = False
+    """Whether the term refers to the weights at the start of the round."""
+    of_parameters: ClassVar[bool] = False
+    coefficient: float = 1.0
+
+    def begin(self, parameters: Tensors, start: Tensors) -> None:
+        """Called when the learner has loaded a state.
+
+        Args:
+            parameters: What the optimizer updates, by name.
+            start: The weights at the start of the round; empty unless a penalty of the learner uses it.
+        """
+
+    def add_gradients(self, parameters: Tensors) -> float:
+        """Add the term's gradient to the `grad` of each parameter.
+
+        Args:
+            parameters: What the optimizer updates; `grad` is None where the loss of the policy has no gradient.
+
+        Returns:
+            The value of the term, which is reported as part of the loss.
+        """
+        return 0.0
+
+    def get_reference(self) -> Tensors | None:
+        """Weights of a policy whose log-probs the term compares with; None for a term of the parameters alone."""
+        return None
+
+    def compute_token_losses(self, logprobs: Tensor, reference: Tensor) -> Tensor:
+        """The term of each token, from its log-probs under the policy and the reference; `coefficient` is applied later."""
+        raise NotImplementedError
+
+
+class Proximal(Penalty):
+    """`mu / 2 * |theta - start|^2`.
+
+    Args:
+        mu: Its weight, at least 0.
+    """
+
+    uses_start = True
+    of_parameters = True
+
+    def __init__(self, mu: float) -> None:
+        if not np.isfinite(mu) or mu < 0:
+            raise OptionError(f"the proximal coefficient is a number of at least 0, got {mu}")
+        self.coefficient = mu
+        self._start: Tensors = {}
+
+    def begin(self, parameters: Tensors, start: Tensors) -> None:
+        self._start = start
+
+    def add_gradients(self, parameters: Tensors) -> float:
+        from fedagentgym.learning.passes import to_number
+
+        value = 0.0
+        for name, parameter in parameters.items():
+            difference = parameter.detach() - self._start[name]
+            value += self.coefficient / 2 * to_number(difference.double().square().sum())
+            add_gradient(parameter, self.coefficient * difference)
+        return value
+
+
+class KL(Penalty):
+    """The k3 estimate of KL(policy || reference) at each token.
+
+    Args:
+        coefficient: Its weight.
+        base: Weights of the reference; by default those at the start of the round.
+    """
+
+    name = "kl"
+
+    def __init__(self, coefficient: float, base: Arrays | None = None) -> None:
+        self.coefficient, self.uses_start = coefficient, base is None
+        self._base = base
+        self._reference: Tensors = {}
+
+    def begin(self, parameters: Tensors, start: Tensors) -> None:
+        from fedagentgym.learning.weights import to_parameter_tensors
+
+        self._reference = start if self._base is None else to_parameter_tensors(self._base, parameters)
+
+    def get_reference(self) -> Tensors:
+        return self._reference
+
+    def compute_token_losses(self, logprobs: Tensor, reference: Tensor) -> Tensor:
+        from fedagentgym.learning.losses import compute_k3
+
+        return compute_k3(logprobs, reference)
+
+
+def make_kl(settings: KLSettings, base: Arrays) -> KL:
+    """The configured KL term; `base` are the weights of the agent as first loaded."""
+    return KL(settings.coefficient, base if settings.reference == "base" else None)
+
+
+def add_gradient(parameter: Tensor, gradient: Tensor) -> None:
+    """Add to a parameter's gradient, which may be None."""
+    parameter.grad = gradient.clone() if parameter.grad is None else parameter.grad.add_(gradient)
