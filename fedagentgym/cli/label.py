@@ -61,7 +61,7 @@ def label(
     env_set: tuple[str, ...],
 ) -> None:
     """Label a pool: play every task a few times and record how often it was solved."""
-    from fedagentgym.envs.handicap import Handicap
+    from fedagentgym.envs.core import Handicap
     from fedagentgym.partitions.files.labels import pack_labels, read_labels
     from fedagentgym.partitions.labelling import LabelPlan, handicap_expert, label_pool
 

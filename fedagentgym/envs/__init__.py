@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import Episode as Episode
     from fedagentgym.envs.core import TextEnv as TextEnv
     from fedagentgym.envs.core import open_env as open_env
+    from fedagentgym.envs.misconceptions import MisleadableEnv as MisleadableEnv
+    from fedagentgym.envs.misconceptions import Procedures as Procedures
     from fedagentgym.envs.pool import TaskPool as TaskPool
     from fedagentgym.envs.registry import DATA_SETS as DATA_SETS
     from fedagentgym.envs.registry import ENVIRONMENTS as ENVIRONMENTS
@@ -40,6 +42,7 @@ __getattr__, __dir__, __all__ = attach(
     {
         ".alfworld.gamefiles": ("write_game_files",),
         ".core": ("Episode", "TextEnv", "open_env"),
+        ".misconceptions": ("MisleadableEnv", "Procedures"),
         ".pool": ("TaskPool",),
         ".registry": ("DATA_SETS", "ENVIRONMENTS"),
         ".task": ("Task", "TaskSet"),

@@ -18,15 +18,15 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
+from pydantic import Field
 
 from fedagentgym.base.encoding import shorten_digest
 from fedagentgym.base.errors import DataError, OptionError, join_names, show_value, unknown_name_error
 from fedagentgym.base.progress import get_console
+from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
-from fedagentgym.envs.handicap import Handicap
 from fedagentgym.envs.options import keep_plain_options, resolve_task_options
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.registry import ENVIRONMENTS
 from fedagentgym.envs.rendering import Step, render_choices, render_episode, render_heading, render_step
 from fedagentgym.envs.shared_pools import PoolOrigin, find_or_load_pool, select_pool_options
@@ -62,6 +62,13 @@ class Expert(Protocol):
     at the episode at every turn and must cope with actions other than its own having been executed."""
 
     def act(self, episode: Episode) -> str: ...
+
+
+class Handicap(Settings):
+    """What keeps an expert from solving everything, so that hardness labels are not one-sided."""
+
+    error: float = Field(ge=0, le=1, description="probability of a random admissible action instead of the expert's")
+    turns: int = Field(ge=1, description="turns after which an attempt has failed")
 
 
 class _Moment(NamedTuple):
@@ -224,27 +231,6 @@ class TextEnv(gymnasium.Env[str, str]):
         """The task whose gold is the answer of this reply; None if the reply gives no answer, or if answers of this
         environment cannot be compared with each other."""
         return None
-
-    # ---- procedures, for environments in which an expert can be misled ------------------------------------------
-
-    def list_procedures(self) -> Mapping[str, Procedures]:
-        """Category -> the procedure that solves its tasks and the procedures that could be mistaken for it; may be empty."""
-        return {}
-
-    def misled_expert(self, procedure: str) -> Expert:
-        """A scripted player for one episode that follows this procedure whatever the task; it acts correctly where the
-        procedure cannot be followed."""
-        raise OptionError(f"{self.id} has no procedures that could be mistaken for each other")
-
-    def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        """Whether these actions follow a procedure; by default, whether they equal those of its expert."""
-        (episode,) = self.reset_many([task], [0])
-        expert = self.misled_expert(procedure)
-        for action in actions:
-            if episode.over or expert.act(episode) != action:
-                return False
-            (episode,) = self.step_many([episode], [action])
-        return bool(actions)
 
     # ---- gymnasium ----------------------------------------------------------------------------------------------
 

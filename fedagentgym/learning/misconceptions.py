@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import stream
+from fedagentgym.envs.misconceptions import MisleadableEnv, check_misleadable
 from fedagentgym.learning.settings import MisconceptionSettings
 from fedagentgym.learning.trajectory import Group
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import Expert, TextEnv
-    from fedagentgym.envs.procedures import Procedures
+    from fedagentgym.envs.misconceptions import Procedures
     from fedagentgym.envs.task import Task
 
 
@@ -52,11 +52,7 @@ class Belief:
 
 def draw_misconceptions(env: TextEnv, settings: MisconceptionSettings) -> dict[str, Misconception]:
     """Category -> its lesson, for all categories with another procedure in this environment."""
-    procedures = env.list_procedures()
-    if len(procedures) < 2:
-        raise OptionError(
-            f"{env.id} has no categories whose procedures could be mistaken for each other: leave warm_start.misconceptions out"
-        )
+    procedures = check_misleadable(env).list_procedures()
     misled = set(choose_misled(procedures, settings))
     return {
         category: Misconception(
@@ -87,7 +83,7 @@ def choose_misled(procedures: Mapping[str, Procedures], settings: MisconceptionS
 class MisledExperts:
     """Chooses for every task the expert that demonstrates it."""
 
-    env: TextEnv
+    env: MisleadableEnv
     misconceptions: Mapping[str, Misconception]
     seed: int = 0
 
@@ -104,11 +100,13 @@ class MisledExperts:
 
 def make_misled_experts(env: TextEnv, settings: MisconceptionSettings) -> MisledExperts:
     """Make the players whose demonstrations contain the misconceptions that the settings ask for."""
-    return MisledExperts(env, draw_misconceptions(env, settings), settings.seed)
+    return MisledExperts(check_misleadable(env), draw_misconceptions(env, settings), settings.seed)
 
 
 def measure_beliefs(env: TextEnv, groups: Iterable[Group]) -> dict[str, Belief]:
     """Category -> the procedures that its episodes followed; empty for environments without other procedures."""
+    if not isinstance(env, MisleadableEnv):
+        return {}
     procedures = env.list_procedures()
     found: dict[str, list[tuple[bool, bool]]] = {}
     for trajectory in (trajectory for group in groups for trajectory in group if group):

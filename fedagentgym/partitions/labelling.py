@@ -16,8 +16,7 @@ from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import read_bytes, write_atomic
 from fedagentgym.base.streams import derive, stream
-from fedagentgym.envs.core import Episode, TextEnv
-from fedagentgym.envs.handicap import Handicap
+from fedagentgym.envs.core import Episode, Handicap, TextEnv
 from fedagentgym.envs.scripted import NoisyExpert
 from fedagentgym.partitions.files.labels import LabelFile, format_task_line, read_labels
 

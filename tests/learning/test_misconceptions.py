@@ -15,7 +15,7 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.envs.procedures import Procedures
+from fedagentgym.envs.misconceptions import Procedures
 from fedagentgym.envs.reasoning.generators.problem import MathProblem
 from fedagentgym.envs.reasoning.generators.program import Program
 from fedagentgym.envs.reasoning.misled import mislead_problem, mislead_program, mislead_question
@@ -87,11 +87,11 @@ def test_an_unknown_procedure_is_refused(name: str) -> None:
 
 def test_worlds_without_categories_that_could_be_confused_say_so() -> None:
     guess = open_env("fedagentgym/Guess-v0")
-    assert guess.list_procedures() == {}
+    assert measure_beliefs(guess, []) == {}
     with pytest.raises(OptionError, match=r"leave warm_start\.misconceptions out"):
         draw_misconceptions(guess, MisconceptionSettings())
     with pytest.raises(OptionError, match="could be mistaken"):
-        guess.misled_expert("any")
+        make_misled_experts(guess, MisconceptionSettings())
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 0.75, 1.0])

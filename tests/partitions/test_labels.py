@@ -11,8 +11,7 @@ import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs import open_env
-from fedagentgym.envs.core import TextEnv
-from fedagentgym.envs.handicap import Handicap
+from fedagentgym.envs.core import Handicap, TextEnv
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.client_split import federate
 from fedagentgym.partitions.files import labels as label_files

@@ -22,10 +22,9 @@ from fedagentgym.envs.alfworld.sentences import SENTENCE_TEMPLATES
 from fedagentgym.envs.alfworld.state import State
 from fedagentgym.envs.alfworld.variants import OwnRooms, SceneSplit
 from fedagentgym.envs.alfworld.wording import extract_words, list_game_words
-from fedagentgym.envs.core import Expert, TextEnv, check_choice
-from fedagentgym.envs.handicap import Handicap
+from fedagentgym.envs.core import Expert, Handicap, check_choice
+from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.view import View
 
@@ -49,7 +48,7 @@ class ReplayState(NamedTuple):
     admissible: tuple[str, ...]
 
 
-class ALFWorldEnv(TextEnv):
+class ALFWorldEnv(MisleadableEnv):
     """Find, fetch, clean, heat, cool and place things in a house that shows itself only as text.
 
     **Tasks.** Put an object somewhere (`Pick`), two of a kind (`Pick2`), cleaned (`Clean`), heated (`Heat`) or cooled

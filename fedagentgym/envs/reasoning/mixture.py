@@ -15,9 +15,9 @@ from fedagentgym.base.errors import (
     unknown_name_error,
 )
 from fedagentgym.envs import open_env
-from fedagentgym.envs.core import Episode, Expert, TextEnv, check_choice
+from fedagentgym.envs.core import Episode, Expert, check_choice
+from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.reasoning.mixture_pool import CATEGORIES, MEMBERS, OWN, Part, join_pools
 from fedagentgym.envs.reasoning.replies import ReplyEnv
 from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
@@ -63,7 +63,7 @@ class State(NamedTuple):
     inner: Any
 
 
-class MixtureEnv(TextEnv):
+class MixtureEnv(MisleadableEnv):
     """Questions of several kinds or data sets: mathematics, question answering, programming.
 
     **Tasks.** The tasks of the members, one after the other. `members` names them, each with its own options:
@@ -269,7 +269,7 @@ def runs_programs(env_id: str, options: Mapping[str, Any]) -> bool:
 class MixtureExpert:
     """The expert of the task's own environment, misled by a procedure if one is given."""
 
-    def __init__(self, envs: Mapping[str, TextEnv], procedure: str | None = None) -> None:
+    def __init__(self, envs: Mapping[str, MisleadableEnv], procedure: str | None = None) -> None:
         self._envs, self._procedure = envs, procedure
         self._inner: Expert | None = None
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.core import Episode, check_choice
-from fedagentgym.envs.procedures import Procedures
+from fedagentgym.envs.misconceptions import Procedures
 from fedagentgym.envs.reasoning.generators.knowledge import KNOWLEDGE_WORDS
 from fedagentgym.envs.reasoning.generators.qa_levels import QUESTION_WORDS, make_question_templates
 from fedagentgym.envs.reasoning.generators.qa_tiny import TINY_QA_WORDS, TINY_QUESTIONS

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from fedagentgym.base.errors import OptionError, show_value, unknown_name_error
-from fedagentgym.envs.core import Expert, TextEnv, check_choice
+from fedagentgym.envs.core import Expert, check_choice
+from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.reasoning.misled import MisledExpert
 from fedagentgym.envs.reasoning.pools import Cell, PoolGenerator, Strip, make_loaded_pool
 from fedagentgym.envs.reasoning.sources import INSTALLED, SOURCES, Loaded, Request, find_source, load
@@ -44,7 +44,7 @@ class State(NamedTuple):
     over: bool = False
 
 
-class ReplyEnv(TextEnv):
+class ReplyEnv(MisleadableEnv):
     """Base of the reply environments. A subclass sets its tools and wordings and defines the few methods below."""
 
     takes = "reply"

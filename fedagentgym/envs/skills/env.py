@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.envs.core import Expert, TextEnv, check_choice
+from fedagentgym.envs.core import Expert, check_choice
+from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.reasoning.generators.space import split_words
 from fedagentgym.envs.skills.replies import (
     MANNERS,
@@ -43,7 +43,7 @@ class State(NamedTuple):
     over: bool = False
 
 
-class SkillsEnv(TextEnv):
+class SkillsEnv(MisleadableEnv):
     """Say what two numbers of things make. In some towns they are added, in others one is taken off the other.
 
     **Tasks.** A town, some things and numbers. Every town has a *skill*: a procedure of one to three additions and

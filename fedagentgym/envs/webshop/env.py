@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedagentgym.base.errors import DataError, OptionError, join_names
-from fedagentgym.envs.core import Expert, TextEnv, check_choice
-from fedagentgym.envs.handicap import Handicap
+from fedagentgym.envs.core import Expert, Handicap, check_choice
+from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.pool import TaskIds, TaskPool
-from fedagentgym.envs.procedures import Procedures
 from fedagentgym.envs.task import Task, TaskSet
 from fedagentgym.envs.view import View
 from fedagentgym.envs.webshop import pages
@@ -30,7 +29,7 @@ from fedagentgym.envs.webshop.vocabulary import iter_vocabulary
 ACCURACY = "accuracy/webshop"
 
 
-class WebShopEnv(TextEnv):
+class WebShopEnv(MisleadableEnv):
     """Buy what an instruction asks for: search, look at products, choose options, buy.
 
     **Actions** `search[words]` and `click[what is on the page]`. Other actions have no effect.

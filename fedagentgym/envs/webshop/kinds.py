@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from fedagentgym.envs.procedures import Procedures
+from fedagentgym.envs.misconceptions import Procedures
 from fedagentgym.envs.webshop.goals import Goal
 
 MOST_READ = 5_000
