@@ -20,7 +20,7 @@ from benchmarks.tables import half_width, mean
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.base.extras import require
 from fedagentgym.experiment.config import load_config
-from fedagentgym.partitions.analysis.style import save_figure
+from fedagentgym.partitions.plots import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

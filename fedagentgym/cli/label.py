@@ -62,8 +62,7 @@ def label(
 ) -> None:
     """Label a pool: play every task a few times and record how often it was solved."""
     from fedagentgym.envs.core import Handicap
-    from fedagentgym.partitions.files.labels import pack_labels, read_labels
-    from fedagentgym.partitions.labelling import LabelPlan, handicap_expert, label_pool
+    from fedagentgym.partitions.labels import LabelPlan, handicap_expert, label_pool, pack_labels, read_labels
 
     options = parse_assignments(env_set)
     opened = open_named_env(env, {**options, "split": split})

@@ -30,7 +30,7 @@ from fedagentgym.envs.registry import find_env_id
 
 if TYPE_CHECKING:
     from fedagentgym.partitions.client_split import ClientSplit
-    from fedagentgym.partitions.files.split import SplitRecord
+    from fedagentgym.partitions.record import SplitRecord
 
 FILE = click.argument("file", type=PATH, help="A split file (.json, .zip or a folder).")
 UNVERIFIED = 3
@@ -92,8 +92,8 @@ def make(
     **given: Any,
 ) -> None:
     """Make a split and write it to a file."""
-    from fedagentgym.partitions.analysis.style import validate_figure_path
     from fedagentgym.partitions.client_split import federate
+    from fedagentgym.partitions.plots import validate_figure_path
 
     if plot is not None:
         validate_figure_path(plot)
@@ -241,8 +241,8 @@ def compare(
     as_json: bool,
 ) -> None:
     """Compare how several splits of the same tasks skew their clients, in a table and a figure."""
-    from fedagentgym.partitions.analysis.side_by_side import plot_side_by_side
-    from fedagentgym.partitions.analysis.style import validate_figure_path
+    from fedagentgym.partitions.plots import validate_figure_path
+    from fedagentgym.partitions.side_by_side import plot_side_by_side
 
     if out is not None:
         validate_figure_path(out)
@@ -264,7 +264,7 @@ def compare(
 
 
 def _print_comparison(made: Sequence[ClientSplit]) -> None:
-    from fedagentgym.partitions.analysis.side_by_side import describe_sampler
+    from fedagentgym.partitions.side_by_side import describe_sampler
 
     table = Table(box=None, pad_edge=False)
     for column in ("sampler", "clients", "tasks of a client", "distance to pool", "Jaccard"):
@@ -315,7 +315,7 @@ def _is_there(path: str) -> bool:
 @JSON
 def diff(first: Path, second: Path, as_json: bool) -> None:
     """Compare two splits: what they were made of, and which clients hold other tasks."""
-    from fedagentgym.partitions.compare import compare as compare_records
+    from fedagentgym.partitions.verification import compare as compare_records
 
     found = compare_records(_load_record(first), _load_record(second))
     if as_json:
@@ -348,9 +348,9 @@ def _open_split(file: Path, env_set: Iterable[str]) -> ClientSplit:
 def _load_record(file: Path) -> SplitRecord:
     """A record whose task ids are known and whose every client matches its digest; a folder of numbers is opened with its
     pool."""
-    from fedagentgym.partitions.files import store
+    from fedagentgym.partitions import split_files
 
-    record = store.load(file)
+    record = split_files.load(file)
     if record.ids is None:
         record = _open_split(file, ()).record
     record.check_clients()

@@ -15,9 +15,8 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.client_split import ClientSplit, collect_provenance
-from fedagentgym.partitions.files.split import NoVariants, SplitRecord
-from fedagentgym.partitions.pools import env_class, open_pool, refuse_evaluation
-from fedagentgym.partitions.table import TaskTable
+from fedagentgym.partitions.record import NoVariants, SplitRecord
+from fedagentgym.partitions.table import TaskTable, env_class, open_pool, refuse_evaluation
 from fedagentgym.partitions.verification import IMPORTED
 
 

@@ -23,14 +23,12 @@ from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.shared_pools import describe_pool_words
 from fedagentgym.envs.task import TaskSet
 from fedagentgym.envs.variants import Plain, assign_variants, complete_request
+from fedagentgym.partitions import labels as label_files
+from fedagentgym.partitions import split_files
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.division import divide
-from fedagentgym.partitions.files import labels as label_files
-from fedagentgym.partitions.files import store
-from fedagentgym.partitions.files.labels import Labels
-from fedagentgym.partitions.files.split import NoVariants, SplitRecord, find_outside
-from fedagentgym.partitions.pools import env_class, open_pool, refuse_evaluation
-from fedagentgym.partitions.roles import check_sizes
+from fedagentgym.partitions.division import check_sizes, divide
+from fedagentgym.partitions.labels import Labels
+from fedagentgym.partitions.record import NoVariants, SplitRecord, find_outside
 from fedagentgym.partitions.samplers import SAMPLERS
 from fedagentgym.partitions.samplers.sampler import (
     check_client_count,
@@ -38,11 +36,11 @@ from fedagentgym.partitions.samplers.sampler import (
     dump_parameters,
     make_sampler,
 )
-from fedagentgym.partitions.table import TaskTable
+from fedagentgym.partitions.table import TaskTable, env_class, open_pool, refuse_evaluation
 from fedagentgym.version import __version__
 
 if TYPE_CHECKING:
-    from fedagentgym.partitions.analysis.statistics import Statistics
+    from fedagentgym.partitions.statistics import Statistics
     from fedagentgym.partitions.verification import CheckResult
 
 FROM_POOL = "pool"
@@ -233,13 +231,13 @@ class ClientSplit:
         return record.clients.renumber(self.table.find_numbers(record.ids, "the split"))
 
     def statistics(self) -> Statistics:
-        from fedagentgym.partitions.analysis.statistics import compute_statistics
+        from fedagentgym.partitions.statistics import compute_statistics
 
         return compute_statistics(self.assignment, self.table, self.record.sampler)
 
     def plot(self, path: str | Path | None = None) -> Any:
         """The figure that fits the sampler; written to `path` (.png or .svg) if given, returned as matplotlib axes."""
-        from fedagentgym.partitions.analysis.plots import plot_client_split
+        from fedagentgym.partitions.plots import plot_client_split
 
         return plot_client_split(self.record, self.statistics(), path)
 
@@ -250,7 +248,7 @@ class ClientSplit:
 
     def save(self, path: str | Path) -> Path:
         """`.json` one file, `.zip` a zip, otherwise a folder (for more than a million assignments)."""
-        return store.save(self.record, path, self.table.ids)
+        return split_files.save(self.record, path, self.table.ids)
 
 
 # ---- making -----------------------------------------------------------------------------------------------------
@@ -412,7 +410,7 @@ def load_client_split(
     """
     if not isinstance(path, str | Path):
         raise OptionError(f"a split is opened by the path of its file, got {show_value(path)}")
-    record = store.load(path)
+    record = split_files.load(path)
     if local := _list_local_options(record.env_id, record.env_options):
         raise DataError(
             f"{path} names the option {local[0]!r}, which is a path on this machine and cannot be part of a split"
@@ -498,7 +496,7 @@ def _open_split_file(path: Path, env_id: str, options: Mapping[str, Any]) -> tup
     pool = options.get("pool")
     if where or pool is not None:
         return load_client_split(path, env=where, pool=pool), further
-    return _open_unchanged(str(path), store.compute_fingerprint(path)), further
+    return _open_unchanged(str(path), split_files.compute_fingerprint(path)), further
 
 
 @lru_cache(maxsize=8)

@@ -1,19 +1,46 @@
-"""The part of a pool that samplers use: numbered items with a category each and, for hardness, whether they count as solved.
+"""The pool that is divided, and the part of it that samplers use: numbered items with a category each and, for hardness, whether
+they count as solved.
 
 Items are numbered by their sorted ids and categories by their sorted names, so the order of the rows has no effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.errors import DataError, OptionError, join_names
+from fedagentgym.envs import ENVIRONMENTS, open_env
+from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
+
+
+def env_class(env_id: str) -> type[TextEnv]:
+    """The class of an environment, for its declarations."""
+    found: type[TextEnv] = ENVIRONMENTS.get(env_id)
+    return found
+
+
+def refuse_evaluation(cls: type[TextEnv], split: str) -> None:
+    """Raise for evaluation splits, which are never divided among clients."""
+    if split in cls.evaluation_splits or split == "all":
+        raise OptionError(
+            f"the split {split!r} is for evaluation or holds such tasks, and those are never divided among clients: use 'train'"
+        )
+
+
+def open_pool(env_id: str, split: str, options: Mapping[str, Any]) -> TaskPool:
+    """The pool that the environment loads under these options."""
+    env = open_env(env_id, **{**options, "split": split})
+    pool = env.pool
+    env.close()
+    return pool
+
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]

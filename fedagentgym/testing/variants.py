@@ -8,8 +8,8 @@ from typing import Any
 
 from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.variants import assign_variants, complete_request
+from fedagentgym.partitions import split_files
 from fedagentgym.partitions.client_split import federate
-from fedagentgym.partitions.files import store
 from fedagentgym.testing.environments import check_env
 
 CLIENTS = 24
@@ -36,7 +36,7 @@ def check_variant(env_id: str, kind: str, *, env: Mapping[str, Any] | None = Non
     different = list({json.dumps(one, sort_keys=True): one for one in drawn}.values())
     assert len(different) > 1, f"{kind} gives the same variant to every client"
     made = federate(env_id, clients=CLIENTS, tasks_per_client=1, variant=request, env=options)
-    stored = store.from_json(json.loads(store.to_json(made.record)), "the split of the check")
+    stored = split_files.from_json(json.loads(split_files.to_json(made.record)), "the split of the check")
     assert list(stored.variants) == list(drawn), f"{kind} comes out of a split file changed"
     plain = open_env(env_id, **options)
     for one in different[:OPENED]:

@@ -151,13 +151,13 @@ def test_a_split_that_does_not_hold(tmp_path: Path, capsys: pytest.CaptureFixtur
     """Changed, with its digest made anew: shown without complaint, refused by verify."""
     from dataclasses import replace
 
+    from fedagentgym.partitions import split_files
     from fedagentgym.partitions.client_split import load_client_split
-    from fedagentgym.partitions.files import store
 
     path = tmp_path / "a.json"
     assert main([*MAKE, "--out", str(path)]) == 0
     opened = load_client_split(path)
-    store.save(replace(opened.record, seed=9), tmp_path / "b.json", opened.table.ids)
+    split_files.save(replace(opened.record, seed=9), tmp_path / "b.json", opened.table.ids)
     assert main(["split", "show", str(tmp_path / "b.json")]) == 0
     assert main(["split", "verify", str(tmp_path / "b.json")]) == 2
     assert "re-sampling: 6 of 6 clients do not follow from the seed" in capsys.readouterr().err.replace("\n", " ")

@@ -20,15 +20,15 @@ from fedagentgym.envs.alfworld.reader import read_json_object
 from fedagentgym.envs.reasoning.sources.rows import list_data_files, read_records
 from fedagentgym.experiment.config import load_config
 from fedagentgym.learning.export import read_json_lines
-from fedagentgym.partitions.files import store
-from fedagentgym.partitions.files.labels import read_labels
+from fedagentgym.partitions import split_files
+from fedagentgym.partitions.labels import read_labels
 from tests.fuzz import nasty
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "text": read_text,
     "JSON": read_json,
     "JSON lines": lambda path: list(read_jsonl(path)),
-    "split": store.load,
+    "split": split_files.load,
     "labels": read_labels,
     "configuration": lambda path: load_config(str(path)),
     "configuration of a path": load_config,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedagentgym.partitions import compat
-from fedagentgym.partitions.analysis.statistics import compute_statistics, count_labels
 from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
+from fedagentgym.partitions.statistics import compute_statistics, count_labels
 from tests.partitions.conftest import make_table
 
 WEBSHOP, ALFWORLD = 6410, 3553

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.streams import stream
-from fedagentgym.partitions.arithmetic import dealing
-from fedagentgym.partitions.arithmetic.dealing import assign_balanced
+from fedagentgym.partitions import assignment as dealing
+from fedagentgym.partitions.assignment import assign_balanced
 
 
 def check(sizes: list[int], items: int, seed: int = 0) -> None:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.streams import GRID, StreamBatch
-from fedagentgym.partitions.arithmetic import draws
-from fedagentgym.partitions.arithmetic.draws import (
+from fedagentgym.partitions import draws
+from fedagentgym.partitions.draws import (
     iter_batches,
     redistribute_overflow,
     sample_category_counts,

@@ -21,8 +21,7 @@ from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.cli.main import main
 from fedagentgym.partitions.client_split import ClientSplit, federate, load_client_split
-from fedagentgym.partitions.files.header import _FIELDS
-from fedagentgym.partitions.files.split import SCHEMA, compute_client_digest
+from fedagentgym.partitions.record import _FIELDS, SCHEMA, compute_client_digest
 
 GUESS = "fedagentgym/Guess-v0"
 Plain = dict[str, Any]

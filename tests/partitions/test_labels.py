@@ -13,10 +13,9 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import Handicap, TextEnv
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.partitions import labels as label_files
 from fedagentgym.partitions.client_split import federate
-from fedagentgym.partitions.files import labels as label_files
-from fedagentgym.partitions.files.labels import Labels, pack_labels, read_labels
-from fedagentgym.partitions.labelling import LabelPlan, handicap_expert, label_pool
+from fedagentgym.partitions.labels import LabelPlan, Labels, handicap_expert, label_pool, pack_labels, read_labels
 
 GUESS = "fedagentgym/Guess-v0"
 HANDICAP = Handicap(error=0.6, turns=6)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.partitions.analysis.side_by_side import plot_side_by_side
 from fedagentgym.partitions.client_split import federate
+from fedagentgym.partitions.side_by_side import plot_side_by_side
 
 pytest.importorskip("matplotlib")
 GUESS = "fedagentgym/Guess-v0"
@@ -52,8 +52,7 @@ def test_bars_show_the_numbers() -> None:
 
 def test_colours_differ_in_lightness() -> None:
     """Grey printers and colour-blind eyes see lightness: neighbours are well apart, in one direction."""
-    from fedagentgym.partitions.analysis.plots import MAX_CATEGORIES
-    from fedagentgym.partitions.analysis.style import make_palette
+    from fedagentgym.partitions.plots import MAX_CATEGORIES, make_palette
 
     for count in range(2, MAX_CATEGORIES + 1):
         light = [0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue, _ in make_palette(count)]
@@ -61,9 +60,9 @@ def test_colours_differ_in_lightness() -> None:
 
 
 def test_many_clients_and_categories_stay_readable() -> None:
-    from fedagentgym.partitions.analysis.plots import plot_mixture_bars, plot_size_bars
-    from fedagentgym.partitions.analysis.statistics import compute_statistics
+    from fedagentgym.partitions.plots import plot_mixture_bars, plot_size_bars
     from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
+    from fedagentgym.partitions.statistics import compute_statistics
     from tests.partitions.conftest import make_table
 
     table = make_table(5000, {f"c{number:02d}": 1 / 20 for number in range(20)})

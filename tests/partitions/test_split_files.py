@@ -14,8 +14,8 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.partitions import split_files
 from fedagentgym.partitions.client_split import ClientSplit, federate, load_client_split
-from fedagentgym.partitions.files import store
 
 GUESS = "fedagentgym/Guess-v0"
 FORMS = ["split.json", "split", "split.zip"]
@@ -218,7 +218,7 @@ def test_a_split_for_another_pool_is_refused(client_split: ClientSplit, tmp_path
 def test_too_many_assignments_for_one_json(
     client_split: ClientSplit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "MAX_JSON_ASSIGNMENTS", 199)
+    monkeypatch.setattr(split_files, "MAX_JSON_ASSIGNMENTS", 199)
     with pytest.raises(OptionError, match=r"200 assignments are too many .* folder .*zip"):
         client_split.save(tmp_path / "split.json")
 

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from fedagentgym.partitions.analysis.statistics import compare_with_chance, compute_statistics, jaccard
 from fedagentgym.partitions.assignment import Assignment
+from fedagentgym.partitions.statistics import compare_with_chance, compute_statistics, jaccard
 from fedagentgym.partitions.table import TaskTable
 
 TABLE = TaskTable(

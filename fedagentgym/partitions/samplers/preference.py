@@ -1,4 +1,7 @@
-"""Preference: clients prefer different categories (Algorithm 2 of the FedAgent paper)."""
+"""Preference: clients prefer different categories (Algorithm 2 of the FedAgent paper).
+
+`preference_dirichlet` draws the categories as the authors' later code does; `preference_coverage` draws sizes by Algorithm 3 too.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,17 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.streams import StreamBatch
-from fedagentgym.partitions.arithmetic.draws import (
+from fedagentgym.base.streams import StreamBatch, log_gamma_quantile
+from fedagentgym.partitions.assignment import Assignment, compute_offsets
+from fedagentgym.partitions.draws import (
     iter_batches,
     redistribute_overflow,
+    sample_beta_sizes,
     sample_category_counts,
     sample_distinct,
     softmax,
 )
-from fedagentgym.partitions.assignment import Assignment, compute_offsets
+from fedagentgym.partitions.samplers.coverage import Coverage
 from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_pool_size
 from fedagentgym.partitions.table import TaskTable
 
@@ -79,3 +84,59 @@ def sample_by_category(table: TaskTable, streams: StreamBatch, weights: Ints, ta
     if categories == 1:
         return Assignment(compute_offsets(tasks), items)
     return Assignment.from_pairs(owner[group], items, clients)
+
+
+class PreferenceDirichlet(Sampler):
+    """q ~ Dirichlet(p * (1 - omega) / omega): the mean is the global mixture p, and the total variance of q is exactly
+    omega * (1 - sum p_c^2), so omega is the dispersion itself. Its scale differs from that of `preference`."""
+
+    axes: ClassVar[frozenset[Axis]] = frozenset({"mixture"})
+
+    omega: float = Field(
+        gt=0, lt=1, description="share of the greatest variance: near 0 alike, near 1 one category each"
+    )
+    tasks_per_client: int = Field(ge=1, description="tasks of every client")
+
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
+        check_pool_size(clients, self.tasks_per_client, table)
+        share = table.counts / table.counts.sum()
+        alpha = share * (1.0 - self.omega) / self.omega
+        parts = []
+        for part in iter_batches(clients, self.tasks_per_client + 2 * len(alpha)):
+            streams = StreamBatch(seed, "preference_dirichlet", first=part.start, count=len(part))
+            uniform = streams.uniform(2 * len(alpha))
+            shapes = np.broadcast_to(alpha, (len(part), len(alpha)))
+            weights = softmax(log_gamma_quantile(shapes, uniform[:, : len(alpha)], uniform[:, len(alpha) :]))
+            parts.append(sample_by_category(table, streams, weights, np.full(len(part), self.tasks_per_client)))
+        return Assignment.concatenate(parts)
+
+
+class PreferenceCoverage(Sampler):
+    """Varies two axes at once, each by its own parameter: omega the mixtures, xi the sizes. How many clients hold a task is
+    left to chance, since the preferences already determine which clients can hold it."""
+
+    axes: ClassVar[frozenset[Axis]] = frozenset({"mixture", "sizes"})
+
+    omega: float = Field(
+        ge=0, description="standard deviation of the noise on the log-probabilities: 0.1 mild, 0.9 strong"
+    )
+    xi: float = Field(gt=0, description="concentration of the sizes: 256 nearly equal, 1 strongly spread")
+    mean_tasks: float = Field(gt=0, description="mean tasks per client")
+    min_tasks: int | None = Field(default=None, ge=0, description="fewest tasks of a client; None: a fifth of the mean")
+    max_tasks: int | None = Field(
+        None, ge=1, description="most tasks of a client; None: three times the mean or the pool"
+    )
+    anchor: Literal["log", "logit"] = Field(default="log", description="what the noise is added to")
+
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
+        sizing = Coverage(xi=self.xi, mean_tasks=self.mean_tasks, min_tasks=self.min_tasks, max_tasks=self.max_tasks)
+        bounds = sizing.compute_bounds(len(table), clients)
+        sizes = sample_beta_sizes(seed, "preference_coverage", clients, *bounds, self.xi)
+        mixing = Preference(omega=self.omega, anchor=self.anchor, tasks_per_client=1)
+        anchors = mixing.compute_anchors(table.counts)
+        parts = []
+        for part in iter_batches(clients, int(bounds.mean) + 1 + len(anchors)):
+            streams = StreamBatch(seed, "preference_coverage", first=part.start, count=len(part))
+            weights = softmax(anchors + self.omega * streams.normal(len(anchors)))
+            parts.append(sample_by_category(table, streams, weights, sizes[part.start : part.stop]))
+        return Assignment.concatenate(parts)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.extras import require
 from fedagentgym.envs.task import plain_name
-from fedagentgym.partitions.analysis.plots import plot_mixture_bars
-from fedagentgym.partitions.analysis.style import MUTED_COLOR, STYLE, TEXT_COLOR, add_legend, save_figure
+from fedagentgym.partitions.plots import MUTED_COLOR, STYLE, TEXT_COLOR, add_legend, plot_mixture_bars, save_figure
 from fedagentgym.partitions.samplers import SAMPLERS
 from fedagentgym.partitions.samplers.sampler import Sampler
 
 if TYPE_CHECKING:
-    from fedagentgym.partitions.analysis.statistics import Statistics
     from fedagentgym.partitions.client_split import ClientSplit
-    from fedagentgym.partitions.files.split import SplitRecord
+    from fedagentgym.partitions.record import SplitRecord
+    from fedagentgym.partitions.statistics import Statistics
+
 
 MOST_PANELS = 12
 """In one row; more of them are too narrow to be read."""

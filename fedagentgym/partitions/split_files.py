@@ -1,9 +1,10 @@
-"""SplitRecord files on disk: one JSON up to a million assignments; above, a folder (or a zip of it) of integers.
+"""Split files: one JSON up to a million assignments; above, a folder (or a zip of it) of integers.
 
 The folder holds `header.json` and flat little-endian arrays: `offsets.bin` (int64), `items.bin` (int32, numbers among the
 pool's sorted ids), `digests.bin` (32 bytes per client), and, if clients play in different variants, `variants.bin` with
-`variant_offsets.bin`. A client is read by its slice alone and checked against its own digest; the digests themselves are
-covered by the digest of the split. A file is not trusted until its header, lengths and digest have been checked.
+`variant_offsets.bin`. A file is mapped, not read, and only after its length has been compared with the header; the offsets
+of the clients' slices are checked before any slice is taken. A client is read by its slice alone and checked against its own
+digest; the digests themselves are covered by the digest of the split.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import json
 import stat
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,20 +24,20 @@ from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import bytes_digest, canonical_json, file_digest
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import atomic_folder, format_path, read_json, write_atomic
+from fedagentgym.base.files import MAX_TEXT, atomic_folder, format_path, open_plain, read_json, write_atomic
+from fedagentgym.base.parsing import parse_json
 from fedagentgym.partitions.assignment import Assignment, compute_offsets
-from fedagentgym.partitions.files.arrays import (
-    DTYPES,
-    HEADER,
-    locate_files,
-    open_array,
-    open_offsets,
-    open_variants,
-    read_header_file,
+from fedagentgym.partitions.labels import is_count
+from fedagentgym.partitions.record import (
+    MAX_ASSIGNMENTS,
+    MAX_CLIENTS,
+    NoVariants,
+    SplitHeader,
+    SplitRecord,
+    check_header,
+    is_id_list,
+    record_digest,
 )
-from fedagentgym.partitions.files.header import MAX_ASSIGNMENTS, MAX_CLIENTS, SplitHeader, check_header, is_id_list
-from fedagentgym.partitions.files.labels import is_count
-from fedagentgym.partitions.files.split import NoVariants, SplitRecord, record_digest
 
 MAX_JSON_ASSIGNMENTS = 1_000_000
 
@@ -241,3 +243,137 @@ def _load_arrays(path: Path) -> SplitRecord:
     if record_digest(header.fields, digests) != header.digest:
         raise _make_changed_error(where)
     return _make_record(header, Assignment(offsets, items), None, variants, digests)
+
+
+# ---- the arrays of a folder or zip ------------------------------------------------------------------------------------
+
+
+DTYPES = {
+    "offsets.bin": "<i8",
+    "items.bin": "<i4",
+    "digests.bin": "|u1",
+    "variants.bin": "|u1",
+    "variant_offsets.bin": "<i8",
+}
+HEADER = "header.json"
+MAX_VARIANT = 1 << 20
+"""Maximum size of the description of one client's variant, in bytes."""
+_LOCAL_HEADER = 30
+_LOCAL_MAGIC = b"PK\x03\x04"
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """The bytes of one member: a file of a folder, or a range of a zip."""
+
+    path: Path
+    start: int
+    size: int
+
+
+def locate_files(path: Path) -> dict[str, StoredFile]:
+    """The members of a split folder or zip by name; other files in it are not read."""
+    if path.is_file():
+        return _locate_members(path)
+    known = (HEADER, *DTYPES)
+    return {name: StoredFile(path / name, 0, (path / name).stat().st_size) for name in known if (path / name).is_file()}
+
+
+def read_header_file(files: Mapping[str, StoredFile], where: str) -> Any:
+    """The JSON value of the header, of limited length."""
+    if HEADER not in files:
+        raise DataError(f"{where} is not a split: it holds no {HEADER}")
+    found = files[HEADER]
+    if found.size > MAX_TEXT:
+        raise DataError(f"{where}: {HEADER} has {found.size:,} bytes, at most {MAX_TEXT:,} are read")
+    with open_plain(found.path) as file:
+        file.seek(found.start)
+        return parse_json(file.read(found.size), f"{where}: {HEADER}")
+
+
+def open_array(files: Mapping[str, StoredFile], name: str, count: int, where: str) -> NDArray[Any]:
+    """An array of the split, memory-mapped; its file must exist and have the expected size."""
+    dtype = np.dtype(DTYPES[name])
+    if name not in files:
+        raise DataError(f"{where} is not whole: {name} is missing")
+    found = files[name]
+    if found.size != count * dtype.itemsize:
+        raise DataError(
+            f"{where} is not whole: {name} has {found.size:,} bytes, {count * dtype.itemsize:,} are expected"
+        )
+    if not count:
+        return np.zeros(0, dtype=dtype)
+    try:
+        return np.memmap(found.path, dtype=dtype, mode="r", offset=found.start, shape=(count,))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{where}: {name} cannot be read ({error})") from None
+
+
+def open_offsets(files: Mapping[str, StoredFile], name: str, rows: int, total: int, where: str) -> NDArray[Any]:
+    """The offsets of `rows` slices: from 0, never decreasing, to `total`."""
+    offsets = open_array(files, name, rows + 1, where)
+    if offsets[0] != 0 or offsets[-1] != total or bool(np.any(offsets[1:] < offsets[:-1])):
+        raise DataError(f"{where}: {name} is damaged: it does not divide {total:,} entries among {rows:,} clients")
+    return offsets
+
+
+class StoredVariants(Sequence[Any]):
+    """Variants that are read on demand."""
+
+    def __init__(self, offsets: NDArray[np.int64], raw: NDArray[np.uint8]) -> None:
+        self._offsets, self._raw = offsets, raw
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        found = parse_json(
+            self._raw[self._offsets[index] : self._offsets[index + 1]][: MAX_VARIANT + 1].tobytes(),
+            f"the variant of client {index} in variants.bin",
+        )
+        if not isinstance(found, dict | None):
+            raise DataError(f"the variant of client {index} in variants.bin is neither an object nor null")
+        return found
+
+
+def open_variants(files: Mapping[str, StoredFile], clients: int, where: str) -> StoredVariants:
+    """The variants of all clients, each within the maximum size."""
+    size = files["variants.bin"].size if "variants.bin" in files else 0
+    offsets = open_offsets(files, "variant_offsets.bin", clients, size, where)
+    if int(np.max(np.diff(offsets))) > MAX_VARIANT:
+        raise DataError(f"{where}: variants.bin holds a variant of more than {MAX_VARIANT:,} bytes")
+    return StoredVariants(offsets, open_array(files, "variants.bin", size, where))
+
+
+def _locate_members(path: Path) -> dict[str, StoredFile]:
+    """The offset of each stored member of the zip; members are not compressed, so they can be mapped in place."""
+    found: dict[str, StoredFile] = {}
+    try:
+        with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+            whole = path.stat().st_size
+            for member in archive.infolist():
+                name = Path(member.filename).name
+                if name not in (HEADER, *DTYPES):
+                    continue
+                if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+                    raise DataError(
+                        f"{path}: {name} is compressed or encrypted; a split zip stores its members as they are"
+                    )
+                if name in found:
+                    raise DataError(f"{path}: {name} is in this zip twice")
+                file.seek(member.header_offset)
+                head = file.read(_LOCAL_HEADER)
+                if len(head) < _LOCAL_HEADER or not head.startswith(_LOCAL_MAGIC):
+                    raise DataError(f"{path}: {name} is not at the place that the zip gives")
+                skip = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+                start = member.header_offset + _LOCAL_HEADER + skip
+                if start + member.file_size > whole:
+                    raise DataError(f"{path}: {name} reaches beyond the end of the zip")
+                found[name] = StoredFile(path, start, member.file_size)
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, OverflowError) as error:
+        raise DataError(f"{path} is not a whole zip file ({str(error)[:100]})") from None
+    return found

@@ -1,1 +1,0 @@
-"""Statistics and figures of a client split."""

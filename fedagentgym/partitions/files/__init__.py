@@ -1,1 +1,0 @@
-"""Split files and label files: their content, reading and writing."""
