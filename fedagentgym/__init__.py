@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from fedagentgym.registration import register_backend as register_backend
     from fedagentgym.registration import register_objective as register_objective
     from fedagentgym.registration import register_sampler as register_sampler
+    from fedagentgym.registration import register_template as register_template
+    from fedagentgym.registration import register_tracker as register_tracker
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -56,6 +58,8 @@ __getattr__, __dir__, __all__ = attach(
             "register_backend",
             "register_objective",
             "register_sampler",
+            "register_tracker",
+            "register_template",
         ),
     },
 )

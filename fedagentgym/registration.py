@@ -14,8 +14,12 @@ from fedagentgym.base.registry import Registry
 from fedagentgym.envs import ENVIRONMENTS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fedagentgym.agents.make import AgentFactory
+    from fedagentgym.agents.text.prompts import Template
     from fedagentgym.algorithms.base import BaseAlgorithm
+    from fedagentgym.experiment.trackers import Tracker
     from fedagentgym.federation.aggregation import AggregationRule
     from fedagentgym.federation.backends import OpenBackend
     from fedagentgym.learning.advantages import AdvantageEstimator
@@ -72,6 +76,16 @@ def register_aggregation(name: str, target: str | type[AggregationRule], *, repl
 def register_backend(name: str, target: str | OpenBackend, *, replace: bool = False) -> None:
     """Add a backend of your own: a function that starts the processes in which clients run."""
     _load_registry("fedagentgym.federation.backends", "BACKENDS").register(name, target, replace=replace)
+
+
+def register_tracker(name: str, target: str | Callable[..., Tracker], *, replace: bool = False) -> None:
+    """Add a tracker of your own: a class with `start`, `log` and `finish`, which receives the numbers of every round."""
+    _load_registry("fedagentgym.experiment.trackers", "TRACKERS").register(name, target, replace=replace)
+
+
+def register_template(name: str, target: str | type[Template], *, replace: bool = False) -> None:
+    """Add a prompt template of your own: a class derived from `Template`."""
+    _load_registry("fedagentgym.agents.text.prompts", "TEMPLATES").register(name, target, replace=replace)
 
 
 def register_algorithm(name: str, target: str | type[BaseAlgorithm[Any]], *, replace: bool = False) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from fedagentgym.agents.protocols import Decoding
+from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.settings import Settings
 
 OBSERVATION = "{observation}"
@@ -36,8 +37,10 @@ class AgentSettings(Settings):
         description="one growing dialogue per episode, or a fresh prompt with the last turns at every step",
     )
     history: int = Field(default=2, ge=0, description="window: how many past turns a prompt shows")
-    template: Literal["standard", "compact"] | None = Field(
-        default=None, description="prompt with instructions and the list of actions, or bare observations (tiny models)"
+    template: str | None = Field(
+        default=None,
+        description="standard: prompt with instructions and the list of actions; compact: bare observations (tiny models); or a "
+        "registered name",
     )
     system: str | None = Field(
         default=None,
@@ -79,6 +82,15 @@ class AgentSettings(Settings):
         description="what generates: the model that is trained, or vLLM, to which changed weights are copied",
     )
     options: dict[str, Any] = Field(default_factory=dict, description="options of this kind of agent")
+
+    @field_validator("template")
+    @classmethod
+    def _check_template(cls, value: str | None) -> str | None:
+        from fedagentgym.agents.text.prompts import TEMPLATES
+
+        if value is not None and value not in TEMPLATES:
+            raise ValueError(str(unknown_name_error(TEMPLATES.kind, value, TEMPLATES.names())))
+        return value
 
     @field_validator("request")
     @classmethod

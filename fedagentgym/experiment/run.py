@@ -37,6 +37,7 @@ from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.fit import check_fit
 from fedagentgym.experiment.seeds import make_seed_configs
 from fedagentgym.experiment.settings import RESUMABLE, ROUNDS, RunConfig
+from fedagentgym.experiment.trackers import TrackedRun
 from fedagentgym.federation.algorithm import Algorithm
 from fedagentgym.federation.backends import BACKENDS, load_options
 from fedagentgym.federation.clients import Backend
@@ -245,7 +246,7 @@ class Run:
 
     def finish(self, observers: Sequence[Observer] = (), on_progress: ProgressCallback | None = None) -> RunResult:
         """Run the remaining rounds, then write the record and the report."""
-        watching = [*observers, *make_observers(self.config, self.folder)]
+        tracked = TrackedRun(self.config.output.trackers, self.config.plain())
         if self.config.output.report == "html":
             self._write_background()
         backend = self.open_backend()
@@ -258,7 +259,7 @@ class Run:
                 keep_rounds=self.config.output.keep_rounds,
                 evaluate=self.evaluate if evaluation is not None else None,
                 evaluate_every=evaluation.every if evaluation is not None else 1,
-                observers=watching,
+                observers=[*observers, tracked],
                 inputs=self.inputs,
                 on_progress=on_progress,
                 hide_failures=self.config.algorithm.get("privacy") is not None,
@@ -268,6 +269,7 @@ class Run:
             backend.close()
         result = RunResult(self.folder, self.build_record(commit))
         write_atomic(self.folder / "result.json", canonical_json(result.record) + "\n")
+        tracked.finish(result.record)
         if self.config.output.report == "html":
             from fedagentgym.experiment.report.page import write_report
 
@@ -459,14 +461,6 @@ def prepare_agents(configs: Iterable[RunConfig]) -> None:
         if start not in made:
             made.append(start)
             resolve_agent(config)
-
-
-def make_observers(config: RunConfig, folder: Path) -> list[Observer]:
-    if not config.output.tensorboard:
-        return []
-    from fedagentgym.experiment.report.tensorboard import TensorBoard
-
-    return [TensorBoard(folder / "tensorboard")]
 
 
 def collect_versions() -> dict[str, str]:

@@ -16,7 +16,7 @@ from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, 
 
 RESUMABLE: tuple[str, ...] = (
     *(f"federation.{key}" for key in ("backend", "workers", "device_per_worker", "deadline", "quorum", "options")),
-    *(f"output.{key}" for key in ("keep_rounds", "tensorboard", "report")),
+    *(f"output.{key}" for key in ("keep_rounds", "trackers", "report")),
     "learning.sharding",
 )
 """Keys that may be changed when a run is resumed: none of them changes the result."""

@@ -43,7 +43,7 @@ from fedagentgym.federation.vectors import is_finite
 
 
 class Observer(Protocol):
-    """An observer of a run: a table on the terminal, TensorBoard."""
+    """An observer of a run: a table on the terminal, trackers."""
 
     def begin(self, rounds: int) -> None:
         """The run goes up to this round."""

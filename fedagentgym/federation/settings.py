@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.settings import Settings
+from fedagentgym.base.settings import Settings, expand_name
 
 
 class FederationSettings(Settings):
@@ -47,5 +47,20 @@ class OutputSettings(Settings):
     folder: str = Field(default="runs/run", description="the run's folder")
     keep_rounds: int = Field(default=3, ge=1, description="newest commits that are kept, besides the best one")
     sampled_episodes: int = Field(default=2, ge=0, description="training episodes that each client returns per round")
-    tensorboard: bool = Field(default=False, description="write TensorBoard files too (needs tensorboard)")
+    trackers: tuple[dict[str, Any], ...] = Field(
+        default=(),
+        description="what else receives the numbers of every round: names, such as tensorboard, or name and options",
+    )
     report: Literal["html", "none"] = Field(default="html", description="write report.html at the end")
+
+    @field_validator("trackers", mode="before")
+    @classmethod
+    def _expand_tracker_names(cls, value: Any) -> Any:
+        return [expand_name(one) for one in value] if isinstance(value, list | tuple) else value
+
+    @field_validator("trackers")
+    @classmethod
+    def _check_tracker_names(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+        if not all(isinstance(one.get("name"), str) for one in value):
+            raise ValueError("each tracker is a name, or a mapping with the key 'name' and its options")
+        return value

@@ -107,7 +107,7 @@ def make_config(
     fixed = [*suite.changes, *suite.scenarios[scenario].changes, f"seed={chosen}"]
     evaluation = {**suite.selection.make_evaluation().model_dump(mode="json"), "clients": False}
     judged = [f"evaluation.{key}={_write(value)}" for key, value in evaluation.items()]
-    quiet = ["output.sampled_episodes=0", "output.report=none", "output.tensorboard=false", "output.keep_rounds=1"]
+    quiet = ["output.sampled_episodes=0", "output.report=none", "output.trackers=[]", "output.keep_rounds=1"]
     assert suite.config is not None
     if any("plugins" in assign({}, change) for change in method):
         raise OptionError(f"{suite.name}: a method's code is named by --plugin, its changes name no plugins")

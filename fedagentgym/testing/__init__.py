@@ -8,6 +8,8 @@ from fedagentgym.testing.backends import check_backend
 from fedagentgym.testing.environments import check_env, digest_episode, play_steps
 from fedagentgym.testing.objectives import check_objective
 from fedagentgym.testing.samplers import check_sampler
+from fedagentgym.testing.templates import check_template
+from fedagentgym.testing.trackers import check_tracker
 from fedagentgym.testing.variants import check_variant
 
 __all__ = [
@@ -19,6 +21,8 @@ __all__ = [
     "check_env",
     "check_objective",
     "check_sampler",
+    "check_template",
+    "check_tracker",
     "check_variant",
     "digest_episode",
     "play_steps",

@@ -179,7 +179,7 @@ def test_a_saved_split_and_tensorboard(tmp_path: Path) -> None:
 
     federate("fedagentgym/Guess-v0", partition="uniform", clients=3, tasks_per_client=8).save(tmp_path / "split.json")
     plain = {**CONFIG, "partition": {"file": str(tmp_path / "split.json")}, "evaluation": None}
-    result = train(plain, [f"output.folder={tmp_path / 'run'}", "output.tensorboard=true", "federation.rounds=1"])
+    result = train(plain, [f"output.folder={tmp_path / 'run'}", "output.trackers=[tensorboard]", "federation.rounds=1"])
     assert result.record["client_split"]["clients"] == 3
     assert result.record["first"] is None
     assert list((tmp_path / "run" / "tensorboard").iterdir())

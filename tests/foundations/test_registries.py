@@ -24,6 +24,8 @@ from fedagentgym.testing import (
     check_env,
     check_objective,
     check_sampler,
+    check_template,
+    check_tracker,
     digest_episode,
 )
 from fedagentgym.testing.algorithms import SMALL_CONFIG
@@ -39,6 +41,8 @@ REGISTRIES = {
     "fedagentgym.learning.objectives": ("OBJECTIVES",),
     "fedagentgym.federation.aggregation": ("AGGREGATION_RULES",),
     "fedagentgym.federation.backends": ("BACKENDS",),
+    "fedagentgym.agents.text.prompts": ("TEMPLATES",),
+    "fedagentgym.experiment.trackers": ("TRACKERS",),
 }
 
 
@@ -64,6 +68,8 @@ CHECKS: dict[str, Callable[[str], object]] = {
     "advantage estimator": lambda name: check_advantage(name, baseline="turns"),
     "objective": check_objective,
     "aggregation rule": check_aggregation,
+    "prompt template": check_template,
+    "tracker": check_tracker,
 }
 """What runs an entry and looks at its properties, by kind. Agents and algorithms have tests below."""
 TESTED_IN = {

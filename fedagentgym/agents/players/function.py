@@ -36,7 +36,7 @@ class FunctionAgent:
         answer: Answer,
         name: str = "function",
         *,
-        template: Literal["standard", "compact"] = "standard",
+        template: str = "standard",
         think: bool = False,
         context: Literal["session", "window"] = "session",
         history: int = 2,

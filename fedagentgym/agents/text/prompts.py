@@ -1,4 +1,4 @@
-"""Prompts of a language model: one generic template per style, filled with each environment's own descriptions.
+"""Prompts of a language model: templates that are filled with each environment's own descriptions.
 
 ``standard`` explains the role, the actions and the reply's form, and lists the admissible actions; ``compact`` shows
 bare observations, for models that were trained on an environment and need no instructions. Both support the two contexts:
@@ -14,9 +14,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedagentgym.agents.settings import OBSERVATION
+from fedagentgym.base.registry import Registry
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -33,50 +34,80 @@ class PastTurn(NamedTuple):
     action: str
 
 
+TEMPLATES = Registry(
+    "prompt template",
+    {
+        "standard": "fedagentgym.agents.text.prompts:Template",
+        "compact": "fedagentgym.agents.text.prompts:CompactTemplate",
+    },
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A style of prompt. ``think`` asks for reasoning before the action (environments that take commands)."""
+    """A style of prompt; `Template(name)` is an instance of the class that is registered under this name.
 
-    name: Literal["standard", "compact"] = "standard"
+    To write one, derive a class, override what it renders otherwise, and register it with `fedagentgym.register_template`.
+
+    Args:
+        name: `standard`, `compact`, or a registered name.
+        think: Whether reasoning is asked for before the action, in environments that take commands.
+        system: A system prompt, which comes before everything.
+        request: The first message in place of the environment's own description; `{observation}` is replaced by the observation.
+    """
+
+    name: str = "standard"
     think: bool = True
     system: str | None = None
     request: str | None = None
 
-    def render_first(self, env: TextEnv, view: View) -> str:
-        """Return the opening of a dialogue."""
-        if self.name == "compact":
-            return f"{self._render_opening(env, view.observation)}\n"
-        return "\n\n".join([self._render_opening(env, view.observation), *self._render_action_request(env, view)])
+    def __new__(cls, name: str = "standard", *args: Any, **kwargs: Any) -> Template:
+        made: Template = object.__new__(TEMPLATES.get(name) if cls is Template else cls)
+        return made
 
-    def _render_opening(self, env: TextEnv, start: str) -> str:
+    def render_first(self, env: TextEnv, view: View) -> str:
+        """The opening of a dialogue.
+
+        Args:
+            env: The environment; `env.role` and `env.action_help` describe it.
+            view: What the agent sees: `view.observation`, and `view.admissible` actions if they are listed.
+        """
+        return "\n\n".join([self.render_opening(env, view.observation), *self._render_action_request(env, view)])
+
+    def render_opening(self, env: TextEnv, start: str) -> str:
         """The first message, in the words of the request or in our own."""
         if self.request is not None:
             return self.request.replace(OBSERVATION, start)
-        return start if self.name == "compact" else f"{_render_introduction(env)}\n\nWhat you see:\n{start}"
+        return f"{_render_introduction(env)}\n\nWhat you see:\n{start}"
 
     def render_next(self, env: TextEnv, view: View, goal: str = "", listed: Sequence[str] | None = None) -> str:
-        """Return the next observation as a message of the dialogue; ``compact`` repeats the goal after it.
+        """The next observation as a message of the dialogue.
 
-        ``listed``: the actions that the dialogue listed last.
+        Args:
+            env: The environment.
+            view: What the agent sees now.
+            goal: The task in short, if the environment has such a form.
+            listed: The actions that the dialogue listed last.
         """
-        if self.name == "compact":
-            return f"\n{_append_goal(view, goal)}"
         return "\n\n".join([f"What you see now:\n{view.observation}", *self._render_actions(env, view, listed)])
 
     def render_window(
         self, env: TextEnv, start: str, past: Sequence[PastTurn], turn: int, view: View, goal: str = ""
     ) -> str:
-        """Return a whole prompt for turn ``turn`` that shows the start, the given past turns and the present."""
+        """A whole prompt for one turn.
+
+        Args:
+            env: The environment.
+            start: The first observation of the episode.
+            past: The last turns, those that the prompt shows.
+            turn: The number of the turn, from 0 on.
+            view: What the agent sees now.
+            goal: The task in short, if the environment has such a form.
+        """
         if turn == 0:
             return self.render_first(env, view)
         begun = turn - len(past)
-        if self.name == "compact":
-            lines = [self._render_opening(env, start), "..."] if begun else []
-            for index, old in enumerate(past, start=begun):
-                saw = old.observation if index else self._render_opening(env, old.observation)
-                lines += [saw, self.render_reply(env, old.action)]
-            return "\n".join([*lines, _append_goal(view, goal)])
-        parts = [_render_introduction(env)] if self.request is None else [self._render_opening(env, start)]
+        parts = [_render_introduction(env)] if self.request is None else [self.render_opening(env, start)]
         if begun and self.request is None:
             parts.append(f"What you saw at the start:\n{start}")
         told = f"You have taken {turn} {'step' if turn == 1 else 'steps'} so far."
@@ -87,7 +118,7 @@ class Template:
         return "\n\n".join([*parts, f"What you see now:\n{view.observation}", *self._render_action_request(env, view)])
 
     def render_reply(self, env: TextEnv, action: str) -> str:
-        """Return a well-formed reply that takes an action, for demonstrations."""
+        """A well-formed reply that takes an action, for demonstrations."""
         if env.takes == "reply":
             return action
         thought = f"<think>I will try this: {action}</think>" if self.think else ""
@@ -109,6 +140,32 @@ class Template:
         if view.admissible and view.admissible == listed:
             return ["The actions you can take now are the same as before."]
         return ["The actions you can take now:\n" + "\n".join(f"- {line}" for line in _shorten_list(view.admissible))]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactTemplate(Template):
+    """Bare observations, each with the goal after it."""
+
+    def render_first(self, env: TextEnv, view: View) -> str:
+        return f"{self.render_opening(env, view.observation)}\n"
+
+    def render_opening(self, env: TextEnv, start: str) -> str:
+        return start if self.request is None else self.request.replace(OBSERVATION, start)
+
+    def render_next(self, env: TextEnv, view: View, goal: str = "", listed: Sequence[str] | None = None) -> str:
+        return f"\n{_append_goal(view, goal)}"
+
+    def render_window(
+        self, env: TextEnv, start: str, past: Sequence[PastTurn], turn: int, view: View, goal: str = ""
+    ) -> str:
+        if turn == 0:
+            return self.render_first(env, view)
+        begun = turn - len(past)
+        lines = [self.render_opening(env, start), "..."] if begun else []
+        for index, old in enumerate(past, start=begun):
+            saw = old.observation if index else self.render_opening(env, old.observation)
+            lines += [saw, self.render_reply(env, old.action)]
+        return "\n".join([*lines, _append_goal(view, goal)])
 
 
 def _shorten_list(actions: Sequence[str]) -> list[str]:

@@ -1,1 +1,1 @@
-"""The report page of a run, its charts, and the TensorBoard observer. Reads run folders; does not affect a run."""
+"""The report page of a run and its charts. Reads run folders; does not affect a run."""
