@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 from fedagentgym.algorithms.support.runtime import Runtime, Site
-from fedagentgym.algorithms.support.work import Scale, Work
+from fedagentgym.algorithms.support.work import Scale, SecondModel, Work
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.operation import ClientContext, Operation
@@ -65,6 +65,11 @@ class BaseAlgorithm(Generic[S]):
     @classmethod
     def list_kept_copies(cls, settings: S) -> tuple[str, ...]:
         """Names of the copies of the trained parameters that the penalties of the method hold while a client trains."""
+        return ()
+
+    @classmethod
+    def list_second_models(cls, settings: S, learning: LearningSettings) -> tuple[SecondModel, ...]:
+        """The models that clients hold beside the agent that learns."""
         return ()
 
     # ---- for the federation ---------------------------------------------------------------------------------------

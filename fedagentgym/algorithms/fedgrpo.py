@@ -54,7 +54,7 @@ from fedagentgym.algorithms.support.runtime import ResidentModel, Runtime, Site,
 from fedagentgym.algorithms.support.scoring import Scorer
 from fedagentgym.algorithms.support.state_arrays import copy_arrays, make_site_state
 from fedagentgym.algorithms.support.task_transfer import TASK_BYTES, make_task_records
-from fedagentgym.algorithms.support.work import Scale, Work
+from fedagentgym.algorithms.support.work import Scale, SecondModel, Work
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
@@ -66,6 +66,7 @@ from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState, add_prefix, strip_prefix
 from fedagentgym.learning.local import LocalTraining, draw_tasks
 from fedagentgym.learning.objectives import kept_format, objective_values
+from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group, to_plain
 
 EXPERT_PREFIX = "expert/"
@@ -96,6 +97,14 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     @classmethod
     def list_roles(cls, settings: FedGRPOSettings) -> tuple[str, ...]:
         return ("auxiliary", "server")
+
+    @classmethod
+    def list_second_models(cls, settings: FedGRPOSettings, learning: LearningSettings) -> tuple[SecondModel, ...]:
+        """The experts, if they have a model of their own."""
+        if settings.expert_agent is None:
+            return ()
+        expert_learning = settings.resolve_expert_learning(learning)
+        return (SecondModel("experts", settings.expert_agent, expert_learning, settings.expert_steps),)
 
     @classmethod
     def count_preparations(cls, settings: FedGRPOSettings, rounds: int) -> int:

@@ -268,7 +268,7 @@ class _RowState(NamedTuple):
 
 
 class EndpointPlayers:
-    """``policy.Players`` of a hosted model: the rows of a turn are requested concurrently."""
+    """``Players`` of a hosted model: the rows of a turn are requested concurrently."""
 
     def __init__(self, agent: EndpointAgent, env: TextEnv) -> None:
         self.agent, self.env = agent, env

@@ -37,7 +37,7 @@ def resolve_action(typed: str, episode: Episode) -> str:
 
 
 class HumanPlayers:
-    """``policy.Players`` of one person, for one row after another."""
+    """``Players`` of one person, for one row after another."""
 
     def __init__(self, env: TextEnv, ask: Callable[[str], str]) -> None:
         self.env, self.ask = env, ask

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ScriptedPlayers:
-    """``policy.Players`` without a model."""
+    """``Players`` without a model."""
 
     def __init__(self, env: TextEnv, *, expert: bool, noise: float) -> None:
         self.env, self.expert, self.noise = env, expert, noise

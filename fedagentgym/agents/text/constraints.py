@@ -68,7 +68,7 @@ class TrieState(NamedTuple):
 
 
 class ActionTrie:
-    """``policy.Constraint`` over the admissible actions of one turn."""
+    """``Constraint`` over the admissible actions of one turn."""
 
     def __init__(self, replies: Iterable[Sequence[tuple[int, ...]]], free: FreeWords | None, max_tokens: int) -> None:
         """``replies``: the id pieces of each reply, with the slot between pieces; ``most`` is the maximum number of tokens."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.learning.settings import LearningSettings
 
 
@@ -39,6 +40,17 @@ class Work:
 
     def __mul__(self, times: int) -> Work:
         return Work(*(getattr(self, one.name) * times for one in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class SecondModel:
+    """A model that clients hold beside the agent that learns."""
+
+    name: str
+    agent: AgentSettings
+    learning: LearningSettings
+    steps: int
+    """Policy steps that it is trained for; 0 if it only plays and scores."""
 
 
 @dataclass(frozen=True, slots=True)

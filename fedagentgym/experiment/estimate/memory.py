@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from fedagentgym.algorithms.support.work import SecondModel
 from fedagentgym.experiment.estimate.activations import FULL, HALF, estimate_activations
 from fedagentgym.experiment.estimate.player import PlannedAgent
 from fedagentgym.learning.settings import LearningSettings, ShardingSettings
@@ -102,14 +103,14 @@ def _spread_parts(parts: list[Part], agent: PlannedAgent, sharding: ShardingSett
     ]
 
 
-def list_judge_parts(judge: PlannedAgent, learning: LearningSettings, steps: int) -> tuple[Part, ...]:
-    """The model with which clients judge, besides the agent that learns; with the memory of its training, if it is trained."""
-    parts = list_memory_parts(judge, learning, (), None)
-    used = {"always", "playing", "scoring"} | ({"updating", "stepping"} if steps else set())
+def list_second_parts(model: SecondModel, planned: PlannedAgent) -> tuple[Part, ...]:
+    """A model besides the agent that learns; with the memory of its training, if it is trained."""
+    parts = list_memory_parts(planned, model.learning, (), None)
+    used = {"always", "playing", "scoring"} | ({"updating", "stepping"} if model.steps else set())
     return tuple(
-        replace(part, name=f"{part.name} (experts)", owner="experts")
+        replace(part, name=f"{part.name} ({model.name})", owner=model.name)
         for part in parts
-        if part.phase in used and (steps or part.name != "moments")
+        if part.phase in used and (model.steps or part.name != "moments")
     )
 
 

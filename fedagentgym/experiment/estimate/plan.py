@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from fedagentgym.agents.settings import AgentSettings, VllmOptions
 from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES
 from fedagentgym.algorithms.make import get_algorithm_class, load_settings
-from fedagentgym.algorithms.support.fedgrpo_settings import FedGRPOSettings
 from fedagentgym.algorithms.support.task_transfer import TASK_BYTES
 from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.settings import Settings
-from fedagentgym.experiment.estimate.memory import Part, VllmShare, compute_peak, list_judge_parts, list_memory_parts
+from fedagentgym.experiment.estimate.memory import Part, VllmShare, compute_peak, list_memory_parts, list_second_parts
 from fedagentgym.experiment.estimate.player import DEVICE_BYTES, PlannedAgent, plan_agent
 from fedagentgym.experiment.settings import RunConfig
 
@@ -113,7 +111,11 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
         _count_evaluations(config),
         (
             *list_memory_parts(agent, config.learning, kept, vllm),
-            *_list_judge_parts(config, settings, device_bytes),
+            *(
+                part
+                for model in algorithm.list_second_models(settings, config.learning)
+                for part in list_second_parts(model, plan_agent(model.agent, config.env, None, device_bytes))
+            ),
         ),
         kept,
         vllm,
@@ -128,14 +130,6 @@ def _find_vllm_share(agent: AgentSettings) -> VllmShare | None:
         return None
     options = VllmOptions.load(agent.options)
     return VllmShare(options.memory, options.sleep)
-
-
-def _list_judge_parts(config: RunConfig, settings: Settings, device_bytes: int) -> tuple[Part, ...]:
-    """FedGRPO's experts, where they have a model of their own."""
-    if not isinstance(settings, FedGRPOSettings) or settings.expert_agent is None:
-        return ()
-    judge = plan_agent(settings.expert_agent, config.env, None, device_bytes)
-    return list_judge_parts(judge, settings.resolve_expert_learning(config.learning), settings.expert_steps)
 
 
 def _check_roles(config: RunConfig, needed: Sequence[str]) -> None:
