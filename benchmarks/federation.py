@@ -37,8 +37,8 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.extras import require
 from fedagentgym.base.progress import show_progress
 from fedagentgym.federation.backends.flower_simulation import FLOWER_VARIABLES
+from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.settings import FederationSettings
 
 CLIENTS = 10
 MOST_RATIO = 4

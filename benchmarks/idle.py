@@ -22,12 +22,11 @@ from fedagentgym.algorithms.averaging import Averaging
 from fedagentgym.algorithms.fedagent import FedAgentSettings
 from fedagentgym.federation.algorithm import Algorithm
 from fedagentgym.federation.backends import BACKENDS
-from fedagentgym.federation.clients import Backend
+from fedagentgym.federation.clients import Backend, FederationSettings
 from fedagentgym.federation.message import ArrayForm, Form, Message, freeze
 from fedagentgym.federation.operation import ApplicationSpec, ClientContext, Operation
 from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.server_state import ServerState
-from fedagentgym.federation.settings import FederationSettings
 
 FLOATS = 1_250_000
 """Weights of 5 MB."""

@@ -33,10 +33,10 @@ from fedagentgym.base.progress import show_progress
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import stream
 from fedagentgym.federation.backends.in_process import SequentialBackend
+from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.exchange import Reply, Request
 from fedagentgym.federation.message import KINDS, Message
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import StateStore
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Intervals of means, tests of differences, and their correction for number.
+"""Means, their intervals, tests of differences, and the correction of these for number.
 
 The unit is what another experiment would draw anew.
 
@@ -287,3 +287,12 @@ def correct_holm(p: Sequence[float], most_true: int | None = None) -> list[float
         largest = max(largest, min(1.0, min(len(p) - rank, most) * p[index]))
         adjusted[index] = largest
     return adjusted
+
+
+def mean(numbers: Sequence[float]) -> float:
+    """The sum divided by the count; 0 for an empty sequence.
+
+    >>> mean([1.0, 2.0]), mean([])
+    (1.5, 0.0)
+    """
+    return sum(numbers) / len(numbers) if numbers else 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -11,7 +11,7 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.support.spec import EnvSettings, ExperimentSpec, PartitionSettings
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.settings import Settings, expand_name
-from fedagentgym.federation.settings import FederationSettings, OutputSettings
+from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, WarmStartSettings
 
 RESUMABLE: tuple[str, ...] = (
@@ -24,6 +24,31 @@ RESUMABLE: tuple[str, ...] = (
 
 ROUNDS = "federation.rounds"
 """The key that may be raised when a run is resumed, if nothing in the run depends on its length."""
+
+
+class OutputSettings(Settings):
+    """What a run writes."""
+
+    folder: str = Field(default="runs/run", description="the run's folder")
+    keep_rounds: int = Field(default=3, ge=1, description="newest commits that are kept, besides the best one")
+    sampled_episodes: int = Field(default=2, ge=0, description="training episodes that each client returns per round")
+    trackers: tuple[dict[str, Any], ...] = Field(
+        default=(),
+        description="what else receives the numbers of every round: names, such as tensorboard, or name and options",
+    )
+    report: Literal["html", "none"] = Field(default="html", description="write report.html at the end")
+
+    @field_validator("trackers", mode="before")
+    @classmethod
+    def _expand_tracker_names(cls, value: Any) -> Any:
+        return [expand_name(one) for one in value] if isinstance(value, list | tuple) else value
+
+    @field_validator("trackers")
+    @classmethod
+    def _check_tracker_names(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+        if not all(isinstance(one.get("name"), str) for one in value):
+            raise ValueError("each tracker is a name, or a mapping with the key 'name' and its options")
+        return value
 
 
 class RunConfig(Settings):

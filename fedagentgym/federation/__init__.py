@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedagentgym.federation.backends.in_process import SequentialBackend as SequentialBackend
     from fedagentgym.federation.backends.in_process import open_backend as open_backend
     from fedagentgym.federation.clients import Backend as Backend
+    from fedagentgym.federation.clients import FederationSettings as FederationSettings
     from fedagentgym.federation.message import ArrayForm as ArrayForm
     from fedagentgym.federation.message import Form as Form
     from fedagentgym.federation.message import Message as Message
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from fedagentgym.federation.server import ServerConfig as ServerConfig
     from fedagentgym.federation.server import run_rounds as run_rounds
     from fedagentgym.federation.server_state import ServerState as ServerState
-    from fedagentgym.federation.settings import FederationSettings as FederationSettings
     from fedagentgym.federation.states import StateStore as StateStore
 
 __getattr__, __dir__, __all__ = attach(
@@ -36,13 +36,12 @@ __getattr__, __dir__, __all__ = attach(
         ".aggregation": ("AggregationRule", "Mean", "aggregate"),
         ".algorithm": ("RoundResult",),
         ".backends.in_process": ("SequentialBackend", "open_backend"),
-        ".clients": ("Backend",),
+        ".clients": ("Backend", "FederationSettings"),
         ".message": ("ArrayForm", "Form", "Message", "freeze"),
         ".operation": ("Operation",),
         ".progress": ("TrainingProgress",),
         ".server": ("ServerConfig", "run_rounds"),
         ".server_state": ("ServerState",),
-        ".settings": ("FederationSettings",),
         ".states": ("StateStore",),
     },
 )

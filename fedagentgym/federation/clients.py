@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
+
+from pydantic import Field, field_validator
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.base.settings import Settings
 from fedagentgym.federation.exchange import LONGEST_ERROR, Reply, Request, StateName, clean_text
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import Operation
@@ -73,6 +76,35 @@ class Backend(Protocol):
 
 def identity(client: int) -> int:
     return client
+
+
+class FederationSettings(Settings):
+    """Where the clients run, how many take part, and how many must answer."""
+
+    backend: str = Field(default="in-process", description="in-process, flower-simulation or flower")
+    rounds: int = Field(default=20, ge=0, description="communication rounds; 0 only evaluates the initial agent")
+    raised_from: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        default=(), description="planned rounds of a run before it was extended; written when it is extended"
+    )
+    clients_per_round: int | None = Field(default=None, ge=1, description="clients drawn per round; all by default")
+    workers: int = Field(default=0, ge=0, description="worker processes; 0 runs the clients in this process")
+    device_per_worker: tuple[str, ...] = Field(
+        default=(), description="devices that the workers take in turn, cuda:0, cuda:1"
+    )
+    quorum: float | int | None = Field(
+        default=0.5, description="share (0.5) or number (3) of the called clients that must reply"
+    )
+    deadline: float | None = Field(default=None, gt=0, description="seconds that one client may take for one call")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of this backend")
+
+    @field_validator("quorum")
+    @classmethod
+    def _check_quorum_value(cls, quorum: float | int | None) -> float | int | None:
+        try:
+            resolve_quorum(quorum, 1)
+        except OptionError as error:
+            raise ValueError(str(error)) from None
+        return quorum
 
 
 class Clients:

@@ -24,7 +24,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path, remove_partial, write_atomic
 from fedagentgym.base.process import postpone_interruption
 from fedagentgym.federation.algorithm import Algorithm, Round, RoundResult, draw_participants
-from fedagentgym.federation.clients import Backend, Clients, hide_text, identity
+from fedagentgym.federation.clients import Backend, Clients, FederationSettings, hide_text, identity
 from fedagentgym.federation.commits import (
     Chain,
     Commit,
@@ -37,7 +37,6 @@ from fedagentgym.federation.commits import (
 from fedagentgym.federation.progress import ProgressCallback, ProgressTracker
 from fedagentgym.federation.records import MetricsLog, Record, add_counts, best_rounds
 from fedagentgym.federation.server_state import ServerState
-from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import read_state_digests
 from fedagentgym.federation.vectors import is_finite
 

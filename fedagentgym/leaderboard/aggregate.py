@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.algorithms.support.judging import count_categories, measure_mixture
-from fedagentgym.base.numbers import mean
-from fedagentgym.base.statistics import Values, estimate_replicates
+from fedagentgym.base.statistics import Values, estimate_replicates, mean
 from fedagentgym.leaderboard.record import CellRecord, ClientRecord, CurvePoint, Interval, Measures, Spent, Usage
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.learning.evaluation import estimate_measures, tabulate_measures

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import format_path
-from fedagentgym.base.numbers import mean
+from fedagentgym.base.statistics import mean
 from fedagentgym.federation.records import read_metrics_log
 from fedagentgym.leaderboard.cells import sum_spent
 from fedagentgym.leaderboard.compare import list_runs

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from fedagentgym.base.activity import tell_step
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.numbers import mean
+from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.learning.advantages import group_advantages, is_constant, spread_advantages
 from fedagentgym.learning.objectives import (

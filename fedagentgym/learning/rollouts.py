@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fedagentgym.base.activity import tell_episodes
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.numbers import mean
 from fedagentgym.base.progress import Progress
+from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn, group_trajectories, make_segments
 

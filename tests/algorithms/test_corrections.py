@@ -21,8 +21,8 @@ from fedagentgym.algorithms.support.runtime import ResidentModel, Site
 from fedagentgym.base.errors import OptionError
 from fedagentgym.federation.algorithm import draw_participants
 from fedagentgym.federation.backends.in_process import SequentialBackend
+from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import StateStore
 from fedagentgym.learning.local import LocalReport, SiteState
 from fedagentgym.learning.penalties import Penalty, add_gradient

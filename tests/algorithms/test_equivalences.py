@@ -16,9 +16,9 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.federation.backends.in_process import SequentialBackend
+from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import StateStore
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 

@@ -19,10 +19,10 @@ from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.federation.backends.in_process import SequentialBackend
+from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import Request
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import StateStore
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 

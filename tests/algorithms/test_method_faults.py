@@ -18,13 +18,12 @@ from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.settings import merge
 from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.clients import QuorumError
+from fedagentgym.federation.clients import FederationSettings, QuorumError
 from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.exchange import Reply, Request
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ClientContext
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.federation.states import StateStore
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 

@@ -9,11 +9,10 @@ import pytest
 
 from fedagentgym.base.plugins import load_plugins, module_name
 from fedagentgym.federation.backends.in_process import open_backend
-from fedagentgym.federation.clients import Backend
+from fedagentgym.federation.clients import Backend, FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.operation import ApplicationSpec
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.settings import FederationSettings
 
 TOY_FILE = str(Path(__file__).with_name("toy.py"))
 TOY = module_name(Path(TOY_FILE))

@@ -26,12 +26,12 @@ from fedagentgym.cli.main import main
 from fedagentgym.experiment.run import train
 from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.backends.resident import NodeConfig, ResidentWorker, forward_request
+from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import Request, StateName
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ApplicationSpec
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.settings import FederationSettings
 from fedagentgym.testing.algorithms import SMALL_CONFIG
 from tests.federation.conftest import TOY, TOY_FILE
 

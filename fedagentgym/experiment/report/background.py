@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.files import read_json, write_atomic
-from fedagentgym.base.numbers import mean
+from fedagentgym.base.statistics import mean
 from fedagentgym.pages.render import format_percent
 
 if TYPE_CHECKING:

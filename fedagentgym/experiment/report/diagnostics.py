@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import Any
 
-from fedagentgym.base.numbers import mean
+from fedagentgym.base.statistics import mean
 from fedagentgym.experiment.report.results import make_client_dots
 from fedagentgym.federation.message import KINDS
 from fedagentgym.federation.records import DIRECTIONS, Direction, headline_bytes

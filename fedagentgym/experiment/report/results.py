@@ -17,8 +17,7 @@ import numpy as np
 
 from fedagentgym.base.errors import DataError, join_names
 from fedagentgym.base.files import read_json
-from fedagentgym.base.numbers import mean
-from fedagentgym.base.statistics import Estimate, compare_tasks
+from fedagentgym.base.statistics import Estimate, compare_tasks, mean
 from fedagentgym.experiment.report.background import Background
 from fedagentgym.federation.records import headline_bytes
 from fedagentgym.pages.charts import Chart, Dumbbell, Reference, Series

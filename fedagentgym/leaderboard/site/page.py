@@ -13,8 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from fedagentgym.base.numbers import mean
-from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference
+from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, mean
 from fedagentgym.leaderboard.curves import average_curves
 from fedagentgym.leaderboard.ranking import Compared, Place, read_difference
 from fedagentgym.leaderboard.record import CellClients, Interval, Measures, Rerun
