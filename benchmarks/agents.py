@@ -16,7 +16,7 @@ from benchmarks.measurement import Measurement
 from benchmarks.policy_step import StepTiming, Workload, time_steps
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.progress import show_progress
-from fedagentgym.envs.vocabulary import list_words
+from fedagentgym.envs.scripted import list_words
 
 if TYPE_CHECKING:
     from fedagentgym.agents.engines.torch_policy import TorchPolicy

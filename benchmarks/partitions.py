@@ -17,7 +17,8 @@ import numpy as np
 from benchmarks import ROOT
 from benchmarks.measurement import Measurement, Yardstick
 from fedagentgym.base.streams import stream
-from fedagentgym.envs.pool import TaskIds, TaskPool
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.task import TaskIds
 
 ENV = "fedagentgym/Guess-v0"
 SHARES = (0.783, 0.140, 0.031, 0.029, 0.017)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fedagentgym.envs.pool import TaskIds
-from fedagentgym.envs.task import make_task_id
+from fedagentgym.envs.task import TaskIds, make_task_id
 
 
 class Place(NamedTuple):

@@ -26,14 +26,12 @@ from fedagentgym.base.progress import get_console
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.options import keep_plain_options, resolve_task_options
-from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.pool import PoolOrigin, TaskPool, find_or_load_pool, select_pool_options
 from fedagentgym.envs.registry import ENVIRONMENTS
-from fedagentgym.envs.rendering import Step, render_choices, render_episode, render_heading, render_step
-from fedagentgym.envs.shared_pools import PoolOrigin, find_or_load_pool, select_pool_options
 from fedagentgym.envs.spaces import TextSpace
 from fedagentgym.envs.task import Task, TaskSet
 from fedagentgym.envs.variants import Variant, load_variant
-from fedagentgym.envs.view import View
+from fedagentgym.envs.view import Step, View, render_choices, render_episode, render_heading, render_step
 
 SUCCESS_REWARD = 10.0
 REWARD_MODES = ("score", "success10")
@@ -203,7 +201,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
     def vocabulary(self) -> Iterable[str]:
         """The words in this environment's observations and actions, for agents with a small vocabulary. If it returns none,
-        `fedagentgym.envs.vocabulary.list_words` finds them by playing at random."""
+        `fedagentgym.envs.scripted.list_words` finds them by playing at random."""
         return ()
 
     def expert(self) -> Expert:

@@ -10,8 +10,8 @@ import numpy as np
 
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import Episode, TextEnv
-from fedagentgym.envs.pool import TaskIds, TaskPool
-from fedagentgym.envs.task import Task
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.task import Task, TaskIds
 from fedagentgym.envs.view import View
 
 RANGES = {"small": 10, "medium": 30, "large": 100}

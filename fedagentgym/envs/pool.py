@@ -1,8 +1,15 @@
-"""An ordered pool of tasks: ids, categories, a digest that identifies the data, and payloads that are made on demand."""
+"""An ordered pool of tasks: ids, categories, a digest that identifies the data, and payloads that are made on demand.
+
+The environments of one process share their pools: a thousand environments with the same options hold one. This also makes
+pools and environments picklable: a pool that an environment loaded is written as the options that it was loaded with, not as
+its tasks, and is loaded (or found in memory) when it is read.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
@@ -10,8 +17,8 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from functools import cached_property
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,22 +26,21 @@ from numpy.typing import NDArray
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError, show_value, unknown_name_error
 from fedagentgym.base.extras import require
-from fedagentgym.envs.fields import Value, collect_columns, get_payload_field, is_value, list_payload_fields
-from fedagentgym.envs.task import Task, make_task_id
+from fedagentgym.envs.registry import format_env_words
+from fedagentgym.envs.task import (
+    Task,
+    TaskIds,
+    Value,
+    collect_columns,
+    get_payload_field,
+    is_value,
+    list_payload_fields,
+    make_task_id,
+)
 from fedagentgym.envs.view import View
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
-
-class Origin(Protocol):
-    """What a pool can be loaded from again."""
-
-    def load(self) -> TaskPool: ...
-
-    def open_env(self, pool: TaskPool) -> Any:
-        """The environment that plays the tasks of such a pool."""
-        ...
 
 
 class EpisodeStarter(Protocol):
@@ -50,41 +56,6 @@ class PromptTemplate(Protocol):
 
 
 Labels = Sequence[str] | tuple[Sequence[str], NDArray[np.int32]]
-
-
-class TaskIds(Sequence[str]):
-    """The ids of a contiguous range of a split, made on demand: a million of them cost nothing.
-
-    >>> TaskIds("fedagentgym/Math-v0", "val", 3)[-1]
-    'math/val/00002'
-    """
-
-    def __init__(self, env: str, split: str, count: int) -> None:
-        self._env, self._split, self._count = env, split, count
-        self._prefix = make_task_id(env, split, 0)[:-5]
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [f"{self._prefix}{position:05d}" for position in range(*index.indices(self._count))]
-        position = index + self._count if index < 0 else index
-        if not 0 <= position < self._count:
-            raise IndexError(index)
-        return f"{self._prefix}{position:05d}"
-
-    def __iter__(self) -> Iterator[str]:
-        prefix = self._prefix
-        return (f"{prefix}{position:05d}" for position in range(self._count))
-
-    def find_position(self, identifier: str) -> int | None:
-        """The index of an id, computed without a table of all ids."""
-        number = identifier.removeprefix(self._prefix)
-        if number == identifier or not (number.isascii() and number.isdigit()):
-            return None
-        position = int(number)
-        return position if position < self._count and f"{position:05d}" == number else None
 
 
 class TaskPool:
@@ -113,7 +84,7 @@ class TaskPool:
         self.columns = {name: tuple(values) for name, values in sorted((columns or {}).items())}
         """Further fields of the tasks, such as the user of each, one value a task; part of the digest."""
         self._hidden: frozenset[str] = frozenset()
-        self.origin: Origin | None = None
+        self.origin: PoolOrigin | None = None
         """If set, the pool is pickled as a reference to its data; otherwise as its tasks."""
         self._whole = True
         if len(self.category_codes) != len(ids):
@@ -400,7 +371,7 @@ def _encode_categories(categories: Labels) -> tuple[tuple[str, ...], NDArray[np.
 
 
 def _load_again(
-    origin: Origin, source: Mapping[str, Any], ids: Sequence[str] | None, hidden: frozenset[str]
+    origin: PoolOrigin, source: Mapping[str, Any], ids: Sequence[str] | None, hidden: frozenset[str]
 ) -> TaskPool:
     """Load a pickled pool from its data, which must be unchanged."""
     pool = origin.load()
@@ -438,3 +409,62 @@ def _restore(
     )
     pool._hidden = hidden
     return pool
+
+
+# ---- pools that environments share ------------------------------------------------------------------------------------
+
+
+MOST_POOLS = 16
+_INDEPENDENT = ("split", "tasks", "pool", "max_turns", "reward", "render_mode")
+"""Options of every environment on which no pool depends; the split is passed separately."""
+
+_pools: OrderedDict[tuple[type, str, str], TaskPool] = OrderedDict()
+_lock = threading.RLock()
+
+
+class PoolOrigin(NamedTuple):
+    """The environment class, the options and the split that a pool was loaded with."""
+
+    environment: type
+    options: Mapping[str, Any]
+    split: str
+
+    def load(self) -> TaskPool:
+        """The pool again: the shared one, or loaded from its data."""
+        made: Any = self.environment(**{**self.options, "split": self.split})
+        pool: TaskPool = made.pool
+        return pool
+
+    def open_env(self, pool: TaskPool) -> Any:
+        """The environment with these options, playing this pool or a part of it."""
+        return self.environment(**{**self.options, "split": self.split, "pool": pool})
+
+
+def select_pool_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an environment on which its pool may depend."""
+    return {name: value for name, value in options.items() if name not in _INDEPENDENT}
+
+
+def describe_pool_words(pool: TaskPool) -> str:
+    """The command-line words that open this pool's environment with its split, as far as the pool knows them."""
+    origin = pool.origin
+    options = {} if origin is None else dict(origin.options)
+    options.pop("variant", None)
+    return f"{format_env_words(pool.env, options)}{'' if pool.split == 'train' else f' --split {pool.split}'}"
+
+
+def find_or_load_pool(origin: PoolOrigin, load: Callable[[], TaskPool]) -> TaskPool:
+    """The pool of this origin: the one in memory, or the one that `load` returns."""
+    try:
+        plain = {name: str(value) if isinstance(value, Path) else value for name, value in origin.options.items()}
+        key = (origin.environment, origin.split, canonical_json(plain))
+    except DataError:  # an option that is no plain value, such as a function: such options cannot be compared
+        return load()
+    with _lock:
+        if key in _pools:
+            _pools.move_to_end(key)
+            return _pools[key]
+        pool = _pools[key] = load()
+        if len(_pools) > MOST_POOLS:
+            _pools.popitem(last=False)
+        return pool

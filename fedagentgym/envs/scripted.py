@@ -1,13 +1,53 @@
-"""Players that err on purpose: an expert that sometimes takes a random action, and a random player."""
+"""Playing by script: actions drawn at random, an expert that errs on purpose, and the words that random play meets.
+
+An admissible action may have a slot for the player's own words: `search[<query>]`. The words that fill a slot are those of the
+task, unchanged; "women's", "slip-ons" and "8.5" are one word each. Experts, random players and constrained generation all split
+texts in the same way, so that a player that copies words can produce what the expert produces.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from itertools import count
 from typing import NamedTuple
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.streams import Stream
-from fedagentgym.envs.core import Episode, Expert
-from fedagentgym.envs.slots import SLOT, fill_slot, slot_words
+from fedagentgym.base.streams import Stream, stream
+from fedagentgym.envs.core import Episode, Expert, TextEnv
+
+SLOT = re.compile(r"<[a-z_]+>")
+_WORD = re.compile(r"[^\W_]+(?:['.,-][^\W_]+)*")
+
+
+def slot_words(text: str) -> list[str]:
+    """The words of a text, in order.
+
+    >>> slot_words("Find women's slip-ons, size 8.5!")
+    ['Find', "women's", 'slip-ons', 'size', '8.5']
+    """
+    return _WORD.findall(text)
+
+
+def get_slot_text(env: TextEnv, episode: Episode) -> str:
+    """The text whose words may fill a slot: the goal, or the first observation if there is no goal.
+
+    The first observation alone would not do: it also contains titles, buttons and separators.
+    """
+    return env.goal(episode.task) or episode.view.observation
+
+
+def fill_slot(action: str, words: str) -> str:
+    """The action with its slot filled; an action without a slot is returned unchanged.
+
+    >>> fill_slot("search[<query>]", "red shoes")
+    'search[red shoes]'
+    """
+    return SLOT.sub(lambda _: words, action, count=1)
+
+
+# ---- players ----------------------------------------------------------------------------------------------------------
+
 
 MOST_QUERY_WORDS = 3
 
@@ -67,3 +107,42 @@ def random_action(episode: Episode, opening: str, draws: Stream) -> str:
     if SLOT.search(action) is None:
         return action
     return fill_slot(action, " ".join(draws.pick(words) for _ in range(1 + draws.integers(MOST_QUERY_WORDS))))
+
+
+# ---- the words of an environment that does not list them --------------------------------------------------------------
+
+
+TASKS = 200
+STEPS = 1_000
+
+
+def list_words(env: TextEnv) -> Iterable[str]:
+    """The words that the environment lists, or else those found by random play."""
+    return env.vocabulary() or collect_words(env)
+
+
+def collect_words(env: TextEnv) -> list[str]:
+    """The words of the environment's description, observations and actions in some hundred tasks played at random.
+
+    The result is deterministic: tasks are the first of the pool, and actions come from a named stream.
+    """
+    found: dict[str, None] = {}
+    _add(found, env.role, env.action_help)
+    left = STEPS
+    for number in range(min(TASKS, len(env.pool))):
+        draws = stream(0, "vocabulary", env.id, number)
+        (episode,) = env.reset_many([env.pool[number]], [number])
+        opening = episode.view.observation
+        _add(found, env.goal(episode.task), opening, *(episode.view.admissible or ()))
+        for _ in count():
+            if episode.over or left == 0:
+                break
+            left -= 1
+            (episode,) = env.step_many([episode], [random_action(episode, opening, draws)])
+            _add(found, episode.view.observation, *(episode.view.admissible or ()))
+    return list(found)
+
+
+def _add(found: dict[str, None], *texts: str) -> None:
+    for text in texts:
+        found.update(dict.fromkeys(text.split()))

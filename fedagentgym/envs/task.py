@@ -1,13 +1,14 @@
-"""Tasks: one problem of one environment as a plain value, its id, and the value that names a whole set of tasks."""
+"""Tasks: one problem of one environment as a plain value, its id and fields, and the value that names a set of tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import Any
 
 from fedagentgym.base.encoding import digest
+from fedagentgym.base.settings import to_plain_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +94,82 @@ def make_task_id(env_id: str, split: str, index: int) -> str:
     'webshop/train/00042'
     """
     return f"{shorten_env_id(env_id)}/{split}/{index:05d}"
+
+
+class TaskIds(Sequence[str]):
+    """The ids of a contiguous range of a split, made on demand: a million of them cost nothing.
+
+    >>> TaskIds("fedagentgym/Math-v0", "val", 3)[-1]
+    'math/val/00002'
+    """
+
+    def __init__(self, env: str, split: str, count: int) -> None:
+        self._env, self._split, self._count = env, split, count
+        self._prefix = make_task_id(env, split, 0)[:-5]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [f"{self._prefix}{position:05d}" for position in range(*index.indices(self._count))]
+        position = index + self._count if index < 0 else index
+        if not 0 <= position < self._count:
+            raise IndexError(index)
+        return f"{self._prefix}{position:05d}"
+
+    def __iter__(self) -> Iterator[str]:
+        prefix = self._prefix
+        return (f"{prefix}{position:05d}" for position in range(self._count))
+
+    def find_position(self, identifier: str) -> int | None:
+        """The index of an id, computed without a table of all ids."""
+        number = identifier.removeprefix(self._prefix)
+        if number == identifier or not (number.isascii() and number.isdigit()):
+            return None
+        position = int(number)
+        return position if position < self._count and f"{position:05d}" == number else None
+
+
+# ---- fields: columns of a pool, and values of payloads, by which clients can be formed --------------------------------
+
+
+Value = str | int
+
+
+def is_value(value: object) -> bool:
+    """Whether tasks can be grouped by it: a text or a whole number."""
+    return isinstance(value, str | int) and not isinstance(value, bool)
+
+
+def collect_columns(rows: Sequence[Mapping[str, Any]], known: Sequence[str]) -> dict[str, tuple[Value | None, ...]]:
+    """The fields of records other than the known ones, if every record has a value or nothing there."""
+    names = sorted({name for row in rows for name in row if name not in known})
+    columns = {name: tuple(to_plain_numbers(row.get(name)) for row in rows) for name in names}
+    return {
+        name: values
+        for name, values in columns.items()
+        if all(value is None or is_value(value) for value in values) and set(values) != {None}
+    }
+
+
+def list_payload_fields(payload: object) -> list[str]:
+    """The names under which a payload has values."""
+    return [name for name in _get_names(payload) if is_value(get_payload_field(payload, name))]
+
+
+def get_payload_field(payload: object, name: str) -> Any:
+    """What a payload has under a name: an entry of a mapping or a field of a record; None where it has no such thing."""
+    if name not in _get_names(payload):
+        return None
+    return payload[name] if isinstance(payload, Mapping) else getattr(payload, name)
+
+
+def _get_names(payload: object) -> Sequence[str]:
+    if isinstance(payload, Mapping):
+        return [name for name in payload if isinstance(name, str)]
+    if isinstance(payload, tuple):
+        return getattr(payload, "_fields", ())
+    if is_dataclass(payload):
+        return [field.name for field in fields(payload)]
+    return ()

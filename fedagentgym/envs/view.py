@@ -1,9 +1,11 @@
-"""What an environment shows after a reset or a step."""
+"""What an environment shows after a reset or a step, and the text that `render()` makes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+from fedagentgym.envs.task import Task
 
 EMPTY: Mapping[str, Any] = {}
 
@@ -20,3 +22,42 @@ class View(NamedTuple):
     valid: bool = True
     rewards: Mapping[str, float] = EMPTY
     extra: Mapping[str, Any] = EMPTY
+
+
+MOST_CHOICES = 40
+
+
+class Step(NamedTuple):
+    """An action and its result; the start of an episode has no action."""
+
+    action: str | None
+    view: View
+    over: bool = False
+
+
+def render_heading(task: Task, goal: str) -> str:
+    """The lines above an episode."""
+    return f"{task.id} ({task.category})" + (f"\nGoal: {goal}" if goal else "")
+
+
+def render_step(step: Step) -> str:
+    """An action and the observation after it, indented like a transcript."""
+    said = [f"  {line}".rstrip() for line in step.view.observation.splitlines()]
+    return "\n".join([*([] if step.action is None else [f"> {step.action}"]), *said])
+
+
+def render_choices(step: Step) -> str:
+    """The available actions, or how the episode ended."""
+    view = step.view
+    if step.over:
+        return f"({'solved' if view.success else 'not solved'}, score {view.score:g})"
+    if not view.admissible:
+        return "Choices: any text."
+    shown = " | ".join(view.admissible[:MOST_CHOICES])
+    more = len(view.admissible) - MOST_CHOICES
+    return f"Choices: {shown}" + (f" | ... {more} more" if more > 0 else "")
+
+
+def render_episode(task: Task, goal: str, steps: Sequence[Step]) -> str:
+    """The whole text; `steps` begins where the rendered environment was reset or restored."""
+    return "\n".join([render_heading(task, goal), *map(render_step, steps), render_choices(steps[-1])])

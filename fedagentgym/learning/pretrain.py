@@ -26,8 +26,8 @@ from fedagentgym.base.process import read_processor_name
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
+from fedagentgym.envs.scripted import list_words
 from fedagentgym.envs.task import shorten_env_id
-from fedagentgym.envs.vocabulary import list_words
 from fedagentgym.learning.evaluation import evaluate
 from fedagentgym.learning.local import get_trainable_policy
 from fedagentgym.learning.misconceptions import describe_misconceptions

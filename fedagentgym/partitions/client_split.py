@@ -19,8 +19,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, jo
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.options import add_options, keep_plain_options, resolve_task_options
-from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.shared_pools import describe_pool_words
+from fedagentgym.envs.pool import TaskPool, describe_pool_words
 from fedagentgym.envs.task import TaskSet
 from fedagentgym.envs.variants import Plain, assign_variants, complete_request
 from fedagentgym.partitions import labels as label_files

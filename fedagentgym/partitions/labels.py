@@ -24,9 +24,8 @@ from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.files import check_format, read_bytes, read_jsonl, write_atomic
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.envs.core import Episode, Handicap, TextEnv
-from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.pool import TaskPool, describe_pool_words
 from fedagentgym.envs.scripted import NoisyExpert
-from fedagentgym.envs.shared_pools import describe_pool_words
 
 SCHEMA = "fedagentgym/labels/1"
 Flags = NDArray[np.bool_]

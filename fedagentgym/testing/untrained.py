@@ -11,7 +11,7 @@ from fedagentgym.agents import AGENTS
 from fedagentgym.agents.presets import make_token_agent
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.settings import merge
-from fedagentgym.envs.vocabulary import list_words
+from fedagentgym.envs.scripted import list_words
 
 NAME = "untrained-tiny"
 DEFAULTS = {

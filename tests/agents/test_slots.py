@@ -14,7 +14,7 @@ from fedagentgym.agents.players.demonstrators import Demonstrator
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.envs import open_env
-from fedagentgym.envs.slots import get_slot_text, slot_words
+from fedagentgym.envs.scripted import get_slot_text, slot_words
 from fedagentgym.learning import collect
 
 from .models import sharpened

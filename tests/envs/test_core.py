@@ -25,7 +25,8 @@ from fedagentgym.base.streams import stream
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.guess import GuessEnv
-from fedagentgym.envs.pool import TaskIds, TaskPool, represent
+from fedagentgym.envs.pool import TaskPool, represent
+from fedagentgym.envs.task import TaskIds
 from fedagentgym.testing import check_env, play_steps
 
 GUESS = "fedagentgym/Guess-v0"

@@ -13,8 +13,8 @@ from fedagentgym.base.plugins import load_plugins
 from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.scripted import list_words
 from fedagentgym.envs.view import View
-from fedagentgym.envs.vocabulary import list_words
 from fedagentgym.testing import check_agent, check_env
 
 PLUGIN = '''"""Walk to the lamp."""
@@ -24,7 +24,7 @@ from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.view import View
-from fedagentgym.envs.vocabulary import list_words
+from fedagentgym.envs.scripted import list_words
 
 
 class LampEnv(TextEnv):

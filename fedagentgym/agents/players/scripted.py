@@ -10,8 +10,7 @@ from pydantic import Field
 from fedagentgym.agents.protocols import Move
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.settings import Settings
-from fedagentgym.envs.scripted import NoisyExpert, check_noise
-from fedagentgym.envs.slots import get_slot_text
+from fedagentgym.envs.scripted import NoisyExpert, check_noise, get_slot_text
 
 if TYPE_CHECKING:
     from fedagentgym.base.streams import Stream

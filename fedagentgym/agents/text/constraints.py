@@ -1,8 +1,8 @@
 """Generation of admissible actions only: a trie over the token ids of all well-formed replies.
 
 An entry with a slot, ``search[<query>]``, becomes its prefix, then one to ``MAX_SLOT_WORDS`` free words, then its suffix. Free
-are the words that the episode began with (the instruction, see `envs.slots`), so that a small model can copy what it is looking
-for. Nothing is begun that cannot be ended within the reply's tokens.
+are the words that the episode began with (the instruction, see `envs.scripted`), so that a small model can copy them. Nothing is
+begun that cannot be ended within the reply's tokens.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fedagentgym.agents.protocols import Tokenizer
 from fedagentgym.base.errors import OptionError
-from fedagentgym.envs.slots import SLOT, slot_words
+from fedagentgym.envs.scripted import SLOT, slot_words
 
 MAX_SLOT_WORDS = 24
 _UNREACHABLE = 1 << 30

@@ -10,7 +10,7 @@ from fedagentgym.agents.protocols import Move
 from fedagentgym.agents.text.prompts import PastTurn, Template
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.envs.slots import get_slot_text
+from fedagentgym.envs.scripted import get_slot_text
 
 if TYPE_CHECKING:
     from fedagentgym.base.streams import Stream

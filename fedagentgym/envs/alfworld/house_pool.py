@@ -20,7 +20,8 @@ from fedagentgym.envs.alfworld.game import CATEGORIES, WORDINGS, Game
 from fedagentgym.envs.alfworld.houses import GENERATOR_VERSIONS, HouseKey, generate_house
 from fedagentgym.envs.alfworld.layouts import SIZES, TINY_OBJECTS, TINY_RECEPTACLES
 from fedagentgym.envs.alfworld.plans import find_shortest_plan
-from fedagentgym.envs.pool import TaskIds, TaskPool
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.task import TaskIds
 
 SPLITS = ("train", "val", "test", "warmup")
 TURNS = {"tiny": 20, "small": 50, "full": 50}

@@ -21,9 +21,9 @@ from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.reasoning.mixture_pool import CATEGORIES, MEMBERS, OWN, Part, join_pools
 from fedagentgym.envs.reasoning.replies import ReplyEnv
 from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
+from fedagentgym.envs.scripted import list_words
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.view import View
-from fedagentgym.envs.vocabulary import list_words
 
 KINDS = {"math": "fedagentgym/Math-v0", "qa": "fedagentgym/QA-v0", "code": "fedagentgym/Code-v0"}
 DEFAULT_KINDS = ("math", "code")

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.envs.fields import Value
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.reasoning.pools import Strip
-from fedagentgym.envs.task import make_task_id
+from fedagentgym.envs.task import Value, make_task_id
 
 MEMBERS, OWN = "members", "own"
 CATEGORIES = (MEMBERS, OWN)

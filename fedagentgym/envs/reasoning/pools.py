@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.envs.pool import TaskIds, TaskPool
+from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.reasoning.generators.space import ProblemSequence
+from fedagentgym.envs.task import TaskIds
 
 ORDER = ("val", "test", "warmup", "train")
 Strip = Callable[[Any], Any]

@@ -11,8 +11,8 @@ import numpy as np
 from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.envs.core import Expert, Handicap, check_choice
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
-from fedagentgym.envs.pool import TaskIds, TaskPool
-from fedagentgym.envs.task import Task, TaskSet
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.task import Task, TaskIds, TaskSet
 from fedagentgym.envs.view import View
 from fedagentgym.envs.webshop import pages
 from fedagentgym.envs.webshop.expert import TURNS, WebShopExpert

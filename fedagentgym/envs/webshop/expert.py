@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from fedagentgym.envs.core import Episode
-from fedagentgym.envs.slots import slot_words
+from fedagentgym.envs.scripted import slot_words
 from fedagentgym.envs.webshop import pages
 from fedagentgym.envs.webshop.analysis import analyze_text
 from fedagentgym.envs.webshop.fuzzy import token_set_ratio

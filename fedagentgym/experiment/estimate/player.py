@@ -14,7 +14,7 @@ from fedagentgym.algorithms.support.spec import EnvSettings
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.process import check_bfloat16
 from fedagentgym.envs import ENVIRONMENTS, open_env
-from fedagentgym.envs.vocabulary import list_words
+from fedagentgym.envs.scripted import list_words
 from fedagentgym.learning.settings import WarmStartSettings
 
 WIDTHS = {"float32": 4, "bfloat16": 2}

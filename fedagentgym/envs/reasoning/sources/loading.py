@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 from fedagentgym.base.errors import DataError, OptionError, describe_error
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.streams import stream
-from fedagentgym.envs.fields import is_value
 from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources.catalogue import SOURCES, Source
 from fedagentgym.envs.reasoning.sources.hub import download_rows
 from fedagentgym.envs.reasoning.sources.installed import INSTALLED, find_installed
 from fedagentgym.envs.reasoning.sources.rows import Row, choose_subset, digest_files, list_data_files, read_records
+from fedagentgym.envs.task import is_value
 
 TOLERATED = 0.01
 """Maximum share of unusable rows, unless the option `bad_rows` sets another."""
