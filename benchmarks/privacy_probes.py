@@ -257,7 +257,7 @@ def split_members(runtime: Runtime, scale: Scale) -> tuple[dict[int, list[str]],
 
 def find_nearest_candidates(runtime: Runtime, tasks: Sequence[str], candidates: Sequence[str]) -> NDArray[np.int64]:
     """For each task the number of the candidate that a client holding it votes for."""
-    from fedagentgym.learning.embedding import embed
+    from fedagentgym.learning.forward import embed
     from fedagentgym.learning.local import get_trainable_policy
 
     policy = get_trainable_policy(runtime.load_weights(runtime.initial_weights))

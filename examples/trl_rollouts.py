@@ -21,7 +21,7 @@ def main() -> None:
     model, tokenizer = make_tiny_model(env.vocabulary(), context_length=512)
     with tempfile.TemporaryDirectory() as folder:
         trainer = GRPOTrainer(
-            model=model,
+            model=model.to_transformers(),
             processing_class=tokenizer.hf,
             train_dataset=Dataset.from_list(make_task_rows(env)),
             rollout_func=RolloutFunction(

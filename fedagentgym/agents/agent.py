@@ -15,7 +15,7 @@ from fedagentgym.agents.text.constraints import ActionTrie, TrieCache
 from fedagentgym.agents.text.parsing import ParsedReply, parse
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.agents.text.rendering import Renderer, RowState, TurnInput
-from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
+from fedagentgym.agents.text.tokens import TextTokenizer
 from fedagentgym.base.errors import OptionError
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ class TokenAgent:
             raise OptionError(f"{self.name}: the tokenizer has no chat template: set chat: false")
 
     @property
-    def tokenizer(self) -> HuggingFaceTokenizer:
+    def tokenizer(self) -> TextTokenizer:
         tokenizer = self.policy.tokenizer
-        assert isinstance(tokenizer, HuggingFaceTokenizer)
+        assert isinstance(tokenizer, TextTokenizer)
         return tokenizer
 
     def play(self, env: TextEnv) -> TokenPlayers:

@@ -1,7 +1,7 @@
 """The shapes of language models as plain numbers, so that their size is known before anything is loaded, and without torch.
 
 A shape comes from the `config.json` of a model folder, from the table of the models that the papers use, or from a named
-size of the tiny model. Architectures are the three that those models have: Qwen2, Qwen3 and Llama.
+size of the tiny model.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from fedagentgym.agents.decoder.architectures import ARCHITECTURES
 from fedagentgym.agents.engines.tiny import SIZES
 from fedagentgym.agents.models.store import find_model
 from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
 from fedagentgym.base.files import read_text
 from fedagentgym.base.parsing import parse_json
 
-Architecture = Literal["qwen2", "qwen3", "llama"]
-ARCHITECTURES: tuple[Architecture, ...] = ("qwen2", "qwen3", "llama")
 LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -26,7 +25,7 @@ LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
 class ModelShape:
     """The dimensions of a decoder, which determine its weights, caches and activations."""
 
-    architecture: Architecture
+    architecture: str
     hidden: int
     layers: int
     heads: int
@@ -47,8 +46,8 @@ class ModelShape:
         """All weights of the model; a head that is tied to the embedding counts once."""
         queries, keys = self.heads * self.head_width, self.key_heads * self.head_width
         block = sum(inputs * outputs for _, inputs, outputs in self.iter_linear()) + 2 * self.hidden
-        block += queries + 2 * keys if self.architecture == "qwen2" else 0  # biases
-        block += 2 * self.head_width if self.architecture == "qwen3" else 0  # norms of queries and keys
+        block += queries + 2 * keys if ARCHITECTURES[self.architecture].biases else 0
+        block += 2 * self.head_width if ARCHITECTURES[self.architecture].head_norms else 0
         embeddings = self.vocabulary * self.hidden * (1 if self.tied else 2)
         return embeddings + self.layers * block + self.hidden
 
@@ -152,7 +151,7 @@ def _parse_shape(declared: Mapping[str, Any], where: str) -> ModelShape:
         read("num_hidden_layers"),
         heads,
         read("num_key_value_heads", heads),
-        read("head_dim", 128 if declared["model_type"] == "qwen3" else hidden // heads),
+        read("head_dim", ARCHITECTURES[declared["model_type"]].head_width or hidden // heads),
         read("intermediate_size"),
         read("vocab_size"),
         bool(declared.get("tie_word_embeddings", False)),

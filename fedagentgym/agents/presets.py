@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.engines.loading import choose_device, choose_dtype
+from fedagentgym.agents.engines.loading import choose_device, choose_dtype, set_threads
 from fedagentgym.agents.models.pretrained import find_tiny_folder, read_player_settings
 from fedagentgym.agents.models.store import locate_model
 from fedagentgym.agents.protocols import Decoding, Policy
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.prompts import Template
-from fedagentgym.agents.threads import set_threads
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
 
 if TYPE_CHECKING:
     from fedagentgym.agents.engines.torch_policy import TorchPolicy
-    from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
+    from fedagentgym.agents.text.tokens import TextTokenizer
     from fedagentgym.envs.core import TextEnv
 
 _PAPER = {
@@ -87,7 +86,7 @@ def apply_general_defaults(settings: AgentSettings) -> AgentSettings:
     return _apply_defaults(settings, _GENERAL)
 
 
-def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: HuggingFaceTokenizer) -> TokenAgent:
+def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: TextTokenizer) -> TokenAgent:
     """Combine a policy with prompt, parser and decoding. Every choice of ``settings`` must be made by now."""
     template = Template(settings.template or "standard", bool(settings.think), settings.system, settings.request)
     chat = tokenizer.has_chat_template if settings.chat is None else settings.chat
@@ -121,6 +120,7 @@ def _load_agent(settings: AgentSettings, named: str | Path, seed: int) -> TokenA
             adapter=settings.adapter,
             seed=seed,
             forward=settings.forward,
+            plain=settings.name == "tiny",
         )
 
     if settings.rollouts == "vllm":

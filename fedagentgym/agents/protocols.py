@@ -173,8 +173,7 @@ class SharedModel:
 class TrainablePolicy(Policy, Protocol):
     """A policy whose weights are here as a torch module and can be trained, read and replaced.
 
-    ``model(input_ids=..., attention_mask=..., position_ids=...).logits`` is the full forward pass that log-probs must
-    agree with.
+    ``model(input_ids=...).logits`` is the full forward pass that log-probs must agree with.
     While a session is open a LoRA model may be merged: train only with no session open.
     """
 

@@ -7,11 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from fedagentgym.agents.protocols import Decoding
+from fedagentgym.agents.text.prompts import OBSERVATION, TEMPLATES
 from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.settings import Settings
-
-OBSERVATION = "{observation}"
-"""The part of a `request` that is replaced by the first observation."""
 
 
 class AdapterSettings(Settings):
@@ -86,8 +84,6 @@ class AgentSettings(Settings):
     @field_validator("template")
     @classmethod
     def _check_template(cls, value: str | None) -> str | None:
-        from fedagentgym.agents.text.prompts import TEMPLATES
-
         if value is not None and value not in TEMPLATES:
             raise ValueError(str(unknown_name_error(TEMPLATES.kind, value, TEMPLATES.names())))
         return value

@@ -241,7 +241,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
 
     def vote(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """The noisy histogram of which candidates are nearest to the client's own tasks."""
-        from fedagentgym.learning.embedding import embed
+        from fedagentgym.learning.forward import embed
 
         site = client.resources
         policy = get_trainable_policy(site.model.load(self.runtime.initial_weights))

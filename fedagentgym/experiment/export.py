@@ -95,7 +95,7 @@ def export_policy(
     opened = open_policy(folder, number=number, best=best)
     if adapter_only and opened.run.config.agent.adapter is None:
         raise OptionError("--adapter: this run trained all weights, there is no adapter")
-    from fedagentgym.agents.engines.lora import save_adapter
+    from fedagentgym.agents.engines.torch_policy import save_adapter
 
     policy: Any = opened.agent.policy
     with atomic_folder(output) as part:

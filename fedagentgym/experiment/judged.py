@@ -192,7 +192,7 @@ def _make_agent(request: JudgeRequest, file: AgentFile | None, first: OpenedSet,
 
     if file is None:
         return make_agent(AgentSettings.load(request.agent, "agent"), first.env, seed)
-    from fedagentgym.agents.threads import set_threads
+    from fedagentgym.agents.engines.loading import set_threads
 
     settings = change_agent(file.agent, list(request.changes))
     set_threads(settings.threads)

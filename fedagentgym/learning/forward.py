@@ -1,8 +1,8 @@
-"""Log-probs of given tokens under a model, with gradients: the training side's forward pass.
+"""Log-probs of given tokens under a model, with gradients: the training side's forward pass; and embeddings of texts.
 
 A row is read up to the last chosen token; forced tokens have log-prob 0. Models of Llama's family run over packed rows
-(`packed`), others through their own forward pass over rows padded on the right, where causal attention needs no mask: a token
-never attends to later ones.
+(`agents/decoder/packed.py`), others through their own forward pass over rows padded on the right, where causal attention needs
+no mask: a token never attends to later ones.
 """
 
 from __future__ import annotations
@@ -16,13 +16,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedagentgym.agents.decoder.architectures import fits
+from fedagentgym.agents.decoder.module import Decoder
+from fedagentgym.agents.decoder.packed import compute_hidden, compute_table_hidden
+from fedagentgym.agents.decoder.packing import batch_by_nodes
+from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
-from fedagentgym.learning import packed
 from fedagentgym.learning.log_probs import ScoredRow, TokenLogprobs, find_choices, score_choices
-from fedagentgym.learning.packing import batch_by_nodes
 from fedagentgym.learning.rows import batch_by_length
 
 Ids = NDArray[np.int64]
+EMBEDDED_TEXTS = 32
+"""Texts that are embedded at a time."""
 
 
 def compute_logprobs(
@@ -63,7 +68,7 @@ def _runs_packed(model: torch.nn.Module) -> bool:
     """Whether packed rows may be used: they bypass the blocks' own forward passes, in which sharded blocks gather weights."""
     inner = unwrap_model(model)
     sharded = any(hasattr(module, "unshard") for module in inner.modules())
-    return not sharded and packed.fits(inner) and split_decoder_and_head(model) is not None
+    return not sharded and fits(getattr(inner, "config", None)) and split_decoder_and_head(model) is not None
 
 
 def _cut(row: ScoredRow, places: Ids) -> Ids:
@@ -84,7 +89,7 @@ def _compute_states(
     if not rows:
         return torch.nn.Identity(), torch.zeros(0, 1, device=device)
     if _runs_packed(model):
-        return inner.lm_head, packed.compute_hidden(inner, rows, places, device, kept, bias)
+        return inner.lm_head, compute_hidden(inner, rows, places, device, kept, bias)
     ids = torch.from_numpy(_pad(rows)).to(device)
     which = np.repeat(np.arange(len(rows)), [len(place) for place in places])
     index = (torch.from_numpy(which).to(device), torch.from_numpy(np.concatenate(places)).to(device))
@@ -93,7 +98,7 @@ def _compute_states(
         if backbone is None:
             return torch.nn.Identity(), model(input_ids=ids, use_cache=False).logits[index]
         decoder, head = backbone
-        return head, decoder(input_ids=ids, use_cache=False).last_hidden_state[index]
+        return head, _read_table(model, decoder, ids)[index]
 
 
 def _pad(sequences: Sequence[Ids]) -> Ids:
@@ -122,6 +127,42 @@ def _add_to_last_block(model: torch.nn.Module, bias: Tensor | None) -> Iterator[
         handle.remove()
 
 
+# ---- embeddings ----------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def embed(policy: TrainablePolicy, texts: Sequence[str]) -> NDArray[np.float64]:
+    """The normalised means of a model's last hidden states: similar texts have near embeddings.
+
+    One row per text, with the policy's current weights; a text longer than the context is cut.
+    """
+    backbone = split_decoder_and_head(policy.model)
+    if backbone is None:
+        raise DataError(f"{policy.name} has no hidden states for embeddings")
+    rows = []
+    for start in range(0, len(texts), EMBEDDED_TEXTS):
+        ids = [policy.tokenizer.encode(text)[: policy.context_length] for text in texts[start : start + EMBEDDED_TEXTS]]
+        lengths = torch.tensor([max(len(row), 1) for row in ids])
+        width = int(lengths.max())
+        padded = torch.tensor([[*row, *[policy.tokenizer.pad_id] * (width - len(row))] for row in ids])
+        hidden = _read_table(policy.model, backbone[0], padded.to(policy.device)).double().cpu()
+        inside = (torch.arange(width)[None, :] < lengths[:, None]).unsqueeze(-1)
+        rows.append((hidden * inside).sum(1) / lengths[:, None])
+    stacked = torch.cat(rows) if rows else torch.zeros(0, 1, dtype=torch.float64)
+    return np.asarray(torch.nn.functional.normalize(stacked, dim=1).numpy(), dtype=np.float64)
+
+
+def _read_table(model: torch.nn.Module, decoder: Callable[..., Any], ids: Tensor) -> Tensor:
+    """The last hidden states of all tokens of rows that are padded on the right."""
+    inner: Any = unwrap_model(model)
+    if _runs_packed(model):
+        return compute_table_hidden(inner.model, ids)
+    found: Tensor = decoder(input_ids=ids, use_cache=False).last_hidden_state
+    return found
+
+
+# ---- the parts of a model ------------------------------------------------------------------------------------------------
+
 _LOGIT_TRANSFORMS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 
 
@@ -144,7 +185,12 @@ def unwrap_model(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def set_checkpointing(model: Any, on: bool) -> None:
-    """Recompute activations in the backward pass, or no longer. (transformers renamed the method within version 5.)"""
+    """Recompute activations in the backward pass, or no longer. (transformers renamed the method within version 5.)
+
+    A plain module has no such switch: its only passes are packed, which recompute what memory does not hold.
+    """
+    if isinstance(unwrap_model(model), Decoder):
+        return
     renamed = hasattr(model, "activation_checkpointing_enable")
     prefix = "activation" if renamed else "gradient"
     if on:

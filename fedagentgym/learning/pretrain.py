@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fedagentgym.agents.engines.loading import use_threads
 from fedagentgym.agents.models.pretrained import PRETRAIN_NOTE, find_shipped, get_tiny_folder
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.agents.threads import use_threads
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, cache_folder, read_json

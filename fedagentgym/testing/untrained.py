@@ -33,7 +33,7 @@ def make(settings: AgentSettings, *, env: Any = None, seed: int = 0) -> Any:
     given = settings.model_dump(exclude_unset=True, exclude_none=True)
     chosen = AgentSettings.load(merge(DEFAULTS, given), "agent")
     if chosen.model is not None:
-        policy = TorchPolicy.load(chosen.model, name=NAME, adapter=chosen.adapter, seed=seed)
+        policy = TorchPolicy.load(chosen.model, plain=True, name=NAME, adapter=chosen.adapter, seed=seed)
     else:
         model, tokenizer = make_tiny_model(list_words(env), "0.1m", 256, seed)
         policy = TorchPolicy(model, tokenizer, name=NAME, adapter=chosen.adapter, seed=seed)

@@ -13,7 +13,7 @@ from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.players.demonstrators import Demonstrator
 from fedagentgym.agents.protocols import Decoding, Move, Players
 from fedagentgym.agents.text.prompts import Template
-from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
+from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, make_word_tokenizer
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import Episode
@@ -30,6 +30,7 @@ def make_agent(
     policy = make_policy(forward, words=env.vocabulary(), context_length=length)
     if chat is not None:
         policy.tokenizer.hf.chat_template = chat
+        policy.tokenizer = HuggingFaceTokenizer(policy.tokenizer.hf, policy.tokenizer.stop_ids)
     choices = {"template": Template("compact", think=False), "decoding": Decoding(max_new_tokens=12), **options}
     return TokenAgent("toy", policy, chat=chat is not None, **choices)
 
@@ -168,9 +169,7 @@ CHAT = (
 
 
 def chat_tokenizer() -> PreTrainedTokenizerFast:
-    from fedagentgym.agents.text.words import build_tokenizer
-
-    tokenizer = build_tokenizer(SHOP.vocabulary())
+    tokenizer = make_word_tokenizer(SHOP.vocabulary()).hf
     tokenizer.add_special_tokens({"eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>"]})
     tokenizer.chat_template = CHAT
     return tokenizer

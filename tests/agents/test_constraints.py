@@ -7,14 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.agents.text.constraints import MAX_SLOT_WORDS, ActionTrie, TrieCache
-from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
-from fedagentgym.agents.text.words import CLOSING_TAGS, build_tokenizer
+from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, make_word_tokenizer
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import stream
 from fedagentgym.envs import ENVIRONMENTS
 
-HF = build_tokenizer(["go to fridge cabinet search red shoes click buy now find me"])
-SEAM = HuggingFaceTokenizer(HF, HF.convert_tokens_to_ids(list(CLOSING_TAGS)))
+SEAM = make_word_tokenizer(["go to fridge cabinet search red shoes click buy now find me"])
 
 
 def walk(trie: ActionTrie, seed: int) -> tuple[int, ...]:
@@ -92,8 +90,7 @@ def test_slots_are_filled_with_words_of_the_start() -> None:
 def test_what_the_expert_says_can_be_said(env_id: str, options: dict[str, str]) -> None:
     """A warm start imitates what a constrained agent is then allowed to do."""
     env = ENVIRONMENTS.get(env_id)(**options, split="warmup")
-    hf = build_tokenizer(env.vocabulary())
-    seam = HuggingFaceTokenizer(hf, hf.convert_tokens_to_ids(list(CLOSING_TAGS)))
+    seam = make_word_tokenizer(env.vocabulary())
     maker = TrieCache(seam, 96)
     for number, identifier in enumerate(env.pool.ids[:15]):
         (episode,), expert = env.reset_many([identifier], [number]), env.expert()
@@ -135,7 +132,7 @@ def test_actions_that_do_not_fit_are_left_out() -> None:
 
 
 def test_replies_that_end_without_a_stop_token_get_one() -> None:
-    plain = HuggingFaceTokenizer(HF)
+    plain = HuggingFaceTokenizer(SEAM.hf)
     trie = TrieCache(plain, 16).get_trie(("<action>go</action>",), "")
     state, said = trie.start(), []
     while not said or said[-1] not in plain.stop_ids:
@@ -144,4 +141,4 @@ def test_replies_that_end_without_a_stop_token_get_one() -> None:
         if token not in plain.stop_ids:
             state = trie.advance(state, token)
     assert plain.decode(said) == "<action>go</action>"
-    assert said[-1] == HF.eos_token_id
+    assert said[-1] == SEAM.hf.eos_token_id

@@ -13,13 +13,11 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from fedagentgym.agents import threads
 from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.engines import loading
 from fedagentgym.agents.engines.loading import choose_device
-from fedagentgym.agents.engines.lora import save_adapter
 from fedagentgym.agents.engines.tiny import make_tiny_model
-from fedagentgym.agents.engines.torch_policy import TorchPolicy
+from fedagentgym.agents.engines.torch_policy import TorchPolicy, save_adapter
 from fedagentgym.agents.make import make_agent
 from fedagentgym.agents.models.pretrained import get_tiny_folder
 from fedagentgym.agents.protocols import Decoding, TrainablePolicy
@@ -81,9 +79,9 @@ def test_the_base_under_an_adapter_is_stored_as_the_processor_computes(
 
 
 def test_threads_are_as_many_as_an_agent_asks_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "count_usable_cores", lambda: 3)
+    monkeypatch.setattr(loading, "count_usable_cores", lambda: 3)
     asked: dict[Any, int] = {2: 2, "auto": 3, 1: 1}
-    with threads.use_threads(None):
+    with loading.use_threads(None):
         assert torch.get_num_threads() == 1
         make_agent({"name": "transformers", "model": str(folder), "device": "cpu"})
         assert torch.get_num_threads() == 1, "who says nothing changes nothing"

@@ -20,8 +20,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from fedagentgym.agents.engines import decoder_forward
-from fedagentgym.agents.engines.decoder_forward import DecoderForward
+from fedagentgym.agents.decoder import cached
+from fedagentgym.agents.decoder.architectures import fits
 from fedagentgym.agents.engines.forwards import ModuleForward
 from fedagentgym.agents.engines.session import TorchSession
 from fedagentgym.agents.engines.tiny import SIZES, make_tiny_model
@@ -160,6 +160,7 @@ _OWN: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "llama3": (LlamaForCausalLM, LlamaConfig, {"rope_parameters": _LLAMA_ROPE, "tie_word_embeddings": True}),
     "yarn": (LlamaForCausalLM, LlamaConfig, {"rope_parameters": _YARN_ROPE}),
     "mistral": (MistralForCausalLM, MistralConfig, {"sliding_window": None}),
+    "biases": (LlamaForCausalLM, LlamaConfig, {"attention_bias": True, "mlp_bias": True}),
 }
 _MODULES_ONLY: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "mistral": (MistralForCausalLM, MistralConfig, {"sliding_window": 12}),
@@ -168,7 +169,6 @@ _MODULES_ONLY: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         Qwen2Config,
         {"use_sliding_window": True, "sliding_window": 12, "max_window_layers": 1},
     ),
-    "biases": (LlamaForCausalLM, LlamaConfig, {"attention_bias": True, "mlp_bias": True}),
 }
 
 
@@ -181,12 +181,12 @@ def make_other(kind: Any, config: Any, options: dict[str, Any], attention: str =
 @pytest.mark.parametrize("name", _MODULES_ONLY)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_other_architectures_through_their_modules(name: str, attention: str) -> None:
-    """Sliding windows of a part of the layers or of all, biases everywhere."""
+    """Sliding windows of a part of the layers or of all."""
     model, tokenizer = make_other(*_MODULES_ONLY[name], attention)
     play = Play(TorchPolicy(model, tokenizer), Decoding(max_new_tokens=6))
     play.whole(turns=4, rows=3)
     assert play.check() > 40
-    assert not DecoderForward.fits(model)
+    assert not fits(model.config)
     with pytest.raises(OptionError, match="own is for plain Qwen2, Qwen3, Llama and Mistral"):
         TorchPolicy(model, tokenizer, forward="own")
 
@@ -194,13 +194,13 @@ def test_other_architectures_through_their_modules(name: str, attention: str) ->
 @pytest.mark.parametrize("name", _OWN)
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "in place"])
 def test_architectures_that_are_written_out(name: str, packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Grouped heads, normed queries, scaled rotations, untied heads; small passes and blocks, so that all are cut."""
-    monkeypatch.setattr(decoder_forward, "_MAX_TOKENS_PER_PASS", 50)
-    monkeypatch.setattr(decoder_forward, "_QUERY_BLOCK", 8)
+    """Grouped heads, normed queries, scaled rotations, untied heads, biases; small passes and blocks, so that all are cut."""
+    monkeypatch.setattr(cached, "_MAX_TOKENS_PER_PASS", 50)
+    monkeypatch.setattr(cached, "_QUERY_BLOCK", 8)
     if not packed:
-        monkeypatch.setattr(decoder_forward, "_MAX_PACKED_PARAMETERS", 0)
+        monkeypatch.setattr(cached, "_MAX_PACKED_PARAMETERS", 0)
     model, tokenizer = make_other(*_OWN[name])
-    assert DecoderForward.fits(model)
+    assert fits(model.config)
     play = Play(TorchPolicy(model, tokenizer, forward="own"), Decoding(max_new_tokens=6))
     play.whole(turns=4, rows=3)
     assert play.check() > 40
@@ -416,7 +416,7 @@ def test_training_after_a_session_works() -> None:
 @pytest.mark.parametrize("size", list(SIZES))
 def test_every_tiny_size_speaks(size: str) -> None:
     model, tokenizer = make_tiny_model(WORDS, size)
-    assert DecoderForward.fits(model)
+    assert fits(model.config)
     policy = TorchPolicy(model, tokenizer)
     with policy.open_session() as session:
         answer = session.generate(session.open([[40, 41]]), [stream(0)], Decoding(max_new_tokens=3))[0]

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 from transformers import AutoTokenizer
 
-from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
+from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer, make_word_tokenizer
 from fedagentgym.agents.text.words import (
     END,
+    PAD,
     SPACE,
     START,
     build_tokenizer,
@@ -24,7 +25,7 @@ from fedagentgym.agents.text.words import (
 )
 
 VOCABULARY = ["go to fridge 12", "search[red shoes]", "click[b078wsnd96]"]
-SEAM = HuggingFaceTokenizer(build_tokenizer(VOCABULARY))
+SEAM = TextTokenizer(build_tokenizer(VOCABULARY), end=END, pad=PAD, context_length=4096)
 TEXTS = st.text(alphabet=st.one_of(st.sampled_from("go red 12 .[]\n<>/éa漢"), st.characters(exclude_categories=["Cs"])))
 
 
@@ -65,7 +66,7 @@ def test_numbers_are_spelt_and_spaces_between_words_cost_nothing() -> None:
 
 
 def test_ids_depend_on_the_set_of_words_alone() -> None:
-    again = HuggingFaceTokenizer(build_tokenizer([*reversed(VOCABULARY), *VOCABULARY]))
+    again = make_word_tokenizer([*reversed(VOCABULARY), *VOCABULARY])
     assert SEAM.hf.get_vocab() == again.hf.get_vocab()
     fixed = list_fixed_tokens()
     assert len(set(fixed)) == len(fixed)
@@ -79,14 +80,18 @@ def test_tags_are_one_token_each() -> None:
 
 
 def test_it_saves_and_loads_as_an_ordinary_tokenizer(tmp_path: Path) -> None:
-    SEAM.hf.save_pretrained(tmp_path)
-    loaded = HuggingFaceTokenizer(AutoTokenizer.from_pretrained(tmp_path))
-    assert loaded.size == SEAM.size
-    assert loaded.stop_ids == SEAM.stop_ids
-    assert loaded.pad_id == SEAM.pad_id
-    for text in ("go to fridge 12", "a  b ☃", "<action>go</action>\n"):
-        assert loaded.encode(text) == SEAM.encode(text)
-        assert loaded.decode(SEAM.encode(text)) == text
+    """By itself, from its own files and from those of `transformers`, and in `transformers`."""
+    (tmp_path / "hf").mkdir()
+    SEAM.save(tmp_path)
+    HuggingFaceTokenizer(SEAM.hf).save(tmp_path / "hf")
+    assert {file.name for file in tmp_path.iterdir()} == {"hf", *(file.name for file in (tmp_path / "hf").iterdir())}
+    other = HuggingFaceTokenizer(AutoTokenizer.from_pretrained(tmp_path), SEAM.stop_ids)
+    for loaded in (other, *(TextTokenizer.read(folder, SEAM.stop_ids) for folder in (tmp_path, tmp_path / "hf"))):
+        assert loaded is not None
+        assert (loaded.size, loaded.stop_ids, loaded.pad_id) == (SEAM.size, SEAM.stop_ids, SEAM.pad_id)
+        for text in ("go to fridge 12", "a  b ☃", "<action>go</action>\n", f"a{END}b"):
+            assert loaded.encode(text) == SEAM.encode(text)
+            assert loaded.decode(SEAM.encode(text)) == text
 
 
 PIECES = st.lists(
@@ -110,10 +115,10 @@ def test_a_tokenizer_with_a_token_that_could_be_cut_encodes_whole_texts(token: s
     assert encodes_piecewise(tokenizer)
     tokenizer.add_tokens([token])
     assert not encodes_piecewise(tokenizer)
-    assert len(HuggingFaceTokenizer(tokenizer).encode(f"{token}")) == 1
+    assert len(TextTokenizer(tokenizer, end=END, pad=PAD, context_length=9).encode(token)) == 1
 
 
 def test_a_tokenizer_of_other_rules_encodes_whole_texts() -> None:
     tokenizer = build_tokenizer(VOCABULARY)
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     assert not encodes_piecewise(tokenizer)

@@ -272,7 +272,7 @@ def test_no_model_is_copied_for_a_question(
             return _honest(self, *arguments)
 
         monkeypatch.setattr(TorchPolicy, name, counted)
-    import fedagentgym.learning.embedding as embedding
+    import fedagentgym.learning.forward as embedding
 
     plain = embedding.embed
     monkeypatch.setattr(embedding, "embed", lambda policy, texts: embedded.extend(texts) or plain(policy, texts))

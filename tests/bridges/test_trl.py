@@ -62,7 +62,7 @@ def make_trainer(folder: Path, rollouts: RolloutFunction, **options: Any) -> Any
     model, tokenizer = make_tiny_model(rollouts.env.vocabulary(), context_length=256)
     rows = make_task_rows(rollouts.env, rollouts.env.pool.ids[:12])
     return trl.GRPOTrainer(
-        sharpened(model),
+        sharpened(model).to_transformers(),
         reward_funcs=[get_episode_reward, count_letters],
         args=make_config(folder),
         train_dataset=Dataset.from_list(rows),
@@ -172,7 +172,8 @@ def test_three_steps_with_tool_calls(guess: Any, tmp_path: Path, monkeypatch: py
     from datasets import Dataset
 
     vocabulary = [*guess.vocabulary(), "user system assistant tool function name arguments act action guess number"]
-    model, tokenizer = make_tiny_model(vocabulary, context_length=8192)
+    plain, tokenizer = make_tiny_model(vocabulary, context_length=8192)
+    model = plain.to_transformers()
     template = Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja"
     tokenizer.hf.chat_template = template.read_text()
     tokenizer.hf.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from fedagentgym.agents.agent import TokenAgent
+from fedagentgym.agents.decoder.cached import merge_weight
 from fedagentgym.agents.engines.loading import choose_device, choose_dtype
-from fedagentgym.agents.engines.lora import compute_effective_weight
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AdapterSettings
@@ -23,8 +23,8 @@ from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.streams import stream
 from fedagentgym.envs import open_env
 from fedagentgym.learning import memory
-from fedagentgym.learning.embedding import embed
 from fedagentgym.learning.evaluation import evaluate
+from fedagentgym.learning.forward import embed
 from fedagentgym.learning.local import LocalTraining, SiteState
 from fedagentgym.learning.memory import estimate_token_bytes, find_pass_limits
 from fedagentgym.learning.pass_sizes import CHUNK_LOGITS, GPU_SHARE, MOST_TOKENS
@@ -198,7 +198,7 @@ def test_an_adapter_is_merged_and_taken_out_again(gpu: PretendedCuda, folders: d
     policy = open_agent(folders["Qwen3"], "lora", forward).policy
     layers = [module for module in policy.model.modules() if hasattr(module, "get_delta_weight")]
     before = [layer.get_base_layer().weight.data for layer in layers]
-    assert {compute_effective_weight(layer).dtype for layer in layers} == {BF16}
+    assert {merge_weight(layer).dtype for layer in layers} == {BF16}
     with policy.open_session() as session:
         merged = [layer.get_base_layer().weight for layer in layers]
         assert {(weight.device, weight.dtype) for weight in merged} == {(CUDA, BF16)}

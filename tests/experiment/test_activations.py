@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from fedagentgym.agents.engines.lora import add_adapter
+from fedagentgym.agents.engines.torch_policy import add_adapter
 from fedagentgym.agents.model_shapes import KNOWN_SHAPES, ModelShape
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AdapterSettings

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fedagentgym.agents.model_shapes import KNOWN_SHAPES, ModelShape
-from fedagentgym.agents.text.words import build_tokenizer
+from fedagentgym.agents.text.tokens import make_word_tokenizer
 from fedagentgym.envs import open_env
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.plan import RunPlan, plan_run
@@ -36,7 +36,7 @@ def make_model(folder: Path, shape: ModelShape, dtype: torch.dtype) -> None:
     """A Qwen2 model with random weights, and a tokenizer of the shop's words."""
     import transformers
 
-    tokenizer = build_tokenizer(open_env("fedagentgym/WebShop-v0", size="tiny").vocabulary(), 32_768)
+    tokenizer = make_word_tokenizer(open_env("fedagentgym/WebShop-v0", size="tiny").vocabulary(), 32_768).hf
     config = transformers.Qwen2Config(
         hidden_size=shape.hidden,
         num_hidden_layers=shape.layers,

@@ -14,9 +14,10 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.learning import forward, log_probs, packed, pass_sizes
+from fedagentgym.agents.decoder.architectures import fits
+from fedagentgym.agents.decoder.packing import batch_by_nodes, find_queries, pack
+from fedagentgym.learning import forward, log_probs, pass_sizes
 from fedagentgym.learning.losses import compute_k3, token_losses
-from fedagentgym.learning.packing import batch_by_nodes, find_queries, pack
 from fedagentgym.learning.rows import Row
 from fedagentgym.learning.settings import LearningSettings
 
@@ -93,7 +94,7 @@ def make_rows(seed: int, count: int, constrained: bool) -> list[Row]:
 @contextmanager
 def plain_passes() -> Iterator[None]:
     """Every model through its own forward pass, over padded rows."""
-    with mock.patch.object(packed, "fits", lambda model: False):
+    with mock.patch.object(forward, "fits", lambda config: False):
         yield
 
 
@@ -143,7 +144,7 @@ def test_values_and_gradients_are_those_of_the_models_own_pass(
     which: tuple[str, bool], seed: int, count: int, constrained: bool, kl: bool, entropy: bool, kept: int | None
 ) -> None:
     model, rows = MODELS[which], make_rows(seed, count, constrained)
-    assert packed.fits(forward.unwrap_model(model))
+    assert fits(forward.unwrap_model(model).config)
     loss, scores = compute_loss(model, rows, kl, entropy, kept=kept)
     with plain_passes():
         wanted_loss, wanted = compute_loss(model, rows, kl, entropy)
@@ -215,15 +216,15 @@ def test_narrow_numbers_and_autocast_take_the_same_way(kind: str) -> None:
 
 
 def test_other_architectures_are_left_to_their_own_pass() -> None:
-    assert not packed.fits(make_config_only("gpt2"))
+    assert not fits(make_config_only("gpt2"))
     sliding = transformers.Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=8, max_window_layers=0)
-    assert not packed.fits(mock.Mock(config=sliding))
-    assert not packed.fits(mock.Mock(config=transformers.MistralConfig(**SIZES, sliding_window=8)))
-    assert not packed.fits(mock.Mock(config=transformers.LlamaConfig(**SIZES, attention_dropout=0.1)))
+    assert not fits(sliding)
+    assert not fits(transformers.MistralConfig(**SIZES, sliding_window=8))
+    assert not fits(transformers.LlamaConfig(**SIZES, attention_dropout=0.1))
 
 
 def make_config_only(kind: str) -> Any:
-    return mock.Mock(config=transformers.AutoConfig.for_model(kind))
+    return transformers.AutoConfig.for_model(kind)
 
 
 rows_of_ids = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9), min_size=1, max_size=12)

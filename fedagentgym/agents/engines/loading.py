@@ -1,23 +1,31 @@
-"""Loading a model and its tokenizer from a folder or the hub, with one clear sentence for every error."""
+"""Loading a model and its tokenizer from a folder or the hub, and where it computes: device, type and threads.
+
+Every error is one clear sentence.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.agents.engines.tiny import read_tiny_model
+from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer, read_generic_config
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, describe_error
 from fedagentgym.base.extras import require
-from fedagentgym.base.files import read_text
-from fedagentgym.base.parsing import parse_json
-from fedagentgym.base.process import check_bfloat16
+from fedagentgym.base.files import read_json
+from fedagentgym.base.process import check_bfloat16, count_usable_cores
+
+Threads = int | Literal["auto"] | None
+"""A number, all cores that this process may use, or None: not set."""
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+_INDEX = "model.safetensors.index.json"
 
 
 class LoadedModel(NamedTuple):
     model: Any
-    tokenizer: HuggingFaceTokenizer
+    tokenizer: TextTokenizer
 
 
 def choose_device(name: str) -> Any:
@@ -49,48 +57,74 @@ def choose_dtype(adapter: bool, device: Any) -> str:
     return "float32"
 
 
+def count_threads(wanted: Threads) -> int:
+    """Return the number of threads for a setting.
+
+    The default is one for agents that are trained: sums are then taken in one order, so that every worker gives the same bits,
+    and several workers do not compete for the cores. A single big model gains from more; the last bits then depend on their
+    number.
+    """
+    if wanted == "auto":
+        return count_usable_cores()
+    return wanted or 1
+
+
+def set_threads(wanted: Threads) -> None:
+    """Let torch compute with this many threads from now on, in this process."""
+    require("torch", "train").set_num_threads(count_threads(wanted))
+
+
+@contextlib.contextmanager
+def use_threads(wanted: Threads) -> Iterator[None]:
+    """Compute with this many threads; afterwards the former number is restored."""
+    torch = require("torch", "train")
+    before = torch.get_num_threads()
+    set_threads(wanted)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def load_tokenizer(source: str | Path) -> Any:
     """Load the Hugging Face tokenizer of a folder or hub id."""
     transformers = require("transformers", "train")
     folder = Path(source)
     if folder.is_dir() and not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise DataError(f"{folder} holds no tokenizer: expected one of {', '.join(_TOKENIZER_FILES)}")
-    kind = transformers.PreTrainedTokenizerFast if _is_generic(folder) else transformers.AutoTokenizer
+    generic = read_generic_config(folder) is not None
+    kind = transformers.PreTrainedTokenizerFast if generic else transformers.AutoTokenizer
     return _try_load(f"the tokenizer of {source}", lambda: kind.from_pretrained(str(source)))
 
 
-def _is_generic(folder: Path) -> bool:
-    """Return whether a folder's tokenizer is completely in its tokenizer.json.
+def load_model(source: str | Path, dtype: str, device: Any, *, plain: bool = False) -> LoadedModel:
+    """Load a causal language model and its tokenizer, and check that they belong together.
 
-    ``AutoTokenizer`` would go by the architecture and put Qwen's own pre-tokenizer into a tiny model's folder, without a word.
+    Args:
+        source: A folder, or a hub id.
+        dtype: The type of the weights, by torch's name.
+        device: A torch device.
+        plain: Read a folder without `transformers` where that is possible, in single precision on a CPU.
     """
-    config = folder / "tokenizer_config.json"
-    if not config.is_file():
-        return False
-    declared = parse_json(read_text(config), str(config))
-    if not isinstance(declared, dict):
-        raise DataError(f"{config} does not hold a JSON object")
-    return declared.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast")
-
-
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
-
-
-def load_model(source: str | Path, dtype: str, device: Any) -> LoadedModel:
-    """Load a causal language model and its tokenizer, and check that they belong together."""
-    torch, transformers = require("torch", "train"), require("transformers", "train")
+    torch = require("torch", "train")
     if str(source).startswith("~"):
         source = Path(source).expanduser()
     check_folder(source)
-    tokenizer = load_tokenizer(source)
+    if plain and dtype == "float32" and device.type == "cpu" and Path(source).is_dir():
+        found = read_tiny_model(Path(source))
+        if found is not None:
+            check_tokenizer(*found, str(source))
+            return LoadedModel(*found)
+    transformers = require("transformers", "train")
+    hf_tokenizer = load_tokenizer(source)
     model = _try_load(
         f"the model {source}",
         lambda: transformers.AutoModelForCausalLM.from_pretrained(str(source), dtype=getattr(torch, dtype)),
     )
-    seam = HuggingFaceTokenizer(tokenizer, get_stop_ids(model))
-    check_tokenizer(model, seam, str(source))
+    tokenizer = HuggingFaceTokenizer(hf_tokenizer, get_stop_ids(model))
+    check_tokenizer(model, tokenizer, str(source))
     model.eval()
-    return LoadedModel(model.to(device), seam)
+    return LoadedModel(model.to(device), tokenizer)
 
 
 def get_stop_ids(model: Any) -> frozenset[int]:
@@ -103,7 +137,7 @@ def get_stop_ids(model: Any) -> frozenset[int]:
     return frozenset([declared] if isinstance(declared, int) else declared)
 
 
-def check_tokenizer(model: Any, tokenizer: HuggingFaceTokenizer, where: str) -> None:
+def check_tokenizer(model: Any, tokenizer: TextTokenizer, where: str) -> None:
     """Refuse a tokenizer with tokens that the model does not have."""
     rows = int(model.get_input_embeddings().weight.shape[0])
     if tokenizer.size > rows:
@@ -130,11 +164,44 @@ def check_folder(source: str | Path) -> None:
     config = folder / "config.json"
     if not config.is_file():
         raise DataError(f"{folder} is not a model folder: config.json is missing")
-    declared = parse_json(read_text(config), str(config))
+    declared = read_json(config)
     if not isinstance(declared, dict) or "model_type" not in declared:
         raise DataError(f"{config} does not say which model it is: the key 'model_type' is missing")
     if not any(file.suffix in (".safetensors", ".bin") for file in folder.iterdir()):
         raise DataError(f"{folder} holds no weights: model.safetensors is missing")
+
+
+def check_model_folder(folder: Path, where: str) -> None:
+    """Refuse a folder whose settings, tokenizer or weights are missing, incomplete, or do not belong together."""
+    torch, transformers = require("torch", "train"), require("transformers", "train")
+    check_folder(folder)
+    _check_weight_files(folder)
+    tokenizer = load_tokenizer(folder)
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(config)
+    except Exception as error:
+        raise DataError(f"{where} is not a causal language model: {describe_error(error, named=False)}") from error
+    check_tokenizer(model, HuggingFaceTokenizer(tokenizer, get_stop_ids(model)), where)
+
+
+def _check_weight_files(folder: Path) -> None:
+    """Read the heads of all weight files, so that an incomplete or missing file is found before training."""
+    safetensors = require("safetensors", "train")
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            safetensors.safe_open(file, "np").keys()
+        except Exception as error:
+            raise DataError(f"{file} is not a whole file of weights: {describe_error(error, named=False)}") from error
+    if (folder / _INDEX).is_file():
+        index = read_json(folder / _INDEX)
+        listed = index.get("weight_map") if isinstance(index, dict) else None
+        if not isinstance(listed, dict):
+            raise DataError(f"{folder / _INDEX} does not say which file holds which weight")
+        missing = sorted({str(name) for name in listed.values() if not (folder / str(name)).is_file()})
+        if missing:
+            raise DataError(f"{folder} lacks {missing[0]}, which {_INDEX} names")
 
 
 @contextlib.contextmanager

@@ -10,20 +10,27 @@ every turn.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedagentgym.agents.decoder.cache import Chunks
 from fedagentgym.agents.engines.forwards import Forward
-from fedagentgym.agents.engines.grouping import Lanes, Parting
-from fedagentgym.agents.engines.replies import ConstrainedReply, FreeReplies
-from fedagentgym.agents.engines.row_session import BaseSession
-from fedagentgym.agents.engines.sampling import forbid_others, make_choice_table, sample_choices, sample_tokens
-from fedagentgym.agents.engines.slots import Chunks
+from fedagentgym.agents.engines.replies import (
+    ConstrainedReply,
+    FreeReplies,
+    Lanes,
+    Parting,
+    forbid_others,
+    make_choice_table,
+    sample_choices,
+    sample_tokens,
+)
 from fedagentgym.agents.protocols import Completion, Constraint, Decoding
+from fedagentgym.base.errors import DataError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +39,42 @@ if TYPE_CHECKING:
 
 _MIN_SHARED_PREFIX = 8
 """A common prefix below this many tokens is not worth a copy."""
+
+
+class BaseSession:
+    """What the sessions of all engines share: they end once, and refuse a prompt without space for a reply.
+
+    ``_rows`` are the engine's; ``on_close`` returns what the policy lent.
+    """
+
+    def __init__(self, context_length: int, on_close: Callable[[], object] | None = None) -> None:
+        self.context_length = context_length
+        self._rows: dict[int, Any] = {}
+        self._next = 0
+        self._on_close = on_close
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free everything; a second call does nothing."""
+        self._rows.clear()
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
+
+    def _check_prompts(self, prompts: Sequence[Sequence[int]]) -> None:
+        for prompt in prompts:
+            if not prompt:
+                raise DataError("a prompt of no tokens cannot be continued")
+            if len(prompt) >= self.context_length:
+                raise DataError(
+                    f"a prompt of {len(prompt)} tokens does not fit into the model's context of {self.context_length}: "
+                    "shorten the prompt (template, history) or use a model with a longer context"
+                )
 
 
 class _Row:

@@ -1,17 +1,22 @@
 """The tiny model: Qwen2's architecture at 0.1 to 2 million parameters, for machines and tests without a download.
 
-It is untrained here; ``fedagentgym pretrain tiny`` teaches it an environment's words by imitation of the expert.
+It is untrained here; ``fedagentgym pretrain tiny`` teaches it an environment's words by imitation of the expert. Nothing of
+`transformers` is imported: a tiny model is a plain module (`agents/decoder`), and its folder is read and written by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
-from fedagentgym.agents.text.words import CLOSING_TAGS, build_tokenizer
+from fedagentgym.agents.decoder.architectures import DecoderConfig
+from fedagentgym.agents.text.tokens import TextTokenizer, make_word_tokenizer
 from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.extras import require
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.decoder.module import Decoder
 
 
 class TinySize(NamedTuple):
@@ -33,36 +38,49 @@ SIZES = {
 
 def make_tiny_model(
     vocabulary: Iterable[str], size: str = "0.1m", context_length: int = 4096, seed: int = 0
-) -> tuple[Any, HuggingFaceTokenizer]:
+) -> tuple[Decoder, TextTokenizer]:
     """Make an untrained model and its tokenizer, the same bits for the same arguments.
 
     >>> model, tokenizer = make_tiny_model(["go to fridge"])
     >>> tokenizer.decode(tokenizer.encode("go to fridge 12!"))
     'go to fridge 12!'
     """
-    torch, transformers = require("torch", "train"), require("transformers", "train")
+    torch = require("torch", "train")
+    from fedagentgym.agents.decoder.module import Decoder
+
     if size not in SIZES:
         raise unknown_name_error("tiny model size", size, SIZES)
     hidden, layers, heads, inner = SIZES[size]
-    hf_tokenizer = build_tokenizer(vocabulary, context_length)
-    stops = hf_tokenizer.convert_tokens_to_ids([hf_tokenizer.eos_token, *CLOSING_TAGS])
-    config = transformers.Qwen2Config(
-        vocab_size=len(hf_tokenizer),
+    tokenizer = make_word_tokenizer(vocabulary, context_length)
+    config = DecoderConfig(
+        model_type="qwen2",
+        vocab_size=tokenizer.size,
         hidden_size=hidden,
         intermediate_size=inner,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=heads,
+        head_dim=hidden // heads,
         max_position_embeddings=context_length,
+        rope_parameters={"rope_theta": 10_000.0, "rope_type": "default"},
         tie_word_embeddings=True,
-        pad_token_id=hf_tokenizer.pad_token_id,
-        eos_token_id=stops,
-        bos_token_id=None,
+        eos_token_id=sorted(tokenizer.stop_ids),
+        pad_token_id=tokenizer.pad_id,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = transformers.Qwen2ForCausalLM(config)
-    model.generation_config.eos_token_id = stops
-    model.generation_config.pad_token_id = hf_tokenizer.pad_token_id
-    model.eval()
-    return model, HuggingFaceTokenizer(hf_tokenizer, stops)
+        model = Decoder(config)
+    return model.eval(), tokenizer
+
+
+def read_tiny_model(folder: Path) -> tuple[Decoder, TextTokenizer] | None:
+    """Read a model and its tokenizer from a folder; None if it takes `transformers` to read one of them."""
+    require("torch", "train")
+    from fedagentgym.agents.decoder.module import Decoder, read_config
+
+    config = read_config(folder)
+    if config is None or not any(folder.glob("model*.safetensors")):
+        return None
+    stops = [config.eos_token_id] if isinstance(config.eos_token_id, int) else config.eos_token_id
+    tokenizer = TextTokenizer.read(folder, stops or ())
+    return None if tokenizer is None else (Decoder.read(folder, config), tokenizer)

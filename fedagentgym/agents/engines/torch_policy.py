@@ -1,8 +1,13 @@
-"""The policy in this process: a causal language model of `transformers`, all weights or a LoRA adapter."""
+"""The policy in this process: a causal language model with all its weights, or with a LoRA adapter.
+
+Adapters are created and saved by `peft`, merged for rollouts and removed again exactly.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -10,24 +15,35 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fedagentgym.agents.engines.decoder_forward import DecoderForward
+from fedagentgym.agents.decoder.architectures import fits
+from fedagentgym.agents.decoder.cached import CachedDecoder
+from fedagentgym.agents.decoder.module import Decoder
 from fedagentgym.agents.engines.forwards import Forward, ModuleForward
-from fedagentgym.agents.engines.loading import check_tokenizer, choose_device, disable_progress_bars, load_model
-from fedagentgym.agents.engines.lora import Merge, add_adapter
+from fedagentgym.agents.engines.loading import (
+    check_tokenizer,
+    choose_device,
+    disable_progress_bars,
+    load_model,
+)
 from fedagentgym.agents.engines.session import TorchSession
 from fedagentgym.agents.protocols import SharedModel
 from fedagentgym.agents.settings import AdapterSettings
-from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
+from fedagentgym.agents.text.tokens import TextTokenizer
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.extras import require
 
 
 class TorchPolicy(SharedModel):
-    """``policy.TrainablePolicy`` on a transformers model that is already in memory."""
+    """``protocols.TrainablePolicy`` on a model that is already in memory: one of `transformers`, or a plain `Decoder`.
+
+    A plain model becomes one of `transformers` where it takes that: under an adapter, on a GPU, in bfloat16, or with `forward`
+    ``hf``.
+    """
 
     def __init__(
         self,
         model: Any,
-        tokenizer: HuggingFaceTokenizer,
+        tokenizer: TextTokenizer,
         *,
         name: str = "transformers",
         context_length: int | None = None,
@@ -42,6 +58,8 @@ class TorchPolicy(SharedModel):
             raise OptionError(f"context_length {context_length} is more than the model's {longest}")
         self.context_length = context_length or longest
         self._lean = self._choose_forward(model, forward)
+        if isinstance(model, Decoder) and (adapter is not None or not self._lean):
+            model = model.to_transformers()
         self.adapter = adapter
         self.model = model if adapter is None else add_adapter(model, adapter, seed)
         self.model.eval()
@@ -49,28 +67,38 @@ class TorchPolicy(SharedModel):
         self._merge = Merge(self.model)
 
     @staticmethod
-    def load(source: str | Path, *, dtype: str = "float32", device: str = "auto", **options: Any) -> TorchPolicy:
-        """Load a folder or a hub id; ``options`` are those of the constructor."""
-        model, tokenizer = load_model(source, dtype, choose_device(device))
+    def load(
+        source: str | Path, *, dtype: str = "float32", device: str = "auto", plain: bool = False, **options: Any
+    ) -> TorchPolicy:
+        """Load a folder or a hub id.
+
+        Args:
+            source: The folder or hub id.
+            dtype: The type of the weights, by torch's name.
+            device: auto, cpu, cuda or cuda:N.
+            plain: Read a folder without `transformers` where that is possible and nothing else needs it.
+            **options: Those of the constructor.
+        """
+        plain = plain and options.get("adapter") is None and options.get("forward", "auto") != "hf"
+        model, tokenizer = load_model(source, dtype, choose_device(device), plain=plain)
         return TorchPolicy(model, tokenizer, **{"name": str(source), **options})
 
     @staticmethod
     def _choose_forward(model: Any, wanted: str) -> bool:
-        fits = DecoderForward.fits(model)
-        if wanted == "own" and not fits:
+        written_out = fits(model.config)
+        if wanted == "own" and not written_out:
             raise OptionError(
                 f"forward: own is for plain Qwen2, Qwen3, Llama and Mistral models, this is {type(model).__name__}: "
                 "use hf or auto"
             )
         exact_on_cpu = model.device.type == "cpu" and model.dtype == torch.float32
-        return wanted == "own" or (wanted == "auto" and fits and exact_on_cpu)
+        return wanted == "own" or (wanted == "auto" and written_out and exact_on_cpu)
 
     def open_session(self, on_close: Callable[[], object] | None = None) -> TorchSession:
         """``on_close`` is called when the session ends."""
-        torch.set_flush_denormal(True)
         forward: Forward
         if self._lean:
-            forward, give_back = DecoderForward(self.model, self.device), on_close
+            forward, give_back = CachedDecoder(self.model, self.device), on_close
         else:
             self.model.eval()
             self._merge.acquire()
@@ -105,6 +133,10 @@ class TorchPolicy(SharedModel):
         """Write everything for a later ``load``: the model, or base and adapter merged, and the tokenizer."""
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
+        self.tokenizer.save(target)
+        if isinstance(self.model, Decoder):
+            self.model.save(target)
+            return
         self._merge.acquire()
         try:
             plain = self.model.get_base_model() if self.adapter is not None else self.model
@@ -114,7 +146,6 @@ class TorchPolicy(SharedModel):
                 )
         finally:
             self._merge.release()
-        self.tokenizer.save(target)
 
     def close(self) -> None:
         """Nothing outside this process has to be closed."""
@@ -141,3 +172,69 @@ def _get_base_state_dict(model: Any) -> dict[str, torch.Tensor]:
     return {
         name.replace(".base_layer.", "."): weight for name, weight in model.state_dict().items() if "lora_" not in name
     }
+
+
+def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
+    """Wrap a model: base weights frozen, A drawn from ``seed`` (the same on every client), B zero, so nothing changes yet."""
+    peft = require("peft", "train")
+    targets = settings.targets if isinstance(settings.targets, str) else list(settings.targets)
+    config = peft.LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]), _ignore_renamed_attribute():
+        torch.manual_seed(seed)
+        try:
+            return peft.get_peft_model(model, config)
+        except ValueError as error:
+            raise OptionError(f"adapter.targets: {str(error).splitlines()[0]}") from None
+
+
+@contextlib.contextmanager
+def _ignore_renamed_attribute() -> Iterator[None]:
+    """Silence the one warning that peft 0.21 causes in transformers 5 by an old name; users cannot act on it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        yield
+
+
+def save_adapter(model: Any, folder: Path) -> None:
+    """Write the adapter alone. The base is never resized here, so `peft` need not look up its vocabulary on the hub."""
+    model.save_pretrained(folder, save_embedding_layers=False)
+
+
+def _get_adapted_layers(model: Any) -> list[Any]:
+    """Return the adapted layers of a model; empty without an adapter."""
+    return [module for module in model.modules() if hasattr(module, "lora_A") and hasattr(module, "merged_adapters")]
+
+
+class Merge:
+    """Adapters added into the base weights, for as long as at least one user holds it.
+
+    The untouched base tensors are kept aside and put back at the end, so that merging and unmerging is exact to the bit
+    (subtracting the update again would not be). Costs one copy of the adapted weights while merged.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.users = 0
+        self._saved: list[tuple[Any, torch.Tensor]] = []
+
+    def acquire(self) -> None:
+        if self.users == 0:
+            with torch.no_grad():
+                for layer in _get_adapted_layers(self.model):
+                    self._saved.append((layer, layer.get_base_layer().weight.data))
+                    layer.merge(safe_merge=True)
+        self.users += 1
+
+    def release(self) -> None:
+        self.users -= 1
+        if self.users == 0:
+            for layer, weight in self._saved:
+                layer.get_base_layer().weight.data = weight
+                layer.merged_adapters.clear()
+            self._saved.clear()

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.agents.engines.loading import load_tokenizer
-from fedagentgym.agents.engines.lora import save_adapter
-from fedagentgym.agents.engines.row_session import BaseSession
+from fedagentgym.agents.engines.session import BaseSession
+from fedagentgym.agents.engines.torch_policy import save_adapter
 from fedagentgym.agents.protocols import Completion, Constraint, Decoding, FinishReason, TrainablePolicy, WeightOwner
 from fedagentgym.agents.settings import AgentSettings, VllmOptions
-from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
+from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.extras import require
 
@@ -276,7 +276,7 @@ class TorchVllmPolicy:
         self._folder = tempfile.TemporaryDirectory(prefix="fedagentgym-vllm-")
 
     @property
-    def tokenizer(self) -> HuggingFaceTokenizer:
+    def tokenizer(self) -> TextTokenizer:
         return self.engine.tokenizer
 
     @property

@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from fedagentgym.agents.engines.loading import check_folder
-from fedagentgym.agents.models.checks import check_model_folder, find_stated_licence
+from fedagentgym.agents.engines.loading import check_folder, check_model_folder
 from fedagentgym.agents.models.hub import HUB_ID, fetch_from_hub
 from fedagentgym.agents.models.wheels import PACKAGED, discard_wheel, fill_from_package
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
-from fedagentgym.base.files import PART, atomic_folder, cache_folder, format_path, read_json, remove_partial
+from fedagentgym.base.files import PART, atomic_folder, cache_folder, format_path, read_json, read_text, remove_partial
 
 NOTE = "model.json"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+_STATED = re.compile(r"^license:[ \t]*['\"]?([\w.-]+)", re.MULTILINE)
 
 
 class StoredModel(NamedTuple):
@@ -219,7 +219,7 @@ def _plan_copy(path: Path, name: str | None) -> Plan:
         check_model_folder(path, str(path))
         for file in _list_files(path):
             shutil.copyfile(file, folder / file.name)
-        return Origin(find_stated_licence(folder))
+        return Origin(_find_stated_licence(folder))
 
     def has_changed(known: str) -> bool:
         return path.is_dir() and _compute_digest(path) != known
@@ -234,7 +234,17 @@ def _plan_fetch(hub_id: str, name: str | None, revision: str | None) -> Plan:
         for file in partial.iterdir():
             file.replace(folder / file.name)
         shutil.rmtree(partial, ignore_errors=True)
-        return Origin(fetched.licence or find_stated_licence(folder), fetched.commit)
+        return Origin(fetched.licence or _find_stated_licence(folder), fetched.commit)
 
     source = f"hub {hub_id}" + (f" at {revision}" if revision else "")
     return Plan(hub_id.partition("/")[2].lower() if name is None else name, source, fill)
+
+
+def _find_stated_licence(folder: Path) -> str | None:
+    """Return the licence at the head of a folder's README, as pages of the hub have it, or its licence file's name."""
+    if (folder / "README.md").is_file():
+        head = read_text(folder / "README.md").partition("\n---")[0]
+        stated = _STATED.search(head)
+        if stated is not None:
+            return stated.group(1)
+    return next((f"see {file.name}" for file in sorted(folder.glob("LICEN[CS]E*")) if file.is_file()), None)

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedagentgym.agents.settings import OBSERVATION
 from fedagentgym.base.registry import Registry
 
 if TYPE_CHECKING:
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from fedagentgym.envs.view import View
 
 
+OBSERVATION = "{observation}"
+"""The part of a `request` that is replaced by the first observation."""
 SHORTEST_RUN = 10
 """Actions that count up and are this many or more are shown by the first two and the last."""
 _NUMBERED = re.compile(r"(.*?)(0|[1-9]\d{0,17})(\D*)", re.DOTALL)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fedagentgym.agents.protocols import Move
 from fedagentgym.agents.text.prompts import PastTurn, Template
-from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
+from fedagentgym.agents.text.tokens import TextTokenizer
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.scripted import get_slot_text
 
@@ -46,7 +46,7 @@ class Renderer:
     """
 
     env: TextEnv
-    tokenizer: HuggingFaceTokenizer
+    tokenizer: TextTokenizer
     template: Template
     context: Literal["session", "window"]
     history: int

@@ -1,15 +1,21 @@
-"""The interface to Hugging Face tokenizers: text to ids and back, nothing added, nothing cleaned up."""
+"""Tokenizers: text to ids and back, nothing added, nothing cleaned up.
+
+`TextTokenizer` needs the library `tokenizers` alone, `HuggingFaceTokenizer` is any tokenizer of `transformers`.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.agents.text.words import cut_text, encodes_piecewise
+from fedagentgym.agents.text.words import CLOSING_TAGS, END, PAD, build_tokenizer, cut_text, encodes_piecewise
 from fedagentgym.base.errors import DataError, describe_error
+from fedagentgym.base.extras import require
+from fedagentgym.base.files import read_json
 
 _CACHE_SIZE = 20_000
 _CONTENT_MARK, _REPLY_MARK = "(the content)", "(the reply)"
@@ -21,27 +27,62 @@ from transformers import PreTrainedTokenizerFast
 class GenericTokenizer(PreTrainedTokenizerFast):
     \"\"\"All of it is in tokenizer.json.\"\"\"
 """
+_FILE, _CONFIG = "tokenizer.json", "tokenizer_config.json"
 
 
-class HuggingFaceTokenizer:
-    """``policy.Tokenizer`` on a Hugging Face tokenizer. Encodings are remembered: siblings see the same observations."""
+class TextTokenizer:
+    """``protocols.Tokenizer`` on a tokenizer of the library `tokenizers`. Encodings are remembered: siblings see the same texts.
 
-    def __init__(self, tokenizer: Any, stop_ids: Iterable[int] = ()) -> None:
-        self.hf = tokenizer
-        self.size = len(tokenizer)
-        own_stop = tokenizer.eos_token_id
-        self.stop_ids = frozenset(stop_ids) | (frozenset() if own_stop is None else {own_stop})
-        self.pad_id: int = (
-            tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self.stop_ids, default=0)
-        )
-        self._fast = getattr(tokenizer, "backend_tokenizer", None)
-        self._piecewise = encodes_piecewise(tokenizer)
+    Args:
+        fast: The tokenizer; `None` where a class of `transformers` does without.
+        end: The token that ends a text.
+        pad: The token that fills rows up.
+        context_length: The longest text, noted for other libraries.
+        stop_ids: Further ids that end a reply.
+    """
+
+    def __init__(self, fast: Any, *, end: str, pad: str, context_length: int, stop_ids: Iterable[int] = ()) -> None:
+        end_id, pad_id = fast.token_to_id(end), fast.token_to_id(pad)
+        self._special = {"eos_token": end, "pad_token": pad, "model_max_length": context_length}
+        self._prepare(fast, fast.get_vocab_size(), frozenset((*stop_ids, end_id)), pad_id)
+
+    def _prepare(self, fast: Any, size: int, stop_ids: frozenset[int], pad_id: int) -> None:
+        self._fast, self.size, self.stop_ids, self.pad_id = fast, size, stop_ids, pad_id
+        self._piecewise = fast is not None and encodes_piecewise(fast)
         self._known: dict[str, tuple[int, ...]] = {}
         self._frames: dict[tuple[int, str | None], tuple[str, str]] = {}
 
+    @classmethod
+    def read(cls, folder: Path, stop_ids: Iterable[int] = ()) -> TextTokenizer | None:
+        """Read the tokenizer of a folder; None if it is not completely in its tokenizer.json, or has a chat template."""
+        from tokenizers import Tokenizer
+
+        declared = read_generic_config(folder)
+        if declared is None or declared.get("chat_template") or any(folder.glob("chat_template*")):
+            return None
+        end, pad = declared.get("eos_token"), declared.get("pad_token")
+        if not isinstance(end, str) or not isinstance(pad, str) or not (folder / _FILE).is_file():
+            return None
+        try:
+            fast = Tokenizer.from_file(str(folder / _FILE))
+        except Exception as error:
+            raise DataError(f"cannot load the tokenizer of {folder}: {describe_error(error, named=False)}") from error
+        if fast.token_to_id(end) is None or fast.token_to_id(pad) is None:
+            return None
+        length = declared.get("model_max_length", 1 << 30)
+        return cls(fast, end=end, pad=pad, context_length=length, stop_ids=stop_ids)
+
+    @cached_property
+    def hf(self) -> Any:
+        """The same tokenizer as `transformers` has it."""
+        transformers = require("transformers", "train")
+        return transformers.PreTrainedTokenizerFast(
+            tokenizer_object=self._fast, clean_up_tokenization_spaces=False, **self._special
+        )
+
     @property
     def has_chat_template(self) -> bool:
-        return bool(getattr(self.hf, "chat_template", None))
+        return False
 
     def encode(self, text: str) -> tuple[int, ...]:
         known = self._known.get(text)
@@ -60,35 +101,20 @@ class HuggingFaceTokenizer:
 
     def _encode(self, text: str, markers: bool = False) -> tuple[int, ...]:
         """Encode; unless ``markers``, a special token's name inside the text is text (an observation cannot end a turn)."""
-        whole = text.encode("utf-8", "replace").decode("utf-8")
-        if self._fast is None:
-            return tuple(self.hf.encode(whole, add_special_tokens=False, split_special_tokens=not markers))
         self._fast.encode_special_tokens = not markers
         try:
-            return tuple(self._fast.encode(whole, add_special_tokens=False).ids)
+            return tuple(self._fast.encode(make_encodable(text), add_special_tokens=False).ids)
         finally:
             self._fast.encode_special_tokens = False
 
     def decode(self, ids: Sequence[int]) -> str:
-        if self._fast is not None:
-            return str(self._fast.decode(list(ids), skip_special_tokens=True))
-        return str(self.hf.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        return str(self._fast.decode(list(ids), skip_special_tokens=True))
 
     def save(self, folder: Path) -> None:
-        """Write the files of which `AutoTokenizer` makes the same tokenizer.
-
-        Left alone it would go by the model's architecture, and put Qwen's own pre-tokenizer into a Qwen2 model's folder. It
-        does not where the folder names a class of its own; what it then loads is still the library's generic class, and the
-        module is read only with `trust_remote_code`.
-        """
-        self.hf.save_pretrained(folder)
-        config = folder / "tokenizer_config.json"
-        declared = json.loads(config.read_text("utf-8"))
-        if declared.get("tokenizer_class") not in _GENERIC_CLASSES:
-            return
-        declared["auto_map"] = {"AutoTokenizer": [None, "generic_tokenizer.GenericTokenizer"]}
-        config.write_text(json.dumps(declared, indent=2, sort_keys=True) + "\n", "utf-8")
-        (folder / "generic_tokenizer.py").write_text(_GENERIC_MODULE, "utf-8")
+        """Write the files of which `AutoTokenizer` makes the same tokenizer."""
+        self._fast.save(str(folder / _FILE))
+        declared = {"clean_up_tokenization_spaces": False, "backend": "tokenizers", **self._special}
+        _write_generic_config(folder, {**declared, "tokenizer_class": _GENERIC_CLASSES[0]})
 
     def encode_chat(self, content: str, system: str | None = None) -> tuple[int, ...]:
         """Return the ids of a dialogue that opens with the user's ``content``, up to where the reply begins; before it stands
@@ -141,6 +167,82 @@ class HuggingFaceTokenizer:
         if any(token in content for token in self.hf.all_special_tokens):
             return self._encode(before, True) + self._encode(content) + self._encode(after, True)
         return self._encode(before + content + after, True)
+
+
+def make_word_tokenizer(vocabulary: Iterable[str], context_length: int = 4096) -> TextTokenizer:
+    """Make the tokenizer of a tiny model, for which every word of these texts is one token; closing tags end a reply."""
+    fast = build_tokenizer(vocabulary)
+    known = fast.get_vocab()
+    stops = [known[tag] for tag in CLOSING_TAGS]
+    return TextTokenizer(fast, end=END, pad=PAD, context_length=context_length, stop_ids=stops)
+
+
+class HuggingFaceTokenizer(TextTokenizer):
+    """``protocols.Tokenizer`` on any tokenizer of `transformers`.
+
+    Args:
+        tokenizer: The tokenizer.
+        stop_ids: Further ids that end a reply, beside its own end token.
+    """
+
+    def __init__(self, tokenizer: Any, stop_ids: Iterable[int] = ()) -> None:
+        self.hf = tokenizer
+        own = tokenizer.eos_token_id
+        stops = frozenset(stop_ids) | (frozenset() if own is None else {own})
+        pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(stops, default=0)
+        self._prepare(getattr(tokenizer, "backend_tokenizer", None), len(tokenizer), stops, pad_id)
+
+    @property
+    def has_chat_template(self) -> bool:
+        return bool(getattr(self.hf, "chat_template", None))
+
+    def _encode(self, text: str, markers: bool = False) -> tuple[int, ...]:
+        if self._fast is not None:
+            return super()._encode(text, markers)
+        whole = make_encodable(text)
+        return tuple(self.hf.encode(whole, add_special_tokens=False, split_special_tokens=not markers))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        if self._fast is not None:
+            return super().decode(ids)
+        return str(self.hf.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def save(self, folder: Path) -> None:
+        """Write the files of which `AutoTokenizer` makes the same tokenizer."""
+        self.hf.save_pretrained(folder)
+        declared = read_json(folder / _CONFIG)
+        if declared.get("tokenizer_class") in _GENERIC_CLASSES:
+            _write_generic_config(folder, declared)
+
+
+def read_generic_config(folder: Path) -> dict[str, Any] | None:
+    """Return a folder's tokenizer_config.json if the tokenizer is completely in its tokenizer.json; None if it is not.
+
+    ``AutoTokenizer`` would go by the architecture and put Qwen's own pre-tokenizer into a tiny model's folder, without a word.
+    """
+    if not (folder / _CONFIG).is_file():
+        return None
+    declared = read_json(folder / _CONFIG)
+    if not isinstance(declared, dict):
+        raise DataError(f"{folder / _CONFIG} does not hold a JSON object")
+    return declared if declared.get("tokenizer_class") in _GENERIC_CLASSES else None
+
+
+def _write_generic_config(folder: Path, declared: dict[str, Any]) -> None:
+    """Write the settings of a generic tokenizer so that `AutoTokenizer` leaves it as it is.
+
+    By itself it would go by the model's architecture, and put Qwen's own pre-tokenizer into a Qwen2 model's folder. It does not
+    where the folder names a class of its own; what it then loads is still the library's generic class, and the module is read
+    only with `trust_remote_code`.
+    """
+    whole = {**declared, "auto_map": {"AutoTokenizer": [None, "generic_tokenizer.GenericTokenizer"]}}
+    (folder / _CONFIG).write_text(json.dumps(whole, indent=2, sort_keys=True) + "\n", "utf-8")
+    (folder / "generic_tokenizer.py").write_text(_GENERIC_MODULE, "utf-8")
+
+
+def make_encodable(text: str) -> str:
+    """Replace lone surrogates, which no encoding has."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _make_user_message(content: str) -> dict[str, str]:

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from tokenizers.normalizers import Normalizer
     from tokenizers.pre_tokenizers import PreTokenizer
-    from transformers import PreTrainedTokenizerFast
 
 START, SPACE = "\ue001", "\ue000"
 PAD, END = "<|pad|>", "<|end|>"
@@ -61,10 +61,9 @@ def count_tokens(texts: Iterable[str]) -> int:
     return len(list_fixed_tokens()) + len(extract_words(texts))
 
 
-def build_tokenizer(texts: Iterable[str], context_length: int = 4096) -> PreTrainedTokenizerFast:
+def build_tokenizer(texts: Iterable[str]) -> Tokenizer:
     """Make the tokenizer that has every word of the given texts (an environment's ``vocabulary()``) as one token."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models
-    from transformers import PreTrainedTokenizerFast
 
     tokens = list_fixed_tokens() + [START + word for word in extract_words(texts)]
     model = models.BPE(
@@ -85,13 +84,8 @@ def build_tokenizer(texts: Iterable[str], context_length: int = 4096) -> PreTrai
         ]
     )
     tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in list_tags()])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=PAD,
-        eos_token=END,
-        model_max_length=context_length,
-        clean_up_tokenization_spaces=False,
-    )
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in (PAD, END)])
+    return tokenizer
 
 
 def _make_normalizer() -> Normalizer:
@@ -125,15 +119,14 @@ def cut_text(text: str) -> list[str]:
     return _PIECE.findall(text)
 
 
-def encodes_piecewise(tokenizer: Any) -> bool:
-    """Tell whether this is a tokenizer of `build_tokenizer`, and no token was added to it that `cut_text` could cut."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None or backend.normalizer is None or backend.pre_tokenizer is None:
+def encodes_piecewise(tokenizer: Tokenizer) -> bool:
+    """Return whether this is a tokenizer of `build_tokenizer`, and no token was added to it that `cut_text` could cut."""
+    if tokenizer.normalizer is None or tokenizer.pre_tokenizer is None:
         return False
-    parts = ((backend.normalizer, _make_normalizer()), (backend.pre_tokenizer, _make_pre_tokenizer()))
+    parts = ((tokenizer.normalizer, _make_normalizer()), (tokenizer.pre_tokenizer, _make_pre_tokenizer()))
     if any(own.__getstate__() != ours.__getstate__() for own, ours in parts):
         return False
     return not any(
         re.search(f"[{_PIECE_ENDS}]", added.content) or added.lstrip or added.rstrip or added.single_word
-        for added in tokenizer.added_tokens_decoder.values()
+        for added in tokenizer.get_added_tokens_decoder().values()
     )

@@ -40,7 +40,7 @@ class Neighbourhoods:
         return self._embed(read_openings(self._examples, self._examples.pool.ids))
 
     def _embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        from fedagentgym.learning.embedding import embed
+        from fedagentgym.learning.forward import embed
 
         return embed(get_trainable_policy(self._model.agent), texts)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedagentgym.agents.decoder.architectures import ARCHITECTURES
 from fedagentgym.agents.model_shapes import ModelShape
 from fedagentgym.experiment.estimate.player import PlannedAgent
 from fedagentgym.learning.pass_sizes import CHUNK_LOGITS, CPU_BUDGET, GPU_SHARE, count_token_bytes, limit_tokens
@@ -98,7 +99,7 @@ def _count_block_bytes(agent: PlannedAgent, widths: Widths) -> int:
     the inner layer's two parts; and the inputs of its products."""
     shape = agent.shape
     queries, keys = shape.heads * shape.head_width, shape.key_heads * shape.head_width
-    normed = queries + keys if shape.architecture == "qwen3" else 0
+    normed = queries + keys if ARCHITECTURES[shape.architecture].head_norms else 0
     made = 2 * queries + 2 * keys + normed + 2 * shape.inner
     return 2 * shape.hidden * widths.stream + made * widths.product + _count_input_bytes(agent, widths)
 

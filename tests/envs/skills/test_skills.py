@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import fedagentgym
 from benchmarks.skills_tables import STYLES
-from fedagentgym.agents.text.words import build_tokenizer
+from fedagentgym.agents.text.tokens import make_word_tokenizer
 from fedagentgym.algorithms.make import make_algorithm
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.base.errors import DataError, OptionError
@@ -187,7 +187,7 @@ def test_a_wrong_turn_costs_its_part_and_is_not_told_before_the_end() -> None:
 
 def test_replies_have_equal_length_in_the_tokens_of_a_tiny_agent() -> None:
     env = open_env(SKILLS, split="val", skills=16, procedures=2)
-    tokenizer = build_tokenizer(env.vocabulary())
+    tokenizer = make_word_tokenizer(env.vocabulary())
     known = list_procedures(2)
     lengths = {
         len(tokenizer.encode(write_reply(task.payload, procedure, 0))) for task in env.pool for procedure in known

@@ -1,4 +1,4 @@
-"""The key-value cache of a session: one slot per row, every row packed from column 0, so that no column is ever a hole.
+"""The cache of keys and values of a session: one slot per row, every row packed from column 0, so that no column is ever a hole.
 
 What a pass writes beyond a row's length (padding) is never seen: a query sees columns up to its own position, and the next real
 token overwrites it. So a slot can be handed on without being cleared.

@@ -1,0 +1,295 @@
+"""The next token of growing rows, without gradients: the decoder over a cache of keys and values.
+
+It reads the weights of the model (adapters merged on the way) and does the same arithmetic with a third of the operations, and
+with less of it: of the last layer only keys and values are computed for all tokens, everything above them for the tokens that
+are asked for; long chunks attend in blocks, so that what lies above the diagonal is mostly left out; and where few tokens are
+allowed, only their logits are computed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedagentgym.agents.decoder.cache import Chunks, Integers, KVCache
+from fedagentgym.agents.decoder.layer import Angles, Parts, compute_angles, read_parts, run_layer
+
+_MAX_PACKED_PARAMETERS = 30_000_000
+"""Parameters up to which projections of one input are copied into one matrix: fewer operations, but twice the memory."""
+_MAX_TOKENS_PER_PASS = 4096
+"""Bounds the memory of long prompts, and keeps a small model's work in the processor's cache."""
+_QUERY_BLOCK = 64
+"""Queries of one row that attend together: what lies above the diagonal is computed within a block only."""
+
+
+class _Span(NamedTuple):
+    """Queries ``start`` to ``stop`` of a pass: those of one row that see its first ``columns`` columns, up to their own."""
+
+    start: int
+    stop: int
+    slot: int
+    columns: int
+
+
+class _Batch(NamedTuple):
+    """One query for each of the first slots, and which columns it sees: [rows * groups, 1, columns]."""
+
+    columns: int
+    mask: Tensor
+
+
+class CachedDecoder:
+    """``Forward`` on the weights of a model that ``fits``."""
+
+    def __init__(self, model: Any, device: torch.device) -> None:
+        causal = model.get_base_model() if hasattr(model, "get_base_model") else model
+        config, body = causal.config, causal.model
+        self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
+        packed = sum(weight.numel() for weight in model.parameters()) <= _MAX_PACKED_PARAMETERS
+        with torch.no_grad():
+            self.embedding = merge_weight(body.embed_tokens)
+            self.head = merge_weight(causal.lm_head)
+            self.norm = body.norm.weight
+            dtype = self.embedding.dtype
+            exact = dtype == torch.float32 and device.type == "cpu"
+            self.normalize = _Normalizer(len(self.norm), config.rms_norm_eps, exact, device)
+            self.layers = [MergedLayer(read_parts(layer), self.normalize, packed) for layer in body.layers]
+        self.width = self.layers[0].width
+        self.rotary = body.rotary_emb
+        self.slots = KVCache(len(self.layers), self.groups, self.width, dtype, device)
+        self._prepare_positions(512)
+
+    def _prepare_positions(self, count: int) -> None:
+        """Tabulate rotations, and the mask of a block of queries.
+
+        The mask is that of the longest row; a shorter row takes the columns at its right end.
+        """
+        device, dtype = self.slots.device, self.embedding.dtype
+        self.angles = compute_angles(self.rotary, torch.arange(count, device=device), dtype)
+        ahead = torch.full((_QUERY_BLOCK, _QUERY_BLOCK), torch.finfo(dtype).min, dtype=dtype, device=device).triu(1)
+        self.mask = F.pad(ahead, (count, 0))
+
+    @torch.inference_mode()
+    def compute_logits(self, chunks: Chunks, choices: Tensor | None = None) -> Tensor:
+        if chunks.columns > len(self.angles.cos):
+            self._prepare_positions(2 * chunks.columns)
+        found = [
+            self._run_pass(part, None if choices is None else choices[rows])
+            for rows, part in chunks.split(_MAX_TOKENS_PER_PASS)
+        ]
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    def _run_pass(self, chunks: Chunks, choices: Tensor | None) -> Tensor:
+        slots, places = chunks.locate()
+        cells, device = self.slots.find_cells(slots, places), self.slots.device
+        angles = self.angles.at(torch.from_numpy(places).to(device))
+        hidden = F.embedding(torch.from_numpy(chunks.ids).to(device), self.embedding)
+        view = self._plan_last(chunks) if chunks.single else _plan_rows(chunks)
+        last = None if chunks.single else torch.from_numpy(chunks.ends - 1).to(device)
+        for index, layer in enumerate(self.layers):
+            wanted = last if layer is self.layers[-1] else None
+            if wanted is not None:
+                view = self._plan_last(chunks)
+            hidden = run_layer(layer, hidden, angles, partial(self._attend, index, cells, view), wanted, wanted)
+        return self._compute_scores(self.normalize(hidden, self.norm), choices)
+
+    def _plan_last(self, chunks: Chunks) -> list[_Span] | _Batch:
+        """Return what the last token of each row sees: in one batch if the rows stand in front, else row by row."""
+        if not chunks.in_front:
+            seen = zip(chunks.slots.tolist(), chunks.seen.tolist(), strict=True)
+            return [_Span(row, row + 1, slot, columns) for row, (slot, columns) in enumerate(seen)]
+        mask = make_length_mask(np.repeat(chunks.seen, self.groups), chunks.columns, self.slots.dtype)
+        return _Batch(chunks.columns, mask.to(self.slots.device).unsqueeze(1))
+
+    def _attend(
+        self, index: int, cells: Tensor, view: list[_Span] | _Batch, queries: Tensor, keys: Tensor, values: Tensor
+    ) -> Tensor:
+        """Store the keys and values of this layer, and let the queries attend to what their rows hold."""
+        self.slots.write(index, cells, keys, values)
+        held = self.slots.keys[index], self.slots.values[index]
+        if isinstance(view, _Batch):
+            return self._attend_together(queries, held, view)
+        return self._attend_in_blocks(queries, held, view)
+
+    def _attend_in_blocks(self, queries: Tensor, held: tuple[Tensor, Tensor], view: list[_Span]) -> Tensor:
+        keys, values = held
+        turned = queries.transpose(0, 1).unsqueeze(0)
+        reach = self.mask.shape[1]
+        found = []
+        for start, stop, slot, columns in view:
+            count = stop - start
+            right = reach - _QUERY_BLOCK + count
+            seen = F.scaled_dot_product_attention(
+                turned[:, :, start:stop],
+                keys[slot : slot + 1, :, :columns],
+                values[slot : slot + 1, :, :columns],
+                attn_mask=None if count == 1 else self.mask[:count, right - columns : right],
+                enable_gqa=self.groups != self.heads,
+            )
+            found.append(seen.transpose(1, 2))
+        return torch.cat(found, dim=1).view(len(queries), -1)
+
+    def _attend_together(self, queries: Tensor, held: tuple[Tensor, Tensor], view: _Batch) -> Tensor:
+        """One query per row: two batched products, which for so little work beat the fused kernel."""
+        rows, lines = len(queries), len(queries) * self.groups
+        keys, values = (store.view(-1, self.slots.columns, self.width)[:lines, : view.columns] for store in held)
+        grouped = queries.reshape(lines, -1, self.width)
+        scores = torch.baddbmm(view.mask, grouped, keys.transpose(1, 2), alpha=self.width**-0.5)
+        return torch.bmm(torch.softmax(scores, dim=-1), values).view(rows, -1)
+
+    def _compute_scores(self, hidden: Tensor, choices: Tensor | None) -> Tensor:
+        """The logits of the wanted tokens; many of them are cheaper picked out of one product with the whole head."""
+        if choices is not None and choices.numel() <= 2 * len(self.head):
+            return torch.bmm(self.head[choices], hidden.unsqueeze(-1)).squeeze(-1)
+        logits = F.linear(hidden, self.head)
+        return logits if choices is None else logits.gather(1, choices)
+
+
+class MergedLayer:
+    """A layer by its weights, adapters merged; `packed`: projections of one input are one matrix."""
+
+    def __init__(self, parts: Parts, norm: _Normalizer, packed: bool) -> None:
+        self.width, self.norm = parts.width, norm
+        self._input_norm, self._mlp_norm = parts.input_norm.weight, parts.mlp_norm.weight
+        self._mix = _Projection.read([parts.query, parts.key, parts.value], packed)
+        self._queries = parts.query.out_features
+        self._query_only, self._keys_values = self._mix.split(self._queries)
+        self._head_norms = _read_head_norms(parts)
+        self._out, self._down = _Projection.read([parts.out], packed), _Projection.read([parts.down], packed)
+        self._gate_up = _Projection.read([parts.gate, parts.up], packed)
+
+    def normalize(self, hidden: Tensor) -> Tensor:
+        return self.norm(hidden, self._input_norm)
+
+    def project(self, normed: Tensor, angles: Angles, queried: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        heads, norms = self._queries // self.width, self._head_norms
+        if queried is None:
+            mixed = self._split_heads(self._mix(normed))
+            rotated = (mixed.shape[1] + heads) // 2
+            turned = self._rotate(mixed[:, :rotated], norms, angles)
+            return turned[:, :heads], turned[:, heads:], mixed[:, rotated:]
+        mixed = self._split_heads(self._keys_values(normed))
+        groups = mixed.shape[1] // 2
+        keys = self._rotate(mixed[:, :groups], None if norms is None else norms[heads:], angles)
+        asked = self._split_heads(self._query_only(normed[queried]))
+        queries = self._rotate(asked, None if norms is None else norms[:heads], angles.at(queried))
+        return queries, keys, mixed[:, groups:]
+
+    def _split_heads(self, mixed: Tensor) -> Tensor:
+        return mixed.view(len(mixed), -1, self.width)
+
+    def _rotate(self, vectors: Tensor, norms: Tensor | None, angles: Angles) -> Tensor:
+        """Norm the heads, where the model does, and rotate them to their positions."""
+        if norms is not None:
+            vectors = F.rms_norm(vectors, (self.width,), None, self.norm.epsilon) * norms
+        return torch.addcmul(vectors * angles.cos, vectors.roll(self.width // 2, -1), angles.sin)
+
+    def add_attention(self, hidden: Tensor, seen: Tensor) -> Tensor:
+        return self._out.add_to(hidden, seen)
+
+    def add_mlp(self, hidden: Tensor) -> Tensor:
+        gate, up = self._gate_up(self.norm(hidden, self._mlp_norm)).chunk(2, dim=-1)
+        return self._down.add_to(hidden, F.silu(gate).mul_(up))
+
+
+class _Projection(NamedTuple):
+    """One or several projections of the same input; their outputs stand side by side."""
+
+    weights: tuple[Tensor, ...]
+    biases: tuple[Tensor | None, ...]
+
+    @classmethod
+    def read(cls, modules: list[Any], packed: bool) -> _Projection:
+        weights = [merge_weight(module) for module in modules]
+        plain = [module.get_base_layer() if hasattr(module, "get_base_layer") else module for module in modules]
+        biases: list[Any] = [None if module.bias is None else module.bias.detach() for module in plain]
+        if len(modules) == 1 or not packed:
+            return cls(tuple(weights), tuple(biases))
+        return cls((torch.cat(weights),), (None if biases[0] is None else torch.cat(biases),))
+
+    def split(self, cut: int) -> tuple[_Projection, _Projection]:
+        """Return the projection to the first outputs, and that to the others: views of the same memory."""
+        if len(self.weights) > 1:
+            return _Projection(self.weights[:1], self.biases[:1]), _Projection(self.weights[1:], self.biases[1:])
+        (weight,), (bias,) = self
+        first = _Projection((weight[:cut],), (None if bias is None else bias[:cut],))
+        return first, _Projection((weight[cut:],), (None if bias is None else bias[cut:],))
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        parts = [F.linear(hidden, weight, bias) for weight, bias in zip(self.weights, self.biases, strict=True)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+    def add_to(self, hidden: Tensor, inputs: Tensor) -> Tensor:
+        """Return the states with a single projection of the inputs added."""
+        (weight,), (bias,) = self
+        return torch.addmm(hidden if bias is None else hidden + bias, inputs, weight.t())
+
+
+class _Normalizer:
+    """The RMSNorm of states. On a CPU in single precision the mean of squares is a matrix product, which takes few rows half
+    the library's time."""
+
+    def __init__(self, width: int, epsilon: float, exact: bool, device: torch.device) -> None:
+        self.epsilon = epsilon
+        self._mean: tuple[Tensor, Tensor] | None = None
+        if exact:
+            self._mean = torch.full((1,), epsilon, device=device), torch.full((width, 1), 1 / width, device=device)
+
+    def __call__(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        if self._mean is None:
+            return F.rms_norm(hidden, weight.shape, weight, self.epsilon)
+        epsilon, column = self._mean
+        return torch.addmm(epsilon, hidden * hidden, column).rsqrt_().mul(hidden).mul_(weight)
+
+
+def merge_weight(module: Any) -> Tensor:
+    """Return a linear (or embedding) module's weight with its adapters added; the module is left alone."""
+    if not hasattr(module, "get_delta_weight"):
+        weight: Tensor = module.weight
+        return weight.detach()
+    weight = module.get_base_layer().weight.detach()
+    if module.merged:
+        return weight
+    for name in module.active_adapters:
+        if name in module.lora_A:
+            weight = weight + module.get_delta_weight(name).detach().to(weight.dtype)
+    return weight
+
+
+def _read_head_norms(parts: Parts) -> Tensor | None:
+    """Return the norms of queries and keys, repeated for every head: [heads + groups, width]."""
+    if parts.query_norm is None:
+        return None
+    pairs = ((parts.query_norm, parts.query), (parts.key_norm, parts.key))
+    return torch.cat([norm.weight.detach().expand(module.out_features // parts.width, -1) for norm, module in pairs])
+
+
+def _plan_rows(chunks: Chunks) -> list[_Span]:
+    """Return the cached tokens that each row's queries attend to, block by block."""
+    rows = zip(chunks.ends.tolist(), chunks.lengths.tolist(), chunks.slots.tolist(), chunks.seen.tolist(), strict=True)
+    return [
+        _Span(start, stop, slot, seen - (end - stop))
+        for end, length, slot, seen in rows
+        for start, stop in _cut(end - length, end)
+    ]
+
+
+def _cut(start: int, stop: int) -> list[tuple[int, int]]:
+    """Cut a run of queries into blocks, the first of them the short one."""
+    size = _QUERY_BLOCK
+    first = start + (stop - start - 1) % size + 1
+    edges = [start, *range(first, stop + 1, size)]
+    return list(pairwise(edges))
+
+
+def make_length_mask(lengths: Integers, columns: int, dtype: torch.dtype) -> Tensor:
+    """What is added to the scores of one query per row: 0 for the first ``lengths`` columns, else the least number."""
+    least = np.float32(torch.finfo(dtype).min)
+    mask = np.where(np.arange(columns) < lengths[:, None], np.float32(0.0), least)
+    return torch.from_numpy(mask).to(dtype)
