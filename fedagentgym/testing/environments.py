@@ -15,6 +15,7 @@ import gymnasium
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import Episode, Expert, TextEnv
+from fedagentgym.envs.options import list_options, list_play_options
 from fedagentgym.envs.scripted import random_action
 from fedagentgym.testing.conditions import global_generators_untouched
 
@@ -144,6 +145,8 @@ def _check_description(env: TextEnv) -> None:
     assert all(isinstance(word, str) for word in words), "vocabulary() gives something that is not a string"
     for split in env.evaluation_splits:
         assert split in env.splits, f"the evaluation split {split!r} is not among {env.splits}"
+    for option in list_play_options(type(env)):
+        assert option in list_options(type(env)), f"play_options lists {option!r}, which __init__ does not take"
 
 
 def _check_gymnasium(env: TextEnv) -> None:

@@ -175,6 +175,17 @@ def test_the_sentence_names_the_option_and_the_way_out(
         made.client(1).make(attemps=2)
 
 
+def test_clients_in_variants_keep_their_tasks() -> None:
+    made = federate(env_id("ALFWorld"), clients=3, tasks_per_client=4, env={"size": "tiny"}, variant="scene_split")
+    client = made.client(0)
+    expected = read_tasks(client.open_env())
+    assert [task.payload for task in expected] != [task.payload for task in client.pool], "in rooms of its own"
+    assert read_tasks(client.open_env(max_turns=3, engine="native", size="tiny")) == expected
+    for refused in ({"seed": 7}, {"wording": "put"}, {"variant": None}, {"pool": made.pool}):
+        with pytest.raises(OptionError):
+            client.open_env(**refused)
+
+
 def make_own_pool(offset: int) -> TaskPool:
     rows = [{"category": "small", "payload": (10, 1 + (number + offset) % 10)} for number in range(30)]
     return TaskPool.from_records(rows, env=GuessEnv.id)

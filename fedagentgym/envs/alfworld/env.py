@@ -102,6 +102,8 @@ class ALFWorldEnv(MisleadableEnv):
         if options.get("max_turns") is None:
             options["max_turns"] = self.count_turns({"games": games, "size": size})
         super().__init__(**options)
+        if isinstance(self.variant, OwnRooms) and options.get("pool") is not None:
+            raise OptionError("the variant scene_split changes generated houses: leave it out with pool=")
 
     @classmethod
     def count_turns(cls, options: Mapping[str, Any]) -> int:
