@@ -112,11 +112,12 @@ def test_a_run_of_another_configuration_is_not_taken_for_this_one(table: Experim
 
 
 def test_a_table_says_what_came_out() -> None:
-    row = Row("fedagent", {"success": (0.5, 0.6, 0.7)}, 1000.0, 2.5)
+    row = Row("fedagent", {"success": (0.5, 0.55, 0.6, 0.65, 0.7)}, 1000.0, 2.5)
     (figure,) = to_measurements([row])
     assert figure.value == pytest.approx(0.6)
-    assert figure.bar == "± 0.248 (95 % over seeds)"  # 4.303 * 0.1 / 3 ** 0.5
-    assert "| fedagent | 0.600 ± 0.248 | 0.500, 0.600, 0.700 | 1,000 | 2.5 |" in to_markdown([row])
-    assert "| one | 0.500 | 0.500 | 1 | 0.0 |" in to_markdown([Row("one", {"success": (0.5,)}, 1.0, 0.0)])
-    told = to_markdown([row], {"a - b": {"success": (0.1, 0.1, 0.1)}})
-    assert "| a - b | +0.100 ± 0.000 | +0.100, +0.100, +0.100 |" in told
+    assert figure.bar == "± 0.098 (95 % over seeds)"  # 2.776 * 0.0791 / 5 ** 0.5
+    assert "| fedagent | 0.600 ± 0.098 | 0.500, 0.550, 0.600, 0.650, 0.700 | 1,000 | 2.5 |" in to_markdown([row])
+    few = Row("few", {"success": (0.5, 0.6, 0.7)}, 1.0, 0.0)
+    assert "| few | 0.600 | 0.500, 0.600, 0.700 | 1 | 0.0 |" in to_markdown([few]), "three seeds have no interval"
+    told = to_markdown([row], {"a - b": {"success": (0.1,) * 5}})
+    assert "| a - b | +0.100 ± 0.000 | +0.100, +0.100, +0.100, +0.100, +0.100 |" in told
