@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedagentgym.algorithms.support.runtime import Runtime
-from fedagentgym.algorithms.support.state_arrays import copy_arrays
+from fedagentgym.algorithms.support.runtime import Runtime, copy_arrays
 from fedagentgym.base.streams import Stream, derive, stream
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ClientContext

@@ -20,12 +20,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
-from fedagentgym.algorithms.support.judging import judge_local_model, summarise_local_models
-from fedagentgym.algorithms.support.replies import is_idle, read_episodes, read_examples, read_metrics
-from fedagentgym.algorithms.support.runtime import Site
-from fedagentgym.algorithms.support.state_arrays import copy_arrays
-from fedagentgym.algorithms.support.work import Scale, Work
+from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm, Scale, Work
+from fedagentgym.algorithms.support.reports import (
+    is_idle,
+    judge_local_model,
+    read_episodes,
+    read_examples,
+    read_metrics,
+    summarise_local_models,
+)
+from fedagentgym.algorithms.support.runtime import Site, copy_arrays
 from fedagentgym.base.settings import NamedSettings
 from fedagentgym.federation.aggregation import HELD_MODELS, Accumulator, Aggregation, AggregationRule, Mean, UpdateStore
 from fedagentgym.federation.algorithm import Round, RoundResult

@@ -13,10 +13,21 @@ Private evolution, once, before round 1:
 
 Then the server trains alone, by reinforcement learning (`objective: grpo`) or imitation (`sft`); clients are not called again.
 Labels never come from clients: the generator knows the answers of what it makes, and the model answers what it writes.
+
+The noise: each private example votes once per iteration, so adding or removing it changes one count by one: the histogram's
+sensitivity is 1 in Euclidean norm. One release with noise of deviation sigma is (1 / (2 sigma^2))-zCDP; T releases add up; and
+rho-zCDP is (rho + 2 sqrt(rho ln(1 / delta)), delta)-differentially private (Bun and Steinke 2016, proposition 1.3). Solved for
+sigma:
+
+    rho = (sqrt(ln(1 / delta) + epsilon) - sqrt(ln(1 / delta)))^2        sigma = sqrt(T / (2 rho))
+
+It comes from the run's reproducible streams, not from a cryptographic source, and is a float64 Gaussian: suited to experiments
+about utility under a given budget, not to protecting real secrets.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
@@ -25,16 +36,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
+from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm, Scale, Work
 from fedagentgym.algorithms.fedpetuning import imitate_solutions
-from fedagentgym.algorithms.support.private_votes import (
-    add_noise,
-    compute_epsilon,
-    compute_noise_deviation,
-    count_votes,
-)
-from fedagentgym.algorithms.support.runtime import Runtime, Site
-from fedagentgym.algorithms.support.state_arrays import copy_arrays, make_site_state
+from fedagentgym.algorithms.support.runtime import Runtime, Site, copy_arrays, make_site_state
 from fedagentgym.algorithms.support.synthetic_tasks import (
     TEXT_BYTES,
     Candidate,
@@ -43,10 +47,9 @@ from fedagentgym.algorithms.support.synthetic_tasks import (
     WrittenTasks,
     is_generated,
 )
-from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
-from fedagentgym.base.streams import derive
+from fedagentgym.base.streams import Stream, derive
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
@@ -261,3 +264,38 @@ def read_observations(env: TextEnv) -> list[str]:
 def _select_best(votes: NDArray[np.float64], count: int) -> list[int]:
     """Indices of the largest counts, ascending; the lower index first among equals."""
     return sorted(np.argsort(-votes, kind="stable")[:count].tolist())
+
+
+Floats = NDArray[np.float64]
+
+
+def compute_noise_deviation(epsilon: float, delta: float, iterations: int) -> float:
+    """sigma for this many releases under a total budget of (epsilon, delta)."""
+    if not epsilon > 0 or not 0 < delta < 1 or iterations < 1:
+        raise OptionError(
+            f"epsilon > 0, 0 < delta < 1 and iterations >= 1 are needed, got {epsilon}, {delta}, {iterations}"
+        )
+    return math.sqrt(iterations / (2 * compute_zcdp_rho(epsilon, delta)))
+
+
+def compute_zcdp_rho(epsilon: float, delta: float) -> float:
+    """The rho that (epsilon, delta) allows."""
+    log = math.log(1 / delta)
+    return (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
+
+
+def compute_epsilon(deviation: float, delta: float, iterations: int) -> float:
+    """The epsilon of this many releases with this noise."""
+    rho = iterations / (2 * deviation**2)
+    return rho + 2 * math.sqrt(rho * math.log(1 / delta))
+
+
+def count_votes(private: Floats, candidates: Floats) -> NDArray[np.int64]:
+    """How many private examples are nearest to each candidate, by cosine; the lower index first among equals."""
+    winners = np.argmax(private @ candidates.T, axis=1) if len(private) else np.zeros(0, dtype=np.int64)
+    return np.bincount(winners, minlength=len(candidates)).astype(np.int64)
+
+
+def add_noise(votes: NDArray[np.int64], deviation: float, draw: Stream) -> Floats:
+    """The histogram with noise, which may be published."""
+    return votes + draw.normal(0.0, deviation, size=len(votes))

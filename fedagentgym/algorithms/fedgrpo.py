@@ -34,12 +34,19 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.algorithms.base import CONTROL_BYTES, EPISODE_BYTES, TOKEN_BYTES, BaseAlgorithm
-from fedagentgym.algorithms.support.candidates import Detail, make_candidate
-from fedagentgym.algorithms.support.competence import Neighbourhoods
+from fedagentgym.algorithms.base import (
+    CONTROL_BYTES,
+    EPISODE_BYTES,
+    TOKEN_BYTES,
+    BaseAlgorithm,
+    Scale,
+    SecondModel,
+    Work,
+)
 from fedagentgym.algorithms.support.experts import (
     ESTIMATORS,
     HOLDER,
+    Neighbourhoods,
     choose_experts,
     compute_competence,
     expert_metrics,
@@ -49,12 +56,10 @@ from fedagentgym.algorithms.support.experts import (
     unpack_bits,
 )
 from fedagentgym.algorithms.support.fedgrpo_settings import FedGRPOSettings, check_learning
-from fedagentgym.algorithms.support.replies import read_metrics
-from fedagentgym.algorithms.support.runtime import ResidentModel, Runtime, Site, Weights
+from fedagentgym.algorithms.support.reports import read_metrics
+from fedagentgym.algorithms.support.runtime import ResidentModel, Runtime, Site, Weights, copy_arrays, make_site_state
 from fedagentgym.algorithms.support.scoring import Scorer
-from fedagentgym.algorithms.support.state_arrays import copy_arrays, make_site_state
-from fedagentgym.algorithms.support.task_transfer import TASK_BYTES, make_task_records
-from fedagentgym.algorithms.support.work import Scale, SecondModel, Work
+from fedagentgym.algorithms.support.transfer import TASK_BYTES, Detail, make_candidate, make_task_records
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream

@@ -13,9 +13,8 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
-from fedagentgym.algorithms.support.runtime import Runtime, Site
-from fedagentgym.algorithms.support.state_arrays import copy_arrays
-from fedagentgym.algorithms.support.work import Scale, Work
+from fedagentgym.algorithms.base import Scale, Work
+from fedagentgym.algorithms.support.runtime import Runtime, Site, copy_arrays
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive

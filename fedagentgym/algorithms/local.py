@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
-from fedagentgym.algorithms.support.work import Scale, Work
+from fedagentgym.algorithms.base import Scale, Work
 from fedagentgym.base.settings import Settings
 from fedagentgym.learning.settings import LearningSettings
 

@@ -32,10 +32,8 @@ from fedagentgym.algorithms.averaging import (
     AveragingSettings,
     Exchange,
 )
-from fedagentgym.algorithms.base import CONTROL_BYTES
-from fedagentgym.algorithms.support.runtime import Site
-from fedagentgym.algorithms.support.state_arrays import copy_arrays
-from fedagentgym.algorithms.support.work import Scale, Work
+from fedagentgym.algorithms.base import CONTROL_BYTES, Scale, Work
+from fedagentgym.algorithms.support.runtime import Site, copy_arrays
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream
@@ -46,7 +44,7 @@ from fedagentgym.federation.message import ArrayForm, Form, Message
 from fedagentgym.federation.operation import ClientContext, Operation
 from fedagentgym.federation.server_state import ServerState, add_prefix, strip_prefix
 from fedagentgym.learning.local import LocalReport, LocalTraining, SiteState, get_trainable_policy, mean_metrics
-from fedagentgym.learning.regrade import check_tokens, regrade
+from fedagentgym.learning.rollouts import check_tokens, regrade
 from fedagentgym.learning.trajectory import Group, from_plain, to_plain
 
 STATE_PARTS = ("weights", "optimizer", "anchor")

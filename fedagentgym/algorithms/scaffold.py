@@ -20,9 +20,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, LocalStepsSettings
-from fedagentgym.algorithms.base import CONTROL_BYTES
+from fedagentgym.algorithms.base import CONTROL_BYTES, Scale, Work
 from fedagentgym.algorithms.support.runtime import Site
-from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import RunningMean
 from fedagentgym.federation.algorithm import Round

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from fedagentgym.algorithms.base import BaseAlgorithm
-from fedagentgym.algorithms.support.work import Scale, Work
+from fedagentgym.algorithms.base import BaseAlgorithm, Scale, Work
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult
 from fedagentgym.federation.server_state import ServerState

@@ -23,7 +23,7 @@ from typing import Any, overload
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import APPLICATION
 from fedagentgym.algorithms.make import make_algorithm
-from fedagentgym.algorithms.support.judging import judge_mixtures
+from fedagentgym.algorithms.support.reports import judge_mixtures
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
@@ -48,7 +48,7 @@ from fedagentgym.federation.records import best_rounds, headline_bytes, payload_
 from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
 from fedagentgym.federation.server_state import ServerState
 from fedagentgym.learning.evaluation_sets import OpenedSet, SetsEvaluation, evaluate_sets
-from fedagentgym.learning.starts import prepare_agent
+from fedagentgym.learning.recipe import prepare_agent
 from fedagentgym.partitions.client_split import ClientSplit
 from fedagentgym.version import __version__
 

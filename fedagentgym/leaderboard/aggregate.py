@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.algorithms.support.judging import count_categories, measure_mixture
+from fedagentgym.algorithms.support.reports import count_categories, measure_mixture
 from fedagentgym.base.statistics import Values, estimate_replicates, mean
 from fedagentgym.leaderboard.record import CellRecord, ClientRecord, CurvePoint, Interval, Measures, Spent, Usage
 from fedagentgym.leaderboard.suite import Suite

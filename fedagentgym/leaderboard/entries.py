@@ -22,7 +22,7 @@ from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.settings import Settings, merge
 from fedagentgym.leaderboard.record import AgentRecord, EntryRecord, MethodRecord, Name, PluginRecord, Text
 from fedagentgym.leaderboard.suite import Suite
-from fedagentgym.learning.starts import prepare_agent
+from fedagentgym.learning.recipe import prepare_agent
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv

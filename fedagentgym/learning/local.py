@@ -139,7 +139,8 @@ class LocalTraining:
         policy = get_trainable_policy(agent)
         if settings.kl.coefficient > 0:
             penalties = (make_kl(settings.kl, base or policy.get_weights()), *penalties)
-        self._updater = PolicyUpdate(policy, agent.decoding, settings, start=start, penalties=penalties)
+        given = None if start is None else (start.weights, start.optimizer, start.anchor)
+        self._updater = PolicyUpdate(policy, agent.decoding, settings, start=given, penalties=penalties)
 
     @property
     def agent(self) -> TokenAgent:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from fedagentgym.learning.pass_sizes import CHUNK_LOGITS
+from fedagentgym.learning.memory import CHUNK_LOGITS
 
 Head = Callable[[Tensor], Tensor]
 

@@ -3,6 +3,7 @@
 The number of tokens determines the order in which gradients are summed, so it follows only from the model's sizes and a
 configured budget: a run that is resumed next to other programs, or with another number of workers, reaches the same bits. Free
 memory only affects what changes no bits: whether the decoder blocks' activations are kept for the backward pass or recomputed.
+An update and the plan of a run use the same numbers; torch is imported only where a GPU is asked.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import torch
-
-from fedagentgym.learning.pass_sizes import CPU_BUDGET, GPU_SHARE, count_token_bytes, limit_tokens
+if TYPE_CHECKING:
+    import torch
 
 LARGE_TOKEN = 1 << 17
 """Bytes kept per token from which on a model counts as large."""
@@ -36,6 +36,8 @@ def find_pass_limits(model: Any, device: torch.device, micro_tokens: int | Liter
         return PassLimits(micro_tokens, free)
     budget = CPU_BUDGET
     if device.type == "cuda":
+        import torch
+
         budget = torch.cuda.get_device_properties(device).total_memory // GPU_SHARE
     fitting = budget // per_token
     return PassLimits(limit_tokens(fitting, device.type), min(fitting, free))
@@ -54,6 +56,8 @@ def read_free_bytes(device: torch.device) -> int:
     """Memory that this process may take: of a GPU what is free; of the machine an equal part for each processor, since as
     many workers may be running."""
     if device.type == "cuda":
+        import torch
+
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     sizes = [size for size in (_read_available(), _read_group_rest()) if size is not None]
@@ -103,3 +107,25 @@ def map_large_tensors(model: Any, device: torch.device) -> None:
 
 _C_LIBRARY = ctypes.CDLL(None) if os.name == "posix" else None
 _MMAP_THRESHOLD = -3
+
+
+CPU_BUDGET = 512 << 20
+"""Bytes that a pass on a CPU keeps for its backward pass, by default."""
+GPU_SHARE = 4
+"""On a GPU the budget is this part of the card's whole memory."""
+MOST_TOKENS = {"cpu": 4096, "cuda": 16384}
+"""Tokens beyond which a pass is no faster, by device."""
+FEWEST_TOKENS = 64
+CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 26}
+"""Logits that are computed at a time: 32 MB in single precision on a CPU, 256 MB on a GPU."""
+
+
+def count_token_bytes(layers: int, hidden: int, attention: int, inner: int) -> int:
+    """What the decoder blocks keep per token, in single precision: their inputs, both norms, queries, keys and values, the
+    attention's output, and the inner layer three times."""
+    return 4 * layers * (6 * hidden + 4 * attention + 3 * inner)
+
+
+def limit_tokens(fitting: int, device_type: str) -> int:
+    """The length of a pass where memory fits `fitting` tokens."""
+    return min(max(fitting, FEWEST_TOKENS), MOST_TOKENS.get(device_type, MOST_TOKENS["cuda"]))

@@ -4,17 +4,22 @@ Every turn queries the agent for one move per row and steps all environments at 
 episode before the following turn. The environment's seed and the agent's random stream of an episode depend only on its number
 (task and copy), not on its row: the same seed gives the same episodes for any number of rows, up to the agent's arithmetic (see
 `agents/protocols.py` on floating point).
+
+`regrade` grades somebody else's episodes by replaying their actions, as a server does with answers from clients: the tokens are
+kept; rewards, scores and the end of an episode are those of the environment that replays it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
+
 from fedagentgym.base.activity import tell_episodes
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.progress import Progress
 from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, stream
@@ -214,3 +219,56 @@ def _make_trajectory(played: _ActiveEpisode) -> Trajectory:
         truncated=episode.truncated or played.out_of_room,
         last=view.observation,
     )
+
+
+def check_tokens(groups: Sequence[Group], vocabulary: int, context: int) -> None:
+    """Refuse episodes with tokens outside of this vocabulary and context: learning from them would fail or use invalid
+    numbers."""
+    for trajectory in (trajectory for group in groups for trajectory in group):
+        if any(turn.tokens < 0 for turn in trajectory.turns):
+            raise DataError(f"an answer to {trajectory.task} has a turn with a negative number of tokens")
+        for segment in trajectory.segments:
+            ids = np.concatenate([segment.prompt_ids, segment.token_ids, segment.allowed_ids])
+            if len(ids) and not (ids.min() >= 0 and ids.max() < vocabulary):
+                raise DataError(f"an answer to {trajectory.task} holds a token outside the vocabulary of {vocabulary}")
+            if len(segment.prompt_ids) + len(segment.token_ids) > context:
+                raise DataError(
+                    f"an answer to {trajectory.task} is longer than the model's context of {context} tokens"
+                )
+            if not len(segment.prompt_ids) and segment.mask[:1].any():
+                raise DataError(f"an answer to {trajectory.task} begins without a prompt")
+            said = segment.logprobs[segment.mask]
+            if not (np.isfinite(said) & (said <= 1e-3)).all():
+                raise DataError(f"an answer to {trajectory.task} has an invalid log-prob")
+
+
+def regrade(env: TextEnv, groups: Sequence[Group]) -> tuple[Group, ...]:
+    """The groups with the grades of their episodes replaced by those of `env`, whose pool must contain their tasks."""
+    return tuple(tuple(regrade_trajectory(env, trajectory) for trajectory in group) for group in groups)
+
+
+def regrade_trajectory(env: TextEnv, trajectory: Trajectory) -> Trajectory:
+    """One episode, replayed; actions after the end of the replay are not played and earn nothing."""
+    (episode,) = env.reset_many([trajectory.task], [trajectory.seed])
+    turns = []
+    for turn in trajectory.turns:
+        if episode.over:
+            turns.append(turn._replace(reward=0.0, rewards={}, score=episode.view.score))
+            continue
+        (episode,) = env.step_many([episode], [turn.action])
+        turns.append(_regrade_turn(env, turn, episode))
+    return replace(
+        trajectory,
+        turns=tuple(turns),
+        category=episode.task.category,
+        score=float(episode.view.score),
+        success=bool(episode.view.success),
+        terminated=episode.terminated,
+        truncated=not episode.terminated,
+    )
+
+
+def _regrade_turn(env: TextEnv, turn: Turn, episode: Episode) -> Turn:
+    view = episode.view
+    rewards = {name: float(view.rewards.get(name, 0.0)) for name in env.reward_names}
+    return turn._replace(reward=float(episode.reward), rewards=rewards, score=float(view.score), valid=bool(view.valid))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,12 +34,9 @@ from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group, Segment, Trajectory
 from fedagentgym.learning.weights import Arrays, OwnedWeights, Tensors, TrainedModel, to_array, to_parameter_tensors
 
-if TYPE_CHECKING:
-    from fedagentgym.learning.local import SiteState
-
 
 class PolicyUpdate:
-    """The policy steps of one learner. It begins with the weights that the model holds, or those given to `load`.
+    """The policy steps of one learner. It begins with the weights that the model holds, or at `start` (what `load` takes).
 
     Several learners may share a model: each has weights of its own (`learning/weights.py`).
     """
@@ -50,7 +47,7 @@ class PolicyUpdate:
         decoding: Decoding,
         settings: LearningSettings,
         *,
-        start: SiteState | None = None,
+        start: tuple[Arrays, Arrays, Arrays] | None = None,
         penalties: Sequence[Penalty] = (),
         passes: Passes | None = None,
     ) -> None:
@@ -60,7 +57,7 @@ class PolicyUpdate:
         if start is None:
             self._begin(OwnedWeights(policy), {}, {})
         else:
-            self.load(start.weights, start.optimizer, start.anchor)
+            self.load(*start)
 
     def acquire(self) -> None:
         """Load the learner's weights into the model, if another learner has used it since."""

@@ -121,8 +121,8 @@ class Learner:
     agent = None
 
     def __init__(self, client: int, start: SiteState, penalties: Any) -> None:
-        terms = (Quadratic(client), *penalties)
-        self._update = PolicyUpdate(PROBLEM.policy, Decoding(), LEARNING, start=start, penalties=terms)
+        given, terms = (start.weights, {}, {}), (Quadratic(client), *penalties)
+        self._update = PolicyUpdate(PROBLEM.policy, Decoding(), LEARNING, start=given, penalties=terms)
 
     def run(self, steps: int, *, seed: int) -> LocalReport:
         for order in range(steps):

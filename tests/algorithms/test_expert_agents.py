@@ -16,7 +16,7 @@ from fedagentgym.algorithms.make import make_algorithm
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.algorithms.support.scoring import score_by_replay
 from fedagentgym.algorithms.support.spec import ExperimentSpec
-from fedagentgym.algorithms.support.task_transfer import make_task_records
+from fedagentgym.algorithms.support.transfer import make_task_records
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive

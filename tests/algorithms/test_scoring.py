@@ -12,7 +12,7 @@ import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedagentgym.algorithms.support.private_votes import (
+from fedagentgym.algorithms.dpsda_fl import (
     add_noise,
     compute_epsilon,
     compute_noise_deviation,
@@ -21,7 +21,7 @@ from fedagentgym.algorithms.support.private_votes import (
 from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.algorithms.support.scoring import Scorer
 from fedagentgym.algorithms.support.spec import ExperimentSpec
-from fedagentgym.algorithms.support.task_transfer import make_task_records, pool_from_records, to_plain_payload
+from fedagentgym.algorithms.support.transfer import make_task_records, pool_from_records, to_plain_payload
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import stream

@@ -26,8 +26,7 @@ from fedagentgym.learning import memory
 from fedagentgym.learning.evaluation import evaluate
 from fedagentgym.learning.forward import embed
 from fedagentgym.learning.local import LocalTraining, SiteState
-from fedagentgym.learning.memory import estimate_token_bytes, find_pass_limits
-from fedagentgym.learning.pass_sizes import CHUNK_LOGITS, GPU_SHARE, MOST_TOKENS
+from fedagentgym.learning.memory import CHUNK_LOGITS, GPU_SHARE, MOST_TOKENS, estimate_token_bytes, find_pass_limits
 from fedagentgym.learning.penalties import Proximal
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.rows import build_rows

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fedagentgym.agents.model_shapes import KNOWN_SHAPES, LINEAR_LAYERS, ModelShape, find_shape
+from fedagentgym.algorithms.base import Scale, Work
 from fedagentgym.algorithms.make import get_algorithm_class, load_settings
-from fedagentgym.algorithms.support.work import Scale, Work
 from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import list_presets, list_variants, load_config

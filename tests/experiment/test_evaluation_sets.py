@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedagentgym.algorithms.support.judging import count_categories, judge_mixtures, measure_mixture
+from fedagentgym.algorithms.support.reports import count_categories, judge_mixtures, measure_mixture
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main

@@ -13,7 +13,7 @@ from transformers import LlamaConfig
 
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import OptionError
-from fedagentgym.learning import memory, pass_sizes
+from fedagentgym.learning import memory
 from fedagentgym.learning.memory import estimate_token_bytes, find_pass_limits
 from fedagentgym.learning.rows import build_rows
 from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
@@ -42,8 +42,8 @@ TINY, SMALL, LARGE = Sizes(64, 2, 128, 4), Sizes(576, 30, 1536, 9), Sizes(4096, 
 def test_the_number_of_tokens_falls_with_the_models_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "read_free_bytes", lambda device: 1 << 40)
     tiny, small, large = (find_pass_limits(model, CPU, "auto") for model in (TINY, SMALL, LARGE))
-    assert tiny.micro_tokens == pass_sizes.MOST_TOKENS["cpu"] and large.micro_tokens == pass_sizes.FEWEST_TOKENS
-    assert small.micro_tokens == small.kept == pass_sizes.CPU_BUDGET // estimate_token_bytes(SMALL)
+    assert tiny.micro_tokens == memory.MOST_TOKENS["cpu"] and large.micro_tokens == memory.FEWEST_TOKENS
+    assert small.micro_tokens == small.kept == memory.CPU_BUDGET // estimate_token_bytes(SMALL)
     assert large.kept < large.micro_tokens
 
 

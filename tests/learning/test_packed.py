@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fedagentgym.agents.decoder.architectures import fits
 from fedagentgym.agents.decoder.packing import batch_by_nodes, find_queries, pack
-from fedagentgym.learning import forward, log_probs, pass_sizes
+from fedagentgym.learning import forward, log_probs, memory
 from fedagentgym.learning.losses import compute_k3, token_losses
 from fedagentgym.learning.rows import Row
 from fedagentgym.learning.settings import LearningSettings
@@ -181,7 +181,7 @@ def test_chunks_of_logits_change_nothing(targets: Any) -> None:
     model = make_model("llama", targets is not None, targets)
     rows = make_rows(2, 8, constrained=True)
     one = compute_gradients(model, compute_loss(model, rows, True, True)[0])
-    with mock.patch.dict(pass_sizes.CHUNK_LOGITS, cpu=5 * VOCABULARY):
+    with mock.patch.dict(memory.CHUNK_LOGITS, cpu=5 * VOCABULARY):
         cut = compute_gradients(model, compute_loss(model, rows, True, True)[0])
     assert_same(cut, one)
 

@@ -20,8 +20,8 @@ from fedagentgym.envs import open_env
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import resume, train
 from fedagentgym.learning.pretrain import init_weights, pretrain_model
+from fedagentgym.learning.recipe import prepare_agent
 from fedagentgym.learning.settings import PRETRAINED, EvaluationSettings, WarmStartSettings
-from fedagentgym.learning.starts import prepare_agent
 
 GUESS = "fedagentgym/Guess-v0"
 SHORT = WarmStartSettings(episodes=40, steps=12, batch_size=8, learning_rate=5e-3)

@@ -14,14 +14,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.algorithms.support.spec import ExperimentSpec
-from fedagentgym.algorithms.support.state_arrays import copy_arrays
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.federation.message import ArrayForm
+from fedagentgym.federation.server_state import ServerState
 from fedagentgym.learning.evaluation_sets import OpenedSet, open_sets
 from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
@@ -216,3 +217,13 @@ class Runtime:
     def make_weight_forms(self, prefix: str = "weights/", *, optional: bool = False) -> dict[str, ArrayForm]:
         """The declaration of a message that carries the trainable parameters of the agent that learns."""
         return self.resident.make_weight_forms(prefix, optional=optional)
+
+
+def copy_arrays(values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Writable copies of a message's arrays, which are read-only views of its bytes."""
+    return {name: np.array(array) for name, array in values.items() if isinstance(array, np.ndarray)}
+
+
+def make_site_state(state: ServerState) -> SiteState:
+    """The policy that the server trains itself, as its last round left it."""
+    return SiteState(copy_arrays(state.parameters), copy_arrays(state.optimizer), step=int(state.memory.get("step", 0)))

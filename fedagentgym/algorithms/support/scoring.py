@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedagentgym.algorithms.support.candidates import reread
 from fedagentgym.algorithms.support.runtime import Runtime, Site, Weights
-from fedagentgym.algorithms.support.task_transfer import pool_from_records
+from fedagentgym.algorithms.support.transfer import pool_from_records, reread
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.task import Task
 from fedagentgym.learning.local import LocalTraining, SiteState

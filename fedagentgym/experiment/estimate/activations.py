@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fedagentgym.agents.decoder.architectures import ARCHITECTURES
 from fedagentgym.agents.model_shapes import ModelShape
 from fedagentgym.experiment.estimate.player import PlannedAgent
-from fedagentgym.learning.pass_sizes import CHUNK_LOGITS, CPU_BUDGET, GPU_SHARE, count_token_bytes, limit_tokens
+from fedagentgym.learning.memory import CHUNK_LOGITS, CPU_BUDGET, GPU_SHARE, count_token_bytes, limit_tokens
 from fedagentgym.learning.settings import LearningSettings
 
 FULL, HALF = 4, 2

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedagentgym.algorithms.support.work import SecondModel
+from fedagentgym.algorithms.base import SecondModel
 from fedagentgym.experiment.estimate.activations import FULL, HALF, estimate_activations
 from fedagentgym.experiment.estimate.player import PlannedAgent
 from fedagentgym.learning.settings import LearningSettings, ShardingSettings

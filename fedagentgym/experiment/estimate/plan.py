@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedagentgym.agents.settings import AgentSettings, VllmOptions
-from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES
+from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES, Scale, Work
 from fedagentgym.algorithms.make import get_algorithm_class, load_settings
-from fedagentgym.algorithms.support.task_transfer import TASK_BYTES
-from fedagentgym.algorithms.support.work import Scale, Work
+from fedagentgym.algorithms.support.transfer import TASK_BYTES
 from fedagentgym.base.errors import OptionError
 from fedagentgym.experiment.estimate.memory import Part, VllmShare, compute_peak, list_memory_parts, list_second_parts
 from fedagentgym.experiment.estimate.player import DEVICE_BYTES, PlannedAgent, plan_agent

@@ -55,7 +55,7 @@ def write_background(folder: Path, client_split: ClientSplit, sets: Sequence[Ope
     """Write the file, unless it is there already."""
     if (folder / FILE).is_file():
         return
-    from fedagentgym.algorithms.support.judging import count_categories
+    from fedagentgym.algorithms.support.reports import count_categories
 
     counts = count_categories(client_split)[:MOST_CLIENTS]
     found = Background(

@@ -13,7 +13,7 @@ from rich.table import Table
 from fedagentgym.base.progress import StatusLine, get_console, is_quiet, show_status
 from fedagentgym.experiment.report.results import AloneAndTogether
 from fedagentgym.federation.progress import ProgressCallback, TrainingProgress, format_seconds
-from fedagentgym.learning.malformed import TOLERATED
+from fedagentgym.learning.evaluation import TOLERATED
 from fedagentgym.pages.render import format_percent
 
 

@@ -1,4 +1,7 @@
-"""The forms in which an expert receives a candidate, and how a model with another tokenizer reads it.
+"""Tasks and candidates in messages.
+
+A question is sent whole, with its answer (environments that take replies). A WebShop goal or an ALFWorld game exists at every
+site, so its id is enough (environments that take commands). An expert receives a candidate in one of three forms:
 
 `actions`   the actions: enough to replay the candidate, or to compare its answer
 `tokens`    the episode in the server's tokens, for an expert whose model is of the same kind
@@ -7,7 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,12 +19,46 @@ import numpy as np
 from fedagentgym.agents.protocols import Move
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.streams import stream
+from fedagentgym.envs.pool import TaskPool
 from fedagentgym.learning.trajectory import Trajectory, Turn, make_segments, to_plain
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.task import Task
+
+TASK_BYTES = 1 << 15
+
+
+def make_task_records(env: TextEnv, ids: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """The tasks of an env's pool as plain values; of a pool without answers, without them."""
+    chosen = env.pool if ids is None else env.pool.subset(ids)
+    if env.takes == "command":
+        return [{"id": identifier} for identifier in chosen.ids]
+    return [{"id": task.id, "category": task.category, "payload": to_plain_payload(task.payload)} for task in chosen]
+
+
+def to_plain_payload(payload: Any) -> Any:
+    """A payload as plain values: records become mappings."""
+    if hasattr(payload, "_asdict"):
+        return {name: to_plain_payload(value) for name, value in payload._asdict().items()}
+    if dataclasses.is_dataclass(payload) and not isinstance(payload, type):
+        return {field.name: to_plain_payload(getattr(payload, field.name)) for field in dataclasses.fields(payload)}
+    if isinstance(payload, Mapping):
+        return {str(name): to_plain_payload(value) for name, value in payload.items()}
+    if isinstance(payload, tuple | list):
+        return [to_plain_payload(item) for item in payload]
+    return payload
+
+
+def pool_from_records(records: Any, env: TextEnv) -> TaskPool:
+    """A pool of the tasks in a message; invalid data is one clear error, since messages come from other machines."""
+    if not isinstance(records, list | tuple) or not all(isinstance(record, Mapping) for record in records):
+        raise DataError("expected a list of task records")
+    if env.takes == "command":
+        return env.pool.subset([str(record.get("id")) for record in records])
+    return TaskPool.from_records(records, env=env.id)
+
 
 Detail = Literal["actions", "tokens", "replies"]
 
