@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from fedagentgym.learning.misconceptions import draw_misconceptions as draw_misconceptions
     from fedagentgym.learning.misconceptions import make_misled_experts as make_misled_experts
     from fedagentgym.learning.misconceptions import measure_beliefs as measure_beliefs
+    from fedagentgym.learning.penalties import KL as KL
+    from fedagentgym.learning.penalties import Penalty as Penalty
+    from fedagentgym.learning.penalties import Proximal as Proximal
+    from fedagentgym.learning.penalties import add_gradient as add_gradient
     from fedagentgym.learning.recipe import load_recipe as load_recipe
     from fedagentgym.learning.rollouts import collect as collect
     from fedagentgym.learning.settings import EvaluationSettings as EvaluationSettings
@@ -33,6 +37,7 @@ __getattr__, __dir__, __all__ = attach(
         ".export": ("format_episode",),
         ".local": ("LocalTraining", "SiteState"),
         ".misconceptions": ("draw_misconceptions", "make_misled_experts", "measure_beliefs"),
+        ".penalties": ("KL", "Penalty", "Proximal", "add_gradient"),
         ".recipe": ("load_recipe",),
         ".rollouts": ("collect",),
         ".settings": ("EvaluationSettings", "LearningSettings", "MisconceptionSettings"),
