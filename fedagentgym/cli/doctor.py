@@ -95,8 +95,8 @@ def examine_sandbox(left_out: Collection[str] = ()) -> dict[str, Any]:
 
     A sandbox server is started and activates them, so the report tells what works, not what should work.
     """
+    from fedagentgym.envs.verifiers.sandbox.confine import PURPOSES
     from fedagentgym.envs.verifiers.sandbox.pool import SandboxError, Slots, refuse_without
-    from fedagentgym.envs.verifiers.sandbox.protections import PURPOSES
 
     slots = Slots(1, left_out)
     try:

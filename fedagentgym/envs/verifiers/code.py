@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.formats import ANSWER, last_block, last_fenced_code
-from fedagentgym.envs.verifiers.sandbox import plain
+from fedagentgym.envs.verifiers.sandbox import messages
+from fedagentgym.envs.verifiers.sandbox.confine import Protection, list_names_up
 from fedagentgym.envs.verifiers.sandbox.pool import Ended, Limits, Slots
-from fedagentgym.envs.verifiers.sandbox.protections import Protection, list_names_up
 
 CODE_VERIFIER_VERSION = "code/2"
 LONGEST_PROGRAM = 200_000
@@ -153,7 +153,7 @@ def _same(answer: Mapping[str, Any], expected: Any) -> bool:
             or math.isclose(value, expected, rel_tol=1e-12)
             or (value != value and expected != expected)
         )
-    if isinstance(value, plain.Handle) or isinstance(value, bool) != isinstance(expected, bool):
+    if isinstance(value, messages.Handle) or isinstance(value, bool) != isinstance(expected, bool):
         return False
     try:
         return bool(value == expected)

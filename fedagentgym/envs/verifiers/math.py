@@ -16,14 +16,21 @@ from importlib.metadata import PackageNotFoundError, version
 from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.envs.verifiers import Verdict, right, wrong
 from fedagentgym.envs.verifiers.math_pool import WorkerPool
-from fedagentgym.envs.verifiers.math_text import extract_answer, normal, squeezed, unreadable
-from fedagentgym.envs.verifiers.mathematics.limits import refusal, refusal_of_algebra
+from fedagentgym.envs.verifiers.math_text import (
+    extract_answer,
+    normal,
+    refusal,
+    refusal_of_algebra,
+    same_words,
+    squeezed,
+    unreadable,
+    words_of_gold,
+)
 from fedagentgym.envs.verifiers.mathematics.numbers import gold_number, number, same_number
 from fedagentgym.envs.verifiers.mathematics.reading import TooManyParts, read
 from fedagentgym.envs.verifiers.mathematics.rules import Rules, contradicts_itself
 from fedagentgym.envs.verifiers.mathematics.tokens import NeedsAlgebra
 from fedagentgym.envs.verifiers.mathematics.values import TooLarge
-from fedagentgym.envs.verifiers.mathematics.words import same_words, words_of_gold
 
 RULES = "rules"
 LIBRARY = "math-verify"

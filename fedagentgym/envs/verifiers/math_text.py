@@ -1,4 +1,7 @@
-"""Reading mathematical answers as text: extraction from a reply, and the normal form."""
+"""Mathematical answers as text: extraction from a reply, the normal form, what is refused before any computation, and words.
+
+Golds that are words (a name, yes or no, the letter of a choice) are compared as words, in any case.
+"""
 
 from __future__ import annotations
 
@@ -142,3 +145,123 @@ def unreadable(text: str) -> str | None:
     ):
         return "not text"
     return None
+
+
+_LONG_NUMBER = re.compile(r"[0-9]{41}")
+_POWER = re.compile(r"\^\s*[{(]?\s*[-+]?\s*([0-9]+)")
+_POWER_OF_POWER = re.compile(r"\^\s*[{(]?[0-9.\s]*[})]?\s*\^|\^\s*[{(][^{}]{0,40}[0-9)}]\s*\^")
+_POWER_OF_SUM = re.compile(r"[)}\]]\s*\^\s*[{(]?\s*(?:1[3-9]|[2-9][0-9]|[0-9]{3})")
+_FACTORIAL = re.compile(r"([0-9]+|[^0-9\s])\s*!")
+_LETTER = re.compile(r"[A-Za-z]")
+_LONG_WORD = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{3,}")
+_MATHEMATICAL = re.compile(
+    r"and|sqrt|sin|cos|tan|cot|sec|csc|log|exp|infty|infinity|mod|max|min|gcd|lcm|arcsin|arccos|arctan|for|all"
+    r"|[pbv]?matrix|array|begin|end",
+    re.IGNORECASE,
+)
+_SERIES = re.compile(r"\\(?:binom|choose|sum|prod|int|lim)(?![a-z])")
+
+
+def refusal(text: str) -> str | None:
+    """Why an answer in normal form goes no further, or None."""
+    if "\\boxed" in text or text.count("{") != text.count("}"):
+        return "braces do not match"
+    if _deepest(text) > 12:
+        return "too deep"
+    if text.count("=") > 24 or text.count("^") > 24 or text.count("\\") > 120 or len(_SERIES.findall(text)) > 4:
+        return "too many parts"
+    if _LONG_NUMBER.search(text):
+        return "a number too long"
+    if any(len(power) > 4 for power in _POWER.findall(text)):
+        return "a power too large"
+    if len([word for word in _LONG_WORD.findall(text) if not _MATHEMATICAL.fullmatch(word)]) > 5:
+        return "prose"
+    factorials = _FACTORIAL.findall(text)
+    if len(factorials) > 4 or not all(_modest_factorial(argument) for argument in factorials):
+        return "a factorial too large"
+    return None
+
+
+def refusal_of_algebra(text: str) -> str | None:
+    """Why an expression is not given to computer algebra, which would multiply it out, or None."""
+    if _POWER_OF_POWER.search(text) or (_POWER_OF_SUM.search(text) and _LETTER.search(text)):
+        return "a power too large"
+    return None
+
+
+def _modest_factorial(argument: str) -> bool:
+    return argument.isalpha() or argument in ")}]" or (argument.isdecimal() and len(argument) <= 3)
+
+
+def _deepest(text: str) -> int:
+    depth = deepest = 0
+    for character in text:
+        if character in "([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in ")]}":
+            depth -= 1
+    return deepest
+
+
+_WRAPPED = re.compile(
+    r"\s*\$?\s*\\(?:text|textbf|textit|textrm|mathrm|mbox)\s*\{\s*\(?([A-Za-z][A-Za-z\s.'-]*)\)?\s*\}\s*\$?\s*\.?\s*"
+)
+_PHRASE = re.compile(r"[A-Za-z\s.'-]+")
+_FUNCTIONS = re.compile(r"sqrt|infty|sin|cos|tan|log|pi\b|theta|alpha|beta|infinity")
+_SHORT = re.compile(
+    r"yes|no|odd|even|true|false|none|red|blue|man|men|boy|cat|dog|sun|mon|tue|wed|thu|fri|sat", re.IGNORECASE
+)
+_NAME = re.compile(r"[A-Z][a-z]+")
+_CHOICE = re.compile(r"\(?([A-H])\)?")
+_CHOSEN = re.compile(
+    r"\(([A-Ha-h])\)(?:\s.*)?|([A-Ha-h])(?:[.):]+(?:\s.*)?)?|(?:choice|option)\s*\(?([A-Ha-h])\)?", re.IGNORECASE
+)
+_LEADING = re.compile(
+    r"(?:(?:so|thus|hence|therefore)\b,?\s*)?(?:(?:the|my)\s+)?(?:(?:final|correct)\s+)?(?:answer|result|it|this|that)\b\s*(?:is|=|:)+\s*:?\s*",
+    re.IGNORECASE,
+)
+_ARTICLES = frozenset(("a", "an", "the"))
+_SETS = re.compile(
+    r"(?:there (?:is|are) )?no (?:real )?solutions?|(?:the )?(?:empty|null) set|.*\breals?\b.*", re.IGNORECASE
+)
+
+
+def words_of_gold(gold: str, normal_gold: str) -> tuple[str, ...] | None:
+    """The words of a gold that is a word or phrase; None when it is an expression or the name of a set.
+
+    >>> words_of_gold("Evelyn", "Evelyn"), words_of_gold("xy", "xy")
+    (('evelyn',), None)
+    """
+    if _SETS.fullmatch(normal_gold):
+        return None
+    if found := _CHOICE.fullmatch(normal_gold):
+        return (found[1],)
+    if _WRAPPED.fullmatch(gold):
+        return words(normal_gold)
+    if not _PHRASE.fullmatch(normal_gold) or _FUNCTIONS.search(normal_gold):
+        return None
+    parts = re.findall(r"[A-Za-z]+", normal_gold)
+    if not parts:
+        return None
+    is_phrase = (
+        max(map(len, parts)) > 3
+        or any(_SHORT.fullmatch(part) for part in parts)
+        or all(_NAME.fullmatch(part) for part in parts)
+    )
+    return words(normal_gold) if is_phrase else None
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The words of a text in lower case, without articles."""
+    found = re.findall(r"[^\W_]+", text.lower())
+    return tuple(word for word in found if word not in _ARTICLES) or tuple(found)
+
+
+def same_words(gold: tuple[str, ...], answer: str) -> bool:
+    """Is the answer the same words, perhaps after `the answer is`? A choice may have its text behind its letter."""
+    bare = _LEADING.sub("", answer, count=1)
+    if len(gold) == 1 and len(gold[0]) == 1 and gold[0].isupper():
+        found = _CHOSEN.fullmatch(bare.strip())
+        return found is not None and next(letter for letter in found.groups() if letter).upper() == gold[0]
+    return words(answer) == gold or words(bare) == gold

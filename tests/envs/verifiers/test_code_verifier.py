@@ -27,9 +27,9 @@ from fedagentgym.envs.verifiers.code import (
     remote_names,
     same_output,
 )
-from fedagentgym.envs.verifiers.sandbox import folders, plain, pool
+from fedagentgym.envs.verifiers.sandbox import messages, pool, runs
+from fedagentgym.envs.verifiers.sandbox.confine import Protection
 from fedagentgym.envs.verifiers.sandbox.pool import SandboxError
-from fedagentgym.envs.verifiers.sandbox.protections import Protection
 from tests.envs.verifiers.code_checks import ANSWER, ANSWER_BY_OUTPUT, ANSWER_BY_TEST, SHORT
 
 BURN = "while True:\n        try:\n            while True: pass\n        except BaseException: pass"
@@ -163,7 +163,7 @@ def test_results_are_compared_as_plain_data(verifier: CodeVerifier, written: str
     )
 )
 def test_plain_data_survives_the_channel(value: Any) -> None:
-    back = plain.loads(plain.dumps(value))
+    back = messages.loads(messages.dumps(value))
     assert back == value
     assert type(back) is type(value)
 
@@ -171,10 +171,10 @@ def test_plain_data_survives_the_channel(value: Any) -> None:
 def test_colliding_hashes_cost_their_reader_nothing() -> None:
     keys = b", ".join(b'{"i": "%x"}' % (number * (2**61 - 1)) for number in range(1, 9000))
     started = time.process_time()
-    with pytest.raises(plain.NotPlain):
-        plain.loads(b'{"s": [' + keys + b"]}")
-    with pytest.raises(plain.NotPlain):
-        plain.loads(b"[" + b", ".join([b'{"s": [' + keys[:30_000].rpartition(b",")[0] + b"]}"] * 20) + b"]")
+    with pytest.raises(messages.NotPlain):
+        messages.loads(b'{"s": [' + keys + b"]}")
+    with pytest.raises(messages.NotPlain):
+        messages.loads(b"[" + b", ".join([b'{"s": [' + keys[:30_000].rpartition(b",")[0] + b"]}"] * 20) + b"]")
     assert time.process_time() - started < 2.0
 
 
@@ -185,8 +185,8 @@ def test_colliding_hashes_cost_their_reader_nothing() -> None:
 )
 def test_any_frame_is_plain_data_or_refused(frame: bytes) -> None:
     try:
-        plain.loads(frame)
-    except plain.NotPlain:
+        messages.loads(frame)
+    except messages.NotPlain:
         return
 
 
@@ -366,7 +366,7 @@ def test_folders_of_killed_servers_are_swept(
 
 
 def test_a_sweep_leaves_folders_in_use_and_those_of_others(tmp_path: Path) -> None:
-    used, left = folders.make_folder(str(tmp_path)), tmp_path / f"{folders.PREFIX}left"
+    used, left = runs.make_folder(str(tmp_path)), tmp_path / f"{runs.PREFIX}left"
     deep = left
     for _ in range(300):
         deep = deep / "d"
@@ -374,12 +374,12 @@ def test_a_sweep_leaves_folders_in_use_and_those_of_others(tmp_path: Path) -> No
     (deep / "f").write_text("x")
     (left / "closed").mkdir(mode=0)
     (tmp_path / "other").mkdir()
-    (tmp_path / f"{folders.PREFIX}link").symlink_to(tmp_path / "other")
-    assert folders.sweep_folders(str(tmp_path)) == 1
+    (tmp_path / f"{runs.PREFIX}link").symlink_to(tmp_path / "other")
+    assert runs.sweep_folders(str(tmp_path)) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        ["other", f"{folders.PREFIX}link", Path(used.path).name]
+        ["other", f"{runs.PREFIX}link", Path(used.path).name]
     )
-    folders.remove_folder(used)
+    runs.remove_folder(used)
     assert not Path(used.path).exists()
 
 

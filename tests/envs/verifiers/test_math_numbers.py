@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from fedagentgym.envs.verifiers.mathematics.limits import refusal
+from fedagentgym.envs.verifiers.math_text import refusal
 from fedagentgym.envs.verifiers.mathematics.numbers import Number, number
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from fedagentgym.envs.verifiers.arithmetic import calculate
 from fedagentgym.envs.verifiers.math_text import normal
-from fedagentgym.envs.verifiers.mathematics.equality import equal_expressions
-from fedagentgym.envs.verifiers.mathematics.scalars import equal_scalars
+from fedagentgym.envs.verifiers.mathematics.equality import equal_expressions, equal_scalars
 from fedagentgym.envs.verifiers.mathematics.syntax import parse
 from fedagentgym.envs.verifiers.mathematics.values import TooLarge, Undefined, constant
 

@@ -16,8 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.envs.verifiers.math import VERIFIERS, MathVerifier, grade_math, math_verifier_version
-from fedagentgym.envs.verifiers.math_text import extract_answer, normal, unreadable
-from fedagentgym.envs.verifiers.mathematics.limits import refusal
+from fedagentgym.envs.verifiers.math_text import extract_answer, normal, refusal, unreadable
 from fedagentgym.envs.verifiers.mathematics.numbers import number
 from fedagentgym.envs.verifiers.mathematics.reading import read
 

@@ -1,12 +1,38 @@
-"""Are two expressions equal? They are when their values agree at every point where both have one."""
+"""Are two single values, two equations, or two inequalities equal?
+
+Expressions are equal when their values agree at every point where both have one. Equations and inequalities are
+equivalent if one is a constant times the other, or if both have the same solution for the name on the gold's left.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
-from fedagentgym.envs.verifiers.mathematics.syntax import Expr
-from fedagentgym.envs.verifiers.mathematics.values import DIGITS, MOST_DIGITS, Evaluator, TooLarge, Undefined
+import mpmath
+
+from fedagentgym.envs.verifiers.mathematics.numbers import (
+    Number,
+    gold_number,
+    is_decimal_of,
+    number,
+    same_number,
+    without_units,
+)
+from fedagentgym.envs.verifiers.mathematics.regions import expression
+from fedagentgym.envs.verifiers.mathematics.syntax import Expr, parse
+from fedagentgym.envs.verifiers.mathematics.tokens import NeedsAlgebra, NotAnExpression
+from fedagentgym.envs.verifiers.mathematics.values import (
+    DIGITS,
+    MOST_DIGITS,
+    Evaluator,
+    TooLarge,
+    Undefined,
+    Value,
+    constant,
+)
 
 
 @lru_cache(maxsize=512)
@@ -64,3 +90,218 @@ def _equal(gold: Expr, answer: Expr, natural: bool, degree: Fraction | None) -> 
             compared += 1
             break
     return compared >= (2 if symbols else 1)
+
+
+_ZERO = Fraction(0)
+Relation = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def _difference(left: Expr, right: Expr) -> Expr:
+    return Expr("+", (left, Expr("negative", (right,))))
+
+
+def same_equations(gold: Sequence[str], answer: Sequence[str]) -> bool:
+    """Is one equation a constant times the other?"""
+    trees = [expression(side) for side in (*gold, *answer)]
+    known = [tree for tree in trees if tree is not None]
+    return len(known) == 4 and factor_between(_difference(*known[:2]), _difference(*known[2:])) is not None
+
+
+def factor_between(gold: Expr, answer: Expr) -> Value | None:
+    """The constant by which the gold must be multiplied to give the answer, if there is one other than zero."""
+    evaluator = Evaluator()
+    factor: Value | None = None
+    compared = 0
+    for point in points(gold.symbols() | answer.symbols()):
+        try:
+            wanted, given = evaluator.value(gold, point), evaluator.value(answer, point)
+            if evaluator.same(wanted, _ZERO):
+                if not evaluator.same(given, _ZERO):
+                    return None
+                continue
+            found = evaluator.divide(given, wanted)
+        except Undefined:
+            continue
+        if evaluator.same(found, _ZERO) or (factor is not None and not evaluator.same(factor, found)):
+            return None
+        factor, compared = found, compared + 1
+    return factor if compared >= 2 else None
+
+
+def is_general_form_of(name: str, value: Expr, left: Expr, right: Expr) -> bool:
+    """Is `left = right` the equation `name = value` with everything on one side?"""
+    for side, zero in ((left, right), (right, left)):
+        if zero == Expr("number", number=_ZERO) and side.symbols() == {name}:
+            return factor_between(_difference(Expr("symbol", name=name), value), side) is not None
+    return False
+
+
+def solved_for(name: str, value: Expr, left: Expr, right: Expr) -> bool:
+    """Is `left = right` linear in the name, with this value as its solution?"""
+    difference, evaluator, compared = _difference(left, right), Evaluator(), 0
+    if name not in difference.symbols() or name in value.symbols():
+        return False
+    for point in points(difference.symbols() | value.symbols()):
+        try:
+            at = [evaluator.value(difference, {**point, name: Fraction(place)}) for place in (0, 1, 3)]
+            solution = evaluator.value(value, point)
+            slope = evaluator.add(at[1], evaluator.multiply(Fraction(-1), at[0]))
+            linear = evaluator.add(at[0], evaluator.multiply(Fraction(3), slope))
+            if not evaluator.same(at[2], linear) or evaluator.same(slope, _ZERO):
+                return False
+            found = evaluator.divide(evaluator.multiply(Fraction(-1), at[0]), slope)
+        except Undefined:
+            continue
+        if not evaluator.same(found, solution):
+            return False
+        compared += 1
+    return compared >= 2
+
+
+def same_inequalities(gold: Relation, answer: Relation) -> bool:
+    """Is every step of one a positive constant times a step of the other, with the same sign?"""
+    wanted, given = _steps(gold), _steps(answer)
+    if wanted is None or given is None or len(wanted) != len(given):
+        return False
+    for sign, tree in wanted:
+        found = next((step for step in given if step[0] == sign and _is_positive_multiple(tree, step[1], sign)), None)
+        if found is None:
+            return False
+        given.remove(found)
+    return True
+
+
+def _is_positive_multiple(gold: Expr, answer: Expr, sign: str) -> bool:
+    factor = factor_between(gold, answer)
+    real = None if factor is None else Evaluator().real(factor)
+    return real is not None and (real > 0 or sign == "\\ne")
+
+
+def _steps(relation: Relation) -> list[tuple[str, Expr]] | None:
+    """Every step as an expression that is more than zero (or not less, or not equal)."""
+    sides, signs = relation
+    trees = [expression(side) for side in sides]
+    found = []
+    for left, sign, right in zip(trees, signs, trees[1:], strict=False):
+        if left is None or right is None:
+            return None
+        if re.match(r"<|\\le", sign):
+            left, right = right, left
+        found.append(({"<": ">", "\\le": "\\ge"}.get(sign, sign), _difference(left, right)))
+    return found
+
+
+_IN_DEGREES = re.compile(r"\u00b0(?!\s*[CF])|[0-9]\s*degrees?\s*$")
+
+
+def equal_scalars(gold: str, answer: str, algebra: Callable[[str, str], bool]) -> bool:
+    """Compare exactly where both are plain numbers, else by the values of the expressions."""
+    wanted, given = gold_number(gold), number(answer)
+    if wanted is not None and given is not None:
+        return same_number(wanted, given)
+    try:
+        return _equal_readings(gold, wanted, answer, given)
+    except NeedsAlgebra:
+        return algebra(gold, answer)
+
+
+def _equal_readings(gold: str, wanted: Number | None, answer: str, given: Number | None) -> bool:
+    gold_trees, answer_trees = _trees(gold, wanted, letters=False), _trees(answer, given, letters=True)
+    for left in gold_trees:
+        for right in answer_trees:
+            if _equal_trees(left, right, wanted, given):
+                return True
+    return False
+
+
+def _trees(text: str, plain: Number | None, letters: bool) -> list[Expr]:
+    """The readings of one side: as written, without units behind it, and `1/2x` as one over 2x."""
+    if plain is not None:
+        tree = Expr("number", number=plain.value)
+        if _IN_DEGREES.search(text):
+            return [Expr("degree", (tree,))]
+        return [Expr("percent", (tree,)) if plain.percent else tree]
+    found = []
+    for form in (text, without_units(text, letters)):
+        for tight in (False, True):
+            if form is None or (tight and "/" not in form):
+                continue
+            bare = number(form) if letters else gold_number(form)
+            try:
+                tree = Expr("number", number=bare.value) if bare is not None else parse(form, tight)
+            except NotAnExpression:
+                continue
+            if tree not in found:
+                found.append(tree)
+    return found
+
+
+def _equal_trees(gold: Expr, answer: Expr, wanted: Number | None, given: Number | None) -> bool:
+    marked = [any(node.head == "degree" for node in tree.walk()) for tree in (gold, answer)]
+    if equal_expressions(gold, answer, ignore_degrees=any(marked)):
+        return True
+    percent = [tree.head == "percent" for tree in (gold, answer)]
+    if percent[0] != percent[1]:
+        bare = (gold.parts[0] if percent[0] else gold, answer.parts[0] if percent[1] else answer)
+        if equal_expressions(*bare):
+            return True
+    return _are_decimals(wanted, answer) or _are_decimals(given, gold)
+
+
+def _are_decimals(decimal: Number | None, exact: Expr) -> bool:
+    """Is a plain number the decimals of an irrational constant?"""
+    if decimal is None or decimal.places < 6 or exact.symbols():
+        return False
+    value = real_constant(exact)
+    if value is None or isinstance(value, Fraction):
+        return value is not None and is_decimal_of(decimal.value, decimal.places, value)
+    shown = decimal.value / 100 if decimal.percent else decimal.value
+    return is_decimal_of(shown, decimal.places + 2 * decimal.percent, as_fraction(value))
+
+
+def real_constant(expr: Expr) -> Fraction | mpmath.mpf | None:
+    try:
+        return Evaluator().real(constant(expr))
+    except Undefined:
+        return None
+
+
+def as_fraction(value: Fraction | mpmath.mpf) -> Fraction:
+    """The exact value of the digits that were computed."""
+    if isinstance(value, Fraction):
+        return value
+    sign, mantissa, exponent, _ = value._mpf_
+    size = Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
+    return -size if sign else size
+
+
+def proportional(gold: Sequence[str], answer: Sequence[str]) -> bool:
+    """Are the terms of two ratios proportional?"""
+    if len(gold) != len(answer):
+        return False
+    wanted, given = [_term(term) for term in gold], [_term(term) for term in answer]
+    if any(term is None for term in (*wanted, *given)):
+        return [term.replace(" ", "") for term in gold] == [term.replace(" ", "") for term in answer]
+    known, told = [term for term in wanted if term is not None], [term for term in given if term is not None]
+    for one in range(len(known)):
+        for other in range(one):
+            left, right = Expr("*", (known[one], told[other])), Expr("*", (known[other], told[one]))
+            if not equal_expressions(left, right):
+                return False
+    return _zeros(known) == _zeros(told)
+
+
+def _term(text: str) -> Expr | None:
+    trees = _trees(text, number(text), letters=True)
+    return trees[0] if trees else None
+
+
+def _zeros(terms: Sequence[Expr]) -> list[bool]:
+    return [_is_zero(term) for term in terms]
+
+
+def _is_zero(term: Expr) -> bool:
+    if term.symbols():
+        return False
+    value: Value = constant(term)
+    return Evaluator().same(value, Fraction(0))

@@ -1,7 +1,11 @@
-"""Sets of real numbers made of intervals: from inequalities, interval notation, and the operations on sets."""
+"""Sets of real numbers made of intervals: from inequalities, interval notation, and the operations on sets.
+
+The sides of relations and the ends of intervals are read from text.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -10,8 +14,18 @@ from typing import TypeAlias
 
 import mpmath
 
-from fedagentgym.envs.verifiers.mathematics.syntax import Expr
-from fedagentgym.envs.verifiers.mathematics.values import DIGITS, Evaluator, Undefined, Value, constant, context
+from fedagentgym.envs.verifiers.mathematics.numbers import number, without_units
+from fedagentgym.envs.verifiers.mathematics.syntax import Expr, parse
+from fedagentgym.envs.verifiers.mathematics.tokens import NeedsAlgebra, NotAnExpression
+from fedagentgym.envs.verifiers.mathematics.values import (
+    DIGITS,
+    Evaluator,
+    TooLarge,
+    Undefined,
+    Value,
+    constant,
+    context,
+)
 
 End: TypeAlias = "Fraction | mpmath.mpf | float"
 INFINITE = float("inf")
@@ -170,3 +184,36 @@ def half_line(bound: End, sign: str) -> Region:
 def end(value: Value) -> End | None:
     """A bound from a value, if that is real."""
     return Evaluator(DIGITS).real(value)
+
+
+def infinity(text: str) -> float | None:
+    found = re.fullmatch(r"([-+]?)\s*(?:\\infty|infinity|inf|oo)", text.strip())
+    if found is None:
+        return None
+    return -INFINITE if found[1] == "-" else INFINITE
+
+
+def bound(text: str) -> End | None:
+    """A real number or an infinity, from text."""
+    if (infinite := infinity(text)) is not None:
+        return infinite
+    tree = expression(text)
+    if tree is None or tree.symbols():
+        return None
+    try:
+        return end(constant(tree))
+    except (Undefined, TooLarge):
+        return None
+
+
+def expression(text: str) -> Expr | None:
+    """The tree of an expression, with a plain number's units and sentence left out; None where there is none."""
+    found = number(text)
+    if found is not None:
+        value = found.value / 100 if found.percent else found.value
+        return Expr("number", number=Fraction(value))
+    try:
+        return parse(text)
+    except (NotAnExpression, NeedsAlgebra):
+        bare = without_units(text)
+        return None if bare is None else expression(bare)

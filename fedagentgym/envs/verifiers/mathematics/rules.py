@@ -7,14 +7,15 @@ import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from fedagentgym.envs.verifiers.mathematics.bounds import bound, expression
-from fedagentgym.envs.verifiers.mathematics.equations import (
+from fedagentgym.envs.verifiers.mathematics.equality import (
+    as_fraction,
+    equal_scalars,
     is_general_form_of,
+    proportional,
     same_equations,
     same_inequalities,
     solved_for,
 )
-from fedagentgym.envs.verifiers.mathematics.joining import as_region, as_set, is_surely_interval
 from fedagentgym.envs.verifiers.mathematics.kinds import (
     Answer,
     Based,
@@ -31,11 +32,13 @@ from fedagentgym.envs.verifiers.mathematics.kinds import (
     Scalar,
     Together,
     Union,
+    as_region,
+    as_set,
+    is_surely_interval,
 )
 from fedagentgym.envs.verifiers.mathematics.numbers import number
 from fedagentgym.envs.verifiers.mathematics.reading import read
-from fedagentgym.envs.verifiers.mathematics.regions import same_regions, unite
-from fedagentgym.envs.verifiers.mathematics.scalars import as_fraction, equal_scalars, proportional
+from fedagentgym.envs.verifiers.mathematics.regions import bound, expression, same_regions, unite
 from fedagentgym.envs.verifiers.mathematics.values import TooLarge, Undefined
 
 Algebra = Callable[[str, str], bool]

@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from fedagentgym.envs.verifiers.mathematics.notation import (
+from fedagentgym.envs.verifiers.mathematics.tokens import (
     ABOVE,
+    END,
     FUNCTIONS,
     GREEK,
     TWO_ARGUMENTS,
+    NotAnExpression,
+    Token,
     several_arguments,
+    tokenize,
 )
-from fedagentgym.envs.verifiers.mathematics.tokens import END, NotAnExpression, Token, tokenize
 
 DEEPEST = 60
 

@@ -1,6 +1,8 @@
-"""Activates the protections: once for the server (`prepare`), and permanently around each program (`confine`).
+"""The protections around a program: their names and purposes, activated once for the server (`prepare`) and permanently
+around each program (`confine`).
 
-Each protection is tried; one that the system lacks is reported with its reason, and the others are activated all the same.
+Each protection is tried; one that the system lacks is reported with its reason, and the others are activated all the
+same.
 """
 # ruff: noqa: PTH123
 
@@ -10,24 +12,49 @@ import os
 import resource
 import socket
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from fedagentgym.envs.verifiers.sandbox import calls, kernel, landlock, view
-from fedagentgym.envs.verifiers.sandbox.metadata import replace_stat
-from fedagentgym.envs.verifiers.sandbox.protections import (
-    ACCESS,
-    CALLS,
-    CAPABILITIES,
-    FILES,
-    LIMITS,
-    NETWORK_SPACE,
-    PRIVILEGES,
-    PROCESS_SPACE,
-    USER,
-    USER_SPACE,
-    Protection,
-)
+from fedagentgym.envs.verifiers.sandbox import calls, kernel, view
+from fedagentgym.envs.verifiers.sandbox.view import replace_stat
+
+LIMITS, PRIVILEGES, CAPABILITIES, USER = "limits", "no new privileges", "no capabilities", "other user"
+USER_SPACE, PROCESS_SPACE, NETWORK_SPACE = "user namespace", "process namespace", "network namespace"
+FILES, ACCESS, CALLS = "private files", "file access", "system calls"
+
+PURPOSES: Mapping[str, str] = {
+    LIMITS: "limits on memory, processor time, file sizes and open files",
+    PRIVILEGES: "no program can be started with more rights",
+    CAPABILITIES: "none of the rights of an administrator",
+    USER: "a user that owns nothing else on the machine",
+    USER_SPACE: "a user namespace for each run",
+    PROCESS_SPACE: "a process namespace for each run: other processes cannot be named, and no process stays",
+    NETWORK_SPACE: "a network without connections, and no host name, shared memory or message queues of the machine",
+    FILES: "a root folder that holds the standard library, read-only, and the folder of the run, and nothing else",
+    ACCESS: "Landlock: no file but the standard library and the folder of the run; no signals to others",
+    CALLS: "seccomp: a list of the system calls that are allowed",
+}
+
+REMOVABLE = (CAPABILITIES, USER, USER_SPACE, PROCESS_SPACE, NETWORK_SPACE, FILES, ACCESS, CALLS)
+"""What a kernel may lack, and what a test may therefore leave out."""
+
+
+class Protection(NamedTuple):
+    """Whether one protection is up, and why, or why not."""
+
+    name: str
+    up: bool
+    reason: str
+
+
+def find_unacceptable(protections: Iterable[Protection], administrator: bool) -> list[Protection]:
+    """Those that are down and without which no program may run: an administrator's programs need another user."""
+    return [one for one in protections if not one.up and one.name == USER and administrator]
+
+
+def list_names_up(protections: Iterable[Protection]) -> tuple[str, ...]:
+    return tuple(one.name for one in protections if one.up)
+
 
 NOBODY, OWN_USERS = 65534, 2_000_000_000
 LARGEST_FILE = 4 << 20
@@ -97,7 +124,7 @@ def confine(folder: str, seconds: float, memory: int, prepared: Prepared) -> lis
     found.append(_attempt(PRIVILEGES, (), lambda: kernel.set_process_option(kernel.NO_NEW_PRIVILEGES, 1), "always"))
     found.append(_attempt(CAPABILITIES, left, kernel.drop_capabilities, "all were given up"))
     kernel.set_process_option(kernel.PARENT_DEATH_SIGNAL, KILL_SIGNAL)
-    found.append(_attempt(ACCESS, left, lambda: landlock.restrict_files(folder), "Landlock version {}"))
+    found.append(_attempt(ACCESS, left, lambda: view.restrict_files(folder), "Landlock version {}"))
     if prepared.filter is None:
         reason = REMOVED if CALLS in left else calls.why_impossible() or ""
         found.append(Protection(CALLS, False, reason))
@@ -174,7 +201,7 @@ def _try_user(user: int) -> None:
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
-    for folder in landlock.readable_folders():
+    for folder in view.readable_folders():
         try:
             os.listdir(folder)
         except OSError as error:

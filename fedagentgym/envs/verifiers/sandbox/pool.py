@@ -1,13 +1,19 @@
-"""Slots in which programs run: each a warm server for programs and, for some tests, another one for the test."""
+"""Slots in which programs run: each a warm server for programs and, for some tests, another one for the test.
+
+What a run writes is collected while its slot talks with its children.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,15 +22,123 @@ from typing import Any, NamedTuple
 
 from fedagentgym.base.errors import FedAgentGymError, OptionError, unknown_name_error
 from fedagentgym.base.process import get_logger
-from fedagentgym.envs.verifiers.sandbox import frames, plain
-from fedagentgym.envs.verifiers.sandbox.outputs import Channel, Output, open_text
-from fedagentgym.envs.verifiers.sandbox.protections import (
+from fedagentgym.envs.verifiers.sandbox import messages
+from fedagentgym.envs.verifiers.sandbox.confine import (
     PURPOSES,
     REMOVABLE,
     Protection,
     find_unacceptable,
     list_names_up,
 )
+
+_SIZE = 65536
+
+
+class Output:
+    """The standard output and error of one run: up to `most` bytes of each are read."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.too_much = most, False
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        self.ends: tuple[int, ...] = (out_end, err_end)
+        self.texts = {out: bytearray(), err: bytearray()}
+        self._names = (out, err)
+        self.open = {out, err}
+
+    def read(self, descriptor: int) -> None:
+        """Read what there is; the run is stopped by closing the reading ends once it is too much."""
+        data = os.read(descriptor, _SIZE)
+        self.texts[descriptor] += data
+        if not data:
+            self._close(descriptor)
+        elif len(self.texts[descriptor]) > self.most:
+            self.too_much = True
+            self.close()
+
+    def drain(self) -> tuple[str, str]:
+        """Read the rest, after every process of the run has ended; returns output and error as texts."""
+        for descriptor in sorted(self.open):
+            os.set_blocking(descriptor, False)
+            with contextlib.suppress(BlockingIOError):
+                while descriptor in self.open and len(self.texts[descriptor]) <= self.most:
+                    self.read(descriptor)
+        self.close()
+        out, err = (bytes(self.texts[name]).decode("utf-8", "replace") for name in self._names)
+        return out, err
+
+    def close_ends(self) -> None:
+        """Close the writing ends here: the run has its own."""
+        for descriptor in self.ends:
+            os.close(descriptor)
+        self.ends = ()
+
+    def close(self) -> None:
+        """Stop reading."""
+        for descriptor in sorted(self.open):
+            self._close(descriptor)
+
+    def _close(self, descriptor: int) -> None:
+        os.close(descriptor)
+        self.open.discard(descriptor)
+
+
+class Channel:
+    """A socket whose other end is a child's or a server's; outputs are read while it waits.
+
+    A program that writes much would otherwise block, and so would whoever waits for its answer.
+    """
+
+    def __init__(self, channel: socket.socket, outputs: Sequence[Output], deadline: float) -> None:
+        self._channel, self._outputs, self.deadline = channel, outputs, deadline
+        channel.setblocking(False)
+
+    def recv(self, size: int) -> bytes:
+        self._wait(select.POLLIN)
+        return self._channel.recv(size)
+
+    def sendall(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            self._wait(select.POLLOUT)
+            view = view[self._channel.send(view) :]
+
+    def _wait(self, event: int) -> None:
+        """Wait until the socket is ready; TimeoutError after the deadline."""
+        while True:
+            poll = select.poll()
+            poll.register(self._channel, event)
+            owners = {descriptor: output for output in self._outputs for descriptor in output.open}
+            for descriptor in owners:
+                poll.register(descriptor, select.POLLIN)
+            found = poll.poll(max(self.deadline - time.monotonic(), 0) * 1000)
+            if not found:
+                raise TimeoutError("no answer in time")
+            ready = {descriptor for descriptor, _ in found}
+            if self._channel.fileno() in ready:
+                return
+            for descriptor in ready:
+                if descriptor in owners[descriptor].open:
+                    owners[descriptor].read(descriptor)
+
+
+def open_text(data: bytes) -> int:
+    """A descriptor from which a child reads these bytes; a file without a name that nobody can change."""
+    if not hasattr(os, "memfd_create"):
+        with tempfile.TemporaryFile() as file:
+            file.write(data)
+            file.seek(0)
+            return os.dup(file.fileno())
+    descriptor = os.memfd_create("text", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    fcntl.fcntl(
+        descriptor,
+        fcntl.F_ADD_SEALS,
+        fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL,
+    )
+    return descriptor
+
 
 STARTUP = 60.0
 GRACE = 0.8
@@ -72,7 +186,7 @@ class Server:
     ) -> Output:
         """Begin a run; `finish` waits for its end. The server sees mode and limits only, the child alone reads the rest."""
         head = {"mode": mode, "seconds": limits.seconds, "memory": limits.memory}
-        framed = frames.add_header(json.dumps(head).encode("ascii"))
+        framed = messages.add_header(json.dumps(head).encode("ascii"))
         output = Output(limits.output)
         texts = [open_text(json.dumps(program).encode("ascii")), open_text(given.encode("utf-8", "surrogateescape"))]
         descriptors = [*texts, *output.ends, *(handle.fileno() for handle in handles)]
@@ -106,9 +220,9 @@ class Server:
         assert self._control is not None
         control = Channel(self._control, [output], time.monotonic() + limits.seconds + GRACE)
         try:
-            outcome = json.loads(frames.receive(control))
+            outcome = json.loads(messages.receive(control))
             status, code = str(outcome["status"]), int(outcome["code"])
-        except (OSError, EOFError, ValueError, TypeError, KeyError, frames.FrameError):
+        except (OSError, EOFError, ValueError, TypeError, KeyError, messages.FrameError):
             self.stop()
             output.close()
             return Ended("lost", -1)
@@ -145,8 +259,8 @@ class Server:
         theirs.close()
         ours.settimeout(STARTUP)
         try:
-            found = json.loads(frames.receive(ours))
-        except (OSError, EOFError, ValueError, frames.FrameError):
+            found = json.loads(messages.receive(ours))
+        except (OSError, EOFError, ValueError, messages.FrameError):
             ours.close()
             self.stop()
             raise FedAgentGymError(
@@ -186,14 +300,14 @@ class Slot:
         channel = Channel(ours, [output], time.monotonic() + limits.seconds + GRACE / 2)
         try:
             for request in ({"do": "load"}, *requests):
-                frames.send(channel, plain.dumps(request))
-                answer = plain.loads(frames.receive(channel))
+                messages.send(channel, messages.dumps(request))
+                answer = messages.loads(messages.receive(channel))
                 if not isinstance(answer, dict) or answer.keys() - {"value", "error", "text"}:
-                    raise plain.NotPlain("not an answer")
+                    raise messages.NotPlain("not an answer")
                 answers.append(answer)
                 if "error" in answer and request["do"] == "load":
                     break
-        except (OSError, EOFError, frames.FrameError, plain.NotPlain) as error:
+        except (OSError, EOFError, messages.FrameError, messages.NotPlain) as error:
             answers.append({"error": type(error).__name__, "text": "no answer"})
         ours.close()
         return answers, self.program.finish(output, limits)
@@ -208,8 +322,10 @@ class Slot:
         theirs.close()
         verdict: dict[str, Any] | None = None
         try:
-            verdict = json.loads(frames.receive(Channel(ours, outputs, time.monotonic() + limits.seconds + GRACE / 2)))
-        except (OSError, EOFError, ValueError, frames.FrameError):
+            verdict = json.loads(
+                messages.receive(Channel(ours, outputs, time.monotonic() + limits.seconds + GRACE / 2))
+            )
+        except (OSError, EOFError, ValueError, messages.FrameError):
             verdict = None
         ours.close()
         self.test.finish(outputs[1], limits)

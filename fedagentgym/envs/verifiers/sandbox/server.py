@@ -45,12 +45,10 @@ def _stand_in_for_packages() -> None:
 if __name__ == "__main__":
     _stand_in_for_packages()
 
-from fedagentgym.envs.verifiers.sandbox import frames, kernel, view
-from fedagentgym.envs.verifiers.sandbox.confine import Prepared, confine, prepare
-from fedagentgym.envs.verifiers.sandbox.folders import Folder, make_folder, remove_folder, sweep_folders
+from fedagentgym.envs.verifiers.sandbox import kernel, messages, view
+from fedagentgym.envs.verifiers.sandbox.confine import Prepared, Protection, confine, list_names_up, prepare
 from fedagentgym.envs.verifiers.sandbox.programs import MOST_DESCRIPTORS, become
-from fedagentgym.envs.verifiers.sandbox.protections import Protection, list_names_up
-from fedagentgym.envs.verifiers.sandbox.watch import Children, Watch
+from fedagentgym.envs.verifiers.sandbox.runs import Children, Folder, Watch, make_folder, remove_folder, sweep_folders
 
 _NO_LOCK = -1
 
@@ -131,22 +129,22 @@ def main() -> None:
     sweep_folders(base)
     children = Children()
     host = Host(control, prepare(sys.argv[1:], base), children, base)
-    frames.send(control, json.dumps(host.find_protections()).encode())
+    messages.send(control, json.dumps(host.find_protections()).encode())
     for name in PACKAGE:
         del sys.modules[name]
     gc.collect()
     gc.freeze()
     while True:
         try:
-            head, handles, _, _ = socket.recv_fds(control, frames.HEADER, MOST_DESCRIPTORS)
-            if len(head) < frames.HEADER:
-                head += frames.receive_exactly(control, frames.HEADER - len(head)) if head else b""
+            head, handles, _, _ = socket.recv_fds(control, messages.HEADER, MOST_DESCRIPTORS)
+            if len(head) < messages.HEADER:
+                head += messages.receive_exactly(control, messages.HEADER - len(head)) if head else b""
             if not head:
                 return
-            run = json.loads(frames.receive_exactly(control, int.from_bytes(head, "big")))
+            run = json.loads(messages.receive_exactly(control, int.from_bytes(head, "big")))
         except (EOFError, OSError):
             return
-        frames.send(control, json.dumps(host.serve(run, list(handles))).encode())
+        messages.send(control, json.dumps(host.serve(run, list(handles))).encode())
 
 
 if __name__ == "__main__":

@@ -1,16 +1,81 @@
-"""A separate root folder: the standard library, read-only, a few devices, and a place for the folder of a run.
+"""What a program sees of the files: a root folder of its own, Landlock, and metadata of open files only.
 
-It is made once, in a mount namespace of the server. The paths of the standard library stay what they are, but the folders
-above it are new: another user can read it even if nobody may enter the home folder in which Python is installed.
+The root folder holds the standard library, read-only, a few devices, and a place for the folder of a run. It is made
+once, in a mount namespace of the server. The paths of the standard library stay what they are, but the folders above it
+are new: another user can read it even if nobody may enter the home folder in which Python is installed.
+
+Landlock restricts files at the newest version that the kernel has. Version 4 adds TCP, 5 requests to devices, 6 signals
+and abstract sockets of processes outside. It does not cover metadata (`stat`, `chmod`): the root folder and `calls` do,
+and where metadata by path is refused, `os.stat` and its kin read it by opening the file.
 """
 # ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH120
 
 from __future__ import annotations
 
 import os
+import posix
 import struct
+import sysconfig
 
-from fedagentgym.envs.verifiers.sandbox import kernel, landlock
+from fedagentgym.envs.verifiers.sandbox import kernel
+
+EXECUTE, WRITE_FILE, READ_FILE, READ_FOLDER, REMOVE_FILE, MAKE_FILE = 1, 2, 4, 8, 32, 256
+MOVE, TRUNCATE, DEVICE_REQUESTS = 1 << 13, 1 << 14, 1 << 15
+TCP = 3
+SIGNALS_AND_ABSTRACT_SOCKETS = 3
+DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+_CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
+
+
+def find_version() -> int:
+    """The newest version of Landlock here; OSError where there is none."""
+    return kernel.call(_CREATE, None, 0, 1)
+
+
+def restrict_files(folder: str) -> int:
+    """Allow this process the standard library to read and the folder to use, for good. Returns Landlock's version."""
+    version = find_version()
+    handled = 0x1FFF
+    for since, access in ((2, MOVE), (3, TRUNCATE), (5, DEVICE_REQUESTS)):
+        handled |= access if version >= since else 0
+    described = struct.pack(
+        "<QQQ", handled, TCP if version >= 4 else 0, SIGNALS_AND_ABSTRACT_SOCKETS if version >= 6 else 0
+    )
+    ruleset = kernel.call(_CREATE, described, 24 if version >= 6 else 16 if version >= 4 else 8, 0)
+    for path in readable_folders():
+        _allow(ruleset, path, EXECUTE | READ_FILE | READ_FOLDER)
+    for path in DEVICES:
+        _allow(ruleset, path, READ_FILE | (WRITE_FILE if path == "/dev/null" else 0))
+    _allow(ruleset, folder, (READ_FILE | WRITE_FILE | READ_FOLDER | REMOVE_FILE | MAKE_FILE | TRUNCATE) & handled)
+    kernel.call(_RESTRICT, ruleset, 0)
+    os.close(ruleset)
+    return version
+
+
+def readable_folders() -> tuple[str, ...]:
+    """The folders of the standard library and the time zones, as named and resolved."""
+    return _readable
+
+
+def _find_readable() -> tuple[str, ...]:
+    named = (os.path.dirname(os.__file__), sysconfig.get_config_var("DESTSHARED") or "", "/usr/share/zoneinfo")
+    found = [path for path in named if path and os.path.isdir(path)]
+    return tuple(dict.fromkeys([*map(os.path.realpath, found), *found]))
+
+
+_readable = _find_readable()
+
+
+def _allow(ruleset: int, path: str, access: int) -> None:
+    try:
+        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        kernel.call(_ADD_RULE, ruleset, 1, struct.pack("<Qi", access, opened), 0)
+    finally:
+        os.close(opened)
+
 
 RUN_FOLDER = "/run"
 LARGEST_TOTAL, MOST_FILES = 64 << 20, 4096
@@ -34,13 +99,11 @@ def build_root(root: str) -> None:
     if machine not in _PIVOT_ROOT:
         raise OSError(f"no private files on {machine}")
     kernel.mount("none", "/", _RECURSIVE_MOUNT | _PRIVATE, "")
-    trees = {
-        path: copy_tree(path) for path in (*landlock.readable_folders(), *landlock.DEVICES) if os.path.exists(path)
-    }
+    trees = {path: copy_tree(path) for path in (*readable_folders(), *DEVICES) if os.path.exists(path)}
     kernel.mount("tmpfs", root, _NO_SET_USER | _NO_DEVICES, "mode=755,size=1m")
     for path, tree in sorted(trees.items()):
-        attach_tree(tree, root + path, folder=os.path.isdir(path) and path not in landlock.DEVICES)
-    for path in landlock.readable_folders():
+        attach_tree(tree, root + path, folder=os.path.isdir(path) and path not in DEVICES)
+    for path in readable_folders():
         for name in _PACKAGES:
             if os.path.isdir(f"{root}{path}/{name}"):
                 kernel.mount(
@@ -85,3 +148,45 @@ def unmount_run_folder() -> None:
 def _set_attributes(opened: int, path: str, flags: int, attributes: int) -> None:
     described = struct.pack("<QQQQ", attributes, 0, 0, 0)
     kernel.call(_SET_ATTRIBUTES, opened, path.encode(), flags, described, len(described))
+
+
+AnyPath = int | str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+_real_stat, _real_chmod = posix.stat, posix.chmod
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def replace_stat() -> None:
+    """From now on this process reads metadata by opening files."""
+    for module in (os, posix):
+        for function in (stat, lstat, access, chmod):
+            setattr(module, function.__name__, function)
+
+
+def stat(path: AnyPath, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> os.stat_result:
+    if isinstance(path, int):
+        return _real_stat(path)
+    opened = os.open(path, _FLAGS | (0 if follow_symlinks else os.O_NOFOLLOW), dir_fd=dir_fd)
+    try:
+        return os.fstat(opened)
+    finally:
+        os.close(opened)
+
+
+def lstat(path: AnyPath, *, dir_fd: int | None = None) -> os.stat_result:
+    return stat(path, dir_fd=dir_fd, follow_symlinks=False)
+
+
+def access(path: AnyPath, mode: int, **_options: object) -> bool:
+    """`os.access` for reading and existence; nobody may execute, and who may write finds out by writing."""
+    try:
+        stat(path)
+    except OSError:
+        return False
+    return not mode & os.X_OK
+
+
+def chmod(path: AnyPath, mode: int, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> None:
+    """`os.chmod`: a mode that a file has already needs no change (`shutil.copy` requests that); the kernel refuses others."""
+    if stat(path, dir_fd=dir_fd).st_mode & 0o7777 != mode:
+        _real_chmod(path, mode, dir_fd=dir_fd, follow_symlinks=follow_symlinks)

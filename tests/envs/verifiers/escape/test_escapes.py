@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fedagentgym.envs.verifiers.sandbox.protections import REMOVABLE
+from fedagentgym.envs.verifiers.sandbox.confine import REMOVABLE
 
 
 def _load(name: str) -> ModuleType:

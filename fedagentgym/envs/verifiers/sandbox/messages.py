@@ -1,16 +1,61 @@
-"""Plain data between processes that do not trust each other: JSON with marks for what JSON lacks, never code.
+"""Messages between processes that do not trust each other: frames on a socket, and plain data in them.
 
-A value of another type becomes an iterator of plain items, or a handle that only its own process can use. Sizes are limited
-before anything is built, containers with hashing most of all, so that no answer can make its reader work for long.
+A frame is four bytes of length, then the content. Plain data is JSON with marks for what JSON lacks, never code. A
+value of another type becomes an iterator of plain items, or a handle that only its own process can use. Sizes are
+limited before anything is built, containers with hashing most of all, so that no answer can make its reader work for
+long.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
+HEADER = 4
 LARGEST_FRAME = 4 << 20
+
+
+class Socket(Protocol):
+    """What frames need of a socket."""
+
+    def recv(self, size: int, /) -> bytes: ...
+
+    def sendall(self, data: bytes, /) -> None: ...
+
+
+class FrameError(Exception):
+    """A frame that is longer than any that we send."""
+
+
+def receive(channel: Socket, largest: int = LARGEST_FRAME) -> bytes:
+    """The next frame; EOFError when the other end is gone."""
+    size = int.from_bytes(receive_exactly(channel, HEADER), "big")
+    if size > largest:
+        raise FrameError(f"a frame of {size} bytes, {largest} are allowed")
+    return receive_exactly(channel, size)
+
+
+def send(channel: Socket, frame: bytes) -> None:
+    channel.sendall(add_header(frame))
+
+
+def add_header(frame: bytes) -> bytes:
+    return len(frame).to_bytes(HEADER, "big") + frame
+
+
+def receive_exactly(channel: Socket, size: int) -> bytes:
+    """Read this many bytes; EOFError if the other end closes before."""
+    parts = []
+    while size:
+        part = channel.recv(min(size, 1 << 20))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
 MOST_ITEMS = 200_000
 MOST_HASHED, COST_OF_ODD_KEYS = 20_000, 10
 _SAFE_INTEGER = 1 << 53
