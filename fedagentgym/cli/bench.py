@@ -22,7 +22,7 @@ from fedagentgym.cli.options import (
     option,
     parse_agent_settings,
 )
-from fedagentgym.leaderboard.record import VERIFICATION
+from fedagentgym.leaderboard.results import VERIFICATION
 from fedagentgym.leaderboard.suite import list_suites, load_suite
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def show(name: str, check: bool, plan: bool) -> None:
         if not one.methods_differ:
             click.echo(f"# {scenario}: methods do not differ here: {one.because or one.about}")
     if check:
-        from fedagentgym.leaderboard.scenarios import open_scenario
+        from fedagentgym.leaderboard.suite import open_scenario
 
         for scenario in suite.scenarios:
             click.echo(
@@ -193,7 +193,7 @@ def run(
     """
     suite = load_suite(suite_name)
     if secret is not None:
-        from fedagentgym.leaderboard.twins import make_twin, read_secret
+        from fedagentgym.leaderboard.suite import make_twin, read_secret
 
         suite = make_twin(suite, read_secret(secret))
     about = {"title": title or name, "submitted_by": submitted_by, "link": link, "note": note}
@@ -262,7 +262,7 @@ def _choose_entries(
 def twin(name: str, to: Path) -> None:
     """Maintainers: draw the secret seed of a suite, and print its digest, which the suite publishes."""
     from fedagentgym.base.files import write_atomic
-    from fedagentgym.leaderboard.twins import draw_secret
+    from fedagentgym.leaderboard.suite import draw_secret
 
     if to.exists():
         raise OptionError(f"{to} exists: a secret is drawn once, since its digest is published")
@@ -313,8 +313,8 @@ def _play(chosen: Sequence[tuple[Suite, Entry]], out: Path, workers: int, as_jso
 
 def _tell_results(runs: Sequence[SuiteRun], as_json: bool) -> None:
     """The results, and the next command."""
-    from fedagentgym.leaderboard.folder import make_manifest
-    from fedagentgym.leaderboard.pack import collect_result
+    from fedagentgym.leaderboard.results import make_manifest
+    from fedagentgym.leaderboard.runs import collect_result
 
     found = [(run, make_manifest(collect_result(run), {})) for run in runs]
     if as_json:
@@ -367,8 +367,7 @@ def status(run: Path, as_json: bool) -> None:
 )
 def pack(run: Path, to: Path, weights: Path | None) -> None:
     """Pack a finished run with all its episodes into one folder that anybody can verify."""
-    from fedagentgym.leaderboard.pack import check_weights, pack_run, write_weights
-    from fedagentgym.leaderboard.runs import load_run
+    from fedagentgym.leaderboard.runs import check_weights, load_run, pack_run, write_weights
 
     for folder in _find_runs([run]):
         loaded = load_run(folder)
@@ -422,8 +421,8 @@ def verify(
 ) -> None:
     """Check packed results: they are complete, all episodes replay, and all numbers are computed again."""
     from fedagentgym.base.files import write_atomic
-    from fedagentgym.leaderboard.record import to_text
-    from fedagentgym.leaderboard.reruns import describe_rerun, find_rerun
+    from fedagentgym.leaderboard.results import ResultFolder, to_text
+    from fedagentgym.leaderboard.verify import describe_rerun
     from fedagentgym.leaderboard.verify import verify as verify_result
 
     own = None if suite is None else load_suite(suite)
@@ -432,7 +431,8 @@ def verify(
     for folder in folders:
         again = describe_rerun(folder, rerun, by) if rerun else None
         found = verify_result(folder, suite=own, models=agents, plugins=plugins)
-        kept = find_rerun(folder, found.manifest)
+        before = ResultFolder(folder).verification
+        kept = None if before is None else before.rerun
         if write:
             write_atomic(folder / VERIFICATION, to_text(found.model_copy(update={"rerun": again or kept})))
         if as_json:

@@ -55,8 +55,8 @@ def build(results: tuple[Path, ...], out: Path, link: str | None) -> None:
 )
 def top(results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str, ...]) -> None:
     """Print the best entries of a suite as a Markdown table."""
+    from fedagentgym.leaderboard.results import read_suites
     from fedagentgym.leaderboard.site.build import OVERALL, rank_entries
-    from fedagentgym.leaderboard.site.entries import read_suites
     from fedagentgym.leaderboard.site.tables import write_top
 
     suites = {one.key: one for one in read_suites(results)}
@@ -84,9 +84,8 @@ def top(results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str
 def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> None:
     """Compare runs with the first of them: paired differences with intervals, and a page."""
     from fedagentgym.leaderboard.compare import compare as compare_played
-    from fedagentgym.leaderboard.compare import format_numbers, format_p, load_played
+    from fedagentgym.leaderboard.compare import format_numbers, format_p, load_played, read_learning_curves
     from fedagentgym.leaderboard.comparison import write_comparison
-    from fedagentgym.leaderboard.curves import read_learning_curves
 
     found = compare_played([load_played(run) for run in runs], measure)
     curves = {name: read_learning_curves(path) for name, path in found.paths.items()}

@@ -11,13 +11,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.algorithms.support.reports import count_categories, measure_mixture
 from fedagentgym.base.statistics import Values, estimate_replicates, mean
+from fedagentgym.federation.records import headline_bytes
 from fedagentgym.leaderboard.record import CellRecord, ClientRecord, CurvePoint, Interval, Measures, Spent, Usage
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.learning.evaluation import estimate_measures, tabulate_measures
@@ -178,6 +179,19 @@ def find_forgetting(points: Sequence[CurvePoint]) -> float:
     last = points[-1].categories
     falls = [max(point.categories.get(category, 0.0) for point in points) - last[category] for category in last]
     return mean(falls)
+
+
+def sum_spent(records: Sequence[Mapping[str, Any]], until: int) -> Spent:
+    """The usage of a run up to and including a round."""
+    kept = [record for record in records if record["round"] <= until]
+    total = kept[-1]["bytes_total"]
+    return Spent(
+        rounds=until,
+        episodes=round(sum(record["metrics"].get("episodes", 0.0) for record in kept)),
+        env_steps=round(sum(record["metrics"].get("env_steps", 0.0) for record in kept)),
+        bytes_down=headline_bytes(total, "down"),
+        bytes_up=headline_bytes(total, "up"),
+    )
 
 
 # ---- clients -----------------------------------------------------------------------------------------------------------

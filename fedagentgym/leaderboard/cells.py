@@ -1,21 +1,22 @@
 """A cell: one scenario under one seed, played by one entry. It is identified by its digest, so it is played once.
 
     CELL/cell.json             what is played, whose digest names the folder
-    CELL/parts/0000.json       agents track: episodes of consecutive tasks with what they took, as they are finished
+    CELL/episodes.jsonl        the ranked episodes, as they are packed; on the agents track they are appended as they are played
+    CELL/played.json           agents track: how many tasks were played, and what they took
     CELL/run/                  methods track: the training run
-    CELL/ranked.jsonl          methods track: the ranked episodes of the chosen round
 
-Files are complete or absent. A killed cell continues where it stopped, with the same episodes as without the interruption: the
+A killed cell continues where it stopped, with the same episodes as without the interruption: the
 draws of an episode depend only on the seed and on the index of its task.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import read_json, read_text, remove_partial, write_atomic
 from fedagentgym.base.progress import Progress, show_progress
+from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import Run, read_result, resume, to_yaml, train
@@ -40,18 +42,18 @@ from fedagentgym.leaderboard.entries import (
     load_settings,
     prepare_player,
 )
-from fedagentgym.leaderboard.record import AgentRecord, Spent, Usage
-from fedagentgym.leaderboard.scenarios import OpenedScenario, check_budget, make_config
-from fedagentgym.leaderboard.suite import Suite
+from fedagentgym.leaderboard.record import AgentRecord, Usage
+from fedagentgym.leaderboard.suite import OpenedScenario, Suite, check_budget, make_config
 from fedagentgym.learning.evaluation import Evaluation, compute_policy_digest, format_episodes, with_temperature
 from fedagentgym.learning.rollouts import Player, RolloutStats, collect
 from fedagentgym.learning.trajectory import Trajectory
 
 PARALLEL = 64
-TASKS_OF_A_PART = {"hosted": 8, "model": 256, "program": 1024}
+TASKS_AT_A_TIME = {"hosted": 8, "model": 256, "program": 1024}
 """Number of tasks played before their episodes are written: few, if each costs money."""
+PLAYED = "played.json"
 PUBLISHED_FOLDER = "runs/run"
-FORMAT = 1
+FORMAT = 2
 """Format of the stored cells: cells of another format are played again."""
 
 
@@ -75,32 +77,26 @@ class Cell:
         return self.folder / "run"
 
     @property
-    def ranked_file(self) -> Path:
-        return self.folder / "ranked.jsonl"
+    def episodes_file(self) -> Path:
+        return self.folder / "episodes.jsonl"
 
     @cached_property
     def kind(self) -> str:
         """The kind of agent, on the agents track."""
         return str(self.identity["agent"]["kind"])
 
-    def list_parts(self) -> list[Path]:
-        """The files of the agents track, in order, existing or not."""
-        size, tasks = TASKS_OF_A_PART[self.kind], int(self.identity["tasks"])
-        return [self.folder / "parts" / f"{number:04d}.json" for number in range(-(-tasks // size))]
-
     def is_finished(self) -> bool:
         if self.suite.track == "methods":
-            return self.ranked_file.is_file()
-        return all(part.is_file() for part in self.list_parts())
+            return self.episodes_file.is_file()
+        return read_played(self).tasks == int(self.identity["tasks"])
 
     def describe_state(self) -> str:
         """The progress of the cell, in a few words."""
         if self.is_finished():
             return "finished"
         if self.suite.track == "agents":
-            parts = self.list_parts()
-            done = sum(part.is_file() for part in parts)
-            return f"{done} of {len(parts)} parts" if done else "waiting"
+            done = read_played(self).tasks
+            return f"{done} of {self.identity['tasks']} tasks" if done else "waiting"
         rounds = CommitStore(self.run_folder / "rounds").list_rounds()
         return f"round {rounds[-1]} of {self.identity['rounds']}" if rounds else "waiting"
 
@@ -181,9 +177,25 @@ def write_identity(cell: Cell) -> None:
 # ---- agents track -----------------------------------------------------------------------------------------------------
 
 
+class Played(Settings):
+    """How far a cell of the agents track is: its first tasks and the bytes of their episodes, and what they took."""
+
+    tasks: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    env_steps: int = 0
+    usage: Usage | None = None
+
+
+def read_played(cell: Cell) -> Played:
+    """The tasks of a cell that were played."""
+    place = cell.folder / PLAYED
+    return Played.load(read_json(place), str(place)) if place.is_file() else Played()
+
+
 def play_agent_cells(cells: Sequence[Cell], opened: Mapping[str, OpenedScenario]) -> Iterator[Cell]:
     """Play cells of one entry one after the other. A hosted model has one count of its cost for all of them."""
-    spent = sum_usage([part for cell in cells for part in read_parts(cell)])
+    spent = sum_usage([read_played(cell) for cell in cells])
     for cell in cells:
         if cell.is_finished():
             yield cell
@@ -195,31 +207,30 @@ def play_agent_cells(cells: Sequence[Cell], opened: Mapping[str, OpenedScenario]
             with lock_folder(cell.folder):
                 remove_partial(cell.folder)
                 write_identity(cell)
-                play_missing_parts(cell, where, with_temperature(player, cell.suite.ranking.temperature))
+                play_missing_tasks(cell, where, with_temperature(player, cell.suite.ranking.temperature))
             spent = read_usage(player)
         finally:
             player.close()
         yield cell
 
 
-def play_missing_parts(cell: Cell, opened: OpenedScenario, player: Player) -> None:
-    """Play the missing parts."""
-    size, repeats = TASKS_OF_A_PART[cell.kind], int(cell.identity["repeats"])
+def play_missing_tasks(cell: Cell, opened: OpenedScenario, player: Player) -> None:
+    """Play the missing tasks, some at a time: their episodes are appended, then counted as played."""
+    size, repeats = TASKS_AT_A_TIME[cell.kind], int(cell.identity["repeats"])
+    played = read_played(cell)
+    cell.episodes_file.touch()
+    os.truncate(cell.episodes_file, played.bytes)  # episodes that were written and not counted are played again
     with show_progress(cell.key, total=len(opened.ids) * repeats) as bar:
-        for number, place in enumerate(cell.list_parts()):
-            tasks = opened.ids[number * size : (number + 1) * size]
-            if place.is_file():
-                bar.advance(len(tasks) * repeats)
-                continue
-            part = play_part(cell, opened, player, tasks, number * size, bar)
-            write_atomic(place, canonical_json(part) + "\n")
+        bar.advance(played.tasks * repeats)
+        while played.tasks < len(opened.ids):
+            played = play_tasks(cell, opened, player, played, size, bar)
+            write_atomic(cell.folder / PLAYED, canonical_json(played.model_dump(mode="json")) + "\n")
 
 
-def play_part(
-    cell: Cell, opened: OpenedScenario, player: Player, tasks: Sequence[str], first: int, bar: Progress
-) -> dict[str, Any]:
-    """The episodes of some consecutive tasks, with what they took."""
+def play_tasks(cell: Cell, opened: OpenedScenario, player: Player, played: Played, size: int, bar: Progress) -> Played:
+    """Play the next tasks and append their episodes; returns what is played then."""
     before, started = read_usage(player), time.monotonic()
+    tasks = opened.ids[played.tasks : played.tasks + size]
     rollouts = collect(
         player,
         opened.env,
@@ -228,16 +239,22 @@ def play_part(
         seed=derive(cell.seed, "ranked"),
         parallel=PARALLEL,
         progress=bar,
-        first=first,
+        first=played.tasks,
     )
     after = read_usage(player)
-    text = format_cell_episodes(opened, player, rollouts.groups, rollouts.stats, {})
-    return {
-        "seconds": time.monotonic() - started,
-        "env_steps": rollouts.stats.steps,
-        "usage": None if after is None else subtract_usage(after, before).model_dump(mode="json"),
-        "lines": text.splitlines(),
-    }
+    text = format_cell_episodes(opened, player, rollouts.groups, rollouts.stats, {}).encode("utf-8")
+    with cell.episodes_file.open("ab") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    usage = None if after is None else subtract_usage(after, before)
+    return Played(
+        tasks=played.tasks + len(tasks),
+        bytes=played.bytes + len(text),
+        seconds=played.seconds + time.monotonic() - started,
+        env_steps=played.env_steps + rollouts.stats.steps,
+        usage=usage if played.usage is None or usage is None else add_usage(played.usage, usage),
+    )
 
 
 def format_cell_episodes(
@@ -250,15 +267,6 @@ def format_cell_episodes(
     """The stored ranked episodes."""
     found = Evaluation({}, {}, len(groups), tuple(groups), stats)
     return format_episodes(found, player, opened.env, {"split": opened.suite.ranking.split, **about})
-
-
-def read_parts(cell: Cell) -> list[dict[str, Any]]:
-    """The stored parts of a cell."""
-    parts = [read_json(place) for place in cell.list_parts() if place.is_file()]
-    for part in parts:
-        if not isinstance(part, dict) or not {"seconds", "env_steps", "usage", "lines"} <= set(part):
-            raise DataError(f"{cell.folder} holds a part of a cell that this version does not read: delete the folder")
-    return parts
 
 
 # ---- the usage of a hosted model ---------------------------------------------------------------------------------------
@@ -284,12 +292,14 @@ def subtract_usage(after: Usage, before: Usage | None) -> Usage:
     return Usage(**{name: value - getattr(before, name) for name, value in after.model_dump().items()})
 
 
-def sum_usage(parts: Sequence[Mapping[str, Any]]) -> Usage | None:
-    """The total usage of all parts; None if nothing is paid."""
-    counted = [Usage.load(part["usage"]) for part in parts if part["usage"] is not None]
-    if not counted:
-        return None
-    return Usage(**{name: sum(getattr(one, name) for one in counted) for name in Usage.model_fields})
+def add_usage(one: Usage, other: Usage) -> Usage:
+    return Usage(**{name: getattr(one, name) + getattr(other, name) for name in Usage.model_fields})
+
+
+def sum_usage(played: Sequence[Played]) -> Usage | None:
+    """The total usage of cells; None if nothing is paid."""
+    counted = [one.usage for one in played if one.usage is not None]
+    return reduce(add_usage, counted) if counted else None
 
 
 # ---- methods track ----------------------------------------------------------------------------------------------------
@@ -325,7 +335,7 @@ def play_method_cell(cell: Cell, opened: OpenedScenario) -> Cell:
         remove_partial(cell.folder)
         write_identity(cell)
         run_training(cell)
-        write_atomic(cell.ranked_file, rank_run(cell, opened))
+        write_atomic(cell.episodes_file, rank_run(cell, opened))
     return cell
 
 
@@ -364,19 +374,6 @@ def read_records(cell: Cell) -> list[dict[str, Any]]:
     if chain is None:
         raise DataError(f"{cell.run_folder} holds no committed round")
     return chain.list_records()
-
-
-def sum_spent(records: Sequence[Mapping[str, Any]], until: int) -> Spent:
-    """The usage of a run up to and including a round."""
-    kept = [record for record in records if record["round"] <= until]
-    total = kept[-1]["bytes_total"]
-    return Spent(
-        rounds=until,
-        episodes=round(sum(record["metrics"].get("episodes", 0.0) for record in kept)),
-        env_steps=round(sum(record["metrics"].get("env_steps", 0.0) for record in kept)),
-        bytes_down=headline_bytes(total, "down"),
-        bytes_up=headline_bytes(total, "up"),
-    )
 
 
 def format_config(config: RunConfig) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,10 +25,12 @@ from fedagentgym.base.statistics import (
     compare_tasks,
     correct,
     estimate_replicates,
+    mean,
 )
-from fedagentgym.leaderboard.aggregate import average_replicates
-from fedagentgym.leaderboard.pack import group_by_task
-from fedagentgym.leaderboard.record import EPISODES, MANIFEST, Interval, read_manifest
+from fedagentgym.federation.records import read_metrics_log
+from fedagentgym.leaderboard.aggregate import average_replicates, sum_spent
+from fedagentgym.leaderboard.record import CurvePoint, Interval
+from fedagentgym.leaderboard.results import MANIFEST, ResultFolder, group_by_task
 from fedagentgym.learning.evaluation import estimate_measures, is_share, tabulate_measures
 from fedagentgym.learning.export import read_json_lines
 from fedagentgym.learning.trajectory import Group, Trajectory
@@ -82,8 +85,11 @@ def load_played(path: Path, name: str | None = None) -> Played:
     """The episodes of a run, of runs of several seeds, of a packed result, or of a file."""
     called = name or path.name
     if (path / MANIFEST).is_file():
-        manifest = read_manifest(path)
-        return Played(name or manifest.entry.title, _read_result(path), manifest.suite.track == "methods", path)
+        result = ResultFolder(path)
+        episodes = {
+            (cell.scenario, cell.seed): _index_groups(result.read_groups(cell)) for cell in result.manifest.cells
+        }
+        return Played(name or result.manifest.entry.title, episodes, result.manifest.suite.track == "methods", path)
     if path.is_file():
         return Played(called, _by_set(path, 0), False, path)
     runs = list_runs(path)
@@ -107,14 +113,6 @@ def list_runs(path: Path) -> list[Path]:
     return sorted(place.parent for place in path.glob("*/config.yaml"))
 
 
-def _read_result(folder: Path) -> dict[tuple[str, int], Tasks]:
-    cells = read_manifest(folder).cells
-    return {
-        (cell.scenario, cell.seed): _index(read_json_lines(folder / EPISODES / f"{cell.key}.jsonl.gz"))
-        for cell in cells
-    }
-
-
 def _read_run(folder: Path) -> dict[tuple[str, int], Tasks]:
     """The last evaluation of a run."""
     from fedagentgym.experiment.config import load_config
@@ -126,15 +124,14 @@ def _read_run(folder: Path) -> dict[tuple[str, int], Tasks]:
 
 
 def _by_set(file: Path, seed: int) -> dict[tuple[str, int], Tasks]:
-    by_set: dict[str, list[tuple[Trajectory, dict[str, object]]]] = {}
+    by_set: dict[str, list[Trajectory]] = {}
     for trajectory, about in read_json_lines(file):
-        by_set.setdefault(str(about.get("set", "")), []).append((trajectory, about))
-    return {(name, seed): _index(lines) for name, lines in by_set.items()}
+        by_set.setdefault(str(about.get("set", "")), []).append(trajectory)
+    return {(name, seed): _index_groups(group_by_task(episodes)) for name, episodes in by_set.items()}
 
 
-def _index(lines: object) -> Tasks:
-    trajectories = [trajectory for trajectory, _ in lines]  # type: ignore[attr-defined]
-    return {group[0].task: group for group in group_by_task(trajectories)}
+def _index_groups(groups: Sequence[Group]) -> Tasks:
+    return {group[0].task: group for group in groups}
 
 
 def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
@@ -316,3 +313,72 @@ def format_numbers(found: Interval | Difference, values: Sequence[float], sign: 
 def format_p(p: float | None) -> str:
     """A p-value; nothing if there are too few runs for one."""
     return "" if p is None else f"{p:.4f}"
+
+
+# ---- learning curves -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """The evaluated rounds of one run; a run that is not a cell of a suite has no scenario."""
+
+    scenario: str
+    points: tuple[CurvePoint, ...]
+
+
+class MeanPoint(NamedTuple):
+    """A round in the mean over runs. `low` and `high` are the lowest and the highest run, of a single one its interval."""
+
+    round: int
+    episodes: float
+    bytes: float
+    mean: float
+    low: float
+    high: float
+
+
+def read_learning_curves(path: Path) -> tuple[LearningCurve, ...]:
+    """The curves that are recorded in a run, a folder of runs or a packed result; none for a file."""
+    if (path / MANIFEST).is_file():
+        return tuple(LearningCurve(one.scenario, one.points) for one in ResultFolder(path).curves.cells)
+    found = [LearningCurve("", _read_points(run)) for run in list_runs(path)]
+    return tuple(one for one in found if one.points)
+
+
+def _read_points(folder: Path) -> tuple[CurvePoint, ...]:
+    place = folder / "metrics.jsonl"
+    records = list(read_metrics_log(place))
+    try:
+        return tuple(
+            CurvePoint(
+                round=record["round"],
+                spent=sum_spent(records, record["round"]),
+                measures=_read_measures(record["evaluation"]["overall"]),
+                categories={},
+            )
+            for record in records
+            if "evaluation" in record
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise DataError(f"{format_path(place)} is malformed: it is not what a run of this version writes") from None
+
+
+def _read_measures(overall: Mapping[str, Any]) -> dict[str, Interval]:
+    return {name: Interval(mean=one["mean"], low=one["low"], high=one["high"]) for name, one in overall.items()}
+
+
+def average_curves(curves: Sequence[Sequence[CurvePoint]], measure: str = "success") -> list[MeanPoint]:
+    """The mean over curves in the rounds that all of them evaluated; nothing if the measure was not recorded."""
+    by_round = [{point.round: point for point in curve if measure in point.measures} for curve in curves]
+    common = set.intersection(*(set(one) for one in by_round)) if by_round else set()
+    found = []
+    for number in sorted(common):
+        points = [one[number] for one in by_round]
+        reached = [point.measures[measure] for point in points]
+        values = [one.mean for one in reached]
+        own = reached[0].ends if len(reached) == 1 else None
+        low, high = own or (min(values), max(values))
+        episodes = mean([float(point.spent.episodes) for point in points])
+        sent = mean([float(point.spent.bytes_down + point.spent.bytes_up) for point in points])
+        found.append(MeanPoint(number, episodes, sent, mean(values), low, high))
+    return found

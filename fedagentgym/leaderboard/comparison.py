@@ -13,12 +13,19 @@ from fedagentgym.base.files import format_path, read_json
 from fedagentgym.base.statistics import FEWEST_REPLICATES, LEVEL, Difference, Estimate
 from fedagentgym.experiment.report.results import describe_run
 from fedagentgym.federation.records import read_metrics_log
-from fedagentgym.leaderboard.compare import Comparison, Part, format_p, list_runs
-from fedagentgym.leaderboard.curves import LearningCurve, MeanPoint, average_curves
-from fedagentgym.leaderboard.metrics import Metric
+from fedagentgym.leaderboard.compare import (
+    Comparison,
+    LearningCurve,
+    MeanPoint,
+    Part,
+    average_curves,
+    format_p,
+    list_runs,
+)
+from fedagentgym.leaderboard.metrics import Metric, find_metric, format_spread, format_value
 from fedagentgym.leaderboard.ranking import read_difference
-from fedagentgym.leaderboard.record import MANIFEST, Interval, read_manifest
-from fedagentgym.leaderboard.site.tables import find_metric, format_spread, format_value
+from fedagentgym.leaderboard.record import Interval
+from fedagentgym.leaderboard.results import MANIFEST, ResultFolder
 from fedagentgym.pages.charts import Chart, Dumbbell, Scale, Series, compute_ticks, pad_range
 from fedagentgym.pages.render import Strong, format_percent, render
 from fedagentgym.version import __version__
@@ -395,7 +402,7 @@ def _make_chart(
 
 def _describe_source(path: Path) -> str:
     if (path / MANIFEST).is_file():
-        suite = read_manifest(path).suite
+        suite = ResultFolder(path).manifest.suite
         return f"packed result of {suite.name}, version {suite.version}; track {suite.track}"
     runs = list_runs(path) if path.is_dir() else []
     if not runs:

@@ -1,24 +1,29 @@
-"""Verification of the cells of a packed result: complete, every episode replayed, every configuration the suite's."""
+"""Verification of the cells of a packed result: complete, every episode replayed, every configuration the suite's.
+
+A method's own code comes with a submission. It is loaded only if the verifier names it, and the settings in a result cannot make
+the verifier load anything else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.base.errors import FedAgentGymError
-from fedagentgym.base.files import read_json_line_texts
+from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.files import read_json_line_texts, read_text
+from fedagentgym.base.parsing import parse_yaml
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.experiment.settings import RunConfig
 from fedagentgym.leaderboard.aggregate import CellData, choose_round, describe_clients, make_point
-from fedagentgym.leaderboard.claims import Examined, Folder, RefutedError
-from fedagentgym.leaderboard.entries import find_packaged
-from fedagentgym.leaderboard.method_checks import check_config, check_spent
-from fedagentgym.leaderboard.pack import group_by_task
-from fedagentgym.leaderboard.record import EPISODES, SELECTION, CellRecord, CurvePoint, Spent, read_curves
+from fedagentgym.leaderboard.cells import format_config
+from fedagentgym.leaderboard.entries import describe_learner, describe_plugins, find_packaged
+from fedagentgym.leaderboard.record import CellRecord, CurvePoint, Manifest, Spent
 from fedagentgym.leaderboard.replay import (
     Expected,
     Speaker,
@@ -28,6 +33,8 @@ from fedagentgym.leaderboard.replay import (
     find_odd_line,
     is_cut_short,
 )
+from fedagentgym.leaderboard.results import CONFIGS, EPISODES, SELECTION, ResultFolder, group_by_task
+from fedagentgym.leaderboard.suite import FREE, OpenedScenario, Suite, check_budget, make_config
 from fedagentgym.learning.trajectory import Trajectory, from_plain
 
 if TYPE_CHECKING:
@@ -36,6 +43,50 @@ if TYPE_CHECKING:
 Line = tuple[Mapping[str, Any], Trajectory, str]
 MOST_CHARACTERS = 1 << 30
 """Maximum length of a file of episodes, unpacked; its episodes are held in memory."""
+MOST_ROUNDS = 1_000_000
+
+
+class RefutedError(DataError):
+    """A claim of a result is false: `claim` names it, the text gives the place."""
+
+    def __init__(self, claim: str, where: str) -> None:
+        super().__init__(f"{claim}: {where}")
+        self.claim = claim
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A cell whose episodes were replayed; `cut_short` counts those that may have ended because the context was full."""
+
+    data: CellData
+    episodes: int
+    cut_short: int
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A result with the suite against which it is checked."""
+
+    result: ResultFolder
+    suite: Suite
+    opened: Mapping[str, OpenedScenario]
+    plugins: tuple[str, ...] = ()
+    """Plugins with the method's code that the verifier has loaded."""
+
+    @property
+    def place(self) -> Path:
+        return self.result.path
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.result.manifest
+
+    @property
+    def is_method(self) -> bool:
+        return self.suite.track == "methods"
+
+
+# ---- episodes ---------------------------------------------------------------------------------------------------------
 
 
 def read_lines(place: Path) -> Iterator[Line]:
@@ -96,7 +147,7 @@ def describe_about(env: TextEnv, agent: str, **more: Any) -> dict[str, Any]:
 # ---- agents track -----------------------------------------------------------------------------------------------------
 
 
-def examine_agent_cell(folder: Folder, record: CellRecord) -> Examined:
+def examine_agent_cell(folder: Checked, record: CellRecord) -> Examined:
     """A cell of the agents track."""
     opened, agent = folder.opened[record.scenario], folder.manifest.entry.agent
     place = f"{EPISODES}/{record.key}.jsonl.gz"
@@ -136,7 +187,7 @@ def _check_usage(record: CellRecord, is_hosted: bool, turns: int) -> None:
 # ---- methods track ----------------------------------------------------------------------------------------------------
 
 
-def examine_method_cell(folder: Folder, record: CellRecord) -> Examined:
+def examine_method_cell(folder: Checked, record: CellRecord) -> Examined:
     """A cell of the methods track: its configuration, the choice of its round, and both files of episodes."""
     config = check_config(folder, record)
     opened = folder.opened[record.scenario]
@@ -174,7 +225,7 @@ def examine_method_cell(folder: Folder, record: CellRecord) -> Examined:
 
 
 def examine_selection(
-    folder: Folder, record: CellRecord, config: RunConfig, speaker: Speaker
+    folder: Checked, record: CellRecord, config: RunConfig, speaker: Speaker
 ) -> tuple[tuple[CurvePoint, ...], dict[int, str], int, int]:
     """The learning curve from the episodes on `val`, the policy of each round, the number of episodes, and how many of
     them ended without the environment's doing."""
@@ -210,17 +261,121 @@ def list_rounds(config: RunConfig) -> list[int]:
     return [number for number in range(last + 1) if config.evaluation.is_due(number, last)]
 
 
-def read_spent(folder: Folder, record: CellRecord) -> dict[int, Spent]:
+def read_spent(folder: Checked, record: CellRecord) -> dict[int, Spent]:
     """The recorded usage up to each evaluated round, which cannot be recomputed."""
-    curves = [
-        one for one in read_curves(folder.place).cells if (one.scenario, one.seed) == (record.scenario, record.seed)
-    ]
+    curves = [one for one in folder.result.curves.cells if (one.scenario, one.seed) == (record.scenario, record.seed)]
     if len(curves) != 1:
         raise RefutedError("complete", f"curves.json: there are {len(curves)} curves of {record.key}")
     return {point.round: point.spent for point in curves[0].points}
 
 
-def examine_cells(folder: Folder) -> Iterator[Examined]:
+def examine_cells(folder: Checked) -> Iterator[Examined]:
     """Every cell, in the order of the manifest."""
     for record in folder.manifest.cells:
         yield examine_method_cell(folder, record) if folder.is_method else examine_agent_cell(folder, record)
+
+
+# ---- the configuration and the cost of a method ----------------------------------------------------------------------
+
+
+def check_config(folder: Checked, record: CellRecord) -> RunConfig:
+    """Check that the packed configuration is the one that the suite and the method's changes give.
+
+    A method from a plugin is not loaded: then the suite's part is compared, and the rest is accepted.
+    """
+    method, place = folder.manifest.entry.method, f"{CONFIGS}/{record.key}.yaml"
+    if method is None:
+        raise RefutedError("schema", "an entry on the methods track has a method")
+    text = read_text(folder.place / place)
+    packed = parse_yaml(text, place)
+    if not isinstance(packed, dict):
+        raise RefutedError("configuration", f"{place}: a configuration is a mapping of settings")
+    known = is_known(folder)
+    changes, plugins = (method.changes, folder.plugins) if known else ((), ())
+    try:
+        made = make_config(folder.suite, record.scenario, changes, seed=record.seed, plugins=plugins)
+    except FedAgentGymError as error:
+        raise RefutedError("configuration", f"{place}: the method's changes cannot be applied: {error}") from None
+    expected = made.model_copy(update={"plugins": _find_plugin_paths(packed, made.plugins)})
+    wanted = expected.plain()
+    for key in sorted({*wanted, *packed} - {"output"}):
+        if (known or key not in (*FREE, "name")) and canonical_json(packed.get(key)) != canonical_json(wanted.get(key)):
+            raise RefutedError("configuration", f"{place}: {key!r} is not what the suite and the method's changes say")
+    if known:
+        _check_known(record, place, text, expected, method.algorithm)
+    if describe_learner(expected.agent) != folder.manifest.entry.agent:
+        raise RefutedError("configuration", "the agent of the entry is not that of the suite")
+    found = expected if known else _read_rounds(expected, packed, place)
+    try:
+        check_budget(folder.suite, found)
+    except FedAgentGymError as error:
+        raise RefutedError("budget", f"cell {record.key}: {error}") from None
+    if found.federation.rounds > MOST_ROUNDS:
+        raise RefutedError("configuration", f"{place}: federation.rounds is above {MOST_ROUNDS:,}")
+    return found
+
+
+def _find_plugin_paths(packed: Mapping[str, Any], plugins: Sequence[str]) -> tuple[str, ...]:
+    """The verifier's plugins under the paths that they had where the method was run, which its digest depends on."""
+    named = packed.get("plugins")
+    if isinstance(named, list) and [Path(str(one)).name for one in named] == [Path(one).name for one in plugins]:
+        return tuple(map(str, named))
+    return tuple(plugins)
+
+
+def _check_known(record: CellRecord, place: str, text: str, expected: RunConfig, algorithm: str) -> None:
+    """What can be checked where the method's code is at hand: the whole file, its digest, and the method's name."""
+    if text != format_config(expected):
+        raise RefutedError("configuration", f"{place}: not written as this package writes it")
+    if record.config != expected.digest:
+        raise RefutedError(
+            "configuration", f"cell {record.key}: the digest of its configuration is not that of {place}"
+        )
+    if algorithm != expected.algorithm["name"]:
+        raise RefutedError("configuration", f"the method is called {algorithm!r}, it is {expected.algorithm['name']!r}")
+
+
+def is_known(folder: Checked) -> bool:
+    """Whether the method belongs to this package, or to plugins that the verifier has loaded."""
+    method = folder.manifest.entry.method
+    return method is not None and method.plugins == describe_plugins(folder.plugins)
+
+
+def _read_rounds(expected: RunConfig, packed: Mapping[str, Any], place: str) -> RunConfig:
+    """The suite's configuration with the rounds of a method that is not loaded."""
+    rounds = (packed.get("federation") or {}).get("rounds")
+    if not isinstance(rounds, int) or not 0 <= rounds <= MOST_ROUNDS:
+        raise RefutedError("configuration", f"{place}: federation.rounds is no number of rounds")
+    federation = expected.federation.model_copy(update={"rounds": rounds})
+    return expected.model_copy(update={"federation": federation})
+
+
+def check_spent(suite: Suite, record: CellRecord, points: Sequence[CurvePoint], config: RunConfig) -> None:
+    """Check that the usage begins at nothing, grows, ends where the run ends, and stays within the budget."""
+    where = f"cell {record.key}"
+    if points[0].round == 0 and points[0].spent.episodes:
+        raise RefutedError(
+            "budget", f"{where}: {points[0].spent.episodes:,} episodes are said to be spent before round 1"
+        )
+    steps = [*(point.spent for point in points), record.spent]
+    for before, after in pairwise(steps):
+        if any(getattr(before, name) > getattr(after, name) for name in Spent.model_fields):
+            raise RefutedError(
+                "budget", f"{where}: less is said to be spent at round {after.rounds} than at round {before.rounds}"
+            )
+    if any(point.spent.rounds != point.round for point in points) or record.spent.rounds != config.federation.rounds:
+        raise RefutedError("budget", f"{where}: the rounds that were spent are not those that were played")
+    if points[-1].round == record.spent.rounds and points[-1].spent != record.spent:
+        raise RefutedError("budget", f"{where}: its curve ends with other numbers than what it is said to have spent")
+    budget = suite.budget
+    taken = {"rounds": record.spent.rounds, "episodes": record.spent.episodes}
+    taken["bytes"] = record.spent.bytes_down + record.spent.bytes_up
+    for name, value in taken.items():
+        most = getattr(budget, name)
+        if most is not None and value > most:
+            raise RefutedError("budget", f"{where}: {value:,} {name} were spent, the suite admits {most:,}")
+    accounts = config.algorithm.get("privacy") is not None or {"epsilon", "delta"} <= set(config.algorithm)
+    if record.epsilon is not None and not accounts:
+        raise RefutedError("budget", f"{where}: an epsilon is written, but this method keeps nothing private")
+    if record.epsilon is None and accounts and config.federation.rounds:
+        raise RefutedError("budget", f"{where}: the privacy that this method spends is missing")

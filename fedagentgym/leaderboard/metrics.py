@@ -1,9 +1,12 @@
-"""The measures of a result by name: the meaning of each, and in which direction it is better."""
+"""The measures of a result by name: the meaning of each, in which direction it is better, and how it is written."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from fedagentgym.leaderboard.record import Interval
 
 
 @dataclass(frozen=True)
@@ -73,3 +76,44 @@ METRICS = {
         Metric("epsilon", "epsilon", "privacy spent at the configured delta", "count", "lower"),
     )
 }
+
+
+def find_metric(name: str) -> Metric:
+    """The meaning of a measure; for a component of rewards only its name is known."""
+    return METRICS.get(name) or Metric(name, name.removeprefix("reward/"), f"mean of {name}", "score")
+
+
+def format_value(value: float, metric: Metric) -> str:
+    """A measure in its unit, without the unit where a table's head has it.
+
+    >>> format_value(0.7431, METRICS["success"]), format_value(2.5e6, METRICS["bytes"])
+    ('74.3 %', '2.5 MB')
+    """
+    if metric.unit == "share":
+        return f"{100 * value:.1f} %"
+    if metric.unit == "points":
+        return f"{100 * value:+.1f}"
+    if metric.unit == "bytes":
+        for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+            if value >= size:
+                return f"{value / size:.1f} {unit}"
+        return f"{value:.0f} B"
+    if metric.unit == "money":
+        return f"{value:.4g}"
+    return f"{value:.3f}" if metric.unit == "score" else f"{value:,.4g}"
+
+
+def format_spread(found: Interval, runs: Sequence[float], metric: Metric) -> str:
+    """A mean with its interval, or with the number of every run if these are too few for one.
+
+    >>> format_spread(Interval(mean=0.65, low=0.6, high=0.7), [], METRICS["success"])
+    '65.0 % [60.0 %, 70.0 %]'
+    >>> format_spread(Interval(mean=0.65), [0.6, 0.7], METRICS["success"])
+    '65.0 % (60.0 %, 70.0 %)'
+    """
+    mean = format_value(found.mean, metric)
+    if found.ends is not None:
+        low, high = (format_value(end, metric) for end in found.ends)
+        return mean if low == high else f"{mean} [{low}, {high}]"
+    own = [format_value(value, metric) for value in runs]
+    return mean if len(set(own)) < 2 else f"{mean} ({', '.join(own)})"

@@ -1,37 +1,13 @@
-"""A packed result: one folder with who played which suite, the results, and every episode.
-
-    manifest.json                 who, which suite, the results, the digest of every other file        `Manifest`
-    suite.yaml                    the definition of the suite as it was played
-    agent.yaml                    agents track: the agent's settings
-    configs/SCENARIO-seedN.yaml   methods track: the configuration of every run
-    episodes/SCENARIO-seedN.jsonl.gz    the ranked episodes, on the split `test`
-    selection/SCENARIO-seedN.jsonl.gz   methods track: the episodes on `val` by which the ranked round was chosen
-    curves.json                   methods track: results and cost of every evaluated round                `Curves`
-    clients.json                  methods track: success of every client                                `ClientTable`
-
-A cell is one scenario (an environment, on the methods track with a client split) under one seed. On the agents track a result may
-hold some of the scenarios. All numbers of the three
-JSON files follow from the episodes, except for what `verify` names as not provable. Only `manifest.made` (date, machine,
-duration) differs between two runs of the same cells. `verification.json`, if present, is the maintainers', not a part of it.
-"""
+"""The documents of a packed result: who played which suite, the results, curves and clients. `results` reads and writes them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import format_path, read_text
-from fedagentgym.base.parsing import parse_json
 from fedagentgym.base.settings import Settings
-
-MANIFEST, CURVES, CLIENTS, VERIFICATION = "manifest.json", "curves.json", "clients.json", "verification.json"
-SUITE, AGENT = "suite.yaml", "agent.yaml"
-EPISODES, SELECTION, CONFIGS = "episodes", "selection", "configs"
 
 Track = Literal["agents", "methods"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+=-]{0,79}$")]
@@ -81,6 +57,7 @@ class ScenarioRecord(Settings):
     pool: Digest
     task_ids: Digest
     verifier: Text | None = None
+    task_set: Digest = Field(description="what names these tasks: environment, options, split, pool and ids")
     client_split: Digest | None = None
     clients: Count | None = None
     axis: Text | None = None
@@ -183,9 +160,10 @@ class Made(Settings):
 
 
 class Manifest(Settings):
-    """`manifest.json`. `ranked` names the measure of `overall` by which the suite ranks."""
+    """`manifest.json`. `format` is that of the whole result, which every 0.1.x reads. `ranked` names the measure of `overall`
+    by which the suite ranks."""
 
-    schema_version: Literal["fedagentgym/leaderboard-result-1"] = "fedagentgym/leaderboard-result-1"
+    format: Literal[1] = 1
     suite: SuiteReference
     entry: EntryRecord
     scenarios: tuple[ScenarioRecord, ...]
@@ -218,7 +196,6 @@ class Curve(Settings):
 class Curves(Settings):
     """`curves.json`."""
 
-    schema_version: Literal["fedagentgym/leaderboard-curves-1"] = "fedagentgym/leaderboard-curves-1"
     cells: tuple[Curve, ...]
 
 
@@ -246,7 +223,6 @@ class CellClients(Settings):
 class ClientTable(Settings):
     """`clients.json`."""
 
-    schema_version: Literal["fedagentgym/leaderboard-clients-1"] = "fedagentgym/leaderboard-clients-1"
     cells: tuple[CellClients, ...]
 
 
@@ -271,7 +247,6 @@ class Rerun(Settings):
 class Verification(Settings):
     """`verification.json`, written by the verifier of a result; it belongs to one manifest."""
 
-    schema_version: Literal["fedagentgym/leaderboard-verification-1"] = "fedagentgym/leaderboard-verification-1"
     manifest: Digest
     version: Text = Field(description="of the package that checked")
     claims: tuple[Claim, ...]
@@ -281,43 +256,6 @@ class Verification(Settings):
     def replayed(self) -> bool:
         """Whether every episode was replayed with the recorded rewards."""
         return any(claim.name == "replayed" and claim.status == "proven" for claim in self.claims)
-
-
-Document = TypeVar("Document", bound=Settings)
-
-
-def to_text(document: Settings) -> str:
-    """The canonical text of a result's document."""
-    return json.dumps(document.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n"
-
-
-def read_document(kind: type[Document], path: Path) -> Document:
-    """A document of a result; any text but that of `to_text` is refused."""
-    text = read_text(path)
-    try:
-        found = kind.load(parse_json(text, format_path(path)), "")
-    except OptionError as error:
-        raise DataError(f"{format_path(path)}: {error}") from None
-    if to_text(found) != text:
-        raise DataError(
-            f"{format_path(path)}: not written as this package writes it: a number or the layout was edited"
-        )
-    return found
-
-
-def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a result."""
-    return read_document(Manifest, folder / MANIFEST)
-
-
-def read_curves(folder: Path) -> Curves:
-    """The learning curves of a result; empty on the agents track."""
-    return read_document(Curves, folder / CURVES) if (folder / CURVES).exists() else Curves(cells=())
-
-
-def read_clients(folder: Path) -> ClientTable:
-    """The clients of a result; empty on the agents track."""
-    return read_document(ClientTable, folder / CLIENTS) if (folder / CLIENTS).exists() else ClientTable(cells=())
 
 
 def make_json_schema() -> Mapping[str, Any]:

@@ -7,26 +7,46 @@ Suites are data. Those of the package are `suites/NAME.yaml`; your own are files
               on `val`, and the chosen round is ranked on `test`; a scenario is changes to the suite's configuration
 
 A definition contains the digests of the pools, of the ranked tasks and of the divisions. A suite whose tasks differ from the
-published ones refuses to start, so that a name always refers to the same tasks.
+published ones refuses to start, so that a name always refers to the same tasks. A method may change how clients learn and what
+the server does; the environment, the division, the agent, the seeds and the evaluation belong to the suite.
+
+A secret twin is the same suite under a seed of its generators that only the maintainers know: tasks that nobody has seen or tuned
+on. The package contains a digest of the seed with a long random salt, so that the seed can neither be guessed nor chosen after
+results are known; the next version of the suite publishes both. A twin's tasks are new in every split, so a method trains there
+again; a model plays tasks that were in no training set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import yaml
 from pydantic import Field, model_validator
 
 from fedagentgym.base.encoding import digest
-from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
-from fedagentgym.base.files import format_path, read_text
+from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
+from fedagentgym.base.files import format_path, read_json, read_text
 from fedagentgym.base.parsing import parse_yaml
-from fedagentgym.base.settings import Settings
-from fedagentgym.leaderboard.record import Digest, Name, SuiteReference, Text, Track
+from fedagentgym.base.settings import Settings, assign
+from fedagentgym.leaderboard.record import Digest, Name, ScenarioRecord, SuiteReference, Text, Track
 from fedagentgym.learning.settings import EvaluationSettings
+
+if TYPE_CHECKING:
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.experiment.settings import RunConfig
+    from fedagentgym.partitions.client_split import ClientSplit
+
+FREE = ("algorithm", "learning", "federation", "plugins")
+"""The parts of a configuration that belong to a method."""
+SALT_BYTES = 32
+SEED_BITS = 48
 
 
 class Ranking(Settings):
@@ -223,3 +243,188 @@ def to_yaml(suite: Suite) -> str:
         suite.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True, width=120
     )
     return text
+
+
+# ---- a scenario on this machine ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OpenedScenario:
+    """A scenario with its environment over the ranked split, and, on the methods track, the clients' tasks."""
+
+    suite: Suite
+    name: str
+    env: TextEnv
+    options: Mapping[str, Any]
+    client_split: ClientSplit | None = None
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The tasks that are ranked, in order."""
+        tasks = self.suite.get_ranking(self.name).tasks
+        if tasks is not None and tasks > len(self.env.pool):
+            raise DataError(f"scenario {self.name!r} asks for {tasks} tasks, there are {len(self.env.pool)}")
+        return list(self.env.pool.ids[:tasks] if tasks is not None else self.env.pool.ids)
+
+    @property
+    def definition(self) -> Scenario:
+        return self.suite.scenarios[self.name]
+
+    def describe(self) -> ScenarioRecord:
+        """The scenario for a record."""
+        divided, ranking = self.client_split, self.suite.get_ranking(self.name)
+        return ScenarioRecord(
+            name=self.name,
+            env=self.env.id,
+            options=type(self.env).portable_options(self.options),
+            split=ranking.split,
+            tasks=len(self.ids),
+            repeats=ranking.repeats,
+            pool=self.env.pool.digest,
+            task_ids=digest(self.ids),
+            task_set=replace(self.env.task_set, ids=self.ids).digest,
+            verifier=self.env.get_verifier_version(),
+            client_split=None if divided is None else divided.digest,
+            clients=None if divided is None else len(divided),
+            axis=self.definition.axis,
+            level=self.definition.level,
+            methods_differ=self.definition.methods_differ,
+        )
+
+    def check(self) -> ScenarioRecord:
+        """The scenario for a record, if it matches the published suite."""
+        found = self.describe()
+        for name in ("pool", "task_ids", "client_split"):
+            expected = getattr(self.definition, name)
+            if expected is not None and expected != getattr(found, name):
+                raise DataError(
+                    f"{self.suite.name}, scenario {self.name!r}: {name} is {getattr(found, name)}, the suite was published with "
+                    f"{expected}: these are other tasks than its results are about"
+                )
+        return found
+
+
+def open_scenario(suite: Suite, name: str) -> OpenedScenario:
+    """The scenario of a suite, its digests checked."""
+    from fedagentgym.algorithms.support.runtime import Runtime
+    from fedagentgym.envs import open_env
+    from fedagentgym.envs.registry import find_env_id
+
+    definition, split = suite.scenarios[name], suite.ranking.split
+    if suite.track == "methods":
+        config = make_config(suite, name)
+        client_split = Runtime(config.spec()).client_split
+        env_id, options = config.env.id, client_split.options
+    else:
+        client_split, env_id, options = None, find_env_id(str(definition.env)), definition.options
+    opened = OpenedScenario(suite, name, open_env(env_id, **{**options, "split": split}), options, client_split)
+    opened.check()
+    return opened
+
+
+def make_config(
+    suite: Suite, scenario: str, method: Sequence[str] = (), *, seed: int | None = None, plugins: Sequence[str] = ()
+) -> RunConfig:
+    """The configuration of a run; a method that changes the suite's part is refused."""
+    from fedagentgym.experiment.config import load_config
+
+    chosen = suite.seeds[0] if seed is None else seed
+    fixed = [*suite.changes, *suite.scenarios[scenario].changes, f"seed={chosen}"]
+    evaluation = {**suite.selection.make_evaluation().model_dump(mode="json"), "clients": False}
+    judged = [f"evaluation.{key}={_write(value)}" for key, value in evaluation.items()]
+    quiet = ["output.sampled_episodes=0", "output.report=none", "output.trackers=[]", "output.keep_rounds=1"]
+    assert suite.config is not None
+    if any("plugins" in assign({}, change) for change in method):
+        raise OptionError(f"{suite.name}: a method's code is named by --plugin, its changes name no plugins")
+    base = load_config(suite.config, [*fixed, "evaluation=null", *judged, *quiet])
+    found = load_config(base, method, plugins)
+    before, after = base.plain(), found.plain()
+    touched = [key for key in after if key not in FREE and key != "name" and after[key] != before.get(key)]
+    if touched:
+        raise OptionError(
+            f"{suite.name}: a method changes {join_names(FREE)} and nothing else, {touched[0]!r} belongs to the suite"
+        )
+    return found
+
+
+def check_budget(suite: Suite, config: RunConfig) -> None:
+    """Refuse a run with more rounds than the suite allows before it begins; other limits are counted during the run."""
+    most = suite.budget.rounds
+    if most is not None and config.federation.rounds > most:
+        raise OptionError(f"{suite.name}: at most {most} rounds, this method has {config.federation.rounds}")
+
+
+def _write(value: object) -> str:
+    """A value for an assignment."""
+    import json
+
+    return json.dumps(value)
+
+
+# ---- secret twins -----------------------------------------------------------------------------------------------------
+
+
+class Secret(NamedTuple):
+    """The maintainers' secret."""
+
+    suite: str
+    salt: str
+    seed: int
+
+    @property
+    def digest(self) -> str:
+        """The part that is published in advance."""
+        text = f"fedagentgym twin\n{self.suite}\n{self.salt}\n{self.seed}\n"
+        return "sha256:" + hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def draw_secret(suite: Suite) -> Secret:
+    """A new secret, from the operating system's randomness."""
+    return Secret(suite.name, secrets.token_hex(SALT_BYTES), secrets.randbits(SEED_BITS))
+
+
+def read_secret(path: Path) -> Secret:
+    """A secret from the maintainers' file."""
+    plain = read_json(path)
+    if not isinstance(plain, dict) or set(plain) != {"suite", "salt", "seed"}:
+        raise DataError(f"{path} holds no secret of a suite")
+    suite, salt, seed = plain["suite"], plain["salt"], plain["seed"]
+    if not (isinstance(suite, str) and isinstance(salt, str) and isinstance(seed, int) and 0 <= seed < 1 << SEED_BITS):
+        raise DataError(f"{path} holds no secret of a suite")
+    return Secret(suite, salt, seed)
+
+
+def name_twin(suite: str) -> str:
+    """The name of a suite's secret twin."""
+    return f"{suite}-secret"
+
+
+def make_twin(suite: Suite, secret: Secret) -> Suite:
+    """The suite under the secret's seed, if it matches the published digest."""
+    if suite.secret is None:
+        raise OptionError(f"{suite.name} has no secret twin")
+    if secret.suite != suite.name or secret.digest != suite.secret.digest:
+        raise DataError(f"this is not the secret whose digest {suite.name} holds")
+    plain = suite.model_dump(mode="json", exclude_unset=True)
+    plain |= {"name": name_twin(suite.name), "title": f"{suite.title}, on tasks that nobody knew"}
+    del plain["secret"]
+    for scenario in plain["scenarios"].values():
+        for key in ("pool", "task_ids", "client_split"):
+            scenario.pop(key, None)
+        if suite.track == "agents":
+            scenario["options"] = {**scenario.get("options", {}), "seed": secret.seed}
+        else:
+            scenario["changes"] = [*scenario.get("changes", []), f"env.options.seed={secret.seed}"]
+    return Suite.load(plain)
+
+
+def check_disclosure(suite: Suite, twin: Twin) -> Secret:
+    """The secret of a twin that a later version publishes, if it matches the digest."""
+    if twin.disclosed_salt is None or twin.disclosed_seed is None:
+        raise OptionError(f"the twin of {suite.name} has not been disclosed yet")
+    told = Secret(suite.name, twin.disclosed_salt, twin.disclosed_seed)
+    if told.digest != twin.digest:
+        raise DataError(
+            f"what is disclosed of the twin of {suite.name} is not what was promised: {told.digest} != {twin.digest}"
+        )
+    return told

@@ -16,21 +16,13 @@ from typing import Any
 from fedagentgym.agents.presets import get_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.errors import DataError, FedAgentGymError
-from fedagentgym.base.files import read_text
-from fedagentgym.leaderboard.claims import Examined, Folder, RefutedError
-from fedagentgym.leaderboard.entries import ENDPOINT, load_settings, make_baseline
-from fedagentgym.leaderboard.evidence import examine_cells
-from fedagentgym.leaderboard.folder import (
-    PackedCell,
-    Result,
-    format_settings,
-    make_client_table,
-    make_curves,
-    make_manifest,
-)
-from fedagentgym.leaderboard.method_checks import is_known
-from fedagentgym.leaderboard.record import (
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.base.files import format_path, read_text
+from fedagentgym.leaderboard.entries import ENDPOINT, identify_agent, load_settings, make_baseline
+from fedagentgym.leaderboard.evidence import Checked, Examined, RefutedError, examine_cells, is_known
+from fedagentgym.leaderboard.players import Spoken, check_model, check_packaged, check_program, find_models
+from fedagentgym.leaderboard.record import Claim, Manifest, Rerun, Verification
+from fedagentgym.leaderboard.results import (
     AGENT,
     CLIENTS,
     CONFIGS,
@@ -40,16 +32,23 @@ from fedagentgym.leaderboard.record import (
     SELECTION,
     SUITE,
     VERIFICATION,
-    Claim,
-    Manifest,
-    Verification,
-    read_clients,
-    read_curves,
-    read_manifest,
+    PackedCell,
+    Result,
+    ResultFolder,
+    format_settings,
+    make_client_table,
+    make_curves,
+    make_manifest,
 )
-from fedagentgym.leaderboard.same_words import Spoken, check_model, check_packaged, check_program, find_models
-from fedagentgym.leaderboard.scenarios import OpenedScenario, open_scenario
-from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_suite
+from fedagentgym.leaderboard.suite import (
+    OpenedScenario,
+    Suite,
+    list_suites,
+    load_suite,
+    name_twin,
+    open_scenario,
+    parse_suite,
+)
 from fedagentgym.version import __version__
 
 FOLDERS = (EPISODES, SELECTION, CONFIGS)
@@ -82,11 +81,12 @@ def verify(
     `suite` is the definition of a suite outside of the package. `models` are folders of the weights that are claimed to
     have played, `plugins` the already loaded code of the method.
     """
-    manifest = read_checked_manifest(folder)
+    result = ResultFolder(folder)
+    manifest = read_checked_manifest(result)
     check_files(folder, manifest)
     chosen = check_suite(folder, manifest, suite)
     opened = check_scenarios(chosen, manifest)
-    held = Folder(folder, manifest, chosen, opened, tuple(plugins))
+    held = Checked(result, chosen, opened, tuple(plugins))
     check_cells_listed(held)
     check_entry(held)
     cells = list(examine_cells(held))
@@ -103,9 +103,9 @@ def verify(
     )
 
 
-def read_checked_manifest(folder: Path) -> Manifest:
+def read_checked_manifest(result: ResultFolder) -> Manifest:
     try:
-        return read_manifest(folder)
+        return result.manifest
     except DataError as error:
         raise RefutedError("schema", str(error)) from None
 
@@ -176,7 +176,7 @@ def check_scenarios(suite: Suite, manifest: Manifest) -> dict[str, OpenedScenari
     return opened
 
 
-def check_cells_listed(folder: Folder) -> None:
+def check_cells_listed(folder: Checked) -> None:
     """A cell for every scenario and seed, in order, with the files that belong to it."""
     suite, manifest = folder.suite, folder.manifest
     due = [(scenario, seed) for scenario in folder.opened for seed in suite.seeds]
@@ -202,7 +202,7 @@ def check_cells_listed(folder: Folder) -> None:
         raise RefutedError("configuration", f"{AGENT} differs from the manifest")
 
 
-def check_entry(folder: Folder) -> None:
+def check_entry(folder: Checked) -> None:
     """Who is said to have played: told apart from others as this package tells them apart, and a baseline only if it is one."""
     entry, suite = folder.manifest.entry, folder.suite
     if (entry.method is not None) != folder.is_method:
@@ -224,7 +224,7 @@ def check_entry(folder: Folder) -> None:
         raise RefutedError("configuration", f"the entry is not the suite's baseline {entry.name!r}, as it calls itself")
 
 
-def check_agent(folder: Folder) -> None:
+def check_agent(folder: Checked) -> None:
     """The agent of the agents track: its kind and the name of its model follow from its settings."""
     agent = folder.manifest.entry.agent
     try:
@@ -252,7 +252,7 @@ def check_agent(folder: Folder) -> None:
         )
 
 
-def check_numbers(folder: Folder, cells: Sequence[Examined]) -> None:
+def check_numbers(folder: Checked, cells: Sequence[Examined]) -> None:
     """Check that every aggregate of the manifest, the curves and the clients follows from the episodes."""
     manifest, data = folder.manifest, [cell.data for cell in cells]
     packed = tuple(PackedCell(one, "") for one in data)
@@ -260,10 +260,8 @@ def check_numbers(folder: Folder, cells: Sequence[Examined]) -> None:
     told = {**expected.model_dump(mode="json"), "made": manifest.made.model_dump(mode="json")}
     compare(MANIFEST, told, manifest.model_dump(mode="json"))
     if folder.is_method:
-        compare(CURVES, make_curves(data).model_dump(mode="json"), read_curves(folder.place).model_dump(mode="json"))
-        compare(
-            CLIENTS, make_client_table(data).model_dump(mode="json"), read_clients(folder.place).model_dump(mode="json")
-        )
+        compare(CURVES, make_curves(data).model_dump(mode="json"), folder.result.curves.model_dump(mode="json"))
+        compare(CLIENTS, make_client_table(data).model_dump(mode="json"), folder.result.clients.model_dump(mode="json"))
 
 
 def compare(place: str, expected: Any, found: Any) -> None:
@@ -289,7 +287,7 @@ def compare(place: str, expected: Any, found: Any) -> None:
         )
 
 
-def list_claims(folder: Folder, cells: Sequence[Examined], spoke: Spoken | None) -> list[Claim]:
+def list_claims(folder: Checked, cells: Sequence[Examined], spoke: Spoken | None) -> list[Claim]:
     """What was proven, and what cannot be; `spoke` describes how the player was verified, if it was."""
     agent = folder.manifest.entry.agent
     proven = ["schema", "digests", "suite", "complete", "replayed", "recomputed"]
@@ -316,3 +314,35 @@ def list_claims(folder: Folder, cells: Sequence[Examined], spoke: Spoken | None)
         *(Claim(name=name, status="proven", about=ABOUT[name] + counts.get(name, "")) for name in proven),
         *(Claim(name=name, status="not provable", about=ABOUT[name] + counts.get(name, "")) for name in unproven),
     ]
+
+
+# ---- the results of maintainers who ran an entry again ---------------------------------------------------------------
+
+
+def describe_rerun(result: Path, again: Sequence[Path], by: str) -> Rerun:
+    """Compare own results with a submitted one; each must be of the same entry, on its suite or on the twin."""
+    submitted, found = ResultFolder(result).manifest, Rerun(date="", by=by)
+    for folder in again:
+        made = ResultFolder(folder).manifest
+        check_same_entry(submitted, made, folder)
+        if made.suite == submitted.suite:
+            changes: dict[str, object] = {"public": made.overall}
+        elif made.suite.name == name_twin(submitted.suite.name):
+            changes = {"secret": made.overall, "secret_suite": made.suite.digest}
+        else:
+            raise OptionError(
+                f"{format_path(folder)} is of {made.suite.name}: neither the suite of {format_path(result)}, "
+                f"{submitted.suite.name}, nor its secret twin"
+            )
+        found = found.model_copy(update={**changes, "date": max(found.date, made.made.date)})
+    return found
+
+
+def check_same_entry(submitted: Manifest, made: Manifest, folder: Path) -> None:
+    """Refuse a result of another agent or method."""
+    first, second = submitted.entry, made.entry
+    same = identify_agent(first.agent) == identify_agent(second.agent) and first.method == second.method
+    if first.method is None:
+        same = same and [cell.policy for cell in submitted.cells] == [cell.policy for cell in made.cells]
+    if not same:
+        raise OptionError(f"{format_path(folder)} was not played by the entry {first.name!r}, but by {second.name!r}")

@@ -40,7 +40,6 @@ READ_AS_A_WHOLE = {
         "uncounted",
         "config_digests",
         "format_broken",
-        "schema_version",
     ),  # dataclasses that become JSON
     *(
         "secret_suite",

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry
-from fedagentgym.leaderboard.pack import pack_run
-from fedagentgym.leaderboard.runs import SuiteRun, open_run, play_runs
+from fedagentgym.leaderboard.runs import SuiteRun, open_run, pack_run, play_runs
 from fedagentgym.leaderboard.suite import load_suite
 from tests.leaderboard.samples import AGENTS_SUITE
 

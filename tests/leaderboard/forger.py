@@ -20,11 +20,9 @@ from fedagentgym.leaderboard.aggregate import (
     describe_clients,
     make_point,
 )
-from fedagentgym.leaderboard.folder import make_client_table, make_curves
-from fedagentgym.leaderboard.pack import group_by_task
-from fedagentgym.leaderboard.record import Manifest, read_curves, read_manifest, to_text
-from fedagentgym.leaderboard.scenarios import open_scenario
-from fedagentgym.leaderboard.suite import Suite
+from fedagentgym.leaderboard.record import Manifest
+from fedagentgym.leaderboard.results import ResultFolder, group_by_task, make_client_table, make_curves, to_text
+from fedagentgym.leaderboard.suite import Suite, open_scenario
 from fedagentgym.learning.export import parse_json_lines
 
 Lines = list[dict[str, Any]]
@@ -65,7 +63,10 @@ def remake_digests(folder: Path) -> None:
 
 def remake_all(folder: Path, suite: Suite) -> None:
     """Give the manifest, the curves and the clients the numbers that follow from the episodes as they are now."""
-    manifest, curves = read_manifest(folder), {(one.scenario, one.seed): one for one in read_curves(folder).cells}
+    manifest, curves = (
+        ResultFolder(folder).manifest,
+        {(one.scenario, one.seed): one for one in ResultFolder(folder).curves.cells},
+    )
     cells = []
     for record in manifest.cells:
         lines = read_text(folder / "episodes" / f"{record.key}.jsonl.gz")

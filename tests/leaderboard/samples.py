@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +13,6 @@ from fedagentgym.base.encoding import bytes_digest, digest
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.leaderboard.aggregate import CellData, make_point
-from fedagentgym.leaderboard.folder import PackedCell, Result, write_result
 from fedagentgym.leaderboard.record import (
     AgentRecord,
     ClientRecord,
@@ -22,6 +22,7 @@ from fedagentgym.leaderboard.record import (
     ScenarioRecord,
     Spent,
 )
+from fedagentgym.leaderboard.results import PackedCell, Result, write_result
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.learning.evaluation import Evaluation, evaluate, format_episodes
 from fedagentgym.learning.settings import EvaluationSettings
@@ -87,6 +88,7 @@ def describe(suite: Suite, name: str, options: Mapping[str, Any]) -> ScenarioRec
         repeats=suite.ranking.repeats,
         pool=env.pool.digest,
         task_ids=digest(ids),
+        task_set=replace(env.task_set, ids=ids).digest,
         axis=definition.axis,
         level=definition.level,
         clients=3 if suite.track == "methods" else None,

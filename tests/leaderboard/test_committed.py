@@ -8,7 +8,8 @@ import pytest
 
 from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.excerpt import fill_page, write_excerpt
-from fedagentgym.leaderboard.record import VERIFICATION, Verification, read_document
+from fedagentgym.leaderboard.record import Verification
+from fedagentgym.leaderboard.results import VERIFICATION, read_document
 from fedagentgym.leaderboard.verify import verify
 
 RESULTS = sorted(

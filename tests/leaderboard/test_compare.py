@@ -15,9 +15,16 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.cli.main import main
-from fedagentgym.leaderboard.compare import Comparison, Played, compare, load_played
+from fedagentgym.leaderboard.compare import (
+    Comparison,
+    LearningCurve,
+    Played,
+    average_curves,
+    compare,
+    load_played,
+    read_learning_curves,
+)
 from fedagentgym.leaderboard.comparison import describe_best, write_comparison
-from fedagentgym.leaderboard.curves import LearningCurve, average_curves, read_learning_curves
 from fedagentgym.leaderboard.record import CurvePoint, Interval, Spent
 from fedagentgym.learning.trajectory import Trajectory, Turn
 from tests.leaderboard.samples import write_agents_sample

@@ -8,7 +8,7 @@ import pytest
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.leaderboard.excerpt import BEGIN, END, fill_page, write_excerpt
-from fedagentgym.leaderboard.record import read_manifest
+from fedagentgym.leaderboard.results import ResultFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,7 +20,7 @@ def test_the_numbers_in_readme_are_those_of_the_committed_results() -> None:
     assert len(shown) > 10
     for suite, _, title, success in shown:
         folders = (ROOT / "leaderboard" / "results" / suite.strip("`")).iterdir()
-        (found,) = [made for made in map(read_manifest, folders) if made.entry.title == title]
+        (found,) = [made for made in (ResultFolder(folder).manifest for folder in folders) if made.entry.title == title]
         assert success.startswith(f"{100 * found.overall['success'].mean:.1f} %"), title
 
 

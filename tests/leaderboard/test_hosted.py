@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 pytest.importorskip("httpx")
 
 from fedagentgym.cli.main import main
-from fedagentgym.leaderboard.record import read_manifest
+from fedagentgym.leaderboard.results import ResultFolder
 from fedagentgym.leaderboard.suite import to_yaml
 from tests.agents.test_endpoint import Server, said
 from tests.leaderboard.samples import AGENTS_SUITE
@@ -64,7 +65,7 @@ def test_three_commands_make_a_verified_result(server: Server, suite: str, tmp_p
     assert main(["bench", "pack", str(run), "--to", str(tmp_path / "results")]) == 0
     packed = tmp_path / "results" / "sample-agents-v1" / "endpoint-guesser"
     assert main(["bench", "verify", str(packed), "--suite", suite]) == 0
-    made = read_manifest(packed)
+    made = ResultFolder(packed).manifest
     assert made.entry.agent.kind == "hosted" and made.entry.agent.model == "vendor/guesser"
     turns = sum(round(cell.measures["turns"].mean * cell.episodes) for cell in made.cells)
     assert sum(cell.usage.requests for cell in made.cells if cell.usage) == turns
@@ -80,14 +81,16 @@ def test_a_killed_run_goes_on(server: Server, suite: str, tmp_path: Path) -> Non
     server.answer = slowly
     line = arguments(server, suite, tmp_path / "runs")
     process = subprocess.Popen([sys.executable, "-m", "fedagentgym.cli", "-q", *line], stdout=subprocess.DEVNULL)
-    while not list(tmp_path.glob("runs/cells/*/parts/0000.json")) and process.poll() is None:
+    while not list(tmp_path.glob("runs/cells/*/played.json")) and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    part = next(iter(tmp_path.glob("runs/cells/*/parts/0000.json")))
-    kept = part.read_bytes()
+    played = next(iter(tmp_path.glob("runs/cells/*/played.json")))
+    before = json.loads(played.read_text())
+    kept = (played.parent / "episodes.jsonl").read_bytes()[: before["bytes"]]
     assert main(line) == 0
-    assert part.read_bytes() == kept
+    assert (played.parent / "episodes.jsonl").read_bytes().startswith(kept)
+    assert json.loads(played.read_text())["usage"]["requests"] >= before["usage"]["requests"] > 0
     run = tmp_path / "runs" / "sample-agents-v1" / "endpoint-guesser"
     assert main(["bench", "pack", str(run), "--to", str(tmp_path / "results")]) == 0
     assert main(["bench", "verify", str(tmp_path / "results/sample-agents-v1/endpoint-guesser"), "--suite", suite]) == 0

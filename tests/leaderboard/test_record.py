@@ -10,13 +10,8 @@ import pytest
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.leaderboard.aggregate import CellData, aggregate, make_point
-from fedagentgym.leaderboard.record import (
-    Spent,
-    make_json_schema,
-    read_clients,
-    read_curves,
-    read_manifest,
-)
+from fedagentgym.leaderboard.record import Spent, make_json_schema
+from fedagentgym.leaderboard.results import ResultFolder
 from fedagentgym.learning.export import read_json_lines
 from tests.leaderboard.samples import METHODS_SUITE, play, write_agents_sample, write_methods_sample
 
@@ -28,12 +23,12 @@ def test_the_published_schema_is_that_of_the_classes() -> None:
 
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     made = write_agents_sample(tmp_path / "expert", "expert")
-    assert read_manifest(tmp_path / "expert") == made
+    assert ResultFolder(tmp_path / "expert").manifest == made
     assert made.overall["success"].mean == 1.0 and made.overall["pass^2"].mean == 1.0
     assert [cell.key for cell in made.cells] == ["guess-seed0", "guess-seed1", "other-seed0", "other-seed1"]
     lines = list(read_json_lines(tmp_path / "expert" / "episodes" / "guess-seed0.jsonl.gz"))
     assert len(lines) == 16 and all(trajectory.success for trajectory, _ in lines)
-    assert not read_curves(tmp_path / "expert").cells and not read_clients(tmp_path / "expert").cells
+    assert not ResultFolder(tmp_path / "expert").curves.cells and not ResultFolder(tmp_path / "expert").clients.cells
 
 
 def test_a_method_has_curves_and_clients(tmp_path: Path) -> None:
@@ -48,7 +43,7 @@ def test_a_method_has_curves_and_clients(tmp_path: Path) -> None:
         "forgetting",
         "bytes_to_target",
     }
-    assert len(read_curves(tmp_path / "m").cells) == len(read_clients(tmp_path / "m").cells) == 6
+    assert len(ResultFolder(tmp_path / "m").curves.cells) == len(ResultFolder(tmp_path / "m").clients.cells) == 6
     assert "uniform_loss" in made.by_scenario["omega-0.9"] and "uniform_loss" not in made.by_scenario["uniform"]
 
 
@@ -85,7 +80,8 @@ def test_the_same_episodes_make_the_same_files(tmp_path: Path) -> None:
         ('"version": 1', '"version": "1"'),
         ('"track": "agents"', '"track": "agents", "more": 1'),
         ('"seeds": [', '"seeds":  ['),
-        ("result-1", "result-2"),
+        ('"format": 1', '"format": true'),
+        ('"format": 1', '"format": "1"'),
     ],
 )
 def test_another_layout_is_refused(tmp_path: Path, old: str, new: str) -> None:
@@ -95,4 +91,25 @@ def test_another_layout_is_refused(tmp_path: Path, old: str, new: str) -> None:
     assert old in text
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(DataError, match=r"manifest\.json"):
-        read_manifest(tmp_path / "r")
+        _ = ResultFolder(tmp_path / "r").manifest
+
+
+def test_results_of_the_first_format_open(root: Path) -> None:
+    """Written once, never again: every 0.1.x opens them (`tests/golden/result-1-*`)."""
+    for track, success in (("agents", 1.0), ("methods", 1.0)):
+        found = ResultFolder(root / "tests" / "golden" / f"result-1-{track}")
+        assert found.manifest.format == 1 and found.suite.track == track
+        assert found.overall["success"].mean == success and found.is_whole
+        values = found.read_values()
+        assert set(values) == set(found.suite.scenarios) and all(table.mean() == success for table in values.values())
+        assert len(found.curves.cells) == len(found.clients.cells) == (6 if track == "methods" else 0)
+
+
+def test_a_newer_format_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    write_agents_sample(tmp_path / "r", "expert")
+    path = tmp_path / "r" / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2, "more": {}}))
+    with pytest.raises(
+        DataError, match=r"manifest\.json has format 2, this version reads 1: install a newer fedagentgym"
+    ):
+        _ = ResultFolder(tmp_path / "r").manifest

@@ -20,12 +20,18 @@ from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import train
 from fedagentgym.leaderboard.compare import compare, load_played
 from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry, make_method_entry
-from fedagentgym.leaderboard.pack import pack_run
-from fedagentgym.leaderboard.record import read_manifest
-from fedagentgym.leaderboard.runs import SuiteRun, load_run, open_run, play_runs
-from fedagentgym.leaderboard.scenarios import make_config, open_scenario
+from fedagentgym.leaderboard.results import ResultFolder
+from fedagentgym.leaderboard.runs import SuiteRun, load_run, open_run, pack_run, play_runs
 from fedagentgym.leaderboard.site.page import find_paper
-from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_suite, to_yaml
+from fedagentgym.leaderboard.suite import (
+    Suite,
+    list_suites,
+    load_suite,
+    make_config,
+    open_scenario,
+    parse_suite,
+    to_yaml,
+)
 from fedagentgym.testing.algorithms import SMALL_CONFIG
 from tests.leaderboard.samples import AGENTS_SUITE
 
@@ -61,12 +67,12 @@ def test_two_workers_and_a_kill_change_nothing(honest_method: Path, tmp_path: Pa
     assert main(["bench", "pack", str(run), "--to", str(tmp_path / "results")]) == 0
     packed = tmp_path / "results" / "smoke" / "fedagent"
     assert list_files(packed) == list_files(honest_method)
-    first, second = read_manifest(packed), read_manifest(honest_method)
+    first, second = ResultFolder(packed).manifest, ResultFolder(honest_method).manifest
     assert first.model_copy(update={"made": second.made}) == second
 
 
 def test_finished_cells_are_not_played_again(smoke: SuiteRun, capsys: pytest.CaptureFixture[str]) -> None:
-    before = {cell.ranked_file: cell.ranked_file.stat().st_mtime_ns for cell in smoke.cells}
+    before = {cell.episodes_file: cell.episodes_file.stat().st_mtime_ns for cell in smoke.cells}
     play_runs([smoke])
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert main(["bench", "status", str(smoke.folder), "--json"]) == 0
@@ -80,10 +86,10 @@ def test_a_suite_half_done_says_so_and_goes_on(
     """One cell is trained but not ranked, one is not there at all; the other two stay as they are."""
     shutil.copytree(smoke.folder.parent.parent, tmp_path / "runs")
     run = load_run(tmp_path / "runs" / "smoke" / "fedagent")
-    expected = {cell.key: cell.ranked_file.read_bytes() for cell in run.cells}
-    run.cells[1].ranked_file.unlink()
+    expected = {cell.key: cell.episodes_file.read_bytes() for cell in run.cells}
+    run.cells[1].episodes_file.unlink()
     shutil.rmtree(run.cells[3].folder)
-    kept = [cell.ranked_file.stat().st_mtime_ns for cell in (run.cells[0], run.cells[2])]
+    kept = [cell.episodes_file.stat().st_mtime_ns for cell in (run.cells[0], run.cells[2])]
     assert main(["bench", "status", str(tmp_path / "runs")]) == 0
     told = capsys.readouterr().out
     assert "2 of 4 cells finished" in told
@@ -92,8 +98,8 @@ def test_a_suite_half_done_says_so_and_goes_on(
     told = capsys.readouterr().err
     assert f"fedagent {run.cells[1].key}: finished; 1 cells left, about" in told
     assert f"fedagent {run.cells[3].key}: finished; 0 cells left, about" in told
-    assert {cell.key: cell.ranked_file.read_bytes() for cell in run.cells} == expected
-    assert [cell.ranked_file.stat().st_mtime_ns for cell in (run.cells[0], run.cells[2])] == kept
+    assert {cell.key: cell.episodes_file.read_bytes() for cell in run.cells} == expected
+    assert [cell.episodes_file.stat().st_mtime_ns for cell in (run.cells[0], run.cells[2])] == kept
 
 
 def test_two_entries_of_one_name_are_kept_apart(tmp_path: Path) -> None:
@@ -102,26 +108,27 @@ def test_two_entries_of_one_name_are_kept_apart(tmp_path: Path) -> None:
         play_runs([open_run(AGENTS_SUITE, make_agent_entry({"name": "expert"}, "mine"), tmp_path)], workers=1)
 
 
-def test_parts_that_are_there_are_not_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cell that lost a part ends with the same episodes as one that was played in one go."""
-    monkeypatch.setattr("fedagentgym.leaderboard.cells.TASKS_OF_A_PART", {"program": 3})
+def test_tasks_that_were_played_are_not_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell that was stopped while episodes were being written ends with the same ones as a cell played in one go."""
+    monkeypatch.setattr("fedagentgym.leaderboard.cells.TASKS_AT_A_TIME", {"program": 3})
     entry = make_agent_entry({"name": "random"})
     run = open_run(AGENTS_SUITE, entry, tmp_path / "a")
     play_runs([run], workers=1)
-    parts = run.cells[0].list_parts()
-    assert len(parts) == 3
-    kept = json.loads(parts[1].read_text())["lines"]
-    parts[1].unlink()
-    assert run.cells[0].describe_state() == "2 of 3 parts"
+    cell = run.cells[0]
+    whole = cell.episodes_file.read_text()
+    lines = whole.splitlines(keepends=True)
+    kept = "".join(lines[:6])
+    (cell.folder / "played.json").write_text(json.dumps({"tasks": 3, "bytes": len(kept.encode())}))
+    cell.episodes_file.write_text(kept + lines[6] + lines[7][:20])
+    assert cell.describe_state() == "3 of 8 tasks"
     play_runs([run], workers=1)
-    assert json.loads(parts[1].read_text())["lines"] == kept
-    monkeypatch.setattr("fedagentgym.leaderboard.cells.TASKS_OF_A_PART", {"program": 1000})
-    whole = open_run(AGENTS_SUITE, entry, tmp_path / "b")
-    play_runs([whole], workers=1)
+    assert cell.episodes_file.read_text() == whole and cell.describe_state() == "finished"
+    monkeypatch.setattr("fedagentgym.leaderboard.cells.TASKS_AT_A_TIME", {"program": 1000})
+    other = open_run(AGENTS_SUITE, entry, tmp_path / "b")
+    play_runs([other], workers=1)
     first, second = (tmp_path / "packed" / name for name in ("a", "b"))
-    pack_run(whole, second)
-    monkeypatch.setattr("fedagentgym.leaderboard.cells.TASKS_OF_A_PART", {"program": 3})
-    pack_run(run, first)
+    pack_run(other, second)
+    pack_run(open_run(AGENTS_SUITE, entry, tmp_path / "a"), first)
     assert list_files(first) == list_files(second)
 
 

@@ -14,11 +14,10 @@ import pytest
 
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.leaderboard.cells import format_config
-from fedagentgym.leaderboard.claims import RefutedError
-from fedagentgym.leaderboard.record import Usage, read_manifest
-from fedagentgym.leaderboard.scenarios import make_config
-from fedagentgym.leaderboard.site.entries import read_suites
-from fedagentgym.leaderboard.suite import Suite, load_suite
+from fedagentgym.leaderboard.evidence import RefutedError
+from fedagentgym.leaderboard.record import Usage
+from fedagentgym.leaderboard.results import ResultFolder, read_suites
+from fedagentgym.leaderboard.suite import Suite, load_suite, make_config
 from fedagentgym.leaderboard.verify import verify
 from tests.leaderboard import forger
 from tests.leaderboard.samples import AGENTS_SUITE
@@ -119,7 +118,7 @@ def train_for_ever(folder: Path) -> None:
     changes = [f"federation.rounds={10**12}"]
     forger.edit_json(folder / "manifest.json", of_method(changes=changes))
     forger.edit_json(folder / "manifest.json", lambda plain: plain["entry"].update(baseline=False))
-    for record in read_manifest(folder).cells:
+    for record in ResultFolder(folder).manifest.cells:
         made = make_config(load_suite("smoke"), record.scenario, changes, seed=record.seed)
         (folder / "configs" / f"{record.key}.yaml").write_text(format_config(made))
         forger.edit_json(
@@ -251,7 +250,7 @@ EDITED: dict[str, tuple[str, Forgery]] = {
     "another layout": ("schema", edit_text("manifest.json", '"seeds": [', '"seeds":  [')),
     "a number as text": ("schema", edit_text("manifest.json", '"version": 1', '"version": "1"')),
     "a field of one's own": ("schema", document(lambda plain: plain.update(champion=True))),
-    "another schema": ("schema", edit_text("manifest.json", "leaderboard-result-1", "leaderboard-result-2")),
+    "another schema": ("schema", edit_text("manifest.json", '"format": 1', '"format": 2')),
     "a name in letters that look alike": ("schema", edit_text("manifest.json", '"name": "fedagent"', '"name": "fed\u0430gent"')),
     "a day that is none": ("schema", document(lambda plain: plain["made"].update(date="yesterday"))),
     "a negative epsilon": ("schema", document(of_cell(epsilon=-1.0))),
@@ -352,7 +351,7 @@ def test_a_plugin_may_lie_elsewhere_on_the_verifiers_machine(honest_method: Path
     mine.write_text("")
     method = of_method(plugins=[{"name": "mine.py", "digest": file_digest(mine)}])
     forger.edit_json(folder / "manifest.json", lambda plain: (method(plain), plain["entry"].update(baseline=False)))
-    for number, record in enumerate(read_manifest(folder).cells):
+    for number, record in enumerate(ResultFolder(folder).manifest.cells):
         made = make_config(load_suite("smoke"), record.scenario, seed=record.seed, plugins=[str(mine)])
         there = made.model_copy(update={"plugins": (*made.plugins[:-1], "/elsewhere/mine.py")})
         (folder / "configs" / f"{record.key}.yaml").write_text(format_config(there))

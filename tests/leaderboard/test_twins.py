@@ -11,12 +11,21 @@ import pytest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.entries import make_agent_entry
-from fedagentgym.leaderboard.pack import pack_run
-from fedagentgym.leaderboard.record import VERIFICATION, Verification, read_document, read_manifest
-from fedagentgym.leaderboard.runs import open_run, play_runs
-from fedagentgym.leaderboard.scenarios import open_scenario
-from fedagentgym.leaderboard.suite import Suite, Twin, list_suites, load_suite, to_yaml
-from fedagentgym.leaderboard.twins import check_disclosure, draw_secret, make_twin, read_secret
+from fedagentgym.leaderboard.record import Verification
+from fedagentgym.leaderboard.results import VERIFICATION, ResultFolder, read_document
+from fedagentgym.leaderboard.runs import open_run, pack_run, play_runs
+from fedagentgym.leaderboard.suite import (
+    Suite,
+    Twin,
+    check_disclosure,
+    draw_secret,
+    list_suites,
+    load_suite,
+    make_twin,
+    open_scenario,
+    read_secret,
+    to_yaml,
+)
 from tests.leaderboard.samples import AGENTS_SUITE
 
 
@@ -82,7 +91,10 @@ def test_what_maintainers_found_on_a_twin_is_kept(
     text = (result / VERIFICATION).read_text()
     rerun = read_document(Verification, result / VERIFICATION).rerun
     assert rerun is not None and rerun.secret_suite == twin.digest
-    assert rerun.secret == read_manifest(tmp_path / "expert").overall and rerun.public == read_manifest(result).overall
+    assert (
+        rerun.secret == ResultFolder(tmp_path / "expert").manifest.overall
+        and rerun.public == ResultFolder(result).manifest.overall
+    )
     assert str(secret.seed) not in text and secret.salt not in text
     assert main([*line, "--rerun", str(tmp_path / "expert")]) == 2
     assert main([*line, "--write", "--rerun", str(tmp_path / "random")]) == 2

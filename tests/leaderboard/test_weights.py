@@ -16,11 +16,10 @@ from fedagentgym.agents.models.store import identify_model
 from fedagentgym.base.errors import OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
-from fedagentgym.leaderboard.claims import RefutedError
 from fedagentgym.leaderboard.entries import make_agent_entry
-from fedagentgym.leaderboard.pack import pack_run, write_weights
-from fedagentgym.leaderboard.record import read_manifest
-from fedagentgym.leaderboard.runs import SuiteRun, open_run, play_runs
+from fedagentgym.leaderboard.evidence import RefutedError
+from fedagentgym.leaderboard.results import ResultFolder
+from fedagentgym.leaderboard.runs import SuiteRun, open_run, pack_run, play_runs, write_weights
 from fedagentgym.leaderboard.suite import load_suite
 from fedagentgym.leaderboard.verify import verify
 from tests.agents.models import sharpened
@@ -101,7 +100,7 @@ def test_policies_of_a_method_say_the_same_again(honest_method: Path, policies: 
 
 
 def test_one_policy_proves_its_own_cells_alone(honest_method: Path, policies: Path) -> None:
-    cells = read_manifest(honest_method).cells
+    cells = ResultFolder(honest_method).manifest.cells
     own = sum(cell.policy == cells[0].policy for cell in cells)
     assert 0 < own < len(cells)
     found = {claim.name: claim for claim in verify(honest_method, models=[policies / cells[0].key]).claims}
@@ -118,7 +117,7 @@ def test_a_forger_cannot_lend_a_cell_the_policy_of_another(honest_method: Path, 
     """Every mention of one policy is replaced by another that is public, and every digest is made anew."""
     folder = tmp_path / "forged"
     shutil.copytree(honest_method, folder)
-    cells = read_manifest(folder).cells
+    cells = ResultFolder(folder).manifest.cells
     public = next(cell for cell in cells if cell.policy != cells[-1].policy)
     own, stolen = cells[-1].policy, public.policy
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedagentgym.leaderboard.compare import compare, load_played
+from fedagentgym.leaderboard.compare import compare, load_played, read_learning_curves
 from fedagentgym.leaderboard.comparison import write_comparison
-from fedagentgym.leaderboard.curves import read_learning_curves
 
 from .accessibility import MISSING, find_axe, find_faults
 from .browser import Browser, check_quiet_and_fitting

@@ -14,11 +14,11 @@ import yaml
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import show_invisible_characters
 from fedagentgym.experiment.report.page import write_report
-from fedagentgym.leaderboard.compare import compare, load_played
+from fedagentgym.leaderboard.compare import LearningCurve, compare, load_played, read_learning_curves
 from fedagentgym.leaderboard.comparison import write_comparison
-from fedagentgym.leaderboard.curves import LearningCurve, read_learning_curves
 from fedagentgym.leaderboard.excerpt import BEGIN, END, fill_page, write_excerpt
-from fedagentgym.leaderboard.record import Claim, Verification, read_manifest, to_text
+from fedagentgym.leaderboard.record import Claim, Verification
+from fedagentgym.leaderboard.results import ResultFolder, to_text
 from fedagentgym.leaderboard.site.build import build_site
 from fedagentgym.leaderboard.suite import Suite
 from tests.leaderboard.samples import write_methods_sample
@@ -137,7 +137,7 @@ def write_texts_of_results(folder: Path, results: Path, text: str) -> Path:
         suite |= {"title": text, "about": text, "expected": [text]}
         suite["scenarios"]["uniform"] |= {"about": text, "methods_differ": False, "because": text}
         (copy / "suite.yaml").write_text(yaml.safe_dump(suite))
-        manifest = read_manifest(copy)
+        manifest = ResultFolder(copy).manifest
         entry = manifest.entry.model_copy(
             update={"title": text, "note": text, "submitted_by": text, "link": f"javascript:{text}"}
         )

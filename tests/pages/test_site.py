@@ -14,7 +14,8 @@ import pytest
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.cli.main import main
-from fedagentgym.leaderboard.record import Claim, Interval, Manifest, Rerun, Verification, read_manifest, to_text
+from fedagentgym.leaderboard.record import Claim, Interval, Manifest, Rerun, Verification
+from fedagentgym.leaderboard.results import ResultFolder, to_text
 from fedagentgym.leaderboard.site.build import build_site, rank_entries
 from fedagentgym.leaderboard.site.page import read_published
 from tests.leaderboard.samples import write_agents_sample, write_methods_sample
@@ -50,7 +51,7 @@ def site(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def change_entry(folder: Path, **about: str) -> Manifest:
-    manifest = read_manifest(folder)
+    manifest = ResultFolder(folder).manifest
     changed = manifest.model_copy(update={"entry": manifest.entry.model_copy(update=about)})
     (folder / "manifest.json").write_text(to_text(changed))
     return changed

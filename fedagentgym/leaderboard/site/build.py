@@ -16,12 +16,12 @@ from urllib.parse import quote
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, format_path, write_atomic
 from fedagentgym.base.statistics import Values
+from fedagentgym.leaderboard.metrics import find_metric
 from fedagentgym.leaderboard.ranking import Place, Unit, compare_pairs, rank
-from fedagentgym.leaderboard.record import MANIFEST, VERIFICATION
-from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries, read_suites
+from fedagentgym.leaderboard.results import MANIFEST, VERIFICATION, ResultFolder, SuiteEntries, read_suites
 from fedagentgym.leaderboard.site.page import SuitePage, render_site
-from fedagentgym.leaderboard.site.tables import find_metric, write_csv, write_markdown
-from fedagentgym.pages.episodes import Source, make_browser_data
+from fedagentgym.leaderboard.site.tables import write_csv, write_markdown
+from fedagentgym.pages.episodes import Source, make_browser_data, read_episodes
 from fedagentgym.pages.render import to_script_json
 
 MARK = ".fedagentgym-leaderboard"
@@ -105,27 +105,27 @@ def _count(tables: Mapping[str, Values]) -> int:
     return sum(table.size for table in tables.values())
 
 
-def _format_episodes(found: SuiteEntries, entry: Entry) -> str:
+def _format_episodes(found: SuiteEntries, entry: ResultFolder) -> str:
     """A script that passes the episodes of an entry to the page: of each scenario those of the first seed."""
     cells = {}
     for cell in entry.manifest.cells:
         if cell.scenario not in cells:
-            source = Source(entry.manifest.entry.title, entry.read_episodes(cell))
+            source = Source(entry.manifest.entry.title, read_episodes(entry.get_episodes_file(cell)))
             cells[cell.scenario] = make_browser_data([source], most=MOST_EPISODE_CHARACTERS)
     told = to_script_json({"suite": found.key, "entry": entry.name, "cells": cells})
     return f"receiveEpisodes({told});\n"
 
 
-def _link_result(found: SuiteEntries, entry: Entry, place: Path, link: str | None) -> str:
+def _link_result(found: SuiteEntries, entry: ResultFolder, place: Path, link: str | None) -> str:
     """The address of the result relative to the page; without `link` a copy is made."""
     if link is not None:
-        return f"{link.rstrip('/')}/{quote(entry.folder.name)}"
+        return f"{link.rstrip('/')}/{quote(entry.path.name)}"
     target = place / "results" / found.key / entry.name
     target.mkdir(parents=True)
     kept = [MANIFEST, *entry.manifest.files]
     kept += [VERIFICATION] if entry.verification is not None else []
     for name in kept:
-        source = entry.folder / name
+        source = entry.path / name
         if source.is_symlink() or not source.is_file():
             raise DataError(f"{format_path(source)} is named by the manifest and is no file")
         (target / name).parent.mkdir(parents=True, exist_ok=True)

@@ -14,11 +14,12 @@ from importlib.resources import files
 from typing import Any
 
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, mean
-from fedagentgym.leaderboard.curves import average_curves
+from fedagentgym.leaderboard.compare import average_curves
+from fedagentgym.leaderboard.metrics import find_metric, format_spread
 from fedagentgym.leaderboard.ranking import Compared, Place, read_difference
 from fedagentgym.leaderboard.record import CellClients, Interval, Measures, Rerun
-from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries
-from fedagentgym.leaderboard.site.tables import find_metric, format_spread, list_measures, order_entries, tell_status
+from fedagentgym.leaderboard.results import ResultFolder, SuiteEntries
+from fedagentgym.leaderboard.site.tables import list_measures, order_entries, tell_status
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.pages.charts import Chart, Series
 from fedagentgym.pages.render import Strong, format_bytes, format_percent, render
@@ -39,7 +40,7 @@ class SuitePage:
     differences: list[Compared]
 
     @property
-    def ordered(self) -> list[Entry]:
+    def ordered(self) -> list[ResultFolder]:
         """The entries, best first."""
         return order_entries(self.found.entries, self.places[""])
 
@@ -160,7 +161,7 @@ def _format_ends(found: Difference) -> str:
     return " to ".join(f"{100 * end:+.1f}" for end in found.ends)
 
 
-def _list_unproven(entries: Iterable[Entry]) -> list[tuple[str, str]]:
+def _list_unproven(entries: Iterable[ResultFolder]) -> list[tuple[str, str]]:
     """The claims of the entries that cannot be proven."""
     found: dict[str, set[str]] = {}
     for entry in entries:
@@ -173,14 +174,14 @@ def _list_unproven(entries: Iterable[Entry]) -> list[tuple[str, str]]:
 # ---- figures ------------------------------------------------------------------------------------------------------------
 
 
-def _make_charts(found: SuiteEntries, ordered: Sequence[Entry]) -> list[tuple[Chart, str]]:
+def _make_charts(found: SuiteEntries, ordered: Sequence[ResultFolder]) -> list[tuple[Chart, str]]:
     """All charts for which the suite's entries have numbers, each with a note; `ordered` is best first."""
     charts = [*_make_curves(found, ordered), _make_bytes(ordered), *_make_slopes(found.suite, ordered)]
     return [(chart, note) for chart, note in charts if not chart.is_empty]
 
 
 def _make_series(
-    entry: Entry, place: int, points: Sequence[tuple[float, float]], kind: str, labels: Sequence[str] = ()
+    entry: ResultFolder, place: int, points: Sequence[tuple[float, float]], kind: str, labels: Sequence[str] = ()
 ) -> Series:
     """An entry's part of a figure: named if it is among the best."""
     title = entry.manifest.entry.title
@@ -194,7 +195,7 @@ def _stack(series: Iterable[Series]) -> list[Series]:
     return sorted(series, key=lambda one: one.colour != 0)
 
 
-def _make_curves(found: SuiteEntries, ordered: Sequence[Entry]) -> list[tuple[Chart, str]]:
+def _make_curves(found: SuiteEntries, ordered: Sequence[ResultFolder]) -> list[tuple[Chart, str]]:
     curves = {name: [_list_curve(entry, name) for entry in ordered] for name in found.suite.scenarios}
     most = max((x for each in curves.values() for curve in each for x, _ in curve), default=0.0)
     unit, axis = (1000.0, "training episodes, thousands") if most >= 10_000 else (1.0, "training episodes")
@@ -210,13 +211,13 @@ def _make_curves(found: SuiteEntries, ordered: Sequence[Entry]) -> list[tuple[Ch
     return charts
 
 
-def _list_curve(entry: Entry, scenario: str) -> list[tuple[float, float]]:
+def _list_curve(entry: ResultFolder, scenario: str) -> list[tuple[float, float]]:
     """Mean success over the seeds that evaluated the same rounds."""
     curves = [one.points for one in entry.curves.cells if one.scenario == scenario]
     return [(point.episodes, point.mean) for point in average_curves(curves)]
 
 
-def _make_bytes(ordered: Sequence[Entry]) -> tuple[Chart, str]:
+def _make_bytes(ordered: Sequence[ResultFolder]) -> tuple[Chart, str]:
     series = []
     for place, entry in enumerate(ordered):
         overall = entry.overall
@@ -228,7 +229,7 @@ def _make_bytes(ordered: Sequence[Entry]) -> tuple[Chart, str]:
     return chart, "Bytes sent and received by all clients until the end. Further left is cheaper."
 
 
-def _make_slopes(suite: Suite, ordered: Sequence[Entry]) -> list[tuple[Chart, str]]:
+def _make_slopes(suite: Suite, ordered: Sequence[ResultFolder]) -> list[tuple[Chart, str]]:
     """One chart for each axis of heterogeneity: success from the uniform division to the most heterogeneous."""
     axes: dict[str, list[tuple[float, str]]] = {}
     for name, scenario in suite.scenarios.items():
@@ -267,7 +268,7 @@ class Strip:
     worst: float
 
 
-def _list_strips(ordered: Sequence[Entry]) -> list[Strip]:
+def _list_strips(ordered: Sequence[ResultFolder]) -> list[Strip]:
     return [
         Strip(entry.name, entry.manifest.entry.title, shares, mean(shares), min(shares))
         for entry in ordered
@@ -382,7 +383,7 @@ def _describe_measure(name: str) -> dict[str, Any]:
     return {"name": name, "title": metric.title, "about": metric.about, "unit": metric.unit, "better": metric.better}
 
 
-def _describe_entry(page: SuitePage, entry: Entry) -> dict[str, Any]:
+def _describe_entry(page: SuitePage, entry: ResultFolder) -> dict[str, Any]:
     manifest = entry.manifest
     about, agent, method = manifest.entry, manifest.entry.agent, manifest.entry.method
     verification = entry.verification
@@ -422,7 +423,7 @@ def _describe_entry(page: SuitePage, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _describe_categories(entry: Entry) -> dict[str, list[list[Any]]]:
+def _describe_categories(entry: ResultFolder) -> dict[str, list[list[Any]]]:
     """Success by category in each scenario, as the mean over seeds."""
     found: dict[str, dict[str, list[float]]] = {}
     for cell in entry.manifest.cells:
@@ -444,7 +445,7 @@ def _describe_rerun(rerun: Rerun, ranked: str) -> dict[str, Any]:
     }
 
 
-def _describe_measures(entry: Entry, found: Measures, scenario: str = "") -> dict[str, list[Any]]:
+def _describe_measures(entry: ResultFolder, found: Measures, scenario: str = "") -> dict[str, list[Any]]:
     """Of every measure the mean, the ends of its interval if it has one, and the number of every run."""
     return {
         name: [*_describe_interval(one), [_round(value) for value in entry.list_runs(name, scenario)]]

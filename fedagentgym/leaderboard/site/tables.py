@@ -7,14 +7,14 @@ import io
 from collections.abc import Mapping, Sequence
 
 from fedagentgym.base.errors import show_invisible_characters, unknown_name_error
-from fedagentgym.leaderboard.metrics import METRICS, Metric
+from fedagentgym.leaderboard.metrics import METRICS, find_metric, format_spread
 from fedagentgym.leaderboard.ranking import Place
 from fedagentgym.leaderboard.record import Interval
-from fedagentgym.leaderboard.site.entries import Entry, SuiteEntries
+from fedagentgym.leaderboard.results import ResultFolder, SuiteEntries
 from fedagentgym.pages.render import escape_markdown
 
 
-def list_measures(entries: Sequence[Entry]) -> list[str]:
+def list_measures(entries: Sequence[ResultFolder]) -> list[str]:
     """The measures that at least one entry has, the ranked one first, then in the order of `METRICS`."""
     ranked = entries[0].manifest.ranked
     known = {name for entry in entries for name in _list_names(entry)}
@@ -22,53 +22,12 @@ def list_measures(entries: Sequence[Entry]) -> list[str]:
     return [ranked, *ordered, *sorted(known - {ranked, *METRICS})]
 
 
-def _list_names(entry: Entry) -> set[str]:
+def _list_names(entry: ResultFolder) -> set[str]:
     by_scenario = entry.manifest.by_scenario.values()
     return {*entry.overall, *(name for found in by_scenario for name in found)}
 
 
-def find_metric(name: str) -> Metric:
-    """The meaning of a measure; for a component of rewards only its name is known."""
-    return METRICS.get(name) or Metric(name, name.removeprefix("reward/"), f"mean of {name}", "score")
-
-
-def format_value(value: float, metric: Metric) -> str:
-    """A measure in its unit, without the unit where a table's head has it.
-
-    >>> format_value(0.7431, METRICS["success"]), format_value(2.5e6, METRICS["bytes"])
-    ('74.3 %', '2.5 MB')
-    """
-    if metric.unit == "share":
-        return f"{100 * value:.1f} %"
-    if metric.unit == "points":
-        return f"{100 * value:+.1f}"
-    if metric.unit == "bytes":
-        for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-            if value >= size:
-                return f"{value / size:.1f} {unit}"
-        return f"{value:.0f} B"
-    if metric.unit == "money":
-        return f"{value:.4g}"
-    return f"{value:.3f}" if metric.unit == "score" else f"{value:,.4g}"
-
-
-def format_spread(found: Interval, runs: Sequence[float], metric: Metric) -> str:
-    """A mean with its interval, or with the number of every run if these are too few for one.
-
-    >>> format_spread(Interval(mean=0.65, low=0.6, high=0.7), [], METRICS["success"])
-    '65.0 % [60.0 %, 70.0 %]'
-    >>> format_spread(Interval(mean=0.65), [0.6, 0.7], METRICS["success"])
-    '65.0 % (60.0 %, 70.0 %)'
-    """
-    mean = format_value(found.mean, metric)
-    if found.ends is not None:
-        low, high = (format_value(end, metric) for end in found.ends)
-        return mean if low == high else f"{mean} [{low}, {high}]"
-    own = [format_value(value, metric) for value in runs]
-    return mean if len(set(own)) < 2 else f"{mean} ({', '.join(own)})"
-
-
-def tell_status(entry: Entry) -> str:
+def tell_status(entry: ResultFolder) -> str:
     """How far the result was checked, and how much of the suite it holds if it does not hold all."""
     told = _list_checks(entry)
     if not entry.is_whole:
@@ -76,7 +35,7 @@ def tell_status(entry: Entry) -> str:
     return ", ".join(told)
 
 
-def _list_checks(entry: Entry) -> list[str]:
+def _list_checks(entry: ResultFolder) -> list[str]:
     if entry.verification is None:
         return ["not verified"]
     if any(claim.status == "refuted" for claim in entry.verification.claims):
@@ -85,7 +44,7 @@ def _list_checks(entry: Entry) -> list[str]:
     return told if entry.verification.rerun is None else [*told, "run again by the maintainers"]
 
 
-def find_secret(entry: Entry) -> Interval | None:
+def find_secret(entry: ResultFolder) -> Interval | None:
     """The ranked measure on the secret twin, where the maintainers have run the entry there."""
     rerun = entry.verification.rerun if entry.verification is not None else None
     return None if rerun is None else rerun.secret.get(entry.manifest.ranked)
@@ -108,7 +67,7 @@ def write_top(found: SuiteEntries, places: Mapping[str, Place], most: int, measu
     return "\n".join(_write_table(order_entries(found.entries, places)[:most], places, chosen)) + "\n"
 
 
-def _write_table(entries: Sequence[Entry], places: Mapping[str, Place], measures: Sequence[str]) -> list[str]:
+def _write_table(entries: Sequence[ResultFolder], places: Mapping[str, Place], measures: Sequence[str]) -> list[str]:
     """The lines of a Markdown table."""
     is_ranked = any(place.rank for place in places.values())
     heads = [
@@ -133,7 +92,7 @@ def _write_table(entries: Sequence[Entry], places: Mapping[str, Place], measures
     return lines
 
 
-def order_entries(entries: Sequence[Entry], places: Mapping[str, Place]) -> list[Entry]:
+def order_entries(entries: Sequence[ResultFolder], places: Mapping[str, Place]) -> list[ResultFolder]:
     """Ranked entries first, then those that could not be ranked, by name."""
     return sorted(
         entries, key=lambda one: (places[one.name].order if one.name in places else len(places) + 1, one.name)

@@ -19,10 +19,9 @@ from fedagentgym.agents.presets import starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import MissingExtraError, OptionError
 from fedagentgym.base.streams import derive
-from fedagentgym.leaderboard.cells import PARALLEL, TASKS_OF_A_PART
-from fedagentgym.leaderboard.claims import Examined, Folder, RefutedError
+from fedagentgym.leaderboard.cells import PARALLEL, TASKS_AT_A_TIME
 from fedagentgym.leaderboard.entries import find_packaged
-from fedagentgym.leaderboard.method_checks import check_config
+from fedagentgym.leaderboard.evidence import Checked, Examined, RefutedError, check_config
 from fedagentgym.learning.evaluation import compute_policy_digest, with_temperature
 from fedagentgym.learning.rollouts import Player, collect
 from fedagentgym.learning.trajectory import Group
@@ -52,7 +51,7 @@ class Spoken:
     everywhere: bool
 
 
-def check_program(folder: Folder, cells: Sequence[Examined]) -> Spoken | None:
+def check_program(folder: Checked, cells: Sequence[Examined]) -> Spoken | None:
     """A program of this package can play again by itself; other agents cannot be verified here."""
     agent = folder.manifest.entry.agent
     name = agent.settings.get("name")
@@ -67,7 +66,7 @@ def check_program(folder: Folder, cells: Sequence[Examined]) -> Spoken | None:
     return Spoken(f"{name} played the same episodes again", True)
 
 
-def check_packaged(folder: Folder, cells: Sequence[Examined]) -> Spoken | None:
+def check_packaged(folder: Checked, cells: Sequence[Examined]) -> Spoken | None:
     """Agents of this package play again by themselves too, if what they need is installed."""
     agent = folder.manifest.entry.agent
     named = {agent.weights, *(cell.data.policy for cell in cells)}
@@ -80,7 +79,7 @@ def check_packaged(folder: Folder, cells: Sequence[Examined]) -> Spoken | None:
         return None
 
 
-def check_model(folder: Folder, cells: Sequence[Examined], models: Sequence[Path]) -> Spoken:
+def check_model(folder: Checked, cells: Sequence[Examined], models: Sequence[Path]) -> Spoken:
     """Play again with given weights: they must be those that the result names, and give the same replies."""
     agent = folder.manifest.entry.agent
     if agent.kind != "model":
@@ -101,7 +100,7 @@ def check_model(folder: Folder, cells: Sequence[Examined], models: Sequence[Path
     return Spoken(about, played == len(cells))
 
 
-def load_agent(folder: Folder, models: Sequence[Path]) -> Callable[[Examined], Player | None]:
+def load_agent(folder: Checked, models: Sequence[Path]) -> Callable[[Examined], Player | None]:
     """The agents track: one model, and it is the one that the manifest names; of a tiny agent one for each environment."""
     settings = AgentSettings.load(folder.manifest.entry.agent.settings, "agent")
     if starts_from_nothing(settings):
@@ -120,7 +119,7 @@ def load_agent(folder: Folder, models: Sequence[Path]) -> Callable[[Examined], P
     return lambda cell: make_player(folder, cell, settings, model)
 
 
-def load_policies(folder: Folder, models: Sequence[Path]) -> Callable[[Examined], Player | None]:
+def load_policies(folder: Checked, models: Sequence[Path]) -> Callable[[Examined], Player | None]:
     """The methods track: of several policies the one that a cell names; None if it is not among them."""
     records = {(record.scenario, record.seed): record for record in folder.manifest.cells}
     places: dict[str | None, Path] = {}
@@ -139,7 +138,7 @@ def load_policies(folder: Folder, models: Sequence[Path]) -> Callable[[Examined]
     return load
 
 
-def make_player(folder: Folder, cell: Examined, settings: AgentSettings, model: Path) -> Player:
+def make_player(folder: Checked, cell: Examined, settings: AgentSettings, model: Path) -> Player:
     """The agent with these weights, configured for a cell."""
     player = make_agent(settings.model_copy(update={"model": str(model)}), folder.opened[cell.data.scenario].env)
     return with_temperature(player, folder.suite.get_ranking(cell.data.scenario).temperature)
@@ -154,11 +153,11 @@ def find_models(places: Sequence[Path]) -> list[Path]:
     return found
 
 
-def count_equal(folder: Folder, cell: Examined, player: Player, kind: str) -> Equal:
+def count_equal(folder: Checked, cell: Examined, player: Player, kind: str) -> Equal:
     """Play the episodes of a cell again, and compare the replies."""
     opened = folder.opened[cell.data.scenario]
     repeats = folder.suite.get_ranking(cell.data.scenario).repeats
-    size = len(opened.ids) if folder.is_method else TASKS_OF_A_PART[kind]
+    size = len(opened.ids) if folder.is_method else TASKS_AT_A_TIME[kind]
     groups: list[Group] = []
     for first in range(0, len(opened.ids), size):
         tasks, seed = opened.ids[first : first + size], derive(cell.data.seed, "ranked")

@@ -1,0 +1,375 @@
+"""A packed result: one folder with who played which suite, the results, and every episode.
+
+    manifest.json                 format, who, which suite, the results, the digest of every other file        `Manifest`
+    suite.yaml                    the definition of the suite as it was played
+    agent.yaml                    agents track: the agent's settings
+    configs/SCENARIO-seedN.yaml   methods track: the configuration of every run
+    episodes/SCENARIO-seedN.jsonl.gz    the ranked episodes, one a line, in the order of their tasks
+    selection/SCENARIO-seedN.jsonl.gz   methods track: the episodes on `val` by which the ranked round was chosen
+    curves.json                   methods track: results and cost of every evaluated round                `Curves`
+    clients.json                  methods track: success of every client                                `ClientTable`
+
+A cell is one scenario (an environment, on the methods track with a client split) under one seed. On the agents track a result may
+hold some of the scenarios. All numbers of the three JSON files follow from the episodes, except for what `verify` names as not
+provable. Only `manifest.made` (date, machine, duration) differs between two runs of the same cells. `verification.json`, if
+present, is the maintainers', not a part of it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from fedagentgym.base.encoding import bytes_digest, file_digest
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.files import atomic_folder, compress, format_path, read_text, write_atomic
+from fedagentgym.base.parsing import parse_json
+from fedagentgym.base.process import count_usable_cores
+from fedagentgym.base.settings import Settings
+from fedagentgym.base.statistics import Values
+from fedagentgym.experiment.run import collect_versions
+from fedagentgym.leaderboard.aggregate import CellData, aggregate, average_replicates, collect_ranked, describe_cell
+from fedagentgym.leaderboard.record import (
+    CellClients,
+    CellRecord,
+    ClientTable,
+    Curve,
+    Curves,
+    EntryRecord,
+    Made,
+    Manifest,
+    Measures,
+    ScenarioRecord,
+    Verification,
+)
+from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_suite, to_yaml
+from fedagentgym.learning.export import parse_json_lines, read_json_lines
+from fedagentgym.learning.trajectory import Group, Trajectory
+
+FORMAT = 1
+"""The newest format of packed results that this version reads."""
+MANIFEST, CURVES, CLIENTS, VERIFICATION = "manifest.json", "curves.json", "clients.json", "verification.json"
+SUITE, AGENT = "suite.yaml", "agent.yaml"
+EPISODES, SELECTION, CONFIGS = "episodes", "selection", "configs"
+DEEPEST = 4
+"""Maximum depth below a named folder at which results are searched."""
+Document = TypeVar("Document", bound=Settings)
+
+
+# ---- episodes -----------------------------------------------------------------------------------------------------------
+
+
+def group_by_task(trajectories: Iterable[Trajectory]) -> tuple[Group, ...]:
+    """Consecutive episodes of one task."""
+    return tuple(tuple(members) for _, members in groupby(trajectories, key=lambda one: one.task))
+
+
+def parse_groups(text: str, where: str) -> tuple[Group, ...]:
+    """The episodes of a text of JSON lines, grouped by task."""
+    return group_by_task(trajectory for trajectory, _ in parse_json_lines(text.splitlines(), where))
+
+
+# ---- documents ----------------------------------------------------------------------------------------------------------
+
+
+def to_text(document: Settings) -> str:
+    """The canonical text of a result's document."""
+    return json.dumps(document.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n"
+
+
+def read_document(kind: type[Document], path: Path) -> Document:
+    """A document of a result; any text but that of `to_text` is refused."""
+    text, where = read_text(path), format_path(path)
+    plain = parse_json(text, where)
+    if kind is Manifest and isinstance(plain, dict):
+        _check_format(plain.get("format"), where)
+    try:
+        found = kind.load(plain, "")
+    except OptionError as error:
+        raise DataError(f"{where}: {error}") from None
+    if to_text(found) != text:
+        raise DataError(f"{where}: not written as this package writes it: a number or the layout was edited")
+    return found
+
+
+def _check_format(number: object, where: str) -> None:
+    """Refuse another format than this version's in one sentence."""
+    if not isinstance(number, int) or number < 1:
+        raise DataError(f"{where}: the manifest of a packed result names its format, found {str(number)[:40]!r}")
+    if number > FORMAT:
+        raise DataError(f"{where} has format {number}, this version reads {FORMAT}: install a newer fedagentgym")
+
+
+def format_settings(plain: Mapping[str, Any]) -> str:
+    """Settings as a YAML file."""
+    text: str = yaml.safe_dump(dict(plain), sort_keys=True, allow_unicode=True)
+    return text
+
+
+# ---- reading ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ResultFolder:
+    """A packed result on disk. Documents are read when they are asked for; nothing here trusts or verifies them."""
+
+    path: Path
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        return read_document(Manifest, self.path / MANIFEST)
+
+    @cached_property
+    def suite(self) -> Suite:
+        """The definition of the suite as it was played."""
+        found = parse_suite(read_text(self.path / SUITE), format_path(self.path / SUITE))
+        if found.digest != self.manifest.suite.digest:
+            raise DataError(f"{format_path(self.path)}: {SUITE} is not the suite that the manifest names")
+        return found
+
+    @cached_property
+    def curves(self) -> Curves:
+        """The learning curves; empty on the agents track."""
+        place = self.path / CURVES
+        return read_document(Curves, place) if place.exists() else Curves(cells=())
+
+    @cached_property
+    def clients(self) -> ClientTable:
+        """The clients; empty on the agents track."""
+        place = self.path / CLIENTS
+        return read_document(ClientTable, place) if place.exists() else ClientTable(cells=())
+
+    @cached_property
+    def verification(self) -> Verification | None:
+        """What a verifier wrote about this manifest, if anything."""
+        if not (self.path / VERIFICATION).is_file():
+            return None
+        found = read_document(Verification, self.path / VERIFICATION)
+        return found if found.manifest == file_digest(self.path / MANIFEST) else None
+
+    @property
+    def name(self) -> str:
+        return self.manifest.entry.name
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every scenario of the suite was played."""
+        return len(self.manifest.scenarios) == len(self.suite.scenarios)
+
+    @property
+    def overall(self) -> Measures:
+        """The measures over all scenarios; nothing if some were not played, since these numbers are about all."""
+        return self.manifest.overall if self.is_whole else {}
+
+    def get_episodes_file(self, cell: CellRecord, kind: str = EPISODES) -> Path:
+        """The file of a cell's ranked episodes, or of those on `val` (`SELECTION`)."""
+        return self.path / kind / f"{cell.key}.jsonl.gz"
+
+    def read_groups(self, cell: CellRecord) -> tuple[Group, ...]:
+        """The ranked episodes of a cell, grouped by task."""
+        return group_by_task(trajectory for trajectory, _ in read_json_lines(self.get_episodes_file(cell)))
+
+    def read_cell(self, cell: CellRecord) -> CellData:
+        """A cell's ranked episodes in the order of the tasks' ids, with its recorded curve and clients."""
+        groups = tuple(sorted(self.read_groups(cell), key=lambda group: group[0].task))
+        if len({len(group) for group in groups}) != 1 or len({group[0].task for group in groups}) != len(groups):
+            raise DataError(f"{format_path(self.path)}: cell {cell.key} has no episodes, or not as many for every task")
+        curve = [one.points for one in self.curves.cells if (one.scenario, one.seed) == (cell.scenario, cell.seed)]
+        clients = [one.clients for one in self.clients.cells if (one.scenario, one.seed) == (cell.scenario, cell.seed)]
+        return CellData(
+            cell.scenario,
+            cell.seed,
+            groups,
+            cell.spent,
+            points=curve[0] if curve else (),
+            clients=clients[0] if clients else (),
+            usage=cell.usage,
+            epsilon=cell.epsilon,
+        )
+
+    def read_values(self) -> Mapping[str, Values]:
+        """The ranked measure by scenario: one row for each seed, one column for each task, in the order of their ids."""
+        cells, ranked = [self.read_cell(cell) for cell in self.manifest.cells], self.manifest.ranked
+        if (found := collect_ranked(self.suite, cells, ranked)) is None:
+            raise DataError(f"{format_path(self.path)}: {ranked!r} cannot be found from its episodes")
+        return found
+
+    def list_runs(self, measure: str, scenario: str = "") -> list[float]:
+        """A measure in each run of a method, in one scenario or in the mean over all; nothing if some cell lacks it."""
+        if self.manifest.suite.track == "agents":
+            return []
+        names = [scenario] if scenario else [one.name for one in self.manifest.scenarios]
+        rows = [[cell.measures.get(measure) for cell in self.manifest.cells if cell.scenario == name] for name in names]
+        if any(one is None for row in rows for one in row):
+            return []
+        return average_replicates([[one.mean for one in row if one is not None] for row in rows])
+
+
+@dataclass(frozen=True)
+class SuiteEntries:
+    """All entries of one suite."""
+
+    suite: Suite
+    entries: Sequence[ResultFolder]
+
+    def read_values(self) -> dict[str, Mapping[str, Values]]:
+        """The ranked measure of every entry, by scenario."""
+        return {entry.name: entry.read_values() for entry in self.entries}
+
+    @property
+    def key(self) -> str:
+        """The suite's name in file names: with its version, unless its name contains it."""
+        tail = f"-v{self.suite.version}"
+        return self.suite.name if self.suite.name.endswith(tail) else f"{self.suite.name}{tail}"
+
+
+def read_suites(places: Iterable[Path]) -> list[SuiteEntries]:
+    """The results in these folders and below them, by suite; agents first, then methods, each by name."""
+    found: dict[str, list[ResultFolder]] = {}
+    for folder in dict.fromkeys(folder.resolve() for place in places for folder in _find_results(place, DEEPEST)):
+        entry = ResultFolder(folder)
+        reference = entry.manifest.suite
+        found.setdefault(f"{reference.track} {reference.name} {reference.version:06d}", []).append(entry)
+    return [_group(entries) for _, entries in sorted(found.items())]
+
+
+def _group(entries: Sequence[ResultFolder]) -> SuiteEntries:
+    ordered = sorted(entries, key=lambda entry: entry.name)
+    first = ordered[0]
+    for entry in ordered[1:]:
+        if entry.manifest.suite.digest != first.manifest.suite.digest:
+            raise DataError(
+                f"{entry.path} was played under another definition of {first.manifest.suite.name} than {first.path}"
+            )
+    for before, after in pairwise(ordered):
+        if before.name == after.name:
+            raise DataError(f"{before.path} and {after.path} are both called {after.name}: leave one out")
+    return SuiteEntries(_find_definition(first), ordered)
+
+
+def _find_definition(entry: ResultFolder) -> Suite:
+    """The package's own definition if it is of what was played: descriptions that come with results may say anything."""
+    name = entry.manifest.suite.name
+    own = load_suite(name) if name in list_suites() else None
+    return own if own is not None and own.digest == entry.manifest.suite.digest else entry.suite
+
+
+def _find_results(place: Path, depth: int) -> Iterator[Path]:
+    if not place.is_dir():
+        raise DataError(f"{format_path(place)} is not a folder of results")
+    if (place / MANIFEST).is_file():
+        yield place
+        return
+    if depth:
+        for below in sorted(path for path in place.iterdir() if path.is_dir() and not path.is_symlink()):
+            yield from _find_results(below, depth - 1)
+
+
+# ---- writing ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PackedCell:
+    """A cell with its files, as texts."""
+
+    data: CellData
+    episodes: str
+    selection: str | None = None
+    config: str | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """All of an entry's cells."""
+
+    suite: Suite
+    entry: EntryRecord
+    scenarios: tuple[ScenarioRecord, ...]
+    cells: tuple[PackedCell, ...]
+    seconds: float = 0.0
+    versions: Mapping[str, str] = field(default_factory=dict)
+    revision: str | None = None
+
+
+def write_result(result: Result, folder: Path) -> Manifest:
+    """Write a result into a new folder; it is complete or absent."""
+    files = list_files(result)
+    manifest = make_manifest(result, {name: bytes_digest(data) for name, data in files.items()})
+    with atomic_folder(folder) as place:
+        for name, data in files.items():
+            write_atomic(place / name, data)
+        write_atomic(place / MANIFEST, to_text(manifest))
+    return manifest
+
+
+def list_files(result: Result) -> dict[str, bytes]:
+    """Every file but the manifest, by its name in the folder."""
+    suite, cells = result.suite, result.cells
+    found = {SUITE: to_yaml(suite).encode()}
+    for cell in cells:
+        key = f"{cell.data.scenario}-seed{cell.data.seed}"
+        found[f"{EPISODES}/{key}.jsonl.gz"] = compress(cell.episodes)
+        if cell.selection is not None:
+            found[f"{SELECTION}/{key}.jsonl.gz"] = compress(cell.selection)
+        if cell.config is not None:
+            found[f"{CONFIGS}/{key}.yaml"] = cell.config.encode()
+    if suite.track == "agents":
+        found[AGENT] = format_settings(result.entry.agent.settings).encode()
+    else:
+        found[CURVES] = to_text(make_curves([cell.data for cell in cells])).encode()
+        found[CLIENTS] = to_text(make_client_table([cell.data for cell in cells])).encode()
+    return dict(sorted(found.items()))
+
+
+def make_curves(cells: Sequence[CellData]) -> Curves:
+    return Curves(cells=tuple(Curve(scenario=one.scenario, seed=one.seed, points=one.points) for one in cells))
+
+
+def make_client_table(cells: Sequence[CellData]) -> ClientTable:
+    return ClientTable(
+        cells=tuple(CellClients(scenario=one.scenario, seed=one.seed, clients=one.clients) for one in cells)
+    )
+
+
+def make_manifest(result: Result, files: Mapping[str, str]) -> Manifest:
+    """The manifest of cells whose files have these digests."""
+    cells = [cell.data for cell in result.cells]
+    overall, by_scenario = aggregate(result.suite, cells)
+    return Manifest(
+        suite=result.suite.reference,
+        entry=result.entry,
+        scenarios=result.scenarios,
+        seeds=tuple(seed for seed in result.suite.seeds if any(cell.seed == seed for cell in cells)),
+        ranked=result.suite.rank_by,
+        overall=overall,
+        by_scenario=by_scenario,
+        cells=tuple(describe_cell(result.suite, cell) for cell in cells),
+        files=dict(files),
+        made=describe_making(result),
+    )
+
+
+def describe_making(result: Result) -> Made:
+    """Date, machine and versions."""
+    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    machine = {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "cores": str(count_usable_cores()),
+    }
+    return Made(
+        date=now.isoformat(),
+        seconds=result.seconds,
+        versions=dict(result.versions) or collect_versions(),
+        machine=machine,
+        revision=result.revision,
+    )
