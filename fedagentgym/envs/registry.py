@@ -67,7 +67,7 @@ def _write_option(value: Any) -> str:
 DATA_SETS = Registry(
     "group of data sets",
     {
-        "alfworld": "fedagentgym.envs.alfworld.importer:DATA_SETS",
+        "alfworld": "fedagentgym.envs.alfworld.folders:DATA_SETS",
         "reasoning": "fedagentgym.envs.reasoning.sources.installing:DATA_SETS",
         "webshop": "fedagentgym.envs.webshop.importer:DATA_SETS",
     },

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.envs.alfworld.gamefiles import write_game_files
-from fedagentgym.envs.alfworld.house_pool import make_house_pool
+from fedagentgym.envs.alfworld.houses import make_house_pool
 
 from .sizes import SHARE
 

@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from fedagentgym.envs.alfworld import wording
-from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, list_members
+from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, State, list_members
 from fedagentgym.envs.alfworld.grounding import evaluate
-from fedagentgym.envs.alfworld.state import State
 from fedagentgym.envs.alfworld.tables import Tables, list_names, tables_of
 
 NOTHING_HAPPENS = "Nothing happens."

@@ -8,25 +8,49 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from pydantic import Field
+
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.streams import derive
 from fedagentgym.envs.alfworld.engine import list_admissible_commands, start, step
 from fedagentgym.envs.alfworld.expert import HouseholdExpert
 from fedagentgym.envs.alfworld.folders import INSTALLED, get_folder_index, make_folder_pool, resolve_games_folder
-from fedagentgym.envs.alfworld.game import Game
+from fedagentgym.envs.alfworld.game import Game, State
 from fedagentgym.envs.alfworld.gamefiles import make_game_content
-from fedagentgym.envs.alfworld.house_pool import TURNS, check_house_options, list_house_words, make_house_pool
+from fedagentgym.envs.alfworld.houses import TURNS, check_house_options, list_house_words, make_house_pool
 from fedagentgym.envs.alfworld.plans import APPLIANCE
 from fedagentgym.envs.alfworld.reader import read_json_object
 from fedagentgym.envs.alfworld.real import RealEngine
-from fedagentgym.envs.alfworld.sentences import SENTENCE_TEMPLATES
-from fedagentgym.envs.alfworld.state import State
-from fedagentgym.envs.alfworld.variants import OwnRooms, SceneSplit
-from fedagentgym.envs.alfworld.wording import extract_words, list_game_words
+from fedagentgym.envs.alfworld.wording import SENTENCE_TEMPLATES, extract_words, list_game_words
 from fedagentgym.envs.core import Expert, Handicap, check_choice
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task
+from fedagentgym.envs.variants import ClientVariant, Variant
 from fedagentgym.envs.view import View
+
+
+class OwnRooms(ClientVariant):
+    """Three rooms of each kind that no other client and no split has."""
+
+    client: int = Field(ge=0, strict=True)
+    seed: int = Field(default=0, ge=0, strict=True)
+
+    @property
+    def owner(self) -> str:
+        """Whose private rooms the houses are made of, as the generator names it."""
+        return f"{self.seed}.{self.client}"
+
+
+class SceneSplit(Variant):
+    """The client's errands happen in rooms of its own, which no other client and no evaluation game has."""
+
+    kind = "scene_split"
+    client_variant = OwnRooms
+
+    def draw(self, seed: int, client: int) -> OwnRooms:
+        return OwnRooms(client=client, seed=derive(seed, "world", self.kind))
+
 
 ENGINES = ("native", "textworld")
 _WON, _NOT_WON = {"accuracy/alfworld": 1.0}, {"accuracy/alfworld": 0.0}

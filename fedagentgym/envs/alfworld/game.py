@@ -1,21 +1,21 @@
 """One household game as a value: the reader and the house generator produce it, and the engine plays it.
 
 A `Game` contains the receptacles and objects, where each one is, what may hold what, where the agent starts
-and what must hold in the end. It is immutable, compares by content and pickles small; nothing in it changes in play.
+and what must hold in the end. It is immutable, compares by content and pickles small; what changes in play is its `State`.
 
 Everything is a column: entry ``i`` of `receptacles`, `receptacle_kinds` and `receptacle_places` speaks of receptacle
 ``i``; sets of receptacles or objects are integers used as bit sets (bit ``i`` for entry ``i``). Columns are sorted by
 lower-cased id, because the order of ids decides the shown numbers and the order of every list the player reads.
-`build` makes a game from readable records (`Receptacle`, `Thing`) and does the sorting and the bit sets.
+`build_game` makes a game from readable records (`Receptacle`, `Thing`) and does the sorting and the bit sets.
 
 Ids are spelled as in game files (``Apple_bar__minus_02_dot_10_bar_...``); a kind is the PDDL type without its suffix
-(``Apple`` for ``AppleType``); a goal is the S-expression of the PDDL goal as nested tuples of strings (see `goals`).
+(``Apple`` for ``AppleType``); a goal is the S-expression of the PDDL goal as nested tuples of strings (see `plans`).
 
 A game is played by the pure functions of `engine`::
 
     outcome = start(game)                      # Outcome(state, feedback, valid)
     outcome = step(game, outcome.state, "go to fridge 1")
-    admissible(game, outcome.state)            # sorted tuple of commands
+    list_admissible_commands(game, outcome.state)  # sorted
     outcome.state.won                          # the goal holds now
 """
 
@@ -220,3 +220,23 @@ def _to_bit_set(numbers: Iterable[int]) -> int:
     for number in numbers:
         bits |= 1 << number
     return bits
+
+
+class State(NamedTuple):
+    """Everything that changes in play. Sets of objects or receptacles are bit sets, numbered as in the game."""
+
+    place: int
+    held: int
+    opened: int
+    contents: tuple[int, ...]
+    """Per receptacle, the objects in it."""
+    laid: tuple[int, ...]
+    """Per location, the objects at it."""
+    taken: tuple[int, ...]
+    """Per receptacle, the objects that were taken out of it and not put back."""
+    clean: int
+    hot: int
+    cool: int
+    sliced: int
+    toggled: int
+    won: bool

@@ -12,8 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, Goal
-from fedagentgym.envs.alfworld.state import State
+from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, Goal, State
 
 
 class Fact(NamedTuple):

@@ -11,7 +11,7 @@ from fedagentgym.base.streams import stream
 from fedagentgym.envs.alfworld import engine
 from fedagentgym.envs.alfworld.expert import HouseholdExpert
 from fedagentgym.envs.alfworld.game import Game
-from fedagentgym.envs.alfworld.house_pool import make_house_pool
+from fedagentgym.envs.alfworld.houses import make_house_pool
 from fedagentgym.envs.core import Episode
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task

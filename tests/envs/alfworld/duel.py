@@ -13,11 +13,11 @@ from fedagentgym.envs.alfworld.engine import Outcome, list_admissible_commands, 
 from fedagentgym.envs.alfworld.expert import HouseholdExpert
 from fedagentgym.envs.alfworld.game import CATEGORIES, TRAITS, WORDINGS, Game
 from fedagentgym.envs.alfworld.gamefiles import make_game_content
-from fedagentgym.envs.alfworld.goals import infer_category
-from fedagentgym.envs.alfworld.house_pool import make_house_pool
-from fedagentgym.envs.alfworld.reach import is_reachable
+from fedagentgym.envs.alfworld.houses import make_house_pool
+from fedagentgym.envs.alfworld.plans import infer_category
 from fedagentgym.envs.alfworld.reader import parse_game
 from fedagentgym.envs.alfworld.real import RealAnswer, RealEngine
+from fedagentgym.envs.alfworld.tables import is_reachable
 from fedagentgym.envs.core import Episode
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.view import View

@@ -16,7 +16,7 @@ from duel import MOSTLY_TINY, Report, cluttered_cases, duels, odd_case, odd_case
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.alfworld.game import CATEGORIES
 from fedagentgym.envs.alfworld.gamefiles import make_game_content
-from fedagentgym.envs.alfworld.goals import make_goal, render_goal
+from fedagentgym.envs.alfworld.plans import make_goal, render_goal
 from fedagentgym.envs.alfworld.reader import parse_game
 from fedagentgym.envs.alfworld.real import RealEngine
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.alfworld.engine import Outcome, list_admissible_commands, start, step
-from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build_game, list_members
-from fedagentgym.envs.alfworld.goals import infer_category, make_goal, render_goal
+from fedagentgym.envs.alfworld.game import Game, Receptacle, State, Thing, build_game, list_members
 from fedagentgym.envs.alfworld.grounding import parse_typed_variables
-from fedagentgym.envs.alfworld.state import State
+from fedagentgym.envs.alfworld.plans import infer_category, make_goal, render_goal
 from fedagentgym.envs.alfworld.tables import tables_of
 
 FOOD = frozenset(("pickupable", "heatable", "coolable", "cleanable", "sliceable"))

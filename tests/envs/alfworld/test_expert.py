@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.envs.alfworld import engine
+from fedagentgym.envs.alfworld.env import OwnRooms
 from fedagentgym.envs.alfworld.expert import HouseholdExpert
 from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build_game
-from fedagentgym.envs.alfworld.goals import make_goal
-from fedagentgym.envs.alfworld.house_pool import SPLITS, TURNS, make_house_pool
-from fedagentgym.envs.alfworld.plans import extract_target, find_shortest_plan
+from fedagentgym.envs.alfworld.houses import SPLITS, TURNS, make_house_pool
+from fedagentgym.envs.alfworld.plans import extract_target, find_shortest_plan, make_goal
 from fedagentgym.envs.alfworld.reader import read_game, read_problem
-from fedagentgym.envs.alfworld.variants import OwnRooms
 from fedagentgym.envs.core import Episode
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task

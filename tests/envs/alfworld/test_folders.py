@@ -15,11 +15,10 @@ import pytest
 import fedagentgym  # noqa: F401 - registers the environments
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.envs.alfworld.env import ALFWorldEnv, ReplayState, load_game_content
-from fedagentgym.envs.alfworld.folders import get_folder_index, infer_split
+from fedagentgym.envs.alfworld.folders import fetch, get_folder_index, import_data, infer_split
 from fedagentgym.envs.alfworld.game import Game
 from fedagentgym.envs.alfworld.gamefiles import write_game_files
-from fedagentgym.envs.alfworld.house_pool import make_house_pool
-from fedagentgym.envs.alfworld.importer import fetch, import_data
+from fedagentgym.envs.alfworld.houses import make_house_pool
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.client_split import federate, load_client_split
 from fedagentgym.testing import check_env

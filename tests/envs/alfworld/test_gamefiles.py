@@ -21,7 +21,7 @@ from fedagentgym.envs.alfworld.gamefiles import (
     write_game,
     write_game_files,
 )
-from fedagentgym.envs.alfworld.house_pool import SPLITS
+from fedagentgym.envs.alfworld.houses import SPLITS
 from fedagentgym.envs.alfworld.plans import extract_target, plan_commands
 from fedagentgym.envs.alfworld.reader import read_problem
 from fedagentgym.envs.pool import TaskPool

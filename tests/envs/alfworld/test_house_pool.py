@@ -12,13 +12,12 @@ import pytest
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.envs.alfworld import engine
-from fedagentgym.envs.alfworld.env import ALFWorldEnv
+from fedagentgym.envs.alfworld.env import ALFWorldEnv, OwnRooms
 from fedagentgym.envs.alfworld.game import CATEGORIES
 from fedagentgym.envs.alfworld.gamefiles import render_problem
-from fedagentgym.envs.alfworld.house_pool import SPLITS, get_category_counts, list_house_words, make_house_pool
+from fedagentgym.envs.alfworld.houses import SPLITS, get_category_counts, list_house_words, make_house_pool
 from fedagentgym.envs.alfworld.layouts import SIZES
 from fedagentgym.envs.alfworld.plans import plan_commands
-from fedagentgym.envs.alfworld.variants import OwnRooms
 from fedagentgym.envs.pool import TaskPool
 
 ENV = "fedagentgym/ALFWorld-v0"

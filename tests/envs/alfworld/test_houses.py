@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from fedagentgym.envs.alfworld import engine
 from fedagentgym.envs.alfworld.env import ALFWorldEnv
 from fedagentgym.envs.alfworld.game import CATEGORIES, TRAITS, Game, list_members
-from fedagentgym.envs.alfworld.house_pool import SPLITS
-from fedagentgym.envs.alfworld.houses import LONGEST_PLAN, HouseKey, generate_house
+from fedagentgym.envs.alfworld.houses import LONGEST_PLAN, SPLITS, HouseKey, generate_house
 from fedagentgym.envs.alfworld.layouts import SIZES, list_seen_scenes, list_unseen_scenes
 from fedagentgym.envs.alfworld.plans import APPLIANCE, Target, extract_target, plan_commands
-from fedagentgym.envs.alfworld.sentences import SENTENCE_TEMPLATES, make_task_sentence
+from fedagentgym.envs.alfworld.wording import SENTENCE_TEMPLATES, make_task_sentence
 from fedagentgym.envs.task import Task
 
 KEYS = st.builds(

@@ -6,9 +6,8 @@ import pytest
 
 from fedagentgym.envs.alfworld import engine
 from fedagentgym.envs.alfworld.game import CATEGORIES, Game, Receptacle, Thing, build_game
-from fedagentgym.envs.alfworld.goals import make_goal
 from fedagentgym.envs.alfworld.houses import HouseKey, generate_house
-from fedagentgym.envs.alfworld.plans import extract_target, find_shortest_plan, plan_commands
+from fedagentgym.envs.alfworld.plans import extract_target, find_shortest_plan, make_goal, plan_commands
 
 IDLE = ("examine", "look", "inventory", "help", "close", "slice")
 

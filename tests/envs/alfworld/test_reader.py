@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.alfworld.game import Game
-from fedagentgym.envs.alfworld.gamefiles import render_problem
-from fedagentgym.envs.alfworld.goals import make_goal, render_goal
-from fedagentgym.envs.alfworld.grammar import domain_digest, grammar_digest
-from fedagentgym.envs.alfworld.house_pool import make_house_pool
-from fedagentgym.envs.alfworld.pddl import ProblemText
-from fedagentgym.envs.alfworld.reader import infer_scene, read_game, read_problem
+from fedagentgym.envs.alfworld.gamefiles import domain_digest, grammar_digest, render_problem
+from fedagentgym.envs.alfworld.houses import make_house_pool
+from fedagentgym.envs.alfworld.plans import make_goal, render_goal
+from fedagentgym.envs.alfworld.reader import ProblemText, infer_scene, read_game, read_problem
 
 GAME: Game = make_house_pool("train", env="fedagentgym/ALFWorld-v0", size="tiny")[0].payload
 TEXT = render_problem(GAME)
