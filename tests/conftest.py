@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,15 +94,3 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the test data folder ../shared/data is not beside this checkout")
     return folder
-
-
-@pytest.fixture(autouse=True)
-def usual_floating_point() -> Iterator[None]:
-    """A token session makes the processor take denormal numbers for zero, which other tests would be surprised by."""
-    yield
-    restore_denormal_numbers()
-
-
-def restore_denormal_numbers() -> None:
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_flush_denormal(False)

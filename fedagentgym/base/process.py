@@ -38,6 +38,19 @@ def log_to_stderr(level: int = logging.WARNING) -> None:
         root.addHandler(handler)
 
 
+_OWNED = threading.Event()
+
+
+def own_process() -> None:
+    """Note that this process is the package's: a command or a worker. Others' processes keep their own global switches."""
+    _OWNED.set()
+
+
+def is_own_process() -> bool:
+    """Whether global switches of this process may be set."""
+    return _OWNED.is_set()
+
+
 class WorkInterrupted(KeyboardInterrupt):
     """An interruption together with a sentence about what is saved."""
 

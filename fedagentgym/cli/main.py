@@ -14,6 +14,9 @@ def run() -> None:
     """Entry point of the console script."""
     _end_at_second_interrupt()
     try:
+        from fedagentgym.base.process import own_process
+
+        own_process()
         code = main(sys.argv[1:])
     except KeyboardInterrupt:
         sys.stderr.write("fedagentgym: interrupted: nothing was started\n")

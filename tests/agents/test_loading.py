@@ -14,7 +14,7 @@ import torch
 from safetensors.numpy import load_file
 
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.engines import loading
+from fedagentgym.agents.engines import loading, torch_policy
 from fedagentgym.agents.engines.loading import choose_device
 from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy, save_adapter
@@ -293,3 +293,17 @@ def test_stop_tokens_come_from_the_model(folder: Path, tmp_path: Path) -> None:
 def test_models_of_all_kinds_of_words() -> None:
     model, tokenizer = make_tiny_model([])
     assert TorchPolicy(sharpened(model), tokenizer).tokenizer.encode(WORDS[0])
+
+
+def test_only_a_process_of_the_package_takes_denormal_numbers_for_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compute() -> float:
+        return float(torch.tensor([1e-40]) * 1.0)
+
+    make_policy("own").open_session().close()
+    assert compute() > 0
+    monkeypatch.setattr(torch_policy, "is_own_process", lambda: True)
+    try:
+        make_policy("own")
+        assert compute() == 0
+    finally:
+        torch.set_flush_denormal(False)

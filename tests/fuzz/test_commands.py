@@ -19,7 +19,6 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.cli.application import load_application
 from fedagentgym.cli.main import main
 from fedagentgym.learning.evaluation import evaluate
-from tests.conftest import restore_denormal_numbers
 from tests.fuzz import nasty
 
 CASES_OF_EACH = 60
@@ -153,8 +152,7 @@ def stop(number: int, frame: FrameType | None) -> None:
 
 
 def main_in_time(line: list[str]) -> int:
-    """The exit code of a command, or 70 if it takes longer than a case may. Hypothesis draws the next case from denormal numbers
-    too, and a command that opens an agent turns them off."""
+    """The exit code of a command, or 70 if it takes longer than a case may."""
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
     signal.alarm(HANG_SECONDS)
     try:
@@ -162,7 +160,6 @@ def main_in_time(line: list[str]) -> int:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-        restore_denormal_numbers()
 
 
 SETTINGS = settings(

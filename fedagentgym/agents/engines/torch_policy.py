@@ -31,6 +31,7 @@ from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.agents.text.tokens import TextTokenizer
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.extras import require
+from fedagentgym.base.process import is_own_process
 
 
 class TorchPolicy(SharedModel):
@@ -65,6 +66,8 @@ class TorchPolicy(SharedModel):
         self.model.eval()
         self.device: torch.device = next(self.model.parameters()).device
         self._merge = Merge(self.model)
+        if is_own_process():
+            torch.set_flush_denormal(True)  # some processors compute much slower with numbers below 1e-38
 
     @staticmethod
     def load(

@@ -13,7 +13,7 @@ from typing import Any
 from fedagentgym.base.activity import ClientActivity, Listener, listen
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import ProcessUnusableError
-from fedagentgym.base.process import end_with_parent, log_to_stderr
+from fedagentgym.base.process import end_with_parent, log_to_stderr, own_process
 from fedagentgym.federation.backends.process import HEADER_LIMIT, Pipe
 from fedagentgym.federation.exchange import Reply, Request, clean_text, perform
 from fedagentgym.federation.operation import Application, ApplicationSpec
@@ -24,6 +24,7 @@ TOLD_EVERY_SECONDS = 0.5
 def main(descriptor: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent(parent)
+    own_process()
     log_to_stderr()
     pipe: Pipe = Connection(descriptor)
     try:
