@@ -16,7 +16,7 @@ from fedagentgym.envs import ENVIRONMENTS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedagentgym.agents.make import AgentFactory
+    from fedagentgym.agents.presets import AgentFactory
     from fedagentgym.agents.text.prompts import Template
     from fedagentgym.algorithms.base import BaseAlgorithm
     from fedagentgym.experiment.trackers import Tracker

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent as TokenAgent
     from fedagentgym.agents.engines.tiny import make_tiny_model as make_tiny_model
     from fedagentgym.agents.engines.torch_policy import TorchPolicy as TorchPolicy
-    from fedagentgym.agents.make import make_agent as make_agent
     from fedagentgym.agents.players.function import FunctionAgent as FunctionAgent
+    from fedagentgym.agents.presets import make_agent as make_agent
     from fedagentgym.agents.protocols import Agent as Agent
     from fedagentgym.agents.protocols import Decoding as Decoding
     from fedagentgym.agents.protocols import Move as Move
@@ -31,8 +31,8 @@ __getattr__, __dir__, __all__ = attach(
         ".agent": ("TokenAgent",),
         ".engines.tiny": ("make_tiny_model",),
         ".engines.torch_policy": ("TorchPolicy",),
-        ".make": ("make_agent",),
         ".players.function": ("FunctionAgent",),
+        ".presets": ("make_agent",),
         ".protocols": ("Agent", "Decoding", "Move", "Players"),
         ".settings": ("AgentSettings",),
         ".text.prompts": ("Template",),
@@ -57,4 +57,4 @@ AGENTS = Registry(
         "llama-3.2-3b-instruct": f"{_PRESETS}:make_paper_agent",
     },
 )
-"""Name -> ``AgentFactory``; see ``agents/make.py``."""
+"""Name -> ``AgentFactory``; see ``agents/presets.py``."""

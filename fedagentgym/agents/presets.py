@@ -1,15 +1,17 @@
-"""The language models by name: the tiny one, any transformers model, SmolLM2, and the four of the agent papers."""
+"""Agents by name, and the language models among them: the tiny one, any transformers model, SmolLM2, four of the agent papers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
+from fedagentgym.agents import AGENTS
 from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.engines.loading import choose_device, choose_dtype, set_threads
 from fedagentgym.agents.models.pretrained import find_tiny_folder, read_player_settings
 from fedagentgym.agents.models.store import locate_model
-from fedagentgym.agents.protocols import Decoding, Policy
+from fedagentgym.agents.protocols import Agent, Decoding, Policy
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.errors import OptionError
@@ -53,6 +55,23 @@ DEFAULT_MODELS = {
 }
 """Agents with a default model, which `agent.model` replaces."""
 _GENERAL = {**_PAPER, "context": "session", "parser": "strict"}
+
+
+class AgentFactory(Protocol):
+    """A registered agent: it builds an agent from settings."""
+
+    def __call__(self, settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> Agent: ...
+
+
+def make_agent(settings: AgentSettings | Mapping[str, Any] | str, env: TextEnv | None = None, seed: int = 0) -> Agent:
+    """Build an agent. ``env`` is for agents that depend on an environment (a tiny model's cache); ``seed`` for new adapters.
+
+    >>> make_agent("random").name
+    'random'
+    """
+    chosen = settings if isinstance(settings, AgentSettings) else AgentSettings.load(settings, "agent")
+    factory: AgentFactory = AGENTS.get(chosen.name)
+    return factory(chosen, env=env, seed=seed)
 
 
 def starts_from_nothing(settings: AgentSettings) -> bool:

@@ -142,7 +142,7 @@ def add_model(source: str, name: str | None, revision: str | None, as_json: bool
 def list_models(as_json: bool) -> None:
     """The models that were added, and those that can be added by name."""
     from fedagentgym.agents.models import store
-    from fedagentgym.agents.models.wheels import PACKAGED
+    from fedagentgym.agents.models.sources import PACKAGED
 
     there = store.list_models()
     if as_json:

@@ -101,7 +101,7 @@ def label(
 
 def _make_player(name: str, env: TextEnv, seed: int, attempts: int, temperature: float) -> tuple[dict[str, Any], Any]:
     """Any agent that `fedagentgym eval` accepts."""
-    from fedagentgym.agents.make import make_agent
+    from fedagentgym.agents.presets import make_agent
     from fedagentgym.learning.evaluation import compute_policy_digest, with_temperature
     from fedagentgym.learning.rollouts import collect
 

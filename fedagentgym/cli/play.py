@@ -102,7 +102,7 @@ def _open(
 
 
 def _make_player(name: str, env: TextEnv, seed: int) -> Player:
-    from fedagentgym.agents.make import make_agent
+    from fedagentgym.agents.presets import make_agent
 
     return make_agent(parse_agent_settings(name), env, seed)
 

@@ -130,7 +130,7 @@ def change_agent(settings: AgentSettings, changes: list[str]) -> AgentSettings:
 def load_agent(folder: str | Path, env: TextEnv | None = None) -> TokenAgent:
     """The agent of an exported folder, as trained: model, prompt, parser, decoding. None of our agents needs `env`."""
     from fedagentgym.agents.engines.loading import set_threads
-    from fedagentgym.agents.make import make_agent
+    from fedagentgym.agents.presets import make_agent
 
     if not has_agent_file(folder):
         raise DataError(f"there is no {AGENT_FILE} in {folder}: it comes with `fedagentgym export RUN FOLDER`")

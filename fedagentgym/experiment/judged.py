@@ -188,7 +188,7 @@ def _open_client_set(client: Client, request: JudgeRequest, settings: Evaluation
 
 
 def _make_agent(request: JudgeRequest, file: AgentFile | None, first: OpenedSet, seed: int) -> Player:
-    from fedagentgym.agents.make import make_agent
+    from fedagentgym.agents.presets import make_agent
 
     if file is None:
         return make_agent(AgentSettings.load(request.agent, "agent"), first.env, seed)

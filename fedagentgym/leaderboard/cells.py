@@ -20,7 +20,7 @@ from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.agents.make import make_agent
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedagentgym.agents import AGENTS
-from fedagentgym.agents.make import make_agent
 from fedagentgym.agents.models.pretrained import list_shipped
 from fedagentgym.agents.models.store import identify_model
-from fedagentgym.agents.presets import starts_from_nothing
+from fedagentgym.agents.presets import make_agent, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import MissingExtraError, OptionError
 from fedagentgym.base.streams import derive

@@ -61,7 +61,7 @@ def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[CurvePoint]:
 
 def load_warm_started_agent(recipe: Recipe) -> TokenAgent:
     """The recipe's agent after its warm start, which is made now unless it exists."""
-    from fedagentgym.agents.make import make_agent
+    from fedagentgym.agents.presets import make_agent
 
     if starts_from_nothing(recipe.agent):
         made = pretrain_tiny(recipe.env.id, recipe.env.options, recipe.warm_start, agent=recipe.agent)

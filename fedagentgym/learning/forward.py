@@ -18,8 +18,7 @@ from torch import Tensor
 
 from fedagentgym.agents.decoder.architectures import fits
 from fedagentgym.agents.decoder.module import Decoder
-from fedagentgym.agents.decoder.packed import compute_hidden, compute_table_hidden
-from fedagentgym.agents.decoder.packing import batch_by_nodes
+from fedagentgym.agents.decoder.packed import batch_by_nodes, compute_hidden, compute_table_hidden
 from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
 from fedagentgym.learning.log_probs import ScoredRow, TokenLogprobs, find_choices, score_choices

@@ -120,9 +120,8 @@ def pretrain_model(
     The result is a whole model: if an adapter is trained (`agent.adapter`), it is merged into the base at the end. Merging and
     saving use float32, because the changes by imitation are smaller than a step of bfloat16.
     """
-    from fedagentgym.agents.make import make_agent
     from fedagentgym.agents.models.store import identify_model, locate_model
-    from fedagentgym.agents.presets import require_model
+    from fedagentgym.agents.presets import make_agent, require_model
 
     named = require_model(agent)
     player = agent.model_copy(update={"dtype": "float32", "rollouts": "torch", "model": str(locate_model(named))})
@@ -227,7 +226,7 @@ def _make_untrained_agent(env: TextEnv, settings: WarmStartSettings, agent: Agen
 
     from fedagentgym.agents.engines.tiny import make_tiny_model
     from fedagentgym.agents.engines.torch_policy import TorchPolicy
-    from fedagentgym.agents.make import make_agent
+    from fedagentgym.agents.presets import make_agent
 
     model, tokenizer = make_tiny_model(list_words(env), settings.size, settings.context_length, derive(seed, "weights"))
     init_weights(model, derive(seed, "spread"))

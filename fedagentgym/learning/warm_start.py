@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedagentgym.agents.players.demonstrators import Demonstrator
+from fedagentgym.agents.players.scripted import Demonstrator
 from fedagentgym.base.progress import Progress, show_progress
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.learning.misconceptions import make_misled_experts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedagentgym.agents.make import make_agent
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Agent, Move
 from fedagentgym.base.streams import stream
 from fedagentgym.envs import ENVIRONMENTS

@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.players.demonstrators import Demonstrator
+from fedagentgym.agents.players.scripted import Demonstrator
 from fedagentgym.agents.protocols import Decoding, Move, Players
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, make_word_tokenizer

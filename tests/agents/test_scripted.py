@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fedagentgym.agents import AGENTS
-from fedagentgym.agents.make import make_agent
 from fedagentgym.agents.players.human import HumanAgent, HumanQuitError
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.streams import stream

@@ -9,8 +9,8 @@ import pytest
 from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
-from fedagentgym.agents.make import make_agent
-from fedagentgym.agents.players.demonstrators import Demonstrator
+from fedagentgym.agents.players.scripted import Demonstrator
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.envs import open_env

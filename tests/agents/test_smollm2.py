@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.make import make_agent
 from fedagentgym.agents.models.store import StoredModel, add_model
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.streams import stream
 from fedagentgym.envs import open_env

@@ -19,7 +19,7 @@ from fedagentgym.agents.engines.loading import load_model
 from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.engines.vllm import TorchVllmPolicy, VllmEngine, VllmOptions
-from fedagentgym.agents.make import make_agent
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError, MissingExtraError, OptionError

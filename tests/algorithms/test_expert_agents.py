@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
-from fedagentgym.agents.make import make_agent
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.make import make_algorithm
 from fedagentgym.algorithms.support.runtime import Runtime

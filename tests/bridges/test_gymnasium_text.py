@@ -13,7 +13,7 @@ import gymnasium
 import pytest
 
 import fedagentgym
-from fedagentgym.agents.make import make_agent
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import stream
 from fedagentgym.bridges.gymnasium_text import GymnasiumTextEnv

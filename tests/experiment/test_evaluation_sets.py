@@ -106,7 +106,7 @@ def test_the_episodes_of_every_set_are_replayed(finished: Path, capsys: pytest.C
 
 
 def test_a_set_alone_is_judged_as_evaluate_does() -> None:
-    from fedagentgym.agents.make import make_agent
+    from fedagentgym.agents.presets import make_agent
 
     settings = EvaluationSettings.load({"tasks": 5, "sets": [{"name": "a", "split": "val"}, {"name": "b"}]})
     opened = open_sets(settings, MATH, {"size": "tiny"})
@@ -357,7 +357,7 @@ def test_a_mixture_weighs_categories_by_what_a_client_holds() -> None:
 
 
 def test_mixtures_of_all_clients_are_those_of_each() -> None:
-    from fedagentgym.agents.make import make_agent
+    from fedagentgym.agents.presets import make_agent
 
     made = federate(
         MATH, partition="preference", clients=7, tasks_per_client=30, omega=0.9, env={"size": "tiny"}, seed=2

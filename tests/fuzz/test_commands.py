@@ -127,7 +127,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch.setattr("sys.stdin", io.StringIO(""))
     patch.setattr("fedagentgym.learning.pretrain.pretrain_tiny", refuse)
     patch.setattr("fedagentgym.learning.pretrain.pretrain_model", refuse)
-    patch.setattr("fedagentgym.agents.models.wheels.fetch_wheel", refuse)
+    patch.setattr("fedagentgym.agents.models.sources.fetch_wheel", refuse)
     patch.setattr("fedagentgym.experiment.run.Run.finish", refuse)
     patch.setattr("fedagentgym.learning.evaluation_sets.evaluate", evaluate_few)
     patch.setenv("HF_HUB_OFFLINE", "1")

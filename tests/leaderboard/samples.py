@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fedagentgym.agents.make import make_agent
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.base.encoding import bytes_digest, digest
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fedagentgym.agents.make import make_agent
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.learning.evaluation import explain_malformed
 from fedagentgym.learning.trajectory import Trajectory, Turn
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.agents.decoder.architectures import fits
-from fedagentgym.agents.decoder.packing import batch_by_nodes, find_queries, pack
+from fedagentgym.agents.decoder.packed import batch_by_nodes, find_queries, pack
 from fedagentgym.learning import forward, log_probs, memory
 from fedagentgym.learning.losses import compute_k3, token_losses
 from fedagentgym.learning.rows import Row

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedagentgym.agents.engines.loading import check_folder, check_model_folder
-from fedagentgym.agents.models.hub import HUB_ID, fetch_from_hub
-from fedagentgym.agents.models.wheels import PACKAGED, discard_wheel, fill_from_package
+from fedagentgym.agents.models.sources import HUB_ID, PACKAGED, discard_wheel, fetch_from_hub, fill_from_package
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.files import PART, atomic_folder, cache_folder, format_path, read_json, read_text, remove_partial

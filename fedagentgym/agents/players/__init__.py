@@ -1,1 +1,1 @@
-"""Agents without a model of their own in this process: scripted, human, hosted endpoints; and demonstrators."""
+"""Agents without a model of their own in this process: scripted, human, hosted endpoints."""

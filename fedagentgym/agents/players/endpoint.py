@@ -19,9 +19,8 @@ from pydantic import Field
 
 from fedagentgym.agents.protocols import Decoding, Move
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.agents.text.dialogue import Dialogue, Message
 from fedagentgym.agents.text.parsing import parse
-from fedagentgym.agents.text.prompts import Template
+from fedagentgym.agents.text.prompts import Dialogue, Message, Template
 from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.base.extras import require
 from fedagentgym.base.process import get_logger

@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from fedagentgym.agents.protocols import Move
-from fedagentgym.agents.text.dialogue import Dialogue, Message
 from fedagentgym.agents.text.parsing import ParsedReply, parse_strict
-from fedagentgym.agents.text.prompts import Template
+from fedagentgym.agents.text.prompts import Dialogue, Message, Template
 from fedagentgym.base.errors import OptionError, show_value
 
 if TYPE_CHECKING:

@@ -151,7 +151,7 @@ class Runtime:
     def open_model(self, settings: AgentSettings, purpose: str) -> ResidentModel:
         """Load a model; `purpose` names the stream from which a new adapter is drawn."""
         from fedagentgym.agents.engines.loading import set_threads
-        from fedagentgym.agents.make import make_agent
+        from fedagentgym.agents.presets import make_agent
 
         set_threads(settings.threads)
         if self._device is not None:

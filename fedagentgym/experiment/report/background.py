@@ -92,7 +92,7 @@ def _parse(plain: Mapping[str, Any]) -> Background:
 def _judge_expert(sets: Sequence[OpenedSet], seed: int) -> tuple[float | None, dict[str, float]]:
     """The success of the expert on all sets, and by category of a single one; nothing where it is known in advance (an expert
     that gives the answers of a data set), or where an environment has none."""
-    from fedagentgym.agents.make import make_agent
+    from fedagentgym.agents.presets import make_agent
     from fedagentgym.learning.evaluation import evaluate
 
     if not sets or any(one.env.takes == "reply" for one in sets):

