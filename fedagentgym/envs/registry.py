@@ -69,7 +69,7 @@ DATA_SETS = Registry(
     {
         "alfworld": "fedagentgym.envs.alfworld.folders:DATA_SETS",
         "reasoning": "fedagentgym.envs.reasoning.sources.installing:DATA_SETS",
-        "webshop": "fedagentgym.envs.webshop.importer:DATA_SETS",
+        "webshop": "fedagentgym.envs.webshop.stock:DATA_SETS",
     },
 )
 """Mappings from names to `DataSet`s (envs/data_sets.py)."""

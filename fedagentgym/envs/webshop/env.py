@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -14,17 +14,56 @@ from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task, TaskIds, TaskSet
 from fedagentgym.envs.view import View
-from fedagentgym.envs.webshop import pages
-from fedagentgym.envs.webshop.expert import TURNS, WebShopExpert
+from fedagentgym.envs.webshop import lexicon, pages
+from fedagentgym.envs.webshop.expert import (
+    TURNS,
+    Kinds,
+    WebShopExpert,
+    collect_kinds,
+    list_chosen,
+    list_shop_procedures,
+)
 from fedagentgym.envs.webshop.goals import Goal
-from fedagentgym.envs.webshop.kinds import Kinds, collect_kinds, list_chosen, list_shop_procedures
-from fedagentgym.envs.webshop.nouns import NounFunction, get_noun_function
-from fedagentgym.envs.webshop.pages import Piece
-from fedagentgym.envs.webshop.reading import present_page
+from fedagentgym.envs.webshop.pages import Piece, present_page
+from fedagentgym.envs.webshop.reward import NounFunction, get_noun_function
 from fedagentgym.envs.webshop.site import Site, State, Transition
 from fedagentgym.envs.webshop.stock import INSTALLED, ShopData, ShopOptions, open_shop_data
 from fedagentgym.envs.webshop.variants import WEBSHOP_VARIANTS, ShopVariant, make_unchanged_shop
-from fedagentgym.envs.webshop.vocabulary import iter_vocabulary
+
+READ_PRODUCTS = 2000
+_PAGE_WORDS = (
+    "search click SEP WebShop Instruction Page Total results Price Rating N.A. and price lower than dollars with You have "
+    "clicked button Thank you for shopping with us! Your code: None Paste it in your MTurk interface. Purchased asin options "
+    "attrs category query product Target upper instuction text Goal Reward score min max Details"
+)
+
+
+def iter_vocabulary(stock: ShopData) -> Iterator[str]:
+    """Page labels, and what is said of products: of all in a small shop, of the first two thousand in a large one, where
+    product numbers are left to be spelt."""
+    yield _PAGE_WORDS
+    for label in (pages.BACK, pages.PREVIOUS, pages.NEXT, pages.BUY, *pages.SUB_PAGES):
+        yield label
+        yield label.lower()
+    catalogue = stock.catalogue
+    for row in range(min(len(catalogue), READ_PRODUCTS)):
+        product = catalogue.read_product(row)
+        if len(catalogue) <= READ_PRODUCTS:
+            yield product.asin
+            yield product.asin.lower()
+        for text in (product.title, product.description, *product.bullets, product.query, *product.attributes):
+            yield text
+            yield text.lower()
+        for name, values in product.options.items():
+            yield name
+            yield from values
+        instructions = catalogue.read_instructions(row)
+        yield instructions.text or ""
+        yield from (entry["instruction"] for entry in instructions.human)
+    if len(catalogue) > READ_PRODUCTS and stock.folder is not None and "generator" in stock.source:
+        for department in lexicon.DEPARTMENTS:
+            yield from (*department.attributes, *department.looks, *department.materials, *department.uses)
+
 
 ACCURACY = "accuracy/webshop"
 

@@ -1,22 +1,28 @@
 """A scripted player: reads the instruction, searches, compares a few products, chooses the wanted options, buys.
 
-It sees what any player sees (the page, its address) and acts through the site's two actions. It decides from the current page
-at every turn and remembers only which products it has looked at, so it can continue after other actions than its own. It does
-not know the goal: products are rated by the words of the instruction.
+It sees what any player sees (the page, its address) and acts through the site's two actions. It decides from the
+current page at every turn and remembers only which products it has looked at, so it can continue after other actions
+than its own. It does not know the goal: products are rated by the words of the instruction.
+
+A misled player obeys a part of the instruction: the options that are usual in a category. One that buys fashion like
+groceries chooses flavour and size, and leaves the colour as it is.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fedagentgym.envs.core import Episode
+from fedagentgym.envs.misconceptions import Procedures
 from fedagentgym.envs.scripted import slot_words
 from fedagentgym.envs.webshop import pages
 from fedagentgym.envs.webshop.analysis import analyze_text
-from fedagentgym.envs.webshop.fuzzy import token_set_ratio
+from fedagentgym.envs.webshop.goals import Goal
 from fedagentgym.envs.webshop.pages import Piece
-from fedagentgym.envs.webshop.reward import MATCH_THRESHOLD, normalize_color
+from fedagentgym.envs.webshop.reward import MATCH_THRESHOLD, normalize_color, token_set_ratio
 from fedagentgym.envs.webshop.site import Site, State, is_expressible
 
 TURNS = 15
@@ -207,3 +213,41 @@ def _find_mentioned_options(offered: dict[str, list[str]], instruction: str) -> 
         if fitting or tinted:
             chosen[name] = max(fitting, key=len) if fitting else tinted[0]
     return chosen
+
+
+MOST_READ = 5_000
+USUAL = 0.5
+Kinds = Mapping[str, frozenset[str]]
+
+
+def collect_kinds(goals: Sequence[Goal]) -> Kinds:
+    """Category -> the kinds of options that at least half of its goals name; large shops are sampled evenly."""
+    every = max(1, -(-len(goals) // MOST_READ))
+    counts: dict[str, Counter[str]] = {}
+    totals: Counter[str] = Counter()
+    for place in range(0, len(goals), every):
+        goal = goals[place]
+        if isinstance(goal.options, Mapping):
+            counts.setdefault(goal.category, Counter()).update(goal.options.keys())
+            totals[goal.category] += 1
+    usual = {
+        category: frozenset(kind for kind, count in asked.items() if count >= USUAL * totals[category])
+        for category, asked in counts.items()
+    }
+    return {category: kinds for category, kinds in sorted(usual.items()) if kinds}
+
+
+def list_shop_procedures(kinds: Kinds) -> dict[str, Procedures]:
+    """Every category with the categories whose players would leave out something that is usual in it."""
+    found = {
+        category: tuple(other for other, theirs in kinds.items() if own - theirs) for category, own in kinds.items()
+    }
+    return {category: Procedures(category, others) for category, others in found.items() if others}
+
+
+def list_chosen(goal: Goal, actions: Sequence[str]) -> frozenset[str] | None:
+    """The kinds of wanted options that these actions chose correctly; None if nothing was bought."""
+    clicks = {action.strip().lower() for action in actions}
+    if "click[buy now]" not in clicks or not isinstance(goal.options, Mapping):
+        return None
+    return frozenset(kind for kind, value in goal.options.items() if f"click[{value.strip().lower()}]" in clicks)

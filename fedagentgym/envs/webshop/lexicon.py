@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fedagentgym.envs.webshop.lists import split_list
+from fedagentgym.envs.webshop.analysis import split_list
 
 
 class ProductKind(NamedTuple):

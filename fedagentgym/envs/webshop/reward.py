@@ -3,21 +3,152 @@ wanted kind.
 
     reward = r_type * (matched attributes + matched options + [price within the cap]) / (attributes + options + 1)
 
-Everything is computed in the original's order, quirks included: options are reduced to the first colour name they contain;
-where a goal names its options, each is compared as a (name, value) pair, whose name then counts as one more word.
+Everything is computed in the original's order, quirks included: options are reduced to the first colour name they
+contain; where a goal names its options, each is compared as a (name, value) pair, whose name then counts as one more
+word.
+
+Texts are compared as sets of words, by the token-set ratio on top of `difflib`, in the version the original pins; later
+versions of that library give other numbers for a quarter of all pairs. The order of the arguments matters, since
+`difflib` is not symmetric.
+
+The nouns of two titles tell kinds of product apart. The original asks a statistical tagger that is too heavy a
+dependency for one test, so the function can be chosen: `nouns="rule"` (default) is the small rule below,
+`nouns="spacy"` uses a spaCy model if one is installed, and any function from a title to its nouns is taken as it is.
+Buying the target itself is never affected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from difflib import SequenceMatcher
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from fedagentgym.base.errors import MissingExtraError, OptionError
+from fedagentgym.envs.webshop.analysis import split_list
 from fedagentgym.envs.webshop.catalogue import Product
-from fedagentgym.envs.webshop.fuzzy import exceeds
 from fedagentgym.envs.webshop.goals import Goal
-from fedagentgym.envs.webshop.lists import split_list
-from fedagentgym.envs.webshop.nouns import NounFunction
+
+_NOT_WORD = re.compile(r"[^a-zA-Z0-9_]")
+
+
+@lru_cache(maxsize=1 << 16)
+def token_set_ratio(first: str, second: str) -> int:
+    """0 to 100; 100 as soon as the words of one are all found in the other.
+
+    >>> token_set_ratio("navy blue", "blue"), token_set_ratio("small", "medium")
+    (100, 18)
+    """
+    if not _normalize(first) or not _normalize(second):
+        return 0
+    mine, theirs = set(_normalize(first).split()), set(_normalize(second).split())
+    common = " ".join(sorted(mine & theirs))
+    with_mine = f"{common} {' '.join(sorted(mine - theirs))}".strip()
+    with_theirs = f"{common} {' '.join(sorted(theirs - mine))}".strip()
+    return max(_ratio(common, with_mine), _ratio(common, with_theirs), _ratio(with_mine, with_theirs))
+
+
+@lru_cache(maxsize=1 << 16)
+def exceeds(first: str, second: str, threshold: int) -> bool:
+    """Whether the ratio is above a threshold; most pairs are refused by their lengths and letters alone.
+
+    >>> exceeds("navy blue", "blue", 85), exceeds("small", "x-large", 85)
+    (True, False)
+    """
+    mine, theirs = set(_normalize(first).split()), set(_normalize(second).split())
+    if not mine or not theirs:
+        return False
+    if (mine <= theirs or theirs <= mine) and threshold < 100:
+        return True
+    common = " ".join(sorted(mine & theirs))
+    with_mine = f"{common} {' '.join(sorted(mine - theirs))}".strip()
+    with_theirs = f"{common} {' '.join(sorted(theirs - mine))}".strip()
+    pairs = ((common, with_mine), (common, with_theirs), (with_mine, with_theirs))
+    return any(_bound_ratio(a, b) > threshold and _ratio(a, b) > threshold for a, b in pairs)
+
+
+def _bound_ratio(first: str, second: str) -> int:
+    """A bound of the ratio: all letters that both hold could match, in whatever order."""
+    if not first or not second:
+        return 0
+    shared = sum((Counter(first) & Counter(second)).values())
+    return round(100 * (2.0 * shared / (len(first) + len(second))))
+
+
+@lru_cache(maxsize=1 << 14)
+def _normalize(text: str) -> str:
+    ascii_only = text.encode("ascii", "ignore").decode("ascii")
+    return _NOT_WORD.sub(" ", ascii_only).lower().strip()
+
+
+def _ratio(first: str, second: str) -> int:
+    if not first or not second:
+        return 0
+    return round(100 * SequenceMatcher(None, first, second).ratio())
+
+
+NounFunction = Callable[[str], tuple[str, ...]]
+SPACY_MODELS = ("en_core_web_lg", "en_core_web_md", "en_core_web_sm")
+_WORD = re.compile(r"[^\W\d_]+")
+_FUNCTION_WORDS = frozenset(
+    split_list(
+        "a about above across after all along also although among an and any are around as at be because before behind below "
+        "beside between both but by can could do does down during each either every few for from had has have he her here his "
+        "how i if in inside into is it its just like may me might more most much my near no nor not of off on once one only or "
+        "other our out outside over own per she should since so some such than that the their them then there these they this "
+        "those through to too under until up upon us very was we were what when where which while who will with within without "
+        "would you your s t"
+    )
+)
+
+
+@lru_cache(maxsize=1 << 14)
+def extract_nouns_by_rule(title: str) -> tuple[str, ...]:
+    """Words of two letters or more that are not function words, lower-case, with repetitions. Adjectives count as nouns:
+    in shop titles that is nearer to what taggers say than any short list of them (docs/environments/webshop.md has the numbers).
+
+    >>> extract_nouns_by_rule("Rusticware 921ORB Kitchen and Bath Cabinet Knob")
+    ('rusticware', 'orb', 'kitchen', 'bath', 'cabinet', 'knob')
+    """
+    return tuple(word for word in _WORD.findall(title.lower()) if len(word) > 1 and word not in _FUNCTION_WORDS)
+
+
+def get_noun_function(choice: str | NounFunction) -> NounFunction:
+    """The function that an option names."""
+    if callable(choice):
+        return choice
+    if choice == "rule":
+        return extract_nouns_by_rule
+    if choice == "spacy":
+        return _load_spacy_nouns()
+    raise OptionError(f'nouns is "rule", "spacy" or a function from a title to its nouns, got {choice!r}')
+
+
+@lru_cache(maxsize=1)
+def _load_spacy_nouns() -> NounFunction:
+    try:
+        import spacy
+    except ImportError:
+        raise MissingExtraError(
+            'nouns="spacy" needs spaCy and one of its English models; nouns="rule" needs neither'
+        ) from None
+    for name in SPACY_MODELS:
+        if spacy.util.is_package(name):
+            return _make_noun_function(spacy.load(name, disable=["parser", "ner"]))
+    raise MissingExtraError(
+        f'nouns="spacy" needs an English model: run `python -m spacy download {SPACY_MODELS[-1]}`, or use nouns="rule"'
+    )
+
+
+def _make_noun_function(model: Any) -> NounFunction:
+    @lru_cache(maxsize=1 << 14)
+    def extract_nouns(title: str) -> tuple[str, ...]:
+        return tuple(token.text.lower() for token in model(title) if token.pos_ in ("NOUN", "PROPN"))
+
+    return extract_nouns
+
 
 MATCH_THRESHOLD = 85
 COLORS = split_list(

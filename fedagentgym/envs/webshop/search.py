@@ -1,17 +1,20 @@
 """BM25 in single precision, operation by operation as Lucene computes it, and the best k of a collection without a sort.
 
 For a query term of document frequency n among N documents, weight w = count * ln(1 + (N - n + 0.5) / (n + 0.5)); a
-document that holds it f times and is L long gains w - w / (1 + f / (k1 * ((1 - b) + b * L / average))). Sums are taken in
-double precision and rounded once.
+document that holds it f times and is L long gains w - w / (1 + f / (k1 * ((1 - b) + b * L / average))). Sums are taken
+in double precision and rounded once.
 
-In a large collection frequent terms are not read through. Terms are added from the one that can gain most downwards; once
-all others together cannot lift an unseen document above the k-th best so far, only documents within reach are completed,
-by looking them up. The result is the same.
+In a large collection frequent terms are not read through. Terms are added from the one that can gain most downwards;
+once all others together cannot lift an unseen document above the k-th best so far, only documents within reach are
+completed, by looking them up. The result is the same.
+
+A `Shop` is a catalogue with prices and such a search, possibly perturbed: what one client's site sells and how it ranks
+it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import log
@@ -20,7 +23,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedagentgym.base.streams import stream
 from fedagentgym.envs.webshop.analysis import analyze_text
+from fedagentgym.envs.webshop.catalogue import Catalogue, Head, Product
 from fedagentgym.envs.webshop.index import Index, decode_lengths, hash_term
 
 K1, B = 0.9, 0.4
@@ -220,3 +225,87 @@ def _select_top(scores: Floats, documents: NDArray[np.int64] | None, k: int) -> 
         kept = np.flatnonzero(scores > 0)
     kept = kept[np.argsort(-scores[kept], kind="stable")[:k]]
     return scores[kept], kept if documents is None else documents[kept]
+
+
+RESULTS = 50
+REMEMBERED = 256
+
+Rerank = Callable[[str, list[int]], list[int]]
+
+
+class Shop:
+    """Products by row; rows beyond the catalogue are additional products of a perturbed environment.
+
+    `allowed` says which rows can be found at all; `rerank` puts the best fifty of a query in another order.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        prices: NDArray[np.float64],
+        searcher: Searcher,
+        *,
+        extra: Sequence[Product] = (),
+        allowed: NDArray[np.bool_] | None = None,
+        rerank: Rerank | None = None,
+    ) -> None:
+        self.catalogue = catalogue
+        self.searcher = searcher
+        self.extra = tuple(extra)
+        self.allowed = allowed
+        self._prices = prices
+        self._rerank = rerank
+        self._found: OrderedDict[str, tuple[int, ...]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.catalogue) + len(self.extra)
+
+    def get_head(self, row: int) -> Head:
+        if row < len(self.catalogue):
+            return self.catalogue.head(row)
+        product = self.extra[row - len(self.catalogue)]
+        return Head(product.asin, product.title, product.price_tag)
+
+    def get_product(self, row: int) -> Product:
+        return self.catalogue.product(row) if row < len(self.catalogue) else self.extra[row - len(self.catalogue)]
+
+    def get_price(self, row: int) -> float:
+        """The price that the reward compares with the goal's cap."""
+        return (
+            float(self._prices[row]) if row < len(self.catalogue) else self.extra[row - len(self.catalogue)].prices[0]
+        )
+
+    def find(self, query: str, seed: int) -> Sequence[int] | None:
+        """Rows that answer a query, best first. Besides free text there are the original's special forms: `<r>` fifty
+        random products (fixed by the episode's seed, so that pages agree), `<c> category`, `<q> query`. None where the
+        original fails: for `<a>`, and for `<c>` without a category."""
+        mode, _, rest = query.partition(" ")
+        if mode == "<r>":
+            return self._draw_random_rows(query, seed)
+        if mode == "<a>" or (mode == "<c>" and not rest):
+            return None
+        if mode == "<c>":
+            return self._filter_allowed(
+                self.catalogue.find_category_rows(rest.partition(" ")[0].strip()), "category", rest
+            )
+        if mode == "<q>":
+            return self._filter_allowed(self.catalogue.find_query_rows(rest.strip()), "query", rest.strip())
+        found = self._found.get(query)
+        if found is None:
+            ranked = self.searcher.search(query, RESULTS)
+            found = tuple(self._rerank(query, ranked) if self._rerank else ranked)
+            self._found[query] = found
+            if len(self._found) > REMEMBERED:
+                self._found.popitem(last=False)
+        return found
+
+    def _draw_random_rows(self, query: str, seed: int) -> list[int]:
+        rows = np.arange(len(self)) if self.allowed is None else np.flatnonzero(self.allowed)
+        chosen = stream(seed, "webshop", "random products", hash_term(query)).choice(len(rows), min(RESULTS, len(rows)))
+        return [int(row) for row in rows[chosen]]
+
+    def _filter_allowed(self, rows: NDArray[np.int64], field: str, wanted: str) -> list[int]:
+        kept = rows if self.allowed is None else rows[self.allowed[rows]]
+        first = len(self.catalogue)
+        added = [first + place for place, product in enumerate(self.extra) if getattr(product, field) == wanted]
+        return [*kept.tolist(), *added]

@@ -15,10 +15,9 @@ from typing import NamedTuple
 from fedagentgym.envs.webshop import pages
 from fedagentgym.envs.webshop.catalogue import CACHED_PRODUCTS
 from fedagentgym.envs.webshop.goals import Goal
-from fedagentgym.envs.webshop.nouns import NounFunction
 from fedagentgym.envs.webshop.pages import Piece
-from fedagentgym.envs.webshop.reward import PurchaseReward, compute_purchase_reward
-from fedagentgym.envs.webshop.shop import RESULTS, Shop
+from fedagentgym.envs.webshop.reward import NounFunction, PurchaseReward, compute_purchase_reward
+from fedagentgym.envs.webshop.search import RESULTS, Shop
 
 BASE_URL = "http://127.0.0.1:3000"
 PAGE_SIZE = 10

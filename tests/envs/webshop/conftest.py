@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedagentgym.envs.webshop.env import WebShopEnv
-from fedagentgym.envs.webshop.nouns import NounFunction, extract_nouns_by_rule
+from fedagentgym.envs.webshop.reward import NounFunction, extract_nouns_by_rule
 
 
 @pytest.fixture(scope="session")

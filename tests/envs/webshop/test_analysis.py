@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.envs.webshop.analysis import analyze_text, analyze_token, tokenize
-from fedagentgym.envs.webshop.fuzzy import exceeds, token_set_ratio
-from fedagentgym.envs.webshop.porter import stem
+from fedagentgym.envs.webshop.analysis import analyze_text, analyze_token, stem, tokenize
+from fedagentgym.envs.webshop.reward import exceeds, token_set_ratio
 
 TEXTS = st.text(max_size=60)
 

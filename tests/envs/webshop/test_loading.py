@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError, FedAgentGymError
-from fedagentgym.envs.webshop import importer, loading, stock
+from fedagentgym.envs.webshop import loading, stock
 from fedagentgym.envs.webshop.arrays import open_folder
 from fedagentgym.envs.webshop.env import WebShopEnv
 from fedagentgym.envs.webshop.loading import clean, find_files, read_entries, stream_json
@@ -221,9 +221,9 @@ def test_import_and_play(
     monkeypatch.setenv("FEDAGENTGYM_DATA", str(tmp_path / "data"))
     with pytest.raises(FedAgentGymError, match="data add webshop"):
         WebShopEnv(data="installed")
-    place = importer.import_data(webshop_data)
+    place = stock.import_data(webshop_data)
     with pytest.raises(DataError, match="is there already"):
-        importer.import_data(webshop_data)
+        stock.import_data(webshop_data)
     installed, loaded = WebShopEnv(data="installed"), WebShopEnv(data=str(webshop_data))
     assert installed.pool.digest == loaded.pool.digest
     assert installed.pool[5] == loaded.pool[5]
@@ -240,7 +240,7 @@ def test_import_and_play(
 def test_a_failed_import_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDAGENTGYM_DATA", str(tmp_path / "data"))
     with pytest.raises(DataError, match="record 1"):
-        importer.import_data(write(tmp_path / "raw", [RECORD, {**RECORD, "asin": "B2", "pricing": "x"}]))
+        stock.import_data(write(tmp_path / "raw", [RECORD, {**RECORD, "asin": "B2", "pricing": "x"}]))
     assert not any((tmp_path / "data").iterdir())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
-from fedagentgym.envs.webshop import importer, stock
+from fedagentgym.envs.webshop import stock
 from fedagentgym.envs.webshop.env import WebShopEnv
 from fedagentgym.envs.webshop.goals import CAPS, NO_CAP, find_weighted_index
 from fedagentgym.envs.webshop.stock import ShopOptions, open_shop_data
@@ -43,9 +43,9 @@ def test_an_imported_shop_is_the_shop_of_its_files(tmp_path: Path, data: Path) -
     files = make_files(tmp_path / "raw", 30, HUMAN)
     with pytest.raises(FedAgentGymError, match="data add webshop"):
         WebShopEnv(data="installed", split="test")
-    place = importer.import_data(files)
+    place = stock.import_data(files)
     with pytest.raises(DataError, match="is there already"):
-        importer.import_data(files)
+        stock.import_data(files)
     installed, loaded = (WebShopEnv(data=name, split="test") for name in ("installed", str(files)))
     assert installed.pool.digest == loaded.pool.digest and len(installed.pool) == 60
     assert installed.pool[5] == loaded.pool[5]
@@ -54,7 +54,7 @@ def test_an_imported_shop_is_the_shop_of_its_files(tmp_path: Path, data: Path) -
         for name in ("installed", str(files))
     ]
     assert human[0] == human[1] and len(human[0]) == 2
-    assert importer.check_shop(None).tasks == importer.check_shop(files).tasks == {"test": 60}
+    assert stock.check_shop(None).tasks == stock.check_shop(files).tasks == {"test": 60}
     with pytest.raises(OptionError, match="products=3: imported data is used whole"):
         open_shop_data(ShopOptions("installed", products=3))
     (place / "webshop.json").write_text("[]")
@@ -65,7 +65,7 @@ def test_an_imported_shop_is_the_shop_of_its_files(tmp_path: Path, data: Path) -
 
 def test_a_shop_without_products_is_not_imported(tmp_path: Path, data: Path) -> None:
     with pytest.raises(DataError, match="holds no product"):
-        importer.import_data(write(tmp_path / "raw", [], {}))
+        stock.import_data(write(tmp_path / "raw", [], {}))
     assert not any(data.iterdir())
 
 

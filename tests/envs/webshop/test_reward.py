@@ -12,12 +12,14 @@ import pytest
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.envs.webshop.catalogue import Product
 from fedagentgym.envs.webshop.goals import Goal
-from fedagentgym.envs.webshop.nouns import _load_spacy_nouns, extract_nouns_by_rule, get_noun_function
 from fedagentgym.envs.webshop.reward import (
     COLORS,
+    _load_spacy_nouns,
     compute_purchase_reward,
     count_matched_attributes,
     count_matched_options,
+    extract_nouns_by_rule,
+    get_noun_function,
     match_kind,
     normalize_color,
 )

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from fedagentgym.envs.core import Episode
 from fedagentgym.envs.webshop.env import WebShopEnv
-from fedagentgym.envs.webshop.nouns import NounFunction
 from fedagentgym.envs.webshop.pages import Piece, build_done_page, list_clickables, render_rich_text, render_text
+from fedagentgym.envs.webshop.reward import NounFunction
 from fedagentgym.envs.webshop.site import is_expressible, parse_action
 
 SEEN = {"text": "obs_text", "text_rich": "obs_text_rich", "url": "url"}

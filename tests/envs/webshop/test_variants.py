@@ -9,10 +9,8 @@ import pytest
 
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.envs.webshop.env import WebShopEnv
-from fedagentgym.envs.webshop.lookalikes import choose_best_options, fails_exactly
-from fedagentgym.envs.webshop.nouns import extract_nouns_by_rule
-from fedagentgym.envs.webshop.reward import compute_purchase_reward, count_matched_options
-from fedagentgym.envs.webshop.variants import OwnCatalogue, keep_products
+from fedagentgym.envs.webshop.reward import compute_purchase_reward, count_matched_options, extract_nouns_by_rule
+from fedagentgym.envs.webshop.variants import OwnCatalogue, choose_best_options, fails_exactly, keep_products
 
 SPLIT = {"kind": "catalog_split", "env_div": 0.5, "keep_ratio": 0.3, "seed": 1, "client": 4}
 
