@@ -134,7 +134,7 @@ def run_digests(case: Case, scratch: Path) -> Digests:
     if "adapter" in case["agent"]:
         run_command("export", str(folder), str(scratch / "adapter"), "--adapter")
         yield "adapter", safetensors_digest(scratch / "adapter")
-    timed = re.compile(r"second|^digest$|^policy$|^bytes")
+    timed = re.compile(r"second|^digest$|^policy$|^bytes|^low$|^high$")
     yield "metrics", digest(without(rounds, lambda key: bool(timed.search(key))))
     counts = rounds[-1]["bytes_total"].items()
     yield "bytes", digest({way: without(columns, ("report", "framing").__contains__) for way, columns in counts})

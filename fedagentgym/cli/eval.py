@@ -29,7 +29,7 @@ from fedagentgym.cli.options import (
 
 if TYPE_CHECKING:
     from fedagentgym.base.statistics import Estimate
-    from fedagentgym.experiment.judged import Judged
+    from fedagentgym.experiment.evaluation import OpenedEvaluation
     from fedagentgym.learning.evaluation import Evaluation
     from fedagentgym.learning.evaluation_sets import SetsEvaluation
     from fedagentgym.learning.misconceptions import Belief
@@ -124,7 +124,7 @@ def evaluate(
     if only is not None:
         raise OptionError("--set chooses among the episodes of a file: it goes with --replay")
     from fedagentgym.experiment.agent_file import has_agent_file
-    from fedagentgym.experiment.judged import JudgeRequest, open_judged
+    from fedagentgym.experiment.evaluation import EvaluationRequest, open_evaluation
 
     said = {
         "split": split,
@@ -135,8 +135,8 @@ def evaluate(
     }
     exported = agent is not None and has_agent_file(agent)
     named = {} if exported or (run is not None and agent is None) else parse_agent_settings(agent or "tiny", agent_set)
-    judged = open_judged(
-        JudgeRequest(
+    opened = open_evaluation(
+        EvaluationRequest(
             agent=named,
             folder=Path(str(agent)) if exported else None,
             changes=agent_set,
@@ -150,47 +150,47 @@ def evaluate(
             seed=seed,
         )
     )
-    file = output or _choose_file(judged)
-    _play(judged, file, as_json)
+    file = output or _choose_file(opened)
+    _play(opened, file, as_json)
 
 
-def _choose_file(judged: Judged) -> Path:
-    first = judged.sets[0]
+def _choose_file(opened: OpenedEvaluation) -> Path:
+    first = opened.sets[0]
     where = first.settings.split if not first.name else "sets"
-    whose = "" if judged.client is None else f"-client-{judged.client.index}"
-    seed = "" if judged.own_seed else f"-{judged.seed}"
-    return Path("evaluation") / f"{first.env.id.rpartition('/')[2]}-{where}{whose}-{judged.name}{seed}.jsonl"
+    whose = "" if opened.client is None else f"-client-{opened.client.index}"
+    seed = "" if opened.own_seed else f"-{opened.seed}"
+    return Path("evaluation") / f"{first.env.id.rpartition('/')[2]}-{where}{whose}-{opened.name}{seed}.jsonl"
 
 
-def _play(judged: Judged, file: Path, as_json: bool) -> None:
+def _play(opened: OpenedEvaluation, file: Path, as_json: bool) -> None:
     from fedagentgym.learning.evaluation import compute_policy_digest
     from fedagentgym.learning.evaluation_sets import evaluate_sets
     from fedagentgym.learning.misconceptions import measure_beliefs
 
-    about = {"temperature": judged.settings.temperature, "policy": compute_policy_digest(judged.agent)}
+    about = {"temperature": opened.settings.temperature, "policy": compute_policy_digest(opened.agent)}
     found = evaluate_sets(
-        judged.agent,
-        judged.sets,
-        judged.settings,
-        seed=judged.seed,
+        opened.agent,
+        opened.sets,
+        opened.settings,
+        seed=opened.seed,
         file=file,
         about=about,
-        about_set=judged.describe_set,
+        about_set=opened.describe_set,
     )
-    close = getattr(judged.agent, "close", None)
+    close = getattr(opened.agent, "close", None)
     if close is not None:
         close()
-    first = judged.sets[0]
+    first = opened.sets[0]
     beliefs = {} if first.name else measure_beliefs(first.env, found.sets[""].groups)
     if as_json:
         click.echo(_to_json(found, file, beliefs))
         return
-    _show(found, judged, beliefs)
+    _show(found, opened, beliefs)
     get_console().print(f"episodes: {file}", highlight=False)
 
 
 def _check_replay(file: Path, env: str | None, options: dict[str, Any], split: str | None, only: str | None) -> None:
-    from fedagentgym.experiment.replay import check_episodes
+    from fedagentgym.experiment.evaluation import check_episodes
 
     differences = check_episodes(file, env=env, options=options, split=split, only=only)
     if differences:
@@ -204,7 +204,7 @@ def _to_json(found: SetsEvaluation, file: Path, beliefs: Mapping[str, Belief]) -
     return json.dumps({**found.to_plain(), **told, "file": str(file)})
 
 
-def _show(found: SetsEvaluation, judged: Judged, beliefs: Mapping[str, Belief]) -> None:
+def _show(found: SetsEvaluation, opened: OpenedEvaluation, beliefs: Mapping[str, Belief]) -> None:
     """A line for each category, or for each of several sets, and one for all; then the intervals."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("", no_wrap=True, overflow="ellipsis")
@@ -219,10 +219,10 @@ def _show(found: SetsEvaluation, judged: Judged, beliefs: Mapping[str, Belief]) 
     out.print(table)
     for name in ("success", "score"):
         mean, low, high = found.overall[name]
-        out.print(f"{name} {mean:.3f}, {judged.settings.confidence:.0%} interval {low:.3f} to {high:.3f}")
-    if judged.expected is not None:
-        same = judged.expected == found.overall["success"].mean
-        out.print("the run itself found the same" if same else f"the run itself found {judged.expected:.3f}")
+        out.print(f"{name} {mean:.3f}, {opened.settings.confidence:.0%} interval {low:.3f} to {high:.3f}")
+    if opened.expected is not None:
+        same = opened.expected == found.overall["success"].mean
+        out.print("the run itself found the same" if same else f"the run itself found {opened.expected:.3f}")
 
 
 def _list_parts(found: SetsEvaluation) -> list[tuple[str, int, Mapping[str, Estimate]]]:

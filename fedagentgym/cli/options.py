@@ -13,7 +13,7 @@ from fedagentgym.base.errors import OptionError, unknown_name_error
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
-    from fedagentgym.experiment.judged import NamedClient
+    from fedagentgym.experiment.evaluation import NamedClient
 
 LARGEST = (1 << 63) - 1
 
@@ -121,7 +121,7 @@ def find_named_client(client: int | None, file: Path | None) -> NamedClient | No
         raise OptionError(
             f"{missing} is missing: --client 3 --client-split FILE together name the environment of a client"
         )
-    from fedagentgym.experiment.judged import NamedClient
+    from fedagentgym.experiment.evaluation import NamedClient
 
     return NamedClient(file, client)
 

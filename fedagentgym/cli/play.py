@@ -90,7 +90,7 @@ def _open(
 ) -> TextEnv:
     named = find_named_client(client, client_split)
     if named is not None:
-        from fedagentgym.experiment.judged import open_client_env
+        from fedagentgym.experiment.evaluation import open_client_env
 
         return open_client_env(named, env=env, split=split, options=options)
     if env is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -200,3 +201,24 @@ def read_head(source: str) -> str:
 
 def _get_presets_folder() -> Any:
     return files("fedagentgym.experiment") / "presets"
+
+
+# ---- several seeds ---------------------------------------------------------------------------------------------------
+
+
+def make_seed_configs(config: RunConfig, seeds: Sequence[int]) -> list[RunConfig]:
+    """The configuration of each seed's run, in folders `seed0`, `seed1`, ... of the run's own; a folder of another run is refused
+    before any of them begins."""
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise OptionError(f"seeds are different numbers, at least one, got {list(seeds)}")
+    runs = [_with_seed(config, seed) for seed in seeds]
+    for chosen in runs:
+        present = Path(chosen.output.folder) / "config.yaml"
+        if present.is_file() and load_config(present).digest != chosen.digest:
+            raise OptionError(f"{present.parent} holds a run with another configuration: choose another output.folder")
+    return runs
+
+
+def _with_seed(base: RunConfig, seed: int) -> RunConfig:
+    folder = json.dumps(str(Path(base.output.folder) / f"seed{seed}"))
+    return load_config(base, [f"seed={seed}", f"output.folder={folder}"])

@@ -33,9 +33,8 @@ from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.reasoning.mixture import runs_programs
 from fedagentgym.envs.verifiers.code import describe_protections
-from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.config import load_config, make_seed_configs
 from fedagentgym.experiment.estimate.fit import check_fit
-from fedagentgym.experiment.seeds import make_seed_configs
 from fedagentgym.experiment.settings import RESUMABLE, ROUNDS, RunConfig
 from fedagentgym.experiment.trackers import TrackedRun
 from fedagentgym.federation.algorithm import Algorithm

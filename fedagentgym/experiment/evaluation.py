@@ -1,23 +1,25 @@
 """What is evaluated, in which environments, and how: an agent by name, an exported folder, or the policy of a run.
 
 A folder and a run contain their prompt, their environment and the tasks on which the run was evaluated; given options replace
-these. Without options the run's own evaluation is repeated, episode for episode.
+these. Without options the run's own evaluation is repeated, episode for episode. `check_episodes` replays a file of episodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.base.errors import OptionError, UnknownNameError
+from fedagentgym.base.errors import DataError, OptionError, UnknownNameError, join_names, unknown_name_error
 from fedagentgym.base.settings import merge
-from fedagentgym.envs import open_env
+from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.experiment.agent_file import AgentFile, change_agent, read_agent_file
+from fedagentgym.learning.evaluation import find_replay_differences
 from fedagentgym.learning.evaluation_sets import OpenedSet, open_sets
+from fedagentgym.learning.export import read_json_lines
 from fedagentgym.learning.rollouts import Player
 from fedagentgym.learning.settings import EvaluationSettings
 
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.experiment.export import OpenedPolicy
     from fedagentgym.partitions.client_split import Client
+
+
+_NOT_OPTIONS = ("split", "tasks", "pool", "variant", "render_mode")
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class NamedClient:
 
 
 @dataclass(frozen=True)
-class JudgeRequest:
+class EvaluationRequest:
     """The given options. None and empty values default to those of the folder or the run, and then to the usual defaults.
 
     `agent` are settings by name, with `folder` if the agent is an exported one; `changes` update the folder's settings.
@@ -56,9 +61,9 @@ class JudgeRequest:
 
 
 @dataclass(frozen=True)
-class Judged:
+class OpenedEvaluation:
     """Everything that an evaluation needs. `expected` is the run's result of this same evaluation, if it has one;
-    `own_seed` tells whether the seed is the run's."""
+    `own_seed` says whether the seed is the run's."""
 
     agent: Player
     sets: tuple[OpenedSet, ...]
@@ -78,7 +83,7 @@ class Judged:
         return told
 
 
-def open_judged(request: JudgeRequest) -> Judged:
+def open_evaluation(request: EvaluationRequest) -> OpenedEvaluation:
     """Open the agent and its environments; environments first, so that a missing data set is reported before a model loads."""
     opened, file = _find_source(request)
     settings = _choose_settings(request, file)
@@ -89,10 +94,10 @@ def open_judged(request: JudgeRequest) -> Judged:
     expected = file.result.get("success") if file is not None and unchanged and seed == file.seed else None
     agent = opened.agent if opened is not None else _make_agent(request, file, sets[0], seed)
     own_seed = file is not None and seed == file.seed
-    return Judged(agent, sets, settings, seed, _name(request, opened), client, expected, own_seed)
+    return OpenedEvaluation(agent, sets, settings, seed, _name(request, opened), client, expected, own_seed)
 
 
-def _find_source(request: JudgeRequest) -> tuple[OpenedPolicy | None, AgentFile | None]:
+def _find_source(request: EvaluationRequest) -> tuple[OpenedPolicy | None, AgentFile | None]:
     if request.run is not None:
         if request.agent or request.folder is not None:
             raise OptionError("--run and --agent exclude each other: a run plays its own policy")
@@ -109,7 +114,7 @@ def _find_source(request: JudgeRequest) -> tuple[OpenedPolicy | None, AgentFile 
     return None, None if request.folder is None else read_agent_file(request.folder)
 
 
-def _choose_settings(request: JudgeRequest, file: AgentFile | None) -> EvaluationSettings:
+def _choose_settings(request: EvaluationRequest, file: AgentFile | None) -> EvaluationSettings:
     """The given options over those of the run's evaluation; a given environment or split replaces the run's sets."""
     plain: dict[str, Any] = {}
     if file is not None:
@@ -123,7 +128,7 @@ def _choose_settings(request: JudgeRequest, file: AgentFile | None) -> Evaluatio
 
 
 def _open_worlds(
-    request: JudgeRequest,
+    request: EvaluationRequest,
     opened: OpenedPolicy | None,
     file: AgentFile | None,
     settings: EvaluationSettings,
@@ -180,14 +185,14 @@ def open_client_env(
     return open_env(client.client_split.record.env_id, **_make_client_keywords(client, split))
 
 
-def _open_client_set(client: Client, request: JudgeRequest, settings: EvaluationSettings) -> OpenedSet:
+def _open_client_set(client: Client, request: EvaluationRequest, settings: EvaluationSettings) -> OpenedSet:
     keywords = _make_client_keywords(client, request.evaluation.get("split"))
     env = open_env(client.client_split.record.env_id, **keywords)
     chosen = settings.model_copy(update={"split": keywords["split"]})
     return OpenedSet("", env, client.client_split.options, chosen)
 
 
-def _make_agent(request: JudgeRequest, file: AgentFile | None, first: OpenedSet, seed: int) -> Player:
+def _make_agent(request: EvaluationRequest, file: AgentFile | None, first: OpenedSet, seed: int) -> Player:
     from fedagentgym.agents.presets import make_agent
 
     if file is None:
@@ -199,10 +204,93 @@ def _make_agent(request: JudgeRequest, file: AgentFile | None, first: OpenedSet,
     return make_agent(settings, first.env, seed)
 
 
-def _name(request: JudgeRequest, opened: OpenedPolicy | None) -> str:
+def _name(request: EvaluationRequest, opened: OpenedPolicy | None) -> str:
     """The agent's name in file names."""
     if opened is not None:
         return f"{opened.run.folder.resolve().name}-round-{opened.round}"
     if request.folder is not None:
         return request.folder.resolve().name
     return Path(str(request.agent.get("model") or request.agent.get("name"))).name
+
+
+# ---- replaying a file of episodes ------------------------------------------------------------------------------------
+
+
+def check_episodes(
+    file: str | Path,
+    *,
+    env: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    split: str | None = None,
+    only: str | None = None,
+) -> list[str]:
+    """Replay a file's actions; every difference is one sentence. Empty if there is none.
+
+    `env`, `options` and `split` replace or complete the environment named by the file, or by the run that contains it.
+    """
+    path, given = Path(file), dict(options or {})
+    heads = _read_heads(path)
+    if only is not None and only not in heads:
+        raise unknown_name_error(f"evaluation set of {path}", only, [name for name in heads if name])
+    if env is not None and only is None and len(heads) > 1:
+        raise OptionError(
+            f"{path} holds the evaluation sets {join_names(heads)}: say which of them --env plays (--set)"
+        )
+    differences: list[str] = []
+    for name, head in heads.items():
+        if only is None or name == only:
+            world = _open_world(path, name, head, env, given, split)
+            differences += find_replay_differences(path, world, name or None)
+    return differences
+
+
+def _read_heads(path: Path) -> dict[str, dict[str, Any]]:
+    """What the first line of each evaluation set contains besides its episode."""
+    heads: dict[str, dict[str, Any]] = {}
+    for _, about in read_json_lines(path):
+        heads.setdefault(str(about.get("set", "")), about)
+    if not heads:
+        raise DataError(f"{path} holds no episodes")
+    return heads
+
+
+def _open_world(
+    path: Path, name: str, head: Mapping[str, Any], env: str | None, given: Mapping[str, Any], split: str | None
+) -> TextEnv:
+    written = head.get("env")
+    if env is None and not isinstance(written, str):
+        raise OptionError(f"{path} does not name the environment in which it was played: name it (--env)")
+    env_id = find_env_id(written if env is None else env)
+    own = _find_options(path, name, head) if env_id == written else {}
+    variant = head.get("variant") if env_id == written else None
+    chosen = split or head.get("split", "val")
+    if not isinstance(chosen, str) or not isinstance(variant, dict | None):
+        raise DataError(f"{path}: split or variant of an episode is not what `fedagentgym eval` writes")
+    kept = {} if variant is None else {"variant": variant}
+    return open_env(env_id, **{**own, **given, **kept, "split": chosen})
+
+
+def _find_options(path: Path, name: str, head: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options of a line, or those of the run that contains the file. Paths on this machine are not taken from a file."""
+    if "options" in head:
+        options = head["options"]
+        if not isinstance(options, dict) or any(key in _NOT_OPTIONS for key in options):
+            raise DataError(f"{path}: the options of an episode are not what `fedagentgym eval` writes")
+        return ENVIRONMENTS.get(find_env_id(head["env"])).portable_options(options)  # type: ignore[no-any-return]
+    return next((one for set_name, one in _iter_run_options(path) if set_name == name), {})
+
+
+def _iter_run_options(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The options of each evaluation set of the run whose folder holds this file."""
+    config_file = path.resolve().parent.parent / "config.yaml"
+    if not config_file.is_file():
+        return
+    from fedagentgym.experiment.config import load_config
+    from fedagentgym.learning.evaluation_sets import open_sets
+
+    config = load_config(config_file)
+    if config.evaluation is None or not config.evaluation.sets:
+        yield "", config.env.options
+        return
+    for one in open_sets(config.evaluation, config.env.id, config.env.options):
+        yield one.name, one.options
