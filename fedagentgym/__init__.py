@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.variants import register_variant as register_variant
     from fedagentgym.experiment.agent_file import load_agent as load_agent
     from fedagentgym.experiment.config import load_config as load_config
+    from fedagentgym.experiment.run import RunResult as RunResult
     from fedagentgym.experiment.run import train as train
     from fedagentgym.experiment.settings import RunConfig as RunConfig
     from fedagentgym.learning.evaluation import evaluate as evaluate
@@ -45,7 +46,7 @@ __getattr__, __dir__, __all__ = attach(
         ".envs.variants": ("register_variant",),
         ".experiment.agent_file": ("load_agent",),
         ".experiment.config": ("load_config",),
-        ".experiment.run": ("train",),
+        ".experiment.run": ("RunResult", "train"),
         ".experiment.settings": ("RunConfig",),
         ".learning.evaluation": ("evaluate",),
         ".learning.rollouts": ("collect",),

@@ -39,7 +39,19 @@ def register_all() -> None:
 
 
 def register_env(env_id: str, target: str | type, *, replace: bool = False) -> None:
-    """Add an environment of your own: `register_env("me/Maze-v0", "my_package.maze:MazeEnv")`."""
+    """Register an environment of your own with gymnasium and with this package.
+
+    Args:
+        env_id: Its id, in the form `namespace/Name-v0`.
+        target: A class derived from `TextEnv`, or `"module:Class"`, which is imported when the environment is first made.
+        replace: Whether an id that exists is replaced.
+
+    Raises:
+        OptionError: If the id has another form or exists, or the target is a text of another form.
+
+    Example:
+        >>> register_env("me/Maze-v0", "my_package.maze:MazeEnv")  # doctest: +SKIP
+    """
     if "/" not in env_id or "-v" not in env_id:
         raise OptionError(f"an environment id has the form 'namespace/Name-v0', got {env_id!r}")
     ENVIRONMENTS.register(env_id, target, replace=replace)
@@ -48,48 +60,132 @@ def register_env(env_id: str, target: str | type, *, replace: bool = False) -> N
 
 
 def register_sampler(name: str, target: Any, *, replace: bool = False) -> None:
-    """Add a sampler of client splits: a `Sampler` class, a function (table, clients, seed, **parameters), or
-    "module:attribute"."""
+    """Register a sampler of client splits, for `federate(partition=name)`.
+
+    Args:
+        name: Name in configurations and split files.
+        target: A class derived from `Sampler`, a function `(table, clients, seed, **parameters)` that returns a list of task
+            ids for each client, or `"module:attribute"`.
+        replace: Whether a name that exists is replaced.
+
+    Raises:
+        OptionError: If the name exists, or the target is a text of another form.
+    """
     _load_registry("fedagentgym.partitions", "SAMPLERS").register(name, target, replace=replace)
 
 
 def register_agent(name: str, target: str | AgentFactory, *, replace: bool = False) -> None:
-    """Add an agent of your own: a function of its settings, the environment and a seed."""
+    """Register an agent, for `make_agent(name)` and `agent.name` in configurations.
+
+    Args:
+        name: Name in configurations.
+        target: A function `(settings, *, env=None, seed=0)` that returns an `Agent`, or `"module:attribute"`.
+        replace: Whether a name that exists is replaced.
+
+    Raises:
+        OptionError: If the name exists, or the target is a text of another form.
+    """
     _load_registry("fedagentgym.agents", "AGENTS").register(name, target, replace=replace)
 
 
 def register_advantage(name: str, target: str | type[AdvantageEstimator], *, replace: bool = False) -> None:
-    """Add an advantage estimator of your own: a class derived from `AdvantageEstimator`."""
+    """Register an advantage estimator, for `learning.advantage` in configurations.
+
+    Args:
+        name: Name in configurations.
+        target: A class derived from `AdvantageEstimator`, or `"module:Class"`.
+        replace: Whether a name that exists is replaced.
+
+    Raises:
+        OptionError: If the name exists, or the target is a text of another form.
+    """
     _load_registry("fedagentgym.learning.advantages", "ADVANTAGES").register(name, target, replace=replace)
 
 
 def register_objective(name: str, target: str | Objective, *, replace: bool = False) -> None:
-    """Add an objective of your own: a function of a group of episodes that gives one number for each."""
+    """Register an objective of a group of episodes, for `learning.objectives` in configurations.
+
+    Args:
+        name: Name in configurations. Components of an environment's rewards come first: choose another name than theirs.
+        target: A function that takes a group, a tuple of `Trajectory`, and returns one number for each of its episodes, or
+            `"module:function"`.
+        replace: Whether a name that exists is replaced.
+
+    Raises:
+        OptionError: If the name exists, or the target is a text of another form.
+    """
     _load_registry("fedagentgym.learning.objectives", "OBJECTIVES").register(name, target, replace=replace)
 
 
 def register_aggregation(name: str, target: str | type[AggregationRule], *, replace: bool = False) -> None:
-    """Add an aggregation rule of your own: a settings class with `begin`, whose accumulator has `add` and `finish`."""
+    """Register an aggregation rule, for `algorithm.aggregation` in configurations.
+
+    Args:
+        name: Name in configurations.
+        target: A class derived from `AggregationRule`, or `"module:Class"`.
+        replace: Whether a name that exists is replaced.
+
+    Raises:
+        OptionError: If the name exists, or the target is a text of another form.
+    """
     _load_registry("fedagentgym.federation.aggregation", "AGGREGATION_RULES").register(name, target, replace=replace)
 
 
 def register_backend(name: str, target: str | OpenBackend, *, replace: bool = False) -> None:
-    """Add a backend of your own: a function that starts the processes in which clients run."""
+    """Register a backend, for `federation.backend` in configurations.
+
+    Args:
+        name: Name in configurations.
+        target: A function that takes an `ApplicationSpec` and, by keyword, `folder`, `workers`, `application`,
+            `device_per_worker` and the entries of `federation.options`, and returns a `Backend`; or `"module:function"`.
+        replace: Whether a name that exists is replaced.
+
+    Raises:
+        OptionError: If the name exists, or the target is a text of another form.
+    """
     _load_registry("fedagentgym.federation.backends", "BACKENDS").register(name, target, replace=replace)
 
 
 def register_tracker(name: str, target: str | Callable[..., Tracker], *, replace: bool = False) -> None:
-    """Add a tracker of your own: a class with `start`, `log` and `finish`, which receives the numbers of every round."""
+    """Register a tracker, for `output.trackers` in configurations: it receives the numbers of every round.
+
+    Args:
+        name: Name in configurations.
+        target: A class with the methods `start`, `log` and `finish`, whose constructor takes the tracker's options, or
+            `"module:Class"`.
+        replace: Whether a name that exists is replaced.
+
+    Raises:
+        OptionError: If the name exists, or the target is a text of another form.
+    """
     _load_registry("fedagentgym.experiment.trackers", "TRACKERS").register(name, target, replace=replace)
 
 
 def register_template(name: str, target: str | type[Template], *, replace: bool = False) -> None:
-    """Add a prompt template of your own: a class derived from `Template`."""
+    """Register a prompt template, for `agent.template` in configurations.
+
+    Args:
+        name: Name in configurations.
+        target: A class derived from `Template`, or `"module:Class"`.
+        replace: Whether a name that exists is replaced.
+
+    Raises:
+        OptionError: If the name exists, or the target is a text of another form.
+    """
     _load_registry("fedagentgym.agents.text.prompts", "TEMPLATES").register(name, target, replace=replace)
 
 
 def register_algorithm(name: str, target: str | type[BaseAlgorithm[Any]], *, replace: bool = False) -> None:
-    """Add a federated algorithm of your own."""
+    """Register a federated method, for `algorithm` in configurations.
+
+    Args:
+        name: Name in configurations.
+        target: A class derived from `BaseAlgorithm`, usually from `Averaging`, or `"module:Class"`.
+        replace: Whether a name that exists is replaced.
+
+    Raises:
+        OptionError: If the name exists, or the target is a text of another form.
+    """
     _load_registry("fedagentgym.algorithms", "ALGORITHMS").register(name, target, replace=replace)
 
 

@@ -11,19 +11,19 @@ MOST_LISTED = 30
 
 
 class FedAgentGymError(Exception):
-    """Root of all errors of this package; a command prints its text as one sentence and exits with code 2."""
+    """The base class of all errors of this package; a command prints its text as one sentence and exits with code 2."""
 
 
 class UnknownNameError(FedAgentGymError):
-    """A name that is not in its registry, pool or table."""
+    """A name that is not in its registry, pool or table; the sentence gives the nearest name that is."""
 
 
 class OptionError(FedAgentGymError):
-    """A keyword, configuration key or command-line value that cannot be used."""
+    """An argument, configuration key or command-line value that cannot be used."""
 
 
 class OutOfRangeError(OptionError, IndexError):
-    """An index out of range; also an `IndexError`, as Python's own sequences raise it."""
+    """An index that is out of range; also an `IndexError`, as Python's own sequences raise it."""
 
 
 class DataError(FedAgentGymError):
@@ -31,11 +31,11 @@ class DataError(FedAgentGymError):
 
 
 class ProcessUnusableError(FedAgentGymError):
-    """This process lost something that all further work needs: the worker ends and a new one replaces it."""
+    """A worker process lost something that all further work needs; it ends and a new one replaces it."""
 
 
 class MissingExtraError(FedAgentGymError, ImportError):
-    """A library that belongs to an optional extra is not installed."""
+    """A library of an optional extra is not installed; the sentence names the extra. Also an `ImportError`."""
 
 
 def find_closest_name(name: str, known: Iterable[str]) -> str | None:

@@ -31,7 +31,17 @@ MOST_KEYS = 30
 
 
 class Settings(BaseModel):
-    """A node of the configuration tree. A string where a node with a field `name` is expected is short for {name: ...}."""
+    """The base class of all settings: immutable, without unknown keys; every wrong value is one sentence.
+
+    Derive a class and write its fields as for pydantic. Where a setting with a field `name` is expected, a text is short for
+    `{"name": text}`.
+
+    Example:
+        >>> class Pace(Settings):
+        ...     steps: int = 3
+        >>> Pace.load({"steps": 5}).steps
+        5
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
@@ -48,7 +58,18 @@ class Settings(BaseModel):
 
     @classmethod
     def load(cls, data: Any, where: str = "") -> Self:
-        """Validate plain data; the first error becomes one sentence that names the key and what is allowed."""
+        """Validate plain data.
+
+        Args:
+            data: A mapping from keys to plain values.
+            where: Name of the setting for error messages.
+
+        Returns:
+            The settings.
+
+        Raises:
+            OptionError: If a key is unknown or missing, or a value is invalid; the sentence names the key and what is allowed.
+        """
         try:
             return cls.model_validate(data)
         except ValidationError as error:

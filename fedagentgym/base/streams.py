@@ -56,10 +56,24 @@ def generator(seed: int, *path: int | str) -> np.random.Generator:
 
 
 def stream(seed: int, *path: int | str) -> Stream:
-    """The stream of this path.
+    """Return the random stream of a seed and a path.
 
-    >>> stream(0, "deal", 7).integers(6) == stream(0, "deal", 7).integers(6)
-    True
+    Streams of different paths are independent, and a stream has the same draws in every process, on every machine and with
+    every version of numpy. Samplers and environments of your own draw from streams.
+
+    Args:
+        seed: An integer of at most 256 bits.
+        *path: Texts and integers that name the purpose of the draws.
+
+    Returns:
+        A `Stream` with `integers`, `uniform`, `normal`, `permutation`, `choice`, `pick`, `shuffled` and further draws.
+
+    Raises:
+        OptionError: If the seed is no integer, or too large.
+
+    Example:
+        >>> stream(0, "deal", 7).integers(6) == stream(0, "deal", 7).integers(6)
+        True
     """
     return Stream(int.from_bytes(_key(seed, path), "little"))
 

@@ -75,7 +75,17 @@ _REGISTERED: dict[str, Registry] = {}
 
 
 def register_variant(env_id: str, variant: type[Variant], *, replace: bool = False) -> None:
-    """Add a variant to an environment, your own or an existing one."""
+    """Register a variant of an environment, for `federate(variant=...)` and `partition.variant` in configurations.
+
+    Args:
+        env_id: Id of the environment, yours or one of this package.
+        variant: A class derived from `Variant`, with the class attributes `kind`, its name, and `client_variant`.
+        replace: Whether a registered variant of this kind is replaced.
+
+    Raises:
+        UnknownNameError: If there is no such environment.
+        OptionError: If this is no such class, or the environment has a variant of this kind already.
+    """
     if not (isinstance(variant, type) and issubclass(variant, Variant)):
         raise OptionError(f"a variant is a class derived from fedagentgym.envs.variants.Variant, got {variant!r}")
     for name in ("kind", "client_variant"):

@@ -128,7 +128,18 @@ def change_agent(settings: AgentSettings, changes: list[str]) -> AgentSettings:
 
 
 def load_agent(folder: str | Path, env: TextEnv | None = None) -> TokenAgent:
-    """The agent of an exported folder, as trained: model, prompt, parser, decoding. None of our agents needs `env`."""
+    """Load the agent of a folder that `fedagentgym export` wrote, with the prompt, parser and decoding it was trained with.
+
+    Args:
+        folder: The folder; it contains `agent.yaml`.
+        env: The environment it will play. No agent of this package needs it.
+
+    Returns:
+        The agent, for `evaluate`, `collect` or further training.
+
+    Raises:
+        DataError: If the folder has no `agent.yaml`, or holds an adapter without its base model.
+    """
     from fedagentgym.agents.engines.loading import set_threads
     from fedagentgym.agents.presets import make_agent
 

@@ -37,9 +37,21 @@ from fedagentgym.federation.backends import load_options
 def load_config(
     source: RunConfig | Mapping[str, Any] | str | Path, changes: Sequence[str] = (), plugins: Sequence[str] = ()
 ) -> RunConfig:
-    """A validated configuration from a file, a preset's name, plain data, or a configuration that is already validated.
+    """Load and validate a configuration without running it.
 
-    `plugins` are added to those of the configuration. All are loaded first, since other parts may use what they register.
+    Args:
+        source: A mapping, the path of a YAML file, the name of a preset, or a `RunConfig`; `NAME:VARIANT,VARIANT` lays
+            variants of the file over it.
+        changes: Assignments such as `"federation.rounds=5"`, applied in order.
+        plugins: Modules or files of your own. These and those of the configuration are imported first, since its other parts
+            may use what they register.
+
+    Returns:
+        The configuration, with the settings of its method resolved.
+
+    Raises:
+        OptionError: If there is no such file or preset, or a key or value is invalid.
+        DataError: If the file is no mapping.
     """
     if isinstance(source, RunConfig):
         plain: Mapping[str, Any] = source.model_dump(mode="json", exclude_unset=True)

@@ -68,14 +68,19 @@ LIBRARIES = ("numpy", "torch", "transformers", "peft", "gymnasium", "flwr")
 
 @dataclass(frozen=True)
 class RunResult:
-    """The folder of a run, and its record (`result.json`)."""
+    """The result of a run; `train` returns it.
+
+    Attributes:
+        folder: The run's folder.
+        record: Configuration, versions, results and cost: the content of `result.json`.
+    """
 
     folder: Path
     record: Mapping[str, Any]
 
     @property
     def digest(self) -> str:
-        """The digest of the final global state."""
+        """The digest of the final global state: equal for runs that computed the same."""
         found: str = self.record["final"]["digest"]
         return found
 
@@ -109,11 +114,26 @@ def train(
     observers: Sequence[Observer] = (),
     on_progress: ProgressCallback | None = None,
 ) -> RunResult | list[RunResult]:
-    """Run a configuration (a file, a preset's name, plain data) from the beginning. The run's folder must be new.
+    """Run a configuration from the beginning.
 
-    `plugins` are modules or files of your own, added to those of the configuration. `observers` see the record of each
-    round; `on_progress` is called many times a round with a `TrainingProgress`. With `seeds` there is a run for each of
-    them, in folders of their own below the run's; finished ones are not repeated.
+    Args:
+        config: A `RunConfig`, a mapping, the path of a YAML file, or the name of a preset; `NAME:VARIANT,VARIANT` lays
+            variants of the file over it.
+        changes: Assignments such as `"federation.rounds=5"`, applied in order.
+        seeds: If given, one run for each seed, in its own folder below the run's; finished ones are not repeated.
+        plugins: Modules or files of your own to import, besides those of the configuration.
+        observers: Objects with `begin(rounds)` and `round_done(record)`, called when the run begins and after each round.
+        on_progress: Called with a `TrainingProgress` many times a round.
+
+    Returns:
+        A `RunResult`: the run's folder, its record (`result.json`), and the digest of the final global state. With `seeds`, a
+        list of them.
+
+    Raises:
+        OptionError: If the configuration is invalid, or its folder holds a run already: resume that one, or name another
+            folder.
+        DataError: If data that the configuration names is missing or does not fit.
+        FedAgentGymError: If too few clients replied; the rounds until then are committed, and the run can be resumed.
     """
     chosen = load_config(config, changes, plugins)
     if seeds is not None:

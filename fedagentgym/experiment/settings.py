@@ -52,7 +52,14 @@ class OutputSettings(Settings):
 
 
 class RunConfig(Settings):
-    """A whole run."""
+    """The settings of a run, one typed tree; `load_config` makes one, `train` runs it.
+
+    All fields are described in the reference of settings.
+
+    Example:
+        >>> RunConfig.load({"env": {"id": "fedagentgym/Guess-v0"}, "partition": {"clients": 4}}).federation.rounds
+        20
+    """
 
     name: str = Field(default="run", pattern=r"^[\w.-]+$", description="name of the run, for files and tables")
     seed: int = Field(default=0, ge=0, description="seed of everything that is random in this run")
@@ -76,7 +83,14 @@ class RunConfig(Settings):
         return {"name": "fedagent", **given} if isinstance(given, Mapping) else given
 
     def spec(self, agent: AgentSettings | None = None) -> ExperimentSpec:
-        """The part that an algorithm and its workers need."""
+        """Return the part of the settings that a method and its workers need.
+
+        Args:
+            agent: The agent's settings as resolved; by default those of this configuration.
+
+        Returns:
+            The part, as settings.
+        """
         return ExperimentSpec(
             seed=self.seed,
             rounds=self.federation.rounds,
@@ -102,7 +116,14 @@ class RunConfig(Settings):
         return self.compute_digest(self.federation.rounds)
 
     def compute_digest(self, rounds: int) -> str:
-        """The digest of the same run with this number of rounds."""
+        """Compute the digest that this run would have with another number of rounds.
+
+        Args:
+            rounds: The number of rounds.
+
+        Returns:
+            The digest, a text that begins with `sha256:`.
+        """
         plain = self.plain()
         plain["federation"] |= {"rounds": rounds}
         plain["federation"].pop("raised_from", None)

@@ -69,9 +69,29 @@ def evaluate(
     file: str | Path | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> Evaluation:
-    """Play the tasks of `env`'s pool (the first `settings.tasks` of them) at the evaluation's temperature, and summarise.
+    """Let an agent play the tasks of an environment and compute its success with confidence intervals.
 
-    `file` gets every episode as a JSON line that `replay` can check, each with the fields of `about`.
+    Args:
+        agent: Any `Agent`.
+        env: The environment; its pool holds the tasks, so open it with `split="val"` or `"test"`.
+        settings: `EvaluationSettings`, or a mapping of them: `tasks` is the number of tasks, from the first on, `repeats` that
+            of episodes per task, `temperature` that of the sampling.
+        seed: Seed of the episodes and of the agent's draws.
+        file: If given, every episode is written to it as a JSON line.
+        about: Fields that are added to each line.
+
+    Returns:
+        The `Evaluation`: estimates overall and by category, and the episodes.
+
+    Raises:
+        OptionError: If a setting is invalid, or there are no tasks to play.
+
+    Example:
+        >>> from fedagentgym.agents import make_agent
+        >>> from fedagentgym.envs import open_env
+        >>> found = evaluate(make_agent("expert"), open_env("fedagentgym/Guess-v0", split="val"), {"tasks": 3})
+        >>> found.overall["success"].mean
+        1.0
     """
     chosen = (
         settings if isinstance(settings, EvaluationSettings) else EvaluationSettings.load(settings or {}, "evaluation")

@@ -117,9 +117,35 @@ def collect(
     progress: Progress | None = None,
     first: int = 0,
 ) -> Rollouts:
-    """Play `group_size` episodes of each task; the copies of a task share the environment's seed and differ in the agent's.
+    """Play groups of episodes in parallel.
 
-    Tasks that are part of a longer list are played as within it if `first` is the index of the first of them.
+    The episodes of a group have the same task and start, and differ in the agent's draws. An episode depends on the seed and
+    its place in the list alone, not on `parallel`.
+
+    Args:
+        agent: Any `Agent`.
+        env: The environment.
+        tasks: Ids of its tasks, or tasks; one may occur several times.
+        group_size: Episodes of each task.
+        seed: Seed of the episodes and of the agent's draws.
+        parallel: Episodes that are played at the same time.
+        progress: Told of each finished episode.
+        first: Number of the first task, if `tasks` is a part of a longer list: the episodes are those of the whole list.
+
+    Returns:
+        `Rollouts`: `groups`, a tuple of `Trajectory` for each task in the given order; `trajectories`, the same in one list;
+        `stats`, how much was played and how long it took.
+
+    Raises:
+        OptionError: If `group_size` or `parallel` is less than 1.
+        UnknownNameError: If the environment has no such task.
+
+    Example:
+        >>> from fedagentgym.agents import make_agent
+        >>> from fedagentgym.envs import open_env
+        >>> env = open_env("fedagentgym/Guess-v0")
+        >>> [len(group) for group in collect(make_agent("random"), env, env.pool.ids[:2], group_size=3).groups]
+        [3, 3]
     """
     if group_size < 1 or parallel < 1:
         raise OptionError(f"group_size and parallel are at least 1, got {group_size} and {parallel}")

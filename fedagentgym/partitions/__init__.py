@@ -14,6 +14,7 @@ if __name__ != "fedagentgym.partitions":
 if TYPE_CHECKING:
     from fedagentgym.partitions.adapters import get_row_indices as get_row_indices
     from fedagentgym.partitions.adapters import import_client_split as import_client_split
+    from fedagentgym.partitions.assignment import Assignment as Assignment
     from fedagentgym.partitions.client_split import Client as Client
     from fedagentgym.partitions.client_split import ClientSplit as ClientSplit
     from fedagentgym.partitions.client_split import federate as federate
@@ -28,6 +29,7 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         ".adapters": ("get_row_indices", "import_client_split"),
+        ".assignment": ("Assignment",),
         ".side_by_side": ("plot_side_by_side",),
         ".client_split": ("Client", "ClientSplit", "federate", "load_client_split"),
         ".record": ("SplitRecord",),

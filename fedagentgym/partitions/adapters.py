@@ -21,7 +21,20 @@ from fedagentgym.partitions.verification import IMPORTED
 
 
 def get_row_indices(client_split: ClientSplit) -> list[list[int]]:
-    """For every client the row numbers of its tasks in the pool's own order, ascending: `dataset.select(rows[i])`."""
+    """Return which rows of a data set belong to each client, for data sets whose rows are in the pool's order.
+
+    Args:
+        client_split: The split.
+
+    Returns:
+        For each client the row numbers of its tasks, ascending, as `dataset.select` takes them.
+
+    Example:
+        >>> from fedagentgym.partitions import federate
+        >>> rows = get_row_indices(federate("fedagentgym/Guess-v0", clients=3))
+        >>> [len(each) for each in rows]
+        [200, 200, 200]
+    """
     order = _map_items_to_rows(client_split)
     return [np.sort(order[numbers]).tolist() for numbers in client_split.assignment]
 
@@ -51,7 +64,23 @@ def import_client_split(
     roles: Mapping[str, Iterable[str]] | None = None,
     pool: TaskPool | None = None,
 ) -> ClientSplit:
-    """The client split of a division that was made elsewhere: client -> task ids, clients numbered from 0."""
+    """Make a client split of a division that was made elsewhere.
+
+    Args:
+        env_id: Id of the environment.
+        held: Task ids of each client: a sequence, or a mapping whose keys count the clients from 0.
+        split: The split whose tasks are divided.
+        env: Options of the environment.
+        roles: Ids of tasks that are set aside, by role.
+        pool: Tasks of your own in place of those that the environment loads.
+
+    Returns:
+        The client split; `verify` cannot make it again, since no sampler made it.
+
+    Raises:
+        OptionError: If the split is one of evaluation.
+        DataError: If there are no clients, one holds a task twice, or a task is not in the pool.
+    """
     options = dict(env or {})
     cls = env_class(env_id)
     split = cls.canonical_split(split)

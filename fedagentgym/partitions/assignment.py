@@ -23,27 +23,60 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """Client k holds the items `items[offsets[k]:offsets[k + 1]]`, in ascending order."""
+    """Which client holds which items, as two integer arrays: `len(assignment)` clients, `assignment[3]` the items of one.
+
+    Attributes:
+        offsets: Client k holds `items[offsets[k]:offsets[k + 1]]`.
+        items: Numbers of the items, ascending within a client.
+
+    Example:
+        >>> Assignment.from_lists([[4, 0], [2]])[0].tolist()
+        [0, 4]
+    """
 
     offsets: Ints
     items: Ints
 
     @classmethod
     def from_lists(cls, lists: Iterable[Iterable[int]]) -> Assignment:
+        """Make an assignment of the clients' items.
+
+        Args:
+            lists: The numbers of each client's items, in any order.
+
+        Returns:
+            The assignment.
+        """
         rows = [np.sort(np.fromiter(row, dtype=np.int64)) for row in lists]
         sizes = np.array([row.size for row in rows], dtype=np.int64)
         return cls(compute_offsets(sizes), np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64))
 
     @classmethod
     def from_pairs(cls, clients: Ints, items: Ints, count: int) -> Assignment:
-        """From (client, item) pairs in any order."""
+        """Make an assignment of pairs of a client and an item.
+
+        Args:
+            clients: The client of each pair.
+            items: The item of each pair, in any order.
+            count: Number of clients.
+
+        Returns:
+            The assignment.
+        """
         span = int(items.max()) + 1 if items.size else 1
         keys = np.sort(clients * span + items)
         return cls(compute_offsets(np.bincount(clients, minlength=count)), keys % span)
 
     @classmethod
     def concatenate(cls, parts: Iterable[Assignment]) -> Assignment:
-        """The clients of several assignments, one after the other."""
+        """Join assignments: the clients of one after those of the other.
+
+        Args:
+            parts: The assignments.
+
+        Returns:
+            The assignment of all clients.
+        """
         parts = list(parts)
         sizes = np.concatenate([part.sizes for part in parts])
         return cls(compute_offsets(sizes), np.concatenate([part.items for part in parts]))
@@ -59,6 +92,7 @@ class Assignment:
 
     @property
     def sizes(self) -> Ints:
+        """Number of items of each client."""
         return np.diff(self.offsets)
 
     @property
@@ -67,18 +101,44 @@ class Assignment:
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def count_copies(self, items: int) -> Ints:
-        """How many clients hold each of the items 0 .. items-1."""
+        """Count how many clients hold each item.
+
+        Args:
+            items: Number of items.
+
+        Returns:
+            The count of each.
+        """
         return np.bincount(self.items, minlength=items).astype(np.int64)
 
     def renumber(self, names: Ints) -> Assignment:
-        """Item i is replaced by `names[i]`; `names` ascends, so the order within clients is preserved."""
+        """Replace item i by `names[i]`.
+
+        Args:
+            names: The new numbers, ascending, so that the order within clients stays.
+
+        Returns:
+            The assignment with other numbers.
+        """
         return Assignment(self.offsets, names[self.items])
 
     def same_as(self, other: Assignment) -> bool:
+        """Compare two assignments.
+
+        Args:
+            other: The other one.
+
+        Returns:
+            Whether every client holds the same items in both.
+        """
         return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.items, other.items)
 
     def has_repeats(self) -> bool:
-        """Whether some client holds an item twice."""
+        """Look for repeats.
+
+        Returns:
+            Whether some client holds an item twice.
+        """
         owners, items = self.owners, np.asarray(self.items)
         return bool(np.any((items[1:] == items[:-1]) & (owners[1:] == owners[:-1])))
 

@@ -47,7 +47,14 @@ FROM_POOL = "pool"
 
 @dataclass(frozen=True)
 class Client:
-    """One client: which tasks it holds and in which variant of the environment it plays them."""
+    """One client of a split: `make` opens its environment.
+
+    Attributes:
+        client_split: The split it belongs to.
+        index: Its number, from 0 on.
+        tasks: Ids of its tasks.
+        variant: Its variant of the environment as plain values; None if it plays the unchanged environment.
+    """
 
     client_split: ClientSplit
     index: int
@@ -65,8 +72,18 @@ class Client:
         return replace(self.client_split.task_set, ids=self.tasks)
 
     def get_env_kwargs(self, **options: Any) -> dict[str, Any]:
-        """The keywords that make this client's environment. Of further options those are accepted that change no task:
-        `play_options` of the environment, the place of its data, and `pool=` with the same digest."""
+        """Return the keywords that make this client's environment, for `gymnasium.make` or a worker process.
+
+        Args:
+            **options: Further options of those that change no task: the environment's `play_options`, the place of its data,
+                and `pool=` with the same digest.
+
+        Returns:
+            The given options, with the client's split, tasks and variant.
+
+        Raises:
+            OptionError: If an option would change the tasks, or is decided by the split.
+        """
         opened, given = self.client_split, dict(options)
         pool = given.pop("pool", None)
         if "split" in given and opened.env_class.canonical_split(given["split"]) == opened.record.env_split:
@@ -82,10 +99,13 @@ class Client:
         return keywords
 
     def make(self, **options: Any) -> gymnasium.Env[str, str]:
-        """A gymnasium environment over this client's tasks, in its variant.
+        """Make a gymnasium environment over this client's tasks, in its variant.
 
         Args:
-            **options: Further keywords of the environment, of those that change no task; keywords of `gymnasium.make`.
+            **options: Further options of the environment, of those that change no task; keywords of `gymnasium.make`.
+
+        Returns:
+            The environment, with gymnasium's wrappers.
 
         Raises:
             OptionError: If an option would change the tasks, or is decided by the split.
@@ -94,13 +114,36 @@ class Client:
         return gymnasium.make(self.client_split.record.env_id, **self.get_env_kwargs(**options))
 
     def open_env(self, **options: Any) -> TextEnv:
-        """The same environment without gymnasium's wrappers, for playing many episodes."""
+        """Open the same environment as `make` without gymnasium's wrappers, for playing many episodes.
+
+        Args:
+            **options: Further options of the environment, of those that change no task.
+
+        Returns:
+            The environment itself.
+
+        Raises:
+            OptionError: If an option would change the tasks, or is decided by the split.
+            DataError: If a given pool or given data is not the one that was divided.
+        """
         return open_env(self.client_split.record.env_id, **self.get_env_kwargs(**options))
 
     def make_vec(
         self, count: int, *, mode: Literal["sync", "async"] = "sync", **options: Any
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-        """A vector environment of `count` copies."""
+        """Make a vector environment of copies of this client's environment.
+
+        Args:
+            count: Number of copies.
+            mode: `sync` runs them in this process, `async` in a process each.
+            **options: Further options of the environment, of those that change no task.
+
+        Returns:
+            The vector environment.
+
+        Raises:
+            OptionError: If an option would change the tasks, or is decided by the split.
+        """
         keywords = self.get_env_kwargs(**options)
         return gymnasium.make_vec(self.client_split.record.env_id, num_envs=count, vectorization_mode=mode, **keywords)
 
@@ -141,9 +184,16 @@ class Clients(Sequence[Client]):
 
 
 class ClientSplit:
-    """A division of a pool among clients, together with the pool.
+    """A pool of tasks and its division among clients; `federate` and `load_client_split` make one.
 
-    A sequence of its clients: `len(client_split)`, `client_split[3]`, `client_split[-1]`, `client_split[:10]`, and in a loop.
+    It is a sequence of its clients: `len(client_split)`, `client_split[3]`, `client_split[-1]`, `client_split[:10]`, and loops.
+
+    Attributes:
+        record: The division as it is stored: a `SplitRecord`.
+        pool: The pool that is divided.
+        options: Options of the environment that the pool was loaded with.
+        table: The pool as samplers see it: a `TaskTable`.
+        task_set: The value that names all tasks of the pool.
     """
 
     def __init__(
@@ -181,11 +231,33 @@ class ClientSplit:
         return f"ClientSplit({len(self)} clients of {record.env_id}, {record.sampler} {dict(record.parameters)})"
 
     def client(self, index: int) -> Client:
+        """Return a client.
+
+        Args:
+            index: Its number, from 0 on.
+
+        Returns:
+            The client.
+
+        Raises:
+            OutOfRangeError: If there is no such client.
+            DataError: If its tasks do not match the digest of a stored split.
+        """
         index = self.record.validate_client(index)
         return Client(self, index, self.record.get_tasks(index), self.record.variants[index])
 
     def role(self, name: str) -> TaskPool:
-        """The tasks of a role; the server's tasks have no answers."""
+        """Return the tasks that were set aside for a role.
+
+        Args:
+            name: `public`, `auxiliary`, `server` or `warmup`.
+
+        Returns:
+            The pool of the role's tasks; that of `server` has no answers.
+
+        Raises:
+            OptionError: If nothing was set aside for this role.
+        """
         if name not in self.record.roles:
             raise OptionError(
                 f"this split has no role {name!r} ({join_names(self.record.roles) or 'none'} there): ask for it with"
@@ -196,6 +268,7 @@ class ClientSplit:
 
     @property
     def digest(self) -> str:
+        """The identity of the split: it changes if any client's tasks or variant change."""
         return self.record.digest
 
     @property
@@ -230,23 +303,55 @@ class ClientSplit:
         return record.clients.renumber(self.table.find_numbers(record.ids, "the split"))
 
     def statistics(self) -> Statistics:
+        """Compute how the clients differ.
+
+        Returns:
+            `sizes`, `counts` and `shares` by category, `distances` from the mixture of the pool, `copies` of each task, and the
+            similarity of pairs of clients.
+        """
         from fedagentgym.partitions.statistics import compute_statistics
 
         return compute_statistics(self.assignment, self.table, self.record.sampler)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """The figure that fits the sampler; written to `path` (.png or .svg) if given, returned as matplotlib axes."""
+        """Draw the figure that fits the sampler (extra `[plots]`).
+
+        Args:
+            path: If given, the figure is written there, as .png or .svg.
+
+        Returns:
+            The matplotlib axes.
+
+        Raises:
+            MissingExtraError: If matplotlib is not installed.
+        """
         from fedagentgym.partitions.plots import plot_client_split
 
         return plot_client_split(self.record, self.statistics(), path)
 
     def verify(self) -> list[CheckResult]:
+        """Check what the split claims: its digests, its pool, and that the sampler makes it again.
+
+        Returns:
+            The checks, each with `name`, `ok` and `detail`; `ok` is None if it cannot be decided here, and then the split as a
+            whole is not verified.
+        """
         from fedagentgym.partitions.verification import verify
 
         return verify(self.record, self.pool, self.table, self.assignment, self.options)
 
     def save(self, path: str | Path) -> Path:
-        """`.json` one file, `.zip` a zip, otherwise a folder (for more than a million assignments)."""
+        """Write the split, without its tasks' contents.
+
+        Args:
+            path: `.json` is one file, `.zip` a compressed one; anything else a folder, for more than a million assignments.
+
+        Returns:
+            The path.
+
+        Raises:
+            OptionError: If the split is too large for this kind of file.
+        """
         return split_files.save(self.record, path, self.table.ids)
 
 
@@ -291,12 +396,14 @@ def federate(
         The client split, a sequence of clients.
 
     Raises:
+        UnknownNameError: If there is no such environment, split, sampler or variant.
         OptionError: If an option is unknown or impossible.
         DataError: If data or labels are missing.
 
-    >>> made = federate("fedagentgym/Guess-v0")
-    >>> len(made), len(made[0])
-    (10, 60)
+    Example:
+        >>> made = federate("fedagentgym/Guess-v0")
+        >>> len(made), len(made[0])
+        (10, 60)
     """
     options = _check_options(env)
     cls = env_class(env_id)
@@ -403,9 +510,12 @@ def load_client_split(
         env: The place of data (`{"data": FOLDER}`) and further options of the environment that change no task.
         pool: The pool that was divided, if the environment does not load it.
 
+    Returns:
+        The client split, with the pool that was divided.
+
     Raises:
         OptionError: If an option would change the tasks.
-        DataError: If the file is damaged, or the pool is not the one that was divided.
+        DataError: If the file is damaged or of a newer format, or the pool is not the one that was divided.
     """
     if not isinstance(path, str | Path):
         raise OptionError(f"a split is opened by the path of its file, got {show_value(path)}")

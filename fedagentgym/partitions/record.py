@@ -51,7 +51,27 @@ class NoVariants(Sequence[None]):
 
 @dataclass(frozen=True, eq=False)
 class SplitRecord:
-    """One division of one pool as stored. `clients` numbers the tasks by their index among the sorted `ids`."""
+    """A division of a pool as it is stored; `ClientSplit.record` is one.
+
+    Attributes:
+        env_id: Id of the environment.
+        env_split: The split whose tasks are divided.
+        env_options: Options of the environment, without paths.
+        pool_digest: Digest of the pool.
+        sampler: Name of the sampler.
+        parameters: Parameters of the sampler.
+        seed: Seed of everything that was random.
+        clients: Which client holds which tasks, as numbers of the sorted `ids`.
+        ids: Sorted ids of the tasks; None in the folder of a large split until the pool is opened.
+        variants: The clients' variants, None for a client that plays the unchanged environment.
+        variant: The variant that was requested.
+        roles: Ids of the tasks that were set aside, by role.
+        server_overlap: Share of the server's tasks that clients hold as well.
+        evaluation: Splits that are never divided.
+        labels: Which tasks counted as solved, if the sampler used it.
+        provenance: Versions and date; not part of the digest.
+        stored_digests: The clients' digests of a stored split, against which it is checked.
+    """
 
     env_id: str
     env_split: str
@@ -75,7 +95,18 @@ class SplitRecord:
         return len(self.clients)
 
     def get_tasks(self, client: int) -> tuple[str, ...]:
-        """The task ids of a client; those of a stored split are checked against the client's digest."""
+        """Return the task ids of a client; those of a stored split are checked against the client's digest.
+
+        Args:
+            client: Number of the client.
+
+        Returns:
+            The ids, sorted.
+
+        Raises:
+            OutOfRangeError: If there is no such client.
+            DataError: If the ids do not match the digest.
+        """
         client = self.validate_client(client)
         ids = self._lookup_ids(client)
         if self.stored_digests is not None:

@@ -35,10 +35,20 @@ def plot_side_by_side(
     titles: Sequence[str] | None = None,
     unit: Literal["share", "tasks"] = "share",
 ) -> Any:
-    """How the categories lie on the clients of several splits of one pool, one panel each; an array of axes.
+    """Draw the category mixtures of several splits of one pool in one row of panels (extra `[plots]`).
 
-    `titles` names the panels, otherwise sampler and parameters do. `unit` is what bars show: the share of the client's tasks,
-    or how many tasks.
+    Args:
+        client_splits: One to twelve splits of the same pool.
+        path: If given, the figure is written there, as .png or .svg.
+        titles: Titles of the panels; by default the samplers and their parameters.
+        unit: What a bar shows: the `share` of a client's tasks, or the number of `tasks`.
+
+    Returns:
+        The matplotlib axes, an array with one entry per panel.
+
+    Raises:
+        OptionError: If the splits are too many or of different pools, or the titles are not as many as the splits.
+        MissingExtraError: If matplotlib is not installed.
     """
     _check_comparable(client_splits, titles)
     matplotlib = require("matplotlib", "plots")

@@ -66,7 +66,16 @@ class PoolFields:
 
 @dataclass(frozen=True, eq=False)
 class TaskTable:
-    """`ids[i]`, `names[codes[i]]` and `solved[i]` describe item i; `rows[i]` is its number in the whole pool's table."""
+    """The tasks of a pool as samplers see them: numbered by their sorted ids.
+
+    Attributes:
+        ids: Id of each task, sorted.
+        names: Names of the categories, sorted.
+        codes: Category of each task, as an index of `names`.
+        rows: Number of each task in the table of the whole pool.
+        solved: Whether each task counts as solved; None if unknown.
+        read_field: Reads another field of the tasks; use `find_labels`.
+    """
 
     ids: Sequence[str]
     names: tuple[str, ...]
@@ -77,6 +86,14 @@ class TaskTable:
 
     @classmethod
     def from_pool(cls, pool: TaskPool) -> TaskTable:
+        """Make the table of a pool.
+
+        Args:
+            pool: The pool.
+
+        Returns:
+            The table, without labels of which tasks are solved.
+        """
         ids = list(pool.ids)
         order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
         held = np.flatnonzero(np.bincount(pool.category_codes, minlength=len(pool.category_names)))
@@ -102,7 +119,14 @@ class TaskTable:
         return np.argsort(self.codes, kind="stable"), np.concatenate([[0], np.cumsum(self.counts)])
 
     def select(self, keep: Flags) -> TaskTable:
-        """The table of the marked items; categories that lose all their items disappear."""
+        """Return the table of some tasks; categories that lose all their tasks disappear.
+
+        Args:
+            keep: For each task, whether it is kept.
+
+        Returns:
+            The smaller table; its tasks are numbered anew.
+        """
         kept = np.flatnonzero(keep)
         names, codes = np.unique(self.codes[kept], return_inverse=True)
         solved = None if self.solved is None else self.solved[kept]
@@ -111,7 +135,18 @@ class TaskTable:
         return TaskTable(ids, kept_names, codes.astype(np.int64), self.rows[kept], solved, self.read_field)
 
     def find_labels(self, field: str) -> Labels:
-        """A label for every item and the names of the labels: categories, `hardness`, or another field of the tasks."""
+        """Return the tasks' values of a field, by which a sampler can group them.
+
+        Args:
+            field: `category`, `hardness`, or another field of the tasks.
+
+        Returns:
+            The code of each task, and the names of the codes.
+
+        Raises:
+            DataError: If `hardness` is asked for and it is unknown which tasks are solved.
+            OptionError: If the tasks have no such field.
+        """
         if field == "category":
             return self.codes, self.names
         if field == "hardness":
@@ -127,10 +162,29 @@ class TaskTable:
         return codes.astype(np.int64), tuple(names[code] for code in held.tolist())
 
     def with_solved(self, solved: Flags | None) -> TaskTable:
+        """Return the same table with labels of which tasks are solved.
+
+        Args:
+            solved: For each task, whether it counts as solved.
+
+        Returns:
+            The table with these labels.
+        """
         return replace(self, solved=solved)
 
     def find_numbers(self, ids: Iterable[str], what: str) -> Ints:
-        """The item numbers of ids, ascending; the error names unknown ids."""
+        """Return the numbers of tasks by their ids.
+
+        Args:
+            ids: The ids, in any order.
+            what: What names them, for the error message.
+
+        Returns:
+            The numbers, ascending.
+
+        Raises:
+            DataError: If the table has no such task.
+        """
         wanted = np.array(sorted(ids), dtype=object)
         position = np.searchsorted(np.asarray(self.ids, dtype=object), wanted)
         clipped = np.minimum(position, max(len(self.ids) - 1, 0))

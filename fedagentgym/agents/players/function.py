@@ -24,10 +24,29 @@ Answer = Callable[[list[Message]], str]
 
 
 class FunctionAgent:
-    """``answer`` gets the messages of a dialogue (dictionaries with ``role`` and ``content``) and returns the reply.
+    """An agent made of a function from the messages of a dialogue to the next reply.
 
-    The action is what the reply has between ``<action>`` tags; a reply without them is the action. ``template`` and ``think``
-    choose the prompts, ``context`` whether a dialogue grows or is one message with the last ``history`` turns in it.
+    Use it to evaluate any library that turns chat messages into text. It has no tokens, so it cannot be trained. The action is
+    what the reply has between `<action>` tags; a reply without tags is the action.
+
+    Args:
+        answer: The function. It gets a list of dictionaries with `role` and `content`, and returns a text.
+        name: Name of the agent in results.
+        template: Name of the prompt template.
+        think: Whether thoughts are asked for before the action.
+        context: `session` for one growing dialogue, `window` for a single message that contains the last turns.
+        history: How many past turns a `window` contains.
+
+    Raises:
+        OptionError: If `answer` is no function; while playing, if it returns something other than a text.
+
+    Example:
+        >>> from fedagentgym.envs import open_env
+        >>> from fedagentgym.learning import collect
+        >>> env = open_env("fedagentgym/Guess-v0")
+        >>> played = collect(FunctionAgent(lambda messages: "guess 4"), env, env.pool.ids[:1])
+        >>> played.trajectories[0].actions[0]
+        'guess 4'
     """
 
     def __init__(
@@ -48,10 +67,18 @@ class FunctionAgent:
         self.history = history
 
     def play(self, env: TextEnv) -> FunctionPlayers:
+        """Start playing.
+
+        Args:
+            env: The environment.
+
+        Returns:
+            The `Players`, a context manager.
+        """
         return FunctionPlayers(self, env)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Release nothing: a function holds no resources."""
 
 
 class FunctionPlayers:

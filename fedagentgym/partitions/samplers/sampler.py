@@ -24,7 +24,23 @@ MOST_CLIENTS = 1_000_000
 
 
 class Sampler(Settings):
-    """Settings of one sampler. The fields are its parameters; they are stored in the split file."""
+    """Base class of samplers: derive a class, write `sample`, and register it with `fedagentgym.register_sampler`.
+
+    The fields are the parameters that `federate` takes; they are stored in the split file. Draw from `fedagentgym.stream(seed,
+    ...)`, so that a seed gives the same split everywhere.
+
+    Attributes:
+        axes: What the sampler makes clients differ in: `mixture`, `sizes`, `hardness`; the rest follows from chance.
+        needs_labels: Whether it needs to know which tasks count as solved.
+
+    Example:
+        >>> from fedagentgym.partitions import Assignment, Sampler
+        >>> class Rotate(Sampler):
+        ...     first: int = 0
+        ...     def sample(self, table, clients, seed):
+        ...         numbers = range(self.first, len(table))
+        ...         return Assignment.from_lists(numbers[client::clients] for client in range(clients))
+    """
 
     axes: ClassVar[frozenset[Axis]] = frozenset()
     """What this sampler makes clients differ in; the other axes follow from chance."""
@@ -33,14 +49,37 @@ class Sampler(Settings):
 
     @abstractmethod
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
-        """Assign items of the table to each client. Depends only on the arguments."""
+        """Divide the tasks of a table among clients; called by `federate`.
+
+        Args:
+            table: The tasks: `table.ids`, `table.codes` (the category of each, as an index of `table.names`), `table.solved`.
+            clients: Number of clients.
+            seed: Seed of all draws.
+
+        Returns:
+            The numbers of each client's tasks: an `Assignment`. It depends on the parameters and the arguments alone.
+
+        Raises:
+            OptionError: If the table has too few tasks for the parameters.
+        """
 
     def count_clients(self, table: TaskTable) -> int | None:
-        """How many clients there are where the caller names no number; None where nothing tells."""
+        """Return the number of clients if the caller of `federate` gives none.
+
+        Args:
+            table: The tasks.
+
+        Returns:
+            The number of clients that the tasks name; None if they name none, as by default.
+        """
         return None
 
     def list_axes(self) -> frozenset[Axis]:
-        """What these parameters make clients differ in."""
+        """Return what these parameters make clients differ in; by default `axes`.
+
+        Returns:
+            Some of `mixture`, `sizes` and `hardness`.
+        """
         return self.axes
 
 
