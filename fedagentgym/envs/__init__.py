@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.misconceptions import MisleadableEnv as MisleadableEnv
     from fedagentgym.envs.misconceptions import Procedures as Procedures
     from fedagentgym.envs.pool import TaskPool as TaskPool
+    from fedagentgym.envs.reasoning.math import calculate as calculate
     from fedagentgym.envs.registry import DATA_SETS as DATA_SETS
     from fedagentgym.envs.registry import ENVIRONMENTS as ENVIRONMENTS
     from fedagentgym.envs.task import Task as Task
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from fedagentgym.envs.variants import ClientVariant as ClientVariant
     from fedagentgym.envs.variants import Variant as Variant
     from fedagentgym.envs.verifiers import Verdict as Verdict
-    from fedagentgym.envs.verifiers.arithmetic import calculate as calculate
     from fedagentgym.envs.verifiers.code import Call as Call
     from fedagentgym.envs.verifiers.code import Checks as Checks
     from fedagentgym.envs.verifiers.code import grade_code as grade_code
@@ -44,12 +44,12 @@ __getattr__, __dir__, __all__ = attach(
         ".core": ("Episode", "TextEnv", "open_env"),
         ".misconceptions": ("MisleadableEnv", "Procedures"),
         ".pool": ("TaskPool",),
+        ".reasoning.math": ("calculate",),
         ".registry": ("DATA_SETS", "ENVIRONMENTS"),
         ".task": ("Task", "TaskSet"),
         ".transcripts": ("format_transcript", "read_transcript", "replay"),
         ".variants": ("ClientVariant", "Variant"),
         ".verifiers": ("Verdict",),
-        ".verifiers.arithmetic": ("calculate",),
         ".verifiers.code": ("Call", "Checks", "grade_code"),
         ".verifiers.math": ("MathVerifier", "grade_math"),
         ".verifiers.qa": ("grade_choice", "grade_qa"),

@@ -16,8 +16,7 @@ from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.misconceptions import Procedures
-from fedagentgym.envs.reasoning.generators.problem import MathProblem
-from fedagentgym.envs.reasoning.generators.program import Program
+from fedagentgym.envs.reasoning.generators.problems import MathProblem, Program
 from fedagentgym.envs.reasoning.misled import mislead_problem, mislead_program, mislead_question
 from fedagentgym.envs.verifiers.code import Checks
 from fedagentgym.learning.misconceptions import (

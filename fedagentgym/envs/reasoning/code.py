@@ -9,8 +9,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.core import Episode, check_choice
 from fedagentgym.envs.reasoning.generators.code_levels import CODE_WORDS, LEVEL_PROGRAMS
 from fedagentgym.envs.reasoning.generators.code_tiny import TINY_CODE_WORDS, TINY_PROGRAMS
-from fedagentgym.envs.reasoning.generators.program import Program
-from fedagentgym.envs.reasoning.generators.space import ProblemSequence, split_words
+from fedagentgym.envs.reasoning.generators.problems import ProblemSequence, Program, split_words
 from fedagentgym.envs.reasoning.misled import mislead_program
 from fedagentgym.envs.reasoning.pools import Cell
 from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, make_action_help

@@ -17,9 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedagentgym.envs.core import Episode, Expert
-from fedagentgym.envs.reasoning.generators.problem import MathProblem
-from fedagentgym.envs.reasoning.generators.program import Program
-from fedagentgym.envs.reasoning.generators.question import Fact, Question
+from fedagentgym.envs.reasoning.generators.problems import Fact, MathProblem, Program, Question
 
 Mislead = Callable[[Any], Any]
 _LAST_STEP = re.compile(r"(?:^|(?<=\. ))(\d{1,9}) ([-+*/]) (\d{1,9}) = (\d{1,18})(?= ?\.?$)")

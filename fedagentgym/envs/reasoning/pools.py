@@ -13,7 +13,7 @@ import numpy as np
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.reasoning.generators.space import ProblemSequence
+from fedagentgym.envs.reasoning.generators.problems import ProblemSequence
 from fedagentgym.envs.task import TaskIds
 
 ORDER = ("val", "test", "warmup", "train")

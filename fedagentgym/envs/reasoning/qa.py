@@ -9,10 +9,9 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.envs.core import Episode, check_choice
 from fedagentgym.envs.misconceptions import Procedures
 from fedagentgym.envs.reasoning.generators.knowledge import KNOWLEDGE_WORDS
+from fedagentgym.envs.reasoning.generators.problems import Fact, ProblemSequence, Question, split_words
 from fedagentgym.envs.reasoning.generators.qa_levels import QUESTION_WORDS, make_question_templates
 from fedagentgym.envs.reasoning.generators.qa_tiny import TINY_QA_WORDS, TINY_QUESTIONS
-from fedagentgym.envs.reasoning.generators.question import Fact, Question
-from fedagentgym.envs.reasoning.generators.space import ProblemSequence, split_words
 from fedagentgym.envs.reasoning.misled import mislead_question
 from fedagentgym.envs.reasoning.pools import Cell
 from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, make_action_help

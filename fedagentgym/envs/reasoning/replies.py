@@ -13,7 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from pydantic import Field
+
 from fedagentgym.base.errors import OptionError, show_value, unknown_name_error
+from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import Expert, check_choice
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.pool import TaskPool
@@ -21,11 +24,30 @@ from fedagentgym.envs.reasoning.misled import MisledExpert
 from fedagentgym.envs.reasoning.pools import Cell, PoolGenerator, Strip, make_loaded_pool
 from fedagentgym.envs.reasoning.sources import INSTALLED, SOURCES, Loaded, Request, find_source, load
 from fedagentgym.envs.reasoning.sources.loading import TOLERATED, check_subset
-from fedagentgym.envs.reasoning.variants import Phrasing, Wording
 from fedagentgym.envs.task import Task
+from fedagentgym.envs.variants import ClientVariant, Variant
 from fedagentgym.envs.verifiers import Verdict
 from fedagentgym.envs.verifiers.formats import ToolCall, format_rewards, tool_call
 from fedagentgym.envs.view import View
+
+
+class Phrasing(ClientVariant):
+    """Which of the environment's phrasings is put around every problem; 0 is the plain one."""
+
+    phrasing: int = Field(ge=0, strict=True)
+
+
+class Wording(Variant):
+    """The same problem under another phrasing of the prompt."""
+
+    kind = "wording"
+    client_variant = Phrasing
+
+    choices: int = Field(default=8, ge=1, description="how many phrasings are in use")
+
+    def draw(self, seed: int, client: int) -> Phrasing:
+        return Phrasing(phrasing=stream(seed, "world", self.kind, client).integers(self.choices))
+
 
 SIZES = ("default", "tiny")
 AS_ASKED = "as asked"

@@ -10,7 +10,7 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.core import Expert, check_choice
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.reasoning.generators.space import split_words
+from fedagentgym.envs.reasoning.generators.problems import split_words
 from fedagentgym.envs.skills.replies import (
     MANNERS,
     STYLES,

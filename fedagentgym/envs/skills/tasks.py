@@ -17,7 +17,7 @@ import numpy as np
 from fedagentgym.base.errors import DataError, OptionError, show_value
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.reasoning.generators.space import Form, ProblemSequence, split_words
+from fedagentgym.envs.reasoning.generators.problems import Form, ProblemSequence, split_words
 from fedagentgym.envs.reasoning.pools import Cell, PoolGenerator
 from fedagentgym.envs.skills.numbers import (
     MOST_STEPS,

@@ -17,9 +17,7 @@ from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.reasoning.code import CodeEnv
 from fedagentgym.envs.reasoning.generators.knowledge import CITIES, COUNTRIES, FIRMS, PEOPLE, WORKS, get_knowledge_base
-from fedagentgym.envs.reasoning.generators.program import Program
-from fedagentgym.envs.reasoning.generators.question import Question
-from fedagentgym.envs.reasoning.generators.space import FeistelPermutation, Form, ProblemSequence
+from fedagentgym.envs.reasoning.generators.problems import FeistelPermutation, Form, ProblemSequence, Program, Question
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.qa import QAEnv
 from fedagentgym.envs.reasoning.replies import ReplyEnv

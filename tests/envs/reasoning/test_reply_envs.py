@@ -17,10 +17,9 @@ from fedagentgym.envs import open_env
 from fedagentgym.envs.core import Episode
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.reasoning.code import CodeEnv
-from fedagentgym.envs.reasoning.math import MathEnv
+from fedagentgym.envs.reasoning.math import MathEnv, calculate
 from fedagentgym.envs.reasoning.qa import QAEnv, search
 from fedagentgym.envs.reasoning.replies import OVER, ReplyEnv
-from fedagentgym.envs.verifiers.arithmetic import calculate
 from fedagentgym.testing import check_env
 
 assert fedagentgym

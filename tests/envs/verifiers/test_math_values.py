@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.envs.verifiers.arithmetic import calculate
+from fedagentgym.envs.reasoning.math import calculate
 from fedagentgym.envs.verifiers.math_text import normal
 from fedagentgym.envs.verifiers.mathematics.equality import equal_expressions, equal_scalars
 from fedagentgym.envs.verifiers.mathematics.syntax import parse

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fedagentgym.base.streams import Stream
-from fedagentgym.envs.reasoning.generators.program import (
+from fedagentgym.envs.reasoning.generators.problems import (
+    Form,
     Program,
     draw_calls,
     draw_natural,
@@ -18,8 +19,8 @@ from fedagentgym.envs.reasoning.generators.program import (
     draw_number_list,
     draw_text,
     format_numbered_steps,
+    split_words,
 )
-from fedagentgym.envs.reasoning.generators.space import Form, split_words
 from fedagentgym.envs.verifiers.code import Checks
 
 

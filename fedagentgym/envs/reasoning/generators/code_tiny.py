@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedagentgym.base.streams import Stream
-from fedagentgym.envs.reasoning.generators.program import Program, draw_calls
-from fedagentgym.envs.reasoning.generators.space import Form, split_words
+from fedagentgym.envs.reasoning.generators.problems import Form, Program, draw_calls, split_words
 from fedagentgym.envs.verifiers.code import Checks
 
 FIRST, SMALL, POSITIVE, FEW = range(1, 20), range(20), range(2, 20), range(2, 8)

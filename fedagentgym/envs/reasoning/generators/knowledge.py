@@ -9,8 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from fedagentgym.base.streams import stream
-from fedagentgym.envs.reasoning.generators.question import Fact
-from fedagentgym.envs.reasoning.generators.space import split_words
+from fedagentgym.envs.reasoning.generators.problems import Fact, split_words
 
 PEOPLE, WORKS, CITIES, COUNTRIES, FIRMS = 4_000, 4_000, 400, 40, 200
 PER_CITY = PEOPLE // CITIES

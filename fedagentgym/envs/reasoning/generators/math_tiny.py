@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from math import gcd, lcm
 
-from fedagentgym.envs.reasoning.generators.problem import MathProblem
-from fedagentgym.envs.reasoning.generators.space import Form, split_words
+from fedagentgym.envs.reasoning.generators.problems import Form, MathProblem, split_words
 
 SMALL = range(20)
 UNITS = range(10)

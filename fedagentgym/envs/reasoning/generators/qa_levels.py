@@ -22,8 +22,7 @@ from fedagentgym.envs.reasoning.generators.knowledge import (
     KnowledgeBase,
     get_knowledge_base,
 )
-from fedagentgym.envs.reasoning.generators.question import Fact, Question
-from fedagentgym.envs.reasoning.generators.space import Form, split_words
+from fedagentgym.envs.reasoning.generators.problems import Fact, Form, Question, split_words
 
 DISTRACTORS = (2, 6, 6, 10, 14)
 _PLURAL = {"person": PEOPLE, "work": WORKS, "firm": FIRMS}

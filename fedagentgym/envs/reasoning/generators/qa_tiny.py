@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedagentgym.base.streams import stream
-from fedagentgym.envs.reasoning.generators.question import Fact, Question
-from fedagentgym.envs.reasoning.generators.space import Form, split_words
+from fedagentgym.envs.reasoning.generators.problems import Fact, Form, Question, split_words
 
 PEOPLE = ("Ann", "Bob", "Cid", "Dora", "Emil", "Fay", "Gus", "Hal", "Ivy", "Jim", "Kim", "Lou")
 CITIES = ("Arno", "Belt", "Cado", "Dell", "Elm", "Firn", "Glen", "Holm")

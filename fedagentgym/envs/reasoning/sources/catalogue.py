@@ -13,7 +13,7 @@ from functools import partial
 
 from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.envs.reasoning.pools import LoadedTask
-from fedagentgym.envs.reasoning.sources import mathematics, programs, questions
+from fedagentgym.envs.reasoning.sources import readers
 from fedagentgym.envs.reasoning.sources.rows import Row
 
 Reader = Callable[[Row, str], LoadedTask | None]
@@ -59,7 +59,7 @@ def _folders(*names: str) -> dict[str, tuple[str, ...]]:
 SOURCES: Mapping[str, Source] = {
     "gsm8k": Source(
         "math",
-        mathematics.gsm8k,
+        readers.gsm8k,
         "train",
         "openai/gsm8k",
         "MIT",
@@ -69,7 +69,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "math": Source(
         "math",
-        mathematics.math,
+        readers.math,
         "train",
         "nlile/hendrycks-MATH-benchmark",
         "MIT",
@@ -79,7 +79,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "math500": Source(
         "math",
-        mathematics.math,
+        readers.math,
         "test",
         "HuggingFaceH4/MATH-500",
         "not stated",
@@ -89,7 +89,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "dapo": Source(
         "math",
-        mathematics.dapo,
+        readers.dapo,
         "train",
         "BytedTsinghua-SIA/DAPO-Math-17k",
         "Apache-2.0",
@@ -99,7 +99,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "dapo-processed": Source(
         "math",
-        mathematics.dapo,
+        readers.dapo,
         "train",
         "open-r1/DAPO-Math-17k-Processed",
         "not stated",
@@ -110,7 +110,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "openr1": Source(
         "math",
-        mathematics.openr1,
+        readers.openr1,
         "train",
         "open-r1/OpenR1-Math-220k",
         "Apache-2.0",
@@ -121,7 +121,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "deepmath": Source(
         "math",
-        mathematics.deepmath,
+        readers.deepmath,
         "train",
         "zwhe99/DeepMath-103K",
         "MIT",
@@ -130,7 +130,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "aime": Source(
         "math",
-        mathematics.contest,
+        readers.contest,
         "test",
         "AI-MO/aimo-validation-aime",
         "Apache-2.0",
@@ -140,7 +140,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "aime24": Source(
         "math",
-        partial(mathematics.contest, name="2024 AIME"),
+        partial(readers.contest, name="2024 AIME"),
         "test",
         "HuggingFaceH4/aime_2024",
         "not stated",
@@ -151,7 +151,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "aime25": Source(
         "math",
-        partial(mathematics.contest, name="2025 AIME"),
+        partial(readers.contest, name="2025 AIME"),
         "test",
         "math-ai/aime25",
         "Apache-2.0",
@@ -162,7 +162,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "amc": Source(
         "math",
-        mathematics.contest,
+        readers.contest,
         "test",
         "AI-MO/aimo-validation-amc",
         "Apache-2.0",
@@ -173,7 +173,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "minerva": Source(
         "math",
-        mathematics.minerva,
+        readers.minerva,
         "test",
         "math-ai/minervamath",
         "not stated",
@@ -184,7 +184,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "olympiadbench": Source(
         "math",
-        mathematics.olympiadbench,
+        readers.olympiadbench,
         "test",
         "Hothan/OlympiadBench",
         "Apache-2.0",
@@ -196,7 +196,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "hotpotqa": Source(
         "qa",
-        questions.hotpotqa,
+        readers.hotpotqa,
         "train",
         "hotpotqa/hotpot_qa",
         "CC BY-SA 4.0",
@@ -207,7 +207,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "2wikimultihopqa": Source(
         "qa",
-        questions.hotpotqa,
+        readers.hotpotqa,
         "train",
         "framolfese/2WikiMultihopQA",
         "Apache-2.0",
@@ -218,7 +218,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "musique": Source(
         "qa",
-        questions.musique,
+        readers.musique,
         "train",
         "dgslibisey/MuSiQue",
         "CC BY 4.0",
@@ -228,7 +228,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "medqa": Source(
         "qa",
-        questions.medqa,
+        readers.medqa,
         "train",
         "GBaker/MedQA-USMLE-4-options",
         "CC BY 4.0",
@@ -237,18 +237,18 @@ SOURCES: Mapping[str, Source] = {
     ),
     "medmcqa": Source(
         "qa",
-        questions.medmcqa,
+        readers.medmcqa,
         "train",
         "openlifescienceai/medmcqa",
         "Apache-2.0",
         "question, opa, opb, opc, opd, cop, subject_name, exp",
         ({"train": 182822, "val": 4183},),
         hides_answers=True,
-        adapt=questions.make_medmcqa_reader,
+        adapt=readers.make_medmcqa_reader,
     ),
     "humaneval": Source(
         "code",
-        programs.humaneval,
+        readers.humaneval,
         "test",
         "openai/openai_humaneval",
         "MIT",
@@ -258,7 +258,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "mbpp": Source(
         "code",
-        programs.mbpp,
+        readers.mbpp,
         "train",
         "google-research-datasets/mbpp",
         "CC BY 4.0",

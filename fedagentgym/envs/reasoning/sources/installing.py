@@ -17,9 +17,16 @@ from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.files import atomic_folder, data_folder
 from fedagentgym.envs.data_sets import DataSet, Findings
 from fedagentgym.envs.reasoning.sources.catalogue import SOURCES, Source
-from fedagentgym.envs.reasoning.sources.hub import download_parts
-from fedagentgym.envs.reasoning.sources.installed import FILES, INSTALLED, RECORD
-from fedagentgym.envs.reasoning.sources.loading import Loaded, Request, check_subset, load
+from fedagentgym.envs.reasoning.sources.loading import (
+    FILES,
+    INSTALLED,
+    RECORD,
+    Loaded,
+    Request,
+    check_subset,
+    download_parts,
+    load,
+)
 from fedagentgym.envs.reasoning.sources.rows import choose_subset, list_data_files, name_file
 
 WORLDS = {"math": "Math", "qa": "QA", "code": "Code"}

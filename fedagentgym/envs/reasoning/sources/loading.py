@@ -1,7 +1,10 @@
 """Tasks from rows: which rows are read, which of them can be used, and the split of each task.
 
-A row that cannot be used (no answer, an answer that is empty or too long to be verified, a field that is missing) is skipped
-and counted. Where more than the stated share of the rows is like that, the load stops and names the first one.
+A row that cannot be used (no answer, an answer that is empty or too long to be verified, a field that is missing) is
+skipped and counted. Where more than the stated share of the rows is like that, the load stops and names the first one.
+
+Rows come from files, from an installed copy (the published files, copied once to where the option value `installed`
+finds them), or from the Hugging Face hub.
 """
 
 from __future__ import annotations
@@ -13,15 +16,92 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, OptionError, describe_error
+from fedagentgym.base.extras import require
+from fedagentgym.base.files import data_folder, read_json, stamp_file
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources.catalogue import SOURCES, Source
-from fedagentgym.envs.reasoning.sources.hub import download_rows
-from fedagentgym.envs.reasoning.sources.installed import INSTALLED, find_installed
 from fedagentgym.envs.reasoning.sources.rows import Row, choose_subset, digest_files, list_data_files, read_records
 from fedagentgym.envs.task import is_value
+
+HUB_SPLITS = {"train": "train", "test": "test", "validation": "val", "dev": "val", "val": "val"}
+
+
+def download_parts(hub: str, subset: str | None) -> dict[str, Any]:
+    """The tables of a data set by the names that the hub gives them."""
+    datasets = require("datasets", "data")
+    try:
+        return dict(datasets.load_dataset(hub, subset))
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise DataError(
+            f"cannot load {hub} from the Hugging Face hub ({first[:160]}): give a local file with data=FILE, or install one"
+            " with `fedagentgym data add NAME --from FILE`"
+        ) from None
+
+
+def download_rows(hub: str, subset: str | None) -> tuple[list[tuple[str, str | None, object]], dict[str, Any]]:
+    """Every record with its place and its split, and the identity of the data."""
+    parts = download_parts(hub, subset)
+    found = [
+        (f"{hub}, {part}, record {number}", HUB_SPLITS.get(part), record)
+        for part, table in parts.items()
+        for number, record in enumerate(table, start=1)
+    ]
+    prints = {part: str(getattr(table, "_fingerprint", "")) for part, table in parts.items()}
+    return found, {"hub": hub, "rows": len(found), "fingerprints": prints}
+
+
+INSTALLED = "installed"
+RECORD = "installed.json"
+FILES = "files"
+"""The record of a set and the folder with its files, inside the set's own."""
+Stamps = tuple[tuple[str, tuple[int, int, int]], ...]
+
+
+def find_installed(name: str) -> Path:
+    """The files of an installed set, which are still those that were installed."""
+    home = data_folder(name)
+    record = home / RECORD
+    if not record.is_file():
+        raise DataError(
+            f"the data set {name} is not installed: `fedagentgym data add {name}` downloads it,"
+            f" `fedagentgym data add {name} --from FILE_OR_FOLDER` installs a copy"
+        )
+    _check_files(home, stamp_file(record), _stamp_files(home / FILES))
+    return home / FILES
+
+
+def _stamp_files(folder: Path) -> Stamps:
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return tuple((file.relative_to(folder).as_posix(), stamp_file(file)) for file in files)
+
+
+@lru_cache(maxsize=32)
+def _check_files(home: Path, written: tuple[int, int, int], stamps: Stamps) -> None:
+    """Raise unless the files are those of the record; checked again when one of them changes."""
+    expected = read_record(home)
+    found = {name: file_digest(home / FILES / name) for name, _ in stamps}
+    changed = sorted(name for name in {**expected, **found} if expected.get(name) != found.get(name))
+    if changed:
+        raise DataError(
+            f"{home / FILES / changed[0]} is not the file that was installed: remove {home} and install the set again"
+        )
+
+
+def read_record(home: Path) -> Mapping[str, str]:
+    """The digests of the files that were installed, by their paths."""
+    record = read_json(home / RECORD)
+    files = record.get("files") if isinstance(record, dict) else None
+    if not isinstance(files, dict) or not all(isinstance(value, str) for value in files.values()):
+        raise DataError(
+            f"{home / RECORD} is not the record of an installed data set: remove {home} and install it again"
+        )
+    return files
+
 
 TOLERATED = 0.01
 """Maximum share of unusable rows, unless the option `bad_rows` sets another."""

@@ -1,9 +1,9 @@
-"""Numbered problems: a permutation of all parameters of a form of problem.
+"""Problems, questions and programs as plain values, and all problems of a form by their numbers.
 
-A `Form` is one kind of problem with a finite space of parameters. A `Deck` holds the forms of one cell (subject and level)
-and walks through their spaces in an order that depends on the seed: number j of a deck is always the same problem, no two
-numbers give the same one, and nothing is stored or rejected on the way. Splits are ranges of numbers, so they are disjoint
-by construction.
+A `Form` is one kind of problem with a finite space of parameters. A `ProblemSequence` holds the forms of one cell
+(subject and level) and walks through their spaces in an order that depends on the seed: number j of a sequence is
+always the same problem, no two numbers give the same one, and nothing is stored or rejected on the way. Splits are
+ranges of numbers, so they are disjoint by construction.
 """
 
 from __future__ import annotations
@@ -16,7 +16,96 @@ from math import prod
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.streams import derive
+from fedagentgym.base.streams import Stream, derive, stream
+from fedagentgym.envs.verifiers.code import Call, Checks
+
+
+class MathProblem(NamedTuple):
+    """The content of a mathematics task.
+
+    `answers` are the golds, any of which counts; `solution` the steps of a worked solution (what the expert thinks);
+    `formal` restates a generated problem as an expression for sympy or brute force, so that answers can be checked.
+    """
+
+    problem: str
+    answers: tuple[str, ...]
+    solution: str = ""
+    formal: str = ""
+
+
+class Fact(NamedTuple):
+    """A text and its title."""
+
+    title: str
+    text: str
+
+
+class Question(NamedTuple):
+    """The content of a question task.
+
+    `facts` are the texts for answering it (support and distractors, as shown); `path` the titles to look up,
+    in order, and `solution` the support in words (what the expert thinks); `options` the letters of a multiple choice.
+    """
+
+    question: str
+    answers: tuple[str, ...]
+    facts: tuple[Fact, ...] = ()
+    path: tuple[str, ...] = ()
+    solution: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+
+
+SHOWN, HIDDEN, CANDIDATES = 2, 8, 24
+
+
+class Program(NamedTuple):
+    """The content of a programming task: the specification, hidden tests, and a solution (the gold)."""
+
+    statement: str
+    tests: Checks
+    solution: str = ""
+    thought: str = ""
+
+
+def draw_calls(text: str, draw: Callable[[Stream], Any], apply: Callable[[Any], Any]) -> tuple[Call, ...]:
+    """Inputs that follow from the specification, with the required results.
+
+    The inputs are different, and their results too where the specification allows it: a constant must not pass.
+    """
+    source = stream(0, "inputs", text)
+    drawn: dict[str, Call] = {}
+    for _ in range(CANDIDATES):
+        given = draw(source)
+        drawn.setdefault(repr(given), Call((given,), apply(given)))
+    first_of_kind: dict[str, str] = {}
+    for name, call in drawn.items():
+        first_of_kind.setdefault(repr(call.expected), name)
+    telling = list(first_of_kind.values())[: (SHOWN + HIDDEN) // 2]
+    kept = dict.fromkeys([*telling, *drawn])
+    return tuple(drawn[name] for name in list(kept)[: SHOWN + HIDDEN])
+
+
+def draw_number(source: Stream) -> int:
+    return source.integers(120) - 20
+
+
+def draw_number_list(source: Stream) -> list[int]:
+    return [source.integers(60) - 15 for _ in range(source.integers(8) + 1)]
+
+
+def draw_text(source: Stream) -> str:
+    letters = "abcdeiou rstnlmABE"
+    return "".join(source.pick(letters) for _ in range(source.integers(12) + 2))
+
+
+def draw_natural(source: Stream) -> int:
+    return source.integers(25) + 1
+
+
+def format_numbered_steps(parts: Sequence[str]) -> str:
+    """Steps as one numbered paragraph."""
+    return " ".join(f"({number}) {part}." for number, part in enumerate(parts, start=1))
+
 
 P = TypeVar("P")
 MOST_PER_FORM = 50_000
