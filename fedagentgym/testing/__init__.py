@@ -1,16 +1,10 @@
 """Conformance checks for your own extensions: each raises `AssertionError` with one sentence, or returns."""
 
-from fedagentgym.testing.advantages import check_advantage
-from fedagentgym.testing.agents import check_agent
-from fedagentgym.testing.aggregation import check_aggregation
-from fedagentgym.testing.algorithms import check_algorithm
-from fedagentgym.testing.backends import check_backend
-from fedagentgym.testing.environments import check_env, digest_episode, play_steps
-from fedagentgym.testing.objectives import check_objective
-from fedagentgym.testing.samplers import check_sampler
-from fedagentgym.testing.templates import check_template
-from fedagentgym.testing.trackers import check_tracker
-from fedagentgym.testing.variants import check_variant
+from fedagentgym.testing.agents import check_agent, check_template
+from fedagentgym.testing.environments import check_env, check_sampler, check_variant, digest_episode, play_steps
+from fedagentgym.testing.federation import check_aggregation, check_backend
+from fedagentgym.testing.learning import check_advantage, check_objective
+from fedagentgym.testing.runs import check_algorithm, check_tracker
 
 __all__ = [
     "check_advantage",

@@ -1,14 +1,16 @@
-"""`check_agent`: the requirements of an agent."""
+"""Checks of agents and of prompt templates."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Agent, Move
+from fedagentgym.agents.text.prompts import PastTurn, Template
 from fedagentgym.base.streams import stream
 from fedagentgym.envs import ENVIRONMENTS
-from fedagentgym.envs.core import Episode, TextEnv
+from fedagentgym.envs.core import Episode, TextEnv, open_env
 from fedagentgym.testing.conditions import errors_as_failures, global_generators_untouched
 
 EPISODES = 6
@@ -75,3 +77,40 @@ def check_moves(name: str, moves: Sequence[Move], rows: Sequence[int]) -> None:
         assert isinstance(move.action, str) and isinstance(move.reply, str), f"{name}: an action or reply is no string"
         sizes = {len(part) for part in (move.token_ids, move.logprobs, move.allowed) if part}
         assert len(sizes) <= 1, f"{name}: a move has {len(move.token_ids)} tokens and {len(move.logprobs)} log-probs"
+
+
+def check_template(name: str, env: str = "fedagentgym/Guess-v0") -> None:
+    """Check that a registered prompt template renders every prompt of an episode, the same each time and with what is seen now.
+
+    Args:
+        name: The name under which it is registered.
+        env: The environment whose episodes are rendered.
+
+    Raises:
+        AssertionError: What is wrong, in one sentence.
+    """
+    with open_env(env) as opened:
+        for think in (False, True):
+            template = Template(name, think)
+            assert pickle.loads(pickle.dumps(template)) == template, (
+                f"template {name!r} cannot be sent to a worker process"
+            )
+            (episode,), expert = opened.reset_many([opened.pool.ids[0]], [0]), opened.expert()
+            start, past = episode.view.observation, list[PastTurn]()
+            while not episode.over:
+                view, goal = episode.view, opened.goal(episode.task)
+                prompts = [
+                    template.render_next(opened, view, goal) if past else template.render_first(opened, view),
+                    template.render_window(opened, start, past[-2:], episode.turn, view, goal),
+                ]
+                for prompt in prompts:
+                    shown = view.observation in prompt
+                    assert isinstance(prompt, str) and shown, (
+                        f"template {name!r} hides the observation of turn {episode.turn}"
+                    )
+                again = template.render_window(opened, start, past[-2:], episode.turn, view, goal)
+                assert again == prompts[1], f"template {name!r} renders one turn in two ways"
+                action = expert.act(episode)
+                assert action in template.render_reply(opened, action), f"template {name!r} loses the action of a reply"
+                past.append(PastTurn(view.observation, action))
+                (episode,) = opened.step_many([episode], [action])

@@ -1,22 +1,31 @@
-"""The requirements of an environment, as checks for this package's environments and for yours.
+"""Checks of environments, of their variants, and of samplers of their tasks, for this package's and for yours.
 
-from fedagentgym.testing import check_env
-check_env("me/Maze-v0")
+    from fedagentgym.testing import check_env
+    check_env("me/Maze-v0")
 """
 
 from __future__ import annotations
 
+import json
 import pickle
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.streams import stream
+from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.core import Episode, Expert, TextEnv
 from fedagentgym.envs.options import list_options, list_play_options
 from fedagentgym.envs.scripted import random_action
+from fedagentgym.envs.variants import assign_variants, complete_request
+from fedagentgym.partitions import split_files
+from fedagentgym.partitions.client_split import federate
+from fedagentgym.partitions.samplers.sampler import dump_parameters, make_sampler, sample_clients
+from fedagentgym.partitions.table import TaskTable, encode_values
 from fedagentgym.testing.conditions import global_generators_untouched
 
 GOLDEN_STEPS = 20
@@ -250,3 +259,67 @@ def _check_ungraded(env: TextEnv) -> None:
         assert episode.view.score == 0.0 and not episode.view.success, "a task without its answer was graded"
         paid = [name for name, value in episode.view.rewards.items() if name.startswith("accuracy") and value]
         assert not paid, f"a task without its answer paid {paid[0]}"
+
+
+CLIENTS = 24
+OPENED = 3
+
+
+def check_variant(env_id: str, kind: str, *, env: Mapping[str, Any] | None = None, **parameters: Any) -> None:
+    """Check a variant that the environment declares or that was registered for it, with the given parameters; `env` are
+    options of the environment, such as a small size.
+
+    What a client gets must depend on (seed, client) alone, differ between clients, survive a split file, leave the tasks
+    alone, and give environments that keep every promise of `check_env`.
+    """
+    options = dict(env or {})
+    cls = ENVIRONMENTS.get(env_id)
+    request = complete_request(cls.id, cls.variants, {"kind": kind, **parameters})
+    assert request is not None
+    drawn = assign_variants(cls.id, cls.variants, request, 0, CLIENTS)
+    assert drawn == assign_variants(cls.id, cls.variants, request, 0, CLIENTS), (
+        f"{kind} draws another variant each time"
+    )
+    few = assign_variants(cls.id, cls.variants, request, 0, 2)
+    assert drawn[:2] == few, f"{kind} draws another variant where there are more clients"
+    different = list({json.dumps(one, sort_keys=True): one for one in drawn}.values())
+    assert len(different) > 1, f"{kind} gives the same variant to every client"
+    made = federate(env_id, clients=CLIENTS, tasks_per_client=1, variant=request, env=options)
+    stored = split_files.from_json(json.loads(split_files.to_json(made.record)), "the split of the check")
+    assert list(stored.variants) == list(drawn), f"{kind} comes out of a split file changed"
+    plain = open_env(env_id, **options)
+    for one in different[:OPENED]:
+        changed = open_env(env_id, **options, variant=one)
+        assert changed.pool.digest == plain.pool.digest, f"{kind} changes which tasks there are"
+        check_env(changed)
+
+
+def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories: int = 5, **parameters: Any) -> None:
+    """Check a registered sampler with the given parameters on a pool of `tasks` tasks.
+
+    It must give every client different tasks of the pool, repeat itself for a seed, differ for another, leave the global
+    generators alone, and have parameters that survive a split file. The tasks have a field `user` with about 15 tasks each.
+    """
+    table = _make_table(tasks, categories)
+    sampler = make_sampler(name, parameters)
+    with global_generators_untouched(name):
+        first = sample_clients(sampler, table, clients, 0)
+    assert first.items.size, f"{name} gives out no task at all"
+    assert first.same_as(sample_clients(sampler, table, clients, 0)), f"{name} gives another split for the same seed"
+    others = [sample_clients(sampler, table, clients, seed) for seed in (1, 2, 3)]
+    assert any(not first.same_as(other) for other in others), f"{name} does not depend on the seed"
+    stored = json.loads(json.dumps(dump_parameters(sampler)))
+    again = sample_clients(make_sampler(name, stored), table, clients, 0)
+    assert first.same_as(again), f"{name} gives another split for the parameters that a split file would hold"
+
+
+def _make_table(tasks: int, categories: int) -> TaskTable:
+    draws = stream(0, "check sampler")
+    weights = [1.0 / (1 + code) for code in range(categories)]
+    codes = np.concatenate([np.arange(categories), draws.weighted(weights, size=tasks - categories)])
+    names = tuple(f"category {code:02d}" for code in range(categories))
+    ids = [f"check/train/{number:05d}" for number in range(tasks)]
+    solved = draws.uniform(tasks) < 0.5
+    users = draws.permutation(tasks) % max(tasks // 15, 1)
+    fields = {"user": encode_values(users.tolist())}
+    return TaskTable(ids, names, codes, np.arange(tasks), solved, fields.__getitem__)

@@ -28,7 +28,7 @@ from fedagentgym.experiment.run import train
 from fedagentgym.federation.vectors import update_norm
 from fedagentgym.learning.local import LocalTraining, SiteState
 from fedagentgym.learning.settings import LearningSettings
-from fedagentgym.testing.algorithms import SMALL_CONFIG
+from fedagentgym.testing.runs import SMALL_CONFIG
 
 from .models import full_logprobs, sharpened, wake_adapter
 from .test_agent import logprobs_by_hand, play, segments

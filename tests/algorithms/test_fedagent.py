@@ -22,7 +22,7 @@ from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.states import StateStore
 from fedagentgym.federation.vectors import update_norm
 from fedagentgym.testing import check_algorithm, untrained  # noqa: F401 - registers the agent
-from fedagentgym.testing.algorithms import SMALL_CONFIG
+from fedagentgym.testing.runs import SMALL_CONFIG
 
 SPEC: dict[str, Any] = {
     **{key: SMALL_CONFIG[key] for key in ("env", "agent")},

@@ -16,7 +16,7 @@ from fedagentgym.algorithms.support.runtime import Runtime
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.experiment.config import load_config
-from fedagentgym.testing.algorithms import SMALL_CONFIG
+from fedagentgym.testing.runs import SMALL_CONFIG
 
 TABLES = {table.name: table for table in vars(experiments).values() if isinstance(table, ExperimentTable)}
 

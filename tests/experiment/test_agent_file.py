@@ -17,7 +17,7 @@ from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.agent_file import read_agent_file
 from fedagentgym.experiment.run import train
-from fedagentgym.testing.algorithms import SMALL_CONFIG
+from fedagentgym.testing.runs import SMALL_CONFIG
 
 PROMPTED: dict[str, Any] = {
     "name": "untrained-tiny",

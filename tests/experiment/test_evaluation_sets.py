@@ -23,7 +23,7 @@ from fedagentgym.learning.evaluation import evaluate, find_replay_differences
 from fedagentgym.learning.evaluation_sets import evaluate_sets, open_sets
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.partitions import federate
-from fedagentgym.testing.algorithms import SMALL_CONFIG
+from fedagentgym.testing.runs import SMALL_CONFIG
 from tests.envs.reasoning.published_rows import ROWS, write
 
 MATH = "fedagentgym/Math-v0"

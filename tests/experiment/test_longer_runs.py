@@ -13,7 +13,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.experiment.run import read_result, resume, train
 from fedagentgym.federation.commits import extend_inputs, read_chain
-from fedagentgym.testing.algorithms import SMALL_CONFIG
+from fedagentgym.testing.runs import SMALL_CONFIG
 
 CONFIG: dict[str, Any] = merge(
     SMALL_CONFIG,

@@ -13,7 +13,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.run import resume, train
-from fedagentgym.testing.algorithms import SMALL_CONFIG
+from fedagentgym.testing.runs import SMALL_CONFIG
 
 CONFIG: dict[str, Any] = merge(
     SMALL_CONFIG, {"algorithm": {"name": "fedagent", "local_steps": 1}, "output": {"report": "html"}}

@@ -11,7 +11,7 @@ from fedagentgym.base.settings import merge
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import Run, train
 from fedagentgym.learning import local
-from fedagentgym.testing.algorithms import SMALL_CONFIG
+from fedagentgym.testing.runs import SMALL_CONFIG
 
 PRIVATE: dict[str, Any] = merge(
     SMALL_CONFIG,

@@ -14,7 +14,7 @@ from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.settings import merge
 from fedagentgym.experiment.trackers import TRACKERS, TrackedRun
 from fedagentgym.testing import check_tracker
-from fedagentgym.testing.algorithms import SMALL_CONFIG
+from fedagentgym.testing.runs import SMALL_CONFIG
 
 CALLS: list[tuple[str, Any]] = []
 

@@ -23,7 +23,7 @@ from fedagentgym.experiment.run import read_result, resume, train
 from fedagentgym.federation.commits import Commit, read_chain
 from fedagentgym.federation.records import drop_times
 from fedagentgym.federation.server_state import ServerState
-from fedagentgym.testing.algorithms import SMALL_CONFIG
+from fedagentgym.testing.runs import SMALL_CONFIG
 
 Run = Callable[..., Commit]
 OPTIONS: dict[str, Any] = {"rounds": 4, "clients": 5, "per_round": 2, "shown": True}

@@ -32,7 +32,7 @@ from fedagentgym.federation.exchange import Request, StateName
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ApplicationSpec
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.testing.algorithms import SMALL_CONFIG
+from fedagentgym.testing.runs import SMALL_CONFIG
 from tests.federation.conftest import TOY, TOY_FILE
 
 pytest.importorskip("flwr")

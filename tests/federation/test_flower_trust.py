@@ -25,8 +25,8 @@ from fedagentgym.federation.clients import Clients, Failure
 from fedagentgym.federation.exchange import Reply, Request, StateName, perform
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.operation import ApplicationSpec
-from fedagentgym.testing.forging import MESSAGE, forge, forge_text, nest
 from tests.federation.conftest import TOY, TOY_FILE
+from tests.federation.forging import MESSAGE, forge, forge_text, nest
 
 flower = pytest.importorskip("flwr.app")
 RECIPE = {"target": f"{TOY}:build", "arguments": {}, "plugins": [TOY_FILE]}
@@ -339,7 +339,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "a plugin by module": ({"recipe": {**RECIPE, "plugins": ["os"]}}, "does not load the plugin 'os'"),
     "a target of Python": ({"recipe": {**RECIPE, "target": "os:system"}}, "does not run 'os:system'"),
     "a target through our modules": ({"recipe": {**RECIPE, "target": RUN}}, "does not run"),
-    "a target of our tests": ({"recipe": {**RECIPE, "target": "fedagentgym.testing.backends:build"}}, "does not run"),
+    "a target of our tests": ({"recipe": {**RECIPE, "target": "fedagentgym.testing.federation:build"}}, "does not run"),
     "a target that is a list": ({"recipe": {**RECIPE, "target": [RECIPE["target"]]}}, "malformed recipe"),
     "an argument that nobody takes": ({"recipe": {**RECIPE, "arguments": {"evil": 1}}}, "TypeError"),
 }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedagentgym.base.encoding import MAX_BITS, MAX_DEPTH, canonical_json, decode, encode
 from fedagentgym.base.errors import DataError
 from fedagentgym.federation.message import ArrayForm, Form, Message
-from fedagentgym.testing.forging import MESSAGE, forge, forge_text, nest
+from tests.federation.forging import MESSAGE, forge, forge_text, nest
 
 FORM = Form({"weights/w": ArrayForm("float32", (2,)), "weights/v": ArrayForm("float32", (2,), optional=True)}, text=64)
 ZEROS = bytes(8)

@@ -19,8 +19,8 @@ from fedagentgym.federation.backends.process import WorkerDied, WorkerError, Wor
 from fedagentgym.federation.clients import Clients
 from fedagentgym.federation.exchange import Request, StateName
 from fedagentgym.federation.message import Message
-from fedagentgym.testing.algorithms import SMALL_CONFIG
-from fedagentgym.testing.forging import forge_text, nest
+from fedagentgym.testing.runs import SMALL_CONFIG
+from tests.federation.forging import forge_text, nest
 
 REQUEST = Request(1, StateName(1, 0), "drift", b"", None, 7, 1, 1000, 1000)
 GOOD = {"status": "ok", "error": "", "detail": "", "seconds": 0.5, "answer": 1, "state": None}

@@ -28,7 +28,7 @@ from fedagentgym.testing import (
     check_tracker,
     digest_episode,
 )
-from fedagentgym.testing.algorithms import SMALL_CONFIG
+from fedagentgym.testing.runs import SMALL_CONFIG
 from tests.algorithms.test_methods import RUNS
 from tests.partitions.test_samplers import SPECS
 

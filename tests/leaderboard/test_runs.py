@@ -32,7 +32,7 @@ from fedagentgym.leaderboard.suite import (
     parse_suite,
     to_yaml,
 )
-from fedagentgym.testing.algorithms import SMALL_CONFIG
+from fedagentgym.testing.runs import SMALL_CONFIG
 from tests.leaderboard.samples import AGENTS_SUITE
 
 

@@ -19,9 +19,16 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import Episode, TextEnv
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.skills.numbers import apply_procedure, list_numbers, list_procedures, write_steps
-from fedagentgym.envs.skills.replies import MANNERS, read_answer, write_reply
-from fedagentgym.envs.skills.tasks import TOWNS, SkillTask, parse_task
+from fedagentgym.envs.skills.env import MANNERS, read_answer, write_reply
+from fedagentgym.envs.skills.tasks import (
+    TOWNS,
+    SkillTask,
+    apply_procedure,
+    list_numbers,
+    list_procedures,
+    parse_task,
+    write_steps,
+)
 from fedagentgym.experiment.config import load_config
 from fedagentgym.testing import (
     check_env,

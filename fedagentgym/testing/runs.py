@@ -1,13 +1,18 @@
-"""`check_algorithm`: the requirements of a federated algorithm, tested in a small environment with an untrained agent."""
+"""Checks of algorithms and of trackers."""
 
 from __future__ import annotations
 
+import copy
+import random
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedagentgym.base.settings import merge
+from fedagentgym.experiment.trackers import make_tracker
 
 if TYPE_CHECKING:
     from fedagentgym.experiment.run import RunResult
@@ -89,3 +94,28 @@ def _check_record(run: RunResult, name: str) -> None:
     record = run.record
     assert record["final"]["round"] == record["rounds"], f"{name}: the run did not reach its last round"
     assert record["first"] is not None, f"{name}: nothing was evaluated"
+
+
+def check_tracker(name: str, **options: Any) -> None:
+    """Check that a registered tracker takes a whole run, keeps its hands off what it is given, and draws no random numbers.
+
+    Args:
+        name: The name under which it is registered.
+        **options: Its options, as in `output.trackers`.
+
+    Raises:
+        AssertionError: What is wrong, in one sentence.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        config = {"name": "check", "seed": 0, "output": {"folder": folder}, "federation": {"rounds": 2}}
+        result = {"rounds": 2, "final": {"round": 2}, "seconds": 1.0}
+        metrics = {"train/loss": 0.5, "evaluation/success": 0.25, "bytes/total": 10.0, "failures": 0.0}
+        given = copy.deepcopy((config, metrics, result))
+        states = random.getstate(), repr(np.random.get_state())
+        tracker = make_tracker({"name": name, **options})
+        tracker.start(config)
+        for number in range(3):
+            tracker.log(number, metrics)
+        tracker.finish(result)
+        assert (config, metrics, result) == given, f"tracker {name!r} changes what it is given"
+        assert (random.getstate(), repr(np.random.get_state())) == states, f"tracker {name!r} draws random numbers"

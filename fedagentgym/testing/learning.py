@@ -1,0 +1,90 @@
+"""Checks of advantage estimators and objectives, on made-up groups of episodes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedagentgym.base.streams import Stream, stream
+from fedagentgym.learning.advantages import ADVANTAGES, AdvantageEstimator, group_advantages
+from fedagentgym.learning.objectives import group_objective, objective_values
+from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.trajectory import Group, Trajectory, Turn
+from fedagentgym.testing.conditions import errors_as_failures, global_generators_untouched
+
+SIZES = (8, 5, 2, 1)
+WORDS = ("go", "to", "the", "left", "lamp", "red", "door")
+
+
+def sample_groups() -> list[Group]:
+    """Groups of several sizes with episodes of 1 to 5 turns; in the last one all rewards are zero."""
+    draws = stream(0, "sample groups")
+    groups = [tuple(_episode(draws, number, sample) for sample in range(size)) for number, size in enumerate(SIZES)]
+    return [*groups, tuple(_episode(draws, len(SIZES), sample, paid=False) for sample in range(4))]
+
+
+def _episode(draws: Stream, number: int, sample: int, *, paid: bool = True) -> Trajectory:
+    length = 1 + draws.integers(5)
+    success = paid and draws.uniform() < 0.5
+    turns = []
+    for turn in range(length):
+        last = turn == length - 1
+        reward = draws.uniform() if paid and not last else float(success and last)
+        words = [draws.pick(WORDS) for _ in range(1 + draws.integers(12))]
+        observation = f"place {draws.integers(3)}"
+        turns.append(
+            Turn(observation, " ".join(words), words[0], reward, True, draws.uniform() < 0.8, tokens=len(words))
+        )
+    return Trajectory(
+        f"check/train/{number:05d}",
+        number,
+        tuple(turns),
+        category="check",
+        sample=sample,
+        score=float(success),
+        success=success,
+        terminated=True,
+    )
+
+
+def check_advantage(name: str, **settings: object) -> None:
+    """Check a registered estimator with the given settings on made-up groups of episodes.
+
+    It must give one finite number per turn, repeat itself, leave rewards and global generators as they were, not depend on
+    the position of an episode in its group, and have settings that survive a configuration file.
+    """
+    with errors_as_failures():
+        found = ADVANTAGES.get(name)
+        assert isinstance(found, type) and issubclass(found, AdvantageEstimator), (
+            f"{name} is not a class derived from fedagentgym.learning.advantages.AdvantageEstimator"
+        )
+        estimator = _load({"name": name, **settings})
+        assert _load(estimator.model_dump(mode="json")) == estimator, f"the settings of {name} do not survive a file"
+        with global_generators_untouched(name):
+            for group in sample_groups():
+                rewards = objective_values(group, "reward")
+                given = tuple(part.copy() for part in rewards)
+                first = group_advantages(group, given, estimator)
+                assert all(map(np.array_equal, given, rewards)), f"{name} changes the rewards that it is given"
+                again = group_advantages(group, given, estimator)
+                assert all(map(np.array_equal, first, again)), f"{name} gives the same group other advantages each time"
+                turned = group_advantages(group[::-1], given[::-1], estimator)[::-1]
+                assert all(map(np.allclose, first, turned)), f"{name} depends on the order of a group's episodes"
+
+
+def _load(plain: dict[str, object]) -> AdvantageEstimator:
+    return LearningSettings.load({"advantage": plain}, "learning").advantage
+
+
+def check_objective(name: str) -> None:
+    """Check a registered objective on made-up groups of episodes.
+
+    It must give one finite number per episode, repeat itself, leave the global generators alone, and not depend on where in its
+    group an episode stands.
+    """
+    assert name not in ("reward", "score"), f"{name!r} is the environment's reward: choose another name"
+    with errors_as_failures(), global_generators_untouched(name):
+        for group in sample_groups():
+            first = group_objective(group, name)
+            assert group_objective(group, name) == first, f"{name} gives the same group other values each time"
+            turned = group_objective(group[::-1], name)[::-1]
+            assert np.allclose(first, turned), f"{name} depends on the order of a group's episodes"
