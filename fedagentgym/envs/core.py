@@ -39,7 +39,18 @@ _new = tuple.__new__  # a named tuple's own constructor costs three times as muc
 
 
 class Episode(NamedTuple):
-    """One episode at one moment, with everything needed to continue it, in any process."""
+    """One episode at one moment: a value with everything that is needed to continue it, in any process.
+
+    Attributes:
+        task: The task that is played.
+        seed: Seed of the environment's random choices.
+        turn: Number of actions so far.
+        state: The environment's own state; only `advance` reads it.
+        view: What the environment shows now, and its grades so far: a `View`.
+        reward: Reward of the last action.
+        terminated: Whether the episode has ended by itself.
+        truncated: Whether its turns are used up.
+    """
 
     task: Task
     seed: int
@@ -52,6 +63,7 @@ class Episode(NamedTuple):
 
     @property
     def over(self) -> bool:
+        """Whether no further action can be taken."""
         return self.terminated or self.truncated
 
 
@@ -80,10 +92,32 @@ class _Moment(NamedTuple):
 
 
 class TextEnv(gymnasium.Env[str, str]):
-    """Base class. An environment sets the class attributes and writes `load_pool`, `begin` and `advance`.
+    """Base class of environments: derive a class, set the class attributes, and write `load_pool`, `begin` and `advance`.
 
-    `expert` and `vocabulary` may be written too: warm starts, hardness labels and the agent `expert` need the first; the second
-    saves a small agent from spelling words that random play does not meet.
+    Write `expert` too if warm starts, hardness labels or the agent `expert` are to work, and `vocabulary` if small models
+    are to be made for the environment. `fedagentgym.testing.check_env` checks the class.
+
+    Args:
+        split: The split whose tasks are played, by its canonical or its native name, or `all`.
+        tasks: Ids of the tasks to play, or a `TaskSet`, which is compared with the environment's pool; by default all.
+        pool: Tasks to play in place of those that `load_pool` gives.
+        variant: A client's variant of the environment, as plain values.
+        max_turns: Actions after which an episode is truncated; by default `default_max_turns`.
+        reward: `score` pays what the environment says, `success10` pays 10 for a solved episode and nothing else.
+        render_mode: `ansi` (`render` returns a text), `human` (episodes are printed) or None.
+
+    Attributes:
+        id: Class attribute, the environment's id, such as `me/Maze-v0`.
+        role: Class attribute, who the agent is and what it has to do: the beginning of every prompt.
+        action_help: Class attribute, which actions there are and how they are written.
+        takes: Class attribute, `command` or, if the environment grades whole replies, `reply`.
+        pool: The tasks that are played.
+        task_set: The value that names these tasks, for records and for other environments.
+
+    Raises:
+        UnknownNameError: If a split, reward mode, render mode or variant is unknown.
+        OptionError: If another option is impossible.
+        DataError: If there are no tasks to play, or they are not those that `tasks` names.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["human", "ansi"], "render_fps": 4}  # noqa: RUF012 - gymnasium declares it as an instance variable
@@ -120,7 +154,14 @@ class TextEnv(gymnasium.Env[str, str]):
 
     @classmethod
     def count_turns(cls, options: Mapping[str, Any]) -> int:
-        """The maximum length of an episode of an environment with these options, without opening it."""
+        """Return the maximum number of turns of an episode without opening the environment.
+
+        Args:
+            options: Options of the environment.
+
+        Returns:
+            `max_turns`, given or by default; override this if it depends on other options.
+        """
         return int(options.get("max_turns") or cls.default_max_turns)
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
@@ -181,31 +222,64 @@ class TextEnv(gymnasium.Env[str, str]):
     # ---- what an environment defines ----------------------------------------------------------------------------
 
     def load_pool(self, split: str) -> TaskPool:
-        """The tasks of a canonical split, or of `all` in native order, under this environment's options."""
+        """Load the tasks of a split; every environment writes this. It is called when the environment is made.
+
+        Args:
+            split: The canonical name of a split, or `all` for all tasks in native order.
+
+        Returns:
+            The pool under this environment's options.
+        """
         raise self._missing("load_pool(split)")
 
     def begin(self, task: Task, seed: int) -> tuple[Any, View]:
-        """State and view at the start of an episode."""
+        """Start an episode; every environment writes this.
+
+        Args:
+            task: The task; `task.payload` is what `load_pool` put there.
+            seed: Seed of all random choices of the episode.
+
+        Returns:
+            The first state, any value that is never changed, and the first view.
+        """
         raise self._missing("begin(task, seed)")
 
     def advance(self, state: Any, action: str) -> tuple[Any, View]:
-        """State and view after an action. Any string is accepted, and the given state is not changed."""
+        """Play one action; every environment writes this.
+
+        Args:
+            state: The state before the action; it must not be changed.
+            action: Any text. One that is not understood gives a view with `valid=False`.
+
+        Returns:
+            The state and the view after the action.
+        """
         raise self._missing("advance(state, action)")
 
     def _missing(self, method: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__} does not define {method}, which every environment needs")
 
     def get_verifier_version(self) -> str | None:
-        """Name and version of the rules by which replies are graded; None if the episode itself decides the reward."""
+        """Return name and version of the rules that grade replies; None if the episode itself decides the reward."""
         return None
 
     def vocabulary(self) -> Iterable[str]:
-        """The words in this environment's observations and actions, for agents with a small vocabulary. If it returns none,
-        `fedagentgym.envs.scripted.list_words` finds them by playing at random."""
+        """Return the words of this environment's observations and actions, for models with a small vocabulary.
+
+        Returns:
+            The words; by default none, and then they are collected by random play.
+        """
         return ()
 
     def expert(self) -> Expert:
-        """A scripted player for one episode."""
+        """Return a scripted player for one episode; override this if the environment has one.
+
+        Returns:
+            An object with the method `act(episode)`, which returns an action. A new one is made for each episode.
+
+        Raises:
+            OptionError: If the environment has no expert, as by default.
+        """
         raise OptionError(
             f"{self.id} has no expert, which the agent 'expert', warm starts and hardness labels need: "
             f"{type(self).__name__} does not define the method expert()"
@@ -217,23 +291,56 @@ class TextEnv(gymnasium.Env[str, str]):
         return type(self).expert is not TextEnv.expert
 
     def goal(self, task: Task) -> str:
-        """The task in one line, for agents that repeat it in every prompt; empty if the observations contain it."""
+        """Return the task in one line, for agents that repeat it in every prompt.
+
+        Args:
+            task: The task.
+
+        Returns:
+            The line; empty, as by default, if the observations contain it.
+        """
         return ""
 
     def present(self, view: View) -> tuple[str, tuple[str, ...]]:
-        """What a person is shown: the observation, and a line for each admissible action. Override it if observations are
-        formatted for programs."""
+        """Return what a person is shown; override this if observations are written for programs.
+
+        Args:
+            view: What the environment shows.
+
+        Returns:
+            The observation, and a line for each admissible action.
+        """
         return view.observation, view.admissible or ()
 
     def with_belief(self, task: Task, reply: str) -> Task | None:
-        """The task whose gold is the answer of this reply; None if the reply gives no answer, or if answers of this
-        environment cannot be compared with each other."""
+        """Return the task with the answer of a reply as its gold, for methods that exchange answers.
+
+        Args:
+            task: The task.
+            reply: An agent's reply.
+
+        Returns:
+            The task; None if the reply gives no answer, or if answers of this environment cannot be compared, as by default.
+        """
         return None
 
     # ---- gymnasium ----------------------------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start an episode: of the task named in `options={"task": id}`, else of one drawn with the seed."""
+        """Start an episode, as for every gymnasium environment.
+
+        Args:
+            seed: Seed of the episode. Without one it is drawn from the generator of the last reset that had one.
+            options: `{"task": id}` plays this task; otherwise one is drawn with the seed.
+
+        Returns:
+            The observation, and `info`: `task`, `category`, `turn`, `admissible` (the possible actions if they are listed),
+            `valid` (whether the last action was understood), `score`, `success`, `rewards` by component.
+
+        Raises:
+            OptionError: If the seed or an option is impossible.
+            UnknownNameError: If the pool has no such task.
+        """
         _check_seed(seed)
         identifier = _read_task_option(options)
         super().reset(seed=None if seed is None else int(seed))
@@ -247,7 +354,18 @@ class TextEnv(gymnasium.Env[str, str]):
         return self._episode.view.observation, self._make_info(self._episode)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Play one action. Any text is accepted; an action that is not recognised is reported as `valid: False`."""
+        """Play one action, as for every gymnasium environment.
+
+        Args:
+            action: Any text. One that is not understood takes a turn and is reported as `valid: False`.
+
+        Returns:
+            The observation, the reward, whether the episode has ended by itself (`terminated`), whether its turns are used up
+            (`truncated`), and `info` as for `reset`.
+
+        Raises:
+            OptionError: If the action is no text, or `reset` was not called.
+        """
         if not isinstance(action, str):
             raise OptionError(f"an action is a string, got {type(action).__name__}")
         self._episode = episode = self._advance(self.episode, action)
@@ -255,8 +373,12 @@ class TextEnv(gymnasium.Env[str, str]):
         return episode.view.observation, episode.reward, episode.terminated, episode.truncated, self._make_info(episode)
 
     def render(self) -> str | None:
-        """With `ansi`, the goal, the history since the reset, and the choices, as one text. With `human`, this is printed
-        during the episode, and `render` does nothing."""
+        """Return the episode as text.
+
+        Returns:
+            In the render mode `ansi` the goal, all steps since the reset, and the choices; otherwise None. In the mode `human`
+            the episode is printed as it is played.
+        """
         if self.render_mode != "ansi":
             return None
         task = self.episode.task
@@ -296,14 +418,33 @@ class TextEnv(gymnasium.Env[str, str]):
         return self.episode
 
     def restore(self, snapshot: Episode) -> None:
-        """Continue from a snapshot of an environment with the same options."""
+        """Continue from a snapshot.
+
+        Args:
+            snapshot: A value that `snapshot` returned, of an environment with the same options, in this or another process.
+
+        Raises:
+            OptionError: If it is no snapshot of this environment.
+        """
         if not isinstance(snapshot, Episode) or snapshot.task.env != self.id:
             raise OptionError(f"{self.id}: not a snapshot of this environment")
         self._episode = snapshot
         self._show_step(None)
 
     def reset_many(self, tasks: Sequence[str | Task], seeds: Sequence[int]) -> list[Episode]:
-        """Start one episode per task and seed, independent of each other and of `reset`."""
+        """Start many episodes, independent of each other and of `reset`; with `step_many` this plays without gymnasium's cost.
+
+        Args:
+            tasks: The task of each episode, or its id.
+            seeds: The seed of each episode.
+
+        Returns:
+            The episodes at their start.
+
+        Raises:
+            OptionError: If there are not as many seeds as tasks.
+            UnknownNameError: If the pool has no such task.
+        """
         if len(tasks) != len(seeds):
             raise OptionError(f"reset_many was given {len(tasks)} tasks and {len(seeds)} seeds")
         begin = self._begin
@@ -313,7 +454,18 @@ class TextEnv(gymnasium.Env[str, str]):
         ]
 
     def step_many(self, episodes: Sequence[Episode], actions: Sequence[str]) -> list[Episode]:
-        """Play one action in each episode; the given episodes are not changed."""
+        """Play one action in each of many episodes.
+
+        Args:
+            episodes: The episodes; they are values and do not change.
+            actions: The action of each.
+
+        Returns:
+            The episodes after their actions.
+
+        Raises:
+            OptionError: If there are not as many actions as episodes.
+        """
         if len(episodes) != len(actions):
             raise OptionError(f"step_many was given {len(episodes)} episodes and {len(actions)} actions")
         advance = self._advance
@@ -358,7 +510,17 @@ class TextEnv(gymnasium.Env[str, str]):
 
     @classmethod
     def canonical_split(cls, name: str) -> str:
-        """The canonical name of a split; native names are accepted too."""
+        """Return the canonical name of a split.
+
+        Args:
+            name: A canonical name, such as `val`, or a native one, such as `valid_seen`.
+
+        Returns:
+            The canonical name.
+
+        Raises:
+            UnknownNameError: If there is no such split.
+        """
         canonical = cls.split_aliases.get(name, name)
         if canonical not in cls.splits and canonical != "all":
             raise unknown_name_error(f"split of {cls.id}", name, [*cls.splits, "all", *cls.split_aliases])
@@ -366,12 +528,26 @@ class TextEnv(gymnasium.Env[str, str]):
 
     @classmethod
     def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options that have the same meaning on every machine, for files."""
+        """Return the options without those that are paths on this machine, for files.
+
+        Args:
+            options: Options of the environment.
+
+        Returns:
+            Those that have the same meaning everywhere.
+        """
         return {name: value for name, value in options.items() if name not in cls.local_options}
 
     @classmethod
     def names_local_data(cls, options: Mapping[str, Any]) -> bool:
-        """Whether these options are paths to data on this machine, which may change while a process runs."""
+        """Return whether options name data on this machine, which may change while a process runs.
+
+        Args:
+            options: Options of the environment.
+
+        Returns:
+            Whether one of `local_options` is given.
+        """
         return any(options.get(name) is not None for name in cls.local_options)
 
     @cached_property
@@ -381,7 +557,14 @@ class TextEnv(gymnasium.Env[str, str]):
         return TaskSet(self.id, options, whole.split, whole.digest, self.pool.ids)
 
     def explain_empty(self, split: str) -> str:
-        """What an error message adds about an empty split; begins with a colon."""
+        """Return what the error about an empty split says besides the sizes of all; override this to name a remedy.
+
+        Args:
+            split: The split.
+
+        Returns:
+            A text that begins with a colon, or nothing, as by default.
+        """
         return ""
 
     def split_sizes(self) -> dict[str, int]:
@@ -389,7 +572,14 @@ class TextEnv(gymnasium.Env[str, str]):
         return {split: len(self.load_pool(split)) for split in self.splits}
 
     def open_pool(self, split: str) -> TaskPool:
-        """The tasks of a canonical split, possibly none; if the data cannot change, one pool for all environments alike."""
+        """Return the tasks of a split, possibly none.
+
+        Args:
+            split: The canonical name of a split, or `all`.
+
+        Returns:
+            The pool; environments with the same options share one if `shares_pools` is set.
+        """
         arguments, options = self._made_with
         origin = PoolOrigin(type(self), select_pool_options(options), split)
         if self.shares_pools and not arguments and not self.names_local_data(options):

@@ -16,26 +16,53 @@ from fedagentgym.envs.task import Task
 
 
 class Procedures(NamedTuple):
-    """The procedure that solves the tasks of a category, and those that could be mistaken for it."""
+    """The procedures of a category.
+
+    Attributes:
+        own: The one that solves its tasks.
+        others: Those that could be mistaken for it.
+    """
 
     own: str
     others: tuple[str, ...]
 
 
 class MisleadableEnv(TextEnv):
-    """A `TextEnv` in which one procedure can be mistaken for another: it defines `list_procedures` and `misled_expert` too."""
+    """Base class of environments in which one procedure can be mistaken for another; it writes two further methods.
+
+    `fedagentgym.learning.make_misled_experts` demonstrates such mistakes, to start agents with misconceptions.
+    """
 
     @abstractmethod
     def list_procedures(self) -> Mapping[str, Procedures]:
-        """Category -> the procedure that solves its tasks and the procedures that could be mistaken for it; may be empty."""
+        """Return the procedures of each category.
+
+        Returns:
+            Category -> the procedure that solves its tasks, and those that could be mistaken for it; may be empty.
+        """
 
     @abstractmethod
     def misled_expert(self, procedure: str) -> Expert:
-        """A scripted player for one episode that follows this procedure whatever the task; it acts correctly where the
-        procedure cannot be followed."""
+        """Return a scripted player that follows a procedure whatever the task.
+
+        Args:
+            procedure: Name of the procedure.
+
+        Returns:
+            The player for one episode; it acts correctly where the procedure cannot be followed.
+        """
 
     def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        """Whether these actions follow a procedure; by default, whether they equal those of its expert."""
+        """Return whether actions follow a procedure; by default, whether its expert plays the same.
+
+        Args:
+            task: The task.
+            actions: The actions of an episode.
+            procedure: Name of the procedure.
+
+        Returns:
+            Whether they follow it; False without actions.
+        """
         (episode,) = self.reset_many([task], [0])
         expert = self.misled_expert(procedure)
         for action in actions:

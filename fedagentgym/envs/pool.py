@@ -59,10 +59,24 @@ Labels = Sequence[str] | tuple[Sequence[str], NDArray[np.int32]]
 
 
 class TaskPool:
-    """Tasks in a fixed order. Immutable; `subset` and `without_answers` give views that share the payloads.
+    """Tasks in a fixed order; immutable. `TextEnv.load_pool` returns one, `env.pool` and `client.pool` are ones.
 
-    `source` describes what the tasks were made from (generator, version and options, or digests of data files). It is part of
-    the digest, so that a split made for one pool is refused for another with the same ids.
+    `pool["guess/train/00042"]` and `pool[42]` are tasks, made on demand; `len`, `in` and loops work as for a sequence.
+
+    Args:
+        env: Id of the environment.
+        split: Name of the split.
+        ids: Id of each task.
+        categories: Category of each task; or the names of the categories, and the code of each task as an array.
+        payload: Returns the payload of the task at an index.
+        source: What the tasks were made from: generator, version and options, or digests of data files. It is a part of the
+            pool's digest, so that a split made for other data is refused.
+        hardness: Returns the hardness of the task at an index.
+        strip: Returns a payload without its answer.
+        columns: Further fields of the tasks, such as the user of each; a part of the digest.
+
+    Raises:
+        DataError: If there are not as many categories or values of a column as ids.
     """
 
     def __init__(
@@ -104,19 +118,27 @@ class TaskPool:
         strip: Callable[[Any], Any] | None = None,
         payload_key: Callable[[Any], Any] | None = None,
     ) -> TaskPool:
-        """A pool of given tasks.
+        """Make a pool of given tasks.
 
         Args:
             records: Mappings with `category` and `payload`, optionally `id` and `hardness`. Other keys with texts or whole
                 numbers, for example `user`, are fields by which clients can be formed.
             env: Id of the environment.
             split: Name of the split.
-            strip: Returns a payload without its gold.
+            strip: Returns a payload without its answer.
             payload_key: Returns a plain value that identifies a payload. Payloads that are JSON values, tuples or dataclasses
                 need none.
 
+        Returns:
+            The pool, in the order of the records.
+
         Raises:
             DataError: If a record lacks a field, an id occurs twice, or a payload needs a `payload_key`.
+
+        Example:
+            >>> rows = [{"category": "sum", "payload": [1, 2]}, {"category": "sum", "payload": [3, 4]}]
+            >>> TaskPool.from_records(rows, env="me/Sums-v0").ids
+            ['sums/train/00000', 'sums/train/00001']
         """
         rows = list(records)
         for number, row in enumerate(rows):
@@ -159,7 +181,17 @@ class TaskPool:
         return self._make_task(key % len(self.ids))
 
     def find_position(self, identifier: str) -> int:
-        """The index of the task with this id."""
+        """Return the index of a task.
+
+        Args:
+            identifier: Its id.
+
+        Returns:
+            The index.
+
+        Raises:
+            UnknownNameError: If the pool has no such task.
+        """
         found = self._find(identifier)
         if found is None:
             examples = self.ids[:1000] if len(self.ids) > 1000 else self.ids
@@ -173,14 +205,43 @@ class TaskPool:
         return {name: int(count) for name, count in zip(self.category_names, counts, strict=True) if count}
 
     def find_hardness(self, index: int) -> float | None:
-        """The hardness of the task at an index, if known."""
+        """Return the hardness of a task.
+
+        Args:
+            index: Its index.
+
+        Returns:
+            The hardness; None if the data does not say.
+        """
         return None if self._hardness is None else self._hardness(index)
 
     def get_category(self, identifier: str) -> str:
+        """Return the category of a task.
+
+        Args:
+            identifier: Its id.
+
+        Returns:
+            The category.
+
+        Raises:
+            UnknownNameError: If the pool has no such task.
+        """
         return self.category_names[int(self.category_codes[self.find_position(identifier)])]
 
     def get_field(self, name: str) -> list[Value]:
-        """The value of a field for every task, in order: a column of the pool, `category`, or what payloads call so."""
+        """Return the value of a field for every task.
+
+        Args:
+            name: `category`, a column of the pool, or a field of the payloads.
+
+        Returns:
+            The values, in the order of the tasks.
+
+        Raises:
+            UnknownNameError: If no task has such a field.
+            DataError: If a task lacks it, or has something other than a text or a whole number there.
+        """
         if name in self.columns:
             found: Sequence[Any] = self.columns[name]
         elif name == "category":
@@ -212,7 +273,18 @@ class TaskPool:
         return "sha256:" + hasher.hexdigest()
 
     def subset(self, ids: Iterable[str]) -> TaskPool:
-        """The tasks of these ids, in the order given."""
+        """Return the pool of some tasks, which shares their payloads.
+
+        Args:
+            ids: Ids of the tasks.
+
+        Returns:
+            The pool, in the order of the ids.
+
+        Raises:
+            UnknownNameError: If the pool has no such task.
+            DataError: If an id occurs twice.
+        """
         chosen = list(ids)
         positions = np.fromiter(
             (self.find_position(identifier) for identifier in chosen), dtype=np.int64, count=len(chosen)
@@ -235,7 +307,14 @@ class TaskPool:
         return pool
 
     def without_answers(self, ids: Iterable[str]) -> TaskPool:
-        """These tasks without their gold, as a client sees them that does not know it."""
+        """Return the pool of some tasks without their answers, for somebody who may play but not grade them.
+
+        Args:
+            ids: Ids of the tasks.
+
+        Returns:
+            The pool; its tasks are not `graded`.
+        """
         pool = self.subset(ids)
         pool._hidden = frozenset(pool.ids)
         return pool
@@ -248,11 +327,20 @@ class TaskPool:
         seed: int = 0,
         chat: bool = False,
     ) -> Dataset:
-        """The tasks as a Hugging Face data set (extra `[data]`): one row each, in the pool's order.
+        """Return the tasks as a Hugging Face data set (extra `[data]`), one row each, in the pool's order.
 
-        Columns: `task`, `category`, `prompt` (the episode's opening, bare or as the template renders it; with `chat` a list of
-        one message), `seed` (which opens the episode like that), `env`, and the pool's own, such as `user`. `env` plays the
-        tasks; a pool that an environment loaded finds its own.
+        Args:
+            template: Renders the first observation as a prompt; by default the prompt is the observation.
+            env: The environment that plays the tasks; a pool that an environment loaded finds its own.
+            seed: Seed of the episodes.
+            chat: Whether a prompt is a list of one message.
+
+        Returns:
+            A data set with the columns `task`, `category`, `prompt`, `seed`, `env`, and those of the pool, such as `user`.
+
+        Raises:
+            OptionError: If the pool was made by hand and `env` is not given.
+            MissingExtraError: If `datasets` is not installed.
         """
         datasets = require("datasets", "data")
         if env is None and self.origin is None:

@@ -13,10 +13,16 @@ from fedagentgym.base.settings import to_plain_numbers
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One problem that an episode is about.
+    """One task of an environment: the problem that an episode is about.
 
-    `payload` is the environment's own reference (a goal's index, a game, a question with its gold answer). `graded` is
-    False if the holder may play the task but does not know its gold: accuracies and the score are then always 0.
+    Attributes:
+        id: Its id, such as `guess/train/00042`.
+        env: Id of its environment.
+        split: Its split.
+        category: Its category, by which clients can differ.
+        payload: What the environment needs to play it: a goal, a game, a question with its answer.
+        hardness: How hard it is, if the data says; larger is harder.
+        graded: False if the holder may play it but does not have its answer: accuracies and the score are then 0.
     """
 
     id: str
@@ -59,7 +65,7 @@ class TaskSet:
         return hash(self.digest)
 
     def describe(self) -> dict[str, Any]:
-        """Plain values for records: the number and the digest of the ids stand for them."""
+        """Return plain values for records, in which the number and the digest of the ids stand for them."""
         named = {"env": self.env, "options": dict(self.options), "split": self.split, "pool": self.pool}
         return {**named, "tasks": len(self.ids), "ids": digest(list(self.ids))}
 

@@ -31,7 +31,17 @@ class Transcript(NamedTuple):
 
 
 def format_transcript(steps: Iterable[tuple[str, Episode]]) -> str:
-    """The text of an episode, given as (action, episode after it) pairs; the action of the first pair is empty."""
+    """Write an episode as text that people can read and `read_transcript` can parse.
+
+    Args:
+        steps: Pairs of an action and the episode after it; the first action is empty. `replay` returns them.
+
+    Returns:
+        The text: the task, the seed, observations (indented) and actions (after `> `), and how the episode ended.
+
+    Raises:
+        DataError: If there are no steps.
+    """
     lines: list[str] = []
     episode: Episode | None = None
     for action, episode in steps:
@@ -47,7 +57,17 @@ def format_transcript(steps: Iterable[tuple[str, Episode]]) -> str:
 
 
 def read_transcript(text: str) -> Transcript:
-    """The task, seed and actions of a transcript."""
+    """Read the text of `format_transcript`.
+
+    Args:
+        text: The text.
+
+    Returns:
+        `task`, `seed` and `actions`: what `replay` needs to play the episode again.
+
+    Raises:
+        DataError: If it is no such text.
+    """
     lines = text.splitlines()
     heading = _HEADING.fullmatch(lines[0]) if lines else None
     if heading is None:
@@ -57,7 +77,27 @@ def read_transcript(text: str) -> Transcript:
 
 
 def replay(env: TextEnv, task: str, seed: int, actions: Sequence[str]) -> list[tuple[str, Episode]]:
-    """Play actions from the start; returns the steps in the form that `transcript` takes."""
+    """Play given actions from the start of a task.
+
+    Args:
+        env: The environment.
+        task: Id of the task.
+        seed: Seed of the episode.
+        actions: The actions.
+
+    Returns:
+        Pairs of an action and the episode after it; the first action is empty.
+
+    Raises:
+        UnknownNameError: If the environment has no such task.
+
+    Example:
+        >>> from fedagentgym.envs import open_env
+        >>> env = open_env("fedagentgym/Guess-v0")
+        >>> steps = replay(env, env.pool.ids[0], 0, ["guess 4"])
+        >>> [episode.turn for _, episode in steps]
+        [0, 1]
+    """
     (episode,) = env.reset_many([task], [seed])
     steps = [("", episode)]
     for action in actions:

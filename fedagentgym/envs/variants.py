@@ -27,28 +27,71 @@ Plain = Mapping[str, Any]
 
 
 class ClientVariant(Settings):
-    """The variant of one client. An environment reads the fields of the variants that it declares; a variant registered from
-    outside works through the two methods, which are called around every step."""
+    """Base class of the variant of one client; its fields are stored in the split file.
+
+    An environment reads the fields of the variants that it declares itself. A variant that is registered for an environment
+    overrides `change_view` or `change_action`, which are called around every step.
+    """
 
     def change_view(self, view: View) -> View:
-        """The view that this client sees, given the view of the unchanged environment."""
+        """Return what this client sees; by default, what the unchanged environment shows.
+
+        Args:
+            view: The view of the unchanged environment.
+
+        Returns:
+            The client's view.
+        """
         return view
 
     def change_action(self, action: str) -> str:
-        """The action for the unchanged environment when this client plays `action`. Actions of the environment itself must
-        pass unchanged, since experts play them."""
+        """Return the action for the unchanged environment; by default, the client's own.
+
+        Args:
+            action: What this client plays.
+
+        Returns:
+            The action. The environment's own actions must stay as they are, since experts play them.
+        """
         return action
 
 
 class Variant(Settings):
-    """One way in which clients' environments differ. The fields are its parameters and are stored in the split file."""
+    """Base class of variants: how clients' environments differ while their tasks stay the same.
+
+    Derive a class with the class attributes `kind`, its name, and `client_variant`, a class derived from `ClientVariant`; write
+    `draw`, and register it with `fedagentgym.register_variant`, or list it in `TextEnv.variants` of your own environment. The
+    fields are its parameters: `federate(env_id, variant={"kind": "volume", "share": 0.3})`. Evaluation uses no variant.
+
+    Example:
+        >>> from fedagentgym import stream
+        >>> from fedagentgym.envs import ClientVariant, Variant
+        >>> class Shout(ClientVariant):
+        ...     loud: bool = False
+        ...     def change_view(self, view):
+        ...         return view._replace(observation=view.observation.upper()) if self.loud else view
+        >>> class Volume(Variant):
+        ...     kind = "volume"
+        ...     client_variant = Shout
+        ...     share: float = 0.5
+        ...     def draw(self, seed, client):
+        ...         return Shout(loud=stream(seed, "volume", client).uniform() < self.share)
+    """
 
     kind: ClassVar[str]
     client_variant: ClassVar[type[ClientVariant]]
 
     @abstractmethod
     def draw(self, seed: int, client: int) -> ClientVariant:
-        """The variant of one client. Depends only on the parameters and the arguments; draws from named streams."""
+        """Draw the variant of one client; called by `federate`.
+
+        Args:
+            seed: Seed of the split.
+            client: Number of the client.
+
+        Returns:
+            The client's variant. It depends on the parameters and the arguments alone: draw from `fedagentgym.stream`.
+        """
 
 
 class ChosenVariant(Variant):

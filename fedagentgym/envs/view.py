@@ -11,7 +11,19 @@ EMPTY: Mapping[str, Any] = {}
 
 
 class View(NamedTuple):
-    """An observation, with everything that is reported together with it."""
+    """What an environment shows after a reset or an action, and how it grades the episode so far.
+
+    Attributes:
+        observation: What the agent reads.
+        admissible: The possible actions; None if they are not listed.
+        reward: Reward of the action.
+        score: Score of the episode so far, between 0 and 1.
+        success: Whether the task is solved.
+        done: Whether the episode has ended.
+        valid: Whether the action was understood.
+        rewards: Components of the reward; their names are the environment's `reward_names`.
+        extra: Further entries of gymnasium's `info`.
+    """
 
     observation: str
     admissible: tuple[str, ...] | None = None

@@ -135,7 +135,18 @@ _NAMED_BY_THE_DOMAIN = (("Knife", "ButterKnife"), ("SinkBasin", "Microwave", "Fr
 
 
 def write_game_files(tasks: Iterable[Task], folder: Path) -> list[Path]:
-    """Write the games of some tasks below a folder, each under its split; the paths of the game files, in order."""
+    """Write ALFWorld's tasks as the game files of TextWorld, for other programs that play ALFWorld.
+
+    Args:
+        tasks: Tasks of `fedagentgym/ALFWorld-v0`.
+        folder: Where to write them, each under its split.
+
+    Returns:
+        The paths of the game files, in the order of the tasks.
+
+    Raises:
+        DataError: If a task is no game of ALFWorld.
+    """
     tasks = list(tasks)
     if strange := next((task for task in tasks if not isinstance(task.payload, Game)), None):
         raise DataError(f"the task {strange.id} is not an ALFWorld game and cannot be written as one")

@@ -43,10 +43,17 @@ class _Refused(Exception):
 
 
 def calculate(expression: str) -> str:
-    """The value of an expression as a short text, or what is wrong with it.
+    """Compute an expression of untrusted input, exactly and within limits: numbers, `+ - * / // % **`, brackets, functions.
 
-    >>> calculate("3 * (4 + 5)"), calculate("1 / 3 + 1 / 6"), calculate("9 ** 9 ** 9"), calculate("2 +")
-    ('27', '1/2', 'Error : the number is too large .', 'Error : not an expression .')
+    Args:
+        expression: The expression; `abs`, `min`, `max`, `gcd`, `lcm`, `sqrt`, `factorial` and `comb` are known.
+
+    Returns:
+        The value as a short text, or what is wrong with the expression.
+
+    Example:
+        >>> calculate("3 * (4 + 5)"), calculate("1 / 3 + 1 / 6"), calculate("9 ** 9 ** 9"), calculate("2 +")
+        ('27', '1/2', 'Error : the number is too large .', 'Error : not an expression .')
     """
     if len(expression) > LONGEST:
         return "Error : the expression is too long ."

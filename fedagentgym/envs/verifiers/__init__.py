@@ -14,7 +14,14 @@ from typing import NamedTuple
 
 
 class Verdict(NamedTuple):
-    """The result of a verifier. `score` is 0..1 (for QA the F1), `parsed` the answer it read, `reason` one short phrase."""
+    """The result of a verifier.
+
+    Attributes:
+        correct: Whether the reply is right.
+        score: Its score, between 0 and 1: for questions the F1 of the words, for programs the share of passed tests.
+        parsed: The answer that was read from the reply; None if there was none.
+        reason: How it was graded, in a short phrase.
+    """
 
     correct: bool
     score: float

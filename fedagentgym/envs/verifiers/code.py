@@ -27,18 +27,28 @@ LONGEST_PROGRAM = 200_000
 
 
 class Call(NamedTuple):
-    """One expected result of a function."""
+    """One test of a function: the result that is expected for some arguments.
+
+    Attributes:
+        args: The arguments.
+        expected: The result.
+    """
 
     args: tuple[Any, ...]
     expected: Any
 
 
 class Checks(NamedTuple):
-    """The tests of a program; any of the three kinds may be empty.
+    """The tests of a program; any of the three kinds (`calls`, `code`, `outputs`) may be empty.
 
-    `entry` is the function's name. `code` is test code with its `setup` (trusted helpers and imports); `check` names a
-    function in it that takes the program's function. `outputs` pairs inputs of a whole program with expected outputs.
-    `preamble` (imports and helpers of the task) is put in front of the program.
+    Attributes:
+        entry: Name of the function that is tested.
+        calls: Expected results of the function.
+        code: Test code, which raises if a test fails.
+        setup: Trusted helpers and imports of the test code.
+        check: Name of a function in `code` that takes the program's function.
+        outputs: Pairs of an input of the whole program and its expected output.
+        preamble: Imports and helpers of the task, which are put in front of the program.
     """
 
     entry: str = ""
@@ -245,7 +255,17 @@ def default_verifier() -> CodeVerifier:
 
 
 def grade_code(reply: str, tests: Checks, limits: Limits | None = None, accept: Collection[str] = ()) -> Verdict:
-    """Grade a whole reply with the shared verifier."""
+    """Grade a reply with a program by running its tests in a sandboxed process.
+
+    Args:
+        reply: The whole reply; the program is the last fenced block of its answer, or else the answer.
+        tests: The tests.
+        limits: Seconds, memory and output that the program may use; by default 5 s, 512 MiB and 1 MiB.
+        accept: Protections of the sandbox that may be missing on this machine, such as those that root lacks.
+
+    Returns:
+        The verdict: `correct` if all tests pass, `score` the share that does. No program raises or hangs.
+    """
     program = extract_program(reply)
     return wrong("no program") if program is None else default_verifier().verify(program, tests, limits, accept)
 

@@ -56,8 +56,17 @@ class _Unsettled(Exception):
 
 
 class MathVerifier:
-    """Compares answers, with a pool of workers of its own. `verifier="math-verify"` is the library as it is, and
-    `"math-verify-reply"` the library on the whole reply, as published training code uses it."""
+    """Grades answers of mathematics with worker processes of its own; `grade_math` uses a shared one. Close it after use.
+
+    Args:
+        clock: Seconds that the library may take for one answer.
+        memory: Bytes of memory of a worker.
+        workers: Number of workers; by default, one for each core.
+        verifier: As for `grade_math`.
+
+    Raises:
+        UnknownNameError: If there is no such verifier.
+    """
 
     def __init__(
         self, clock: float = 1.0, memory: int = 512 << 20, workers: int | None = None, verifier: str = RULES
@@ -68,7 +77,15 @@ class MathVerifier:
         self.pool = WorkerPool(clock, memory, workers)
 
     def verify(self, gold: str, answer: str) -> Verdict:
-        """Whether `answer` (without tags or box) equals `gold`."""
+        """Compare a bare answer with the right one.
+
+        Args:
+            gold: The right answer.
+            answer: The answer, without tags or box.
+
+        Returns:
+            The verdict.
+        """
         comparison = _Comparison(self.pool)
         try:
             if reason := unreadable(answer):
@@ -92,7 +109,15 @@ class MathVerifier:
         return right(comparison.reason, _shown(answer)) if equal else wrong(comparison.reason, _shown(answer))
 
     def grade(self, reply: str, golds: str | Iterable[str]) -> Verdict:
-        """The verdict on a whole reply: its last answer block or box, against any of the golds."""
+        """Grade a whole reply.
+
+        Args:
+            reply: The reply; the last answer block or box in it counts.
+            golds: The right answer, or several of which one suffices.
+
+        Returns:
+            The verdict.
+        """
         answer = extract_answer(reply)
         if self.verifier == LIBRARY_ON_REPLY:
             return self._grade_reply(reply, answer, golds)
@@ -120,6 +145,7 @@ class MathVerifier:
         return verdict
 
     def close(self) -> None:
+        """End the worker processes."""
         self.pool.close()
 
 
@@ -207,9 +233,22 @@ def default_verifier(verifier: str = RULES) -> MathVerifier:
 
 
 def grade_math(reply: str, golds: str | Iterable[str], verifier: str = RULES) -> Verdict:
-    """Grade a whole reply with the shared verifier.
+    """Grade a reply to a problem of mathematics: is its answer that number, expression, tuple, set or interval?
 
-    >>> grade_math("<think> 3 + 4 = 7 </think> <answer> 7 eggs </answer>", "7").correct
-    True
+    Args:
+        reply: The whole reply; the last answer block or box in it counts.
+        golds: The right answer, or several of which one suffices.
+        verifier: `rules` of this package; `math-verify`, that library on the answer; `math-verify-reply`, the library on the
+            whole reply, as published training code uses it.
+
+    Returns:
+        The verdict. No reply raises or hangs.
+
+    Raises:
+        UnknownNameError: If there is no such verifier.
+
+    Example:
+        >>> grade_math("<think> 3 + 4 = 7 </think> <answer> 7 eggs </answer>", "7").correct
+        True
     """
     return default_verifier(verifier).grade(reply, golds)

@@ -59,10 +59,18 @@ def verify_qa(answer: str, golds: str | Iterable[str]) -> Verdict:
 
 
 def grade_qa(reply: str, golds: str | Iterable[str]) -> Verdict:
-    """Grade a whole reply by its last answer block or box.
+    """Grade a reply to a question by its words, after SQuAD's normalisation.
 
-    >>> grade_qa("<answer>the Eiffel Tower</answer>", ["Eiffel Tower", "La tour Eiffel"]).correct
-    True
+    Args:
+        reply: The whole reply; the last answer block or box in it counts.
+        golds: The right answer, or several of which one suffices.
+
+    Returns:
+        The verdict: `correct` is an exact match, `score` the best F1.
+
+    Example:
+        >>> grade_qa("<answer>the Eiffel Tower</answer>", ["Eiffel Tower", "La tour Eiffel"]).correct
+        True
     """
     answer = extract_answer(reply)
     return wrong("no answer") if answer is None or not answer.strip() else verify_qa(answer, golds)
@@ -81,10 +89,19 @@ def chosen_letter(answer: str, options: Mapping[str, str]) -> str | None:
 
 
 def grade_choice(reply: str, gold: str, options: Mapping[str, str]) -> Verdict:
-    """Grade a reply to a multiple-choice question by the letter that it chooses.
+    """Grade a reply to a multiple-choice question.
 
-    >>> grade_choice("<answer>(B) aspirin</answer>", "B", {"A": "opium", "B": "aspirin"}).correct
-    True
+    Args:
+        reply: The whole reply; the last answer block or box in it counts.
+        gold: Letter of the right option.
+        options: Letter -> text of the option. An answer may give either.
+
+    Returns:
+        The verdict.
+
+    Example:
+        >>> grade_choice("<answer>(B) aspirin</answer>", "B", {"A": "opium", "B": "aspirin"}).correct
+        True
     """
     answer = extract_answer(reply)
     if answer is None or not answer.strip():
