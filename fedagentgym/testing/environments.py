@@ -1,8 +1,4 @@
-"""Checks of environments, of their variants, and of samplers of their tasks, for this package's and for yours.
-
-    from fedagentgym.testing import check_env
-    check_env("me/Maze-v0")
-"""
+"""Checks of environments, of their variants, and of samplers of their tasks, for this package's and for yours."""
 
 from __future__ import annotations
 
