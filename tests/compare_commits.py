@@ -32,6 +32,7 @@ PROBE = Path(__file__).with_name("commit_probe.py")
 KINDS = ("methods", "splits", "episodes")
 REASONS = {
     "methods/*/state": "the layout of stored states may change; their numbers are compared",
+    "methods/*/settings": "evaluation.resamples and output.tensorboard are gone, output.trackers is new",
     "methods/registered": "scaffold and feddyn are new",
 }
 """Patterns of digests that may differ from 52deced, and why."""
